@@ -1,0 +1,41 @@
+# make demo    the main job on a generated campaign, into runs/demo/
+# make test    the tests
+# make check   format, lint, strict types, import arrows
+# make bench   the benchmarks (minutes to an hour; peers are installed into an environment of their own)
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.outlay
+
+.PHONY: setup demo test check format bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "outlay needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.12" % sys.version_info[:2])'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]'
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup
+	$(BIN)/python benchmarks/training_speed.py
+	$(BIN)/python benchmarks/whole_job.py
+
+clean:
+	rm -rf .venv runs dist

@@ -1,0 +1,37 @@
+"""The main job on a generated campaign: simulate → check → prepare → train → evaluate → report, into runs/demo/.
+
+Each line is a command that you can run yourself; `make demo` runs this file.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+COMMANDS = """
+outlay simulate habit --out runs/demo-campaign --users 200000
+outlay check runs/demo-campaign/campaign.toml
+outlay prepare runs/demo-campaign/campaign.toml --out runs/demo-data
+outlay train runs/demo-data --out runs/demo
+outlay evaluate runs/demo
+outlay report runs/demo
+"""
+
+
+def main() -> None:
+    """Run the commands one after another; stop at the first that fails."""
+    began = time.monotonic()
+    program = Path(sys.executable).with_name("outlay")
+    for line in COMMANDS.strip().splitlines():
+        print(f"\n$ {line}", flush=True)
+        result = subprocess.run([program, *shlex.split(line)[1:]], check=False)
+        if result.returncode:
+            sys.exit(result.returncode)
+    print(f"\nDone in {time.monotonic() - began:.0f} s. Open runs/demo/report.html in a browser.")
+
+
+if __name__ == "__main__":
+    main()

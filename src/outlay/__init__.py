@@ -1,0 +1,61 @@
+"""outlay: which incentive each user should get, so that a budget buys the most lasting activity.
+
+The functions are the files of `jobs/`; they are loaded when they are first asked for, so that `import outlay` is light
+and only training loads JAX.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from outlay.core.campaign import Campaign
+from outlay.core.version import __version__
+
+if TYPE_CHECKING:
+    from outlay.bundles.read import load_bundle
+    from outlay.core.cmdp import TabularCMDP
+    from outlay.jobs.check import check
+    from outlay.jobs.evaluate import evaluate
+    from outlay.jobs.init import init
+    from outlay.jobs.prepare import prepare
+    from outlay.jobs.report import report
+    from outlay.jobs.score import score
+    from outlay.jobs.simulate import simulate
+    from outlay.jobs.train import train
+
+_HOMES = {
+    "TabularCMDP": "outlay.core.cmdp",
+    "check": "outlay.jobs.check",
+    "evaluate": "outlay.jobs.evaluate",
+    "init": "outlay.jobs.init",
+    "load_bundle": "outlay.bundles.read",
+    "prepare": "outlay.jobs.prepare",
+    "report": "outlay.jobs.report",
+    "score": "outlay.jobs.score",
+    "simulate": "outlay.jobs.simulate",
+    "train": "outlay.jobs.train",
+}
+
+__all__ = [
+    "Campaign",
+    "TabularCMDP",
+    "__version__",
+    "check",
+    "evaluate",
+    "init",
+    "load_bundle",
+    "prepare",
+    "report",
+    "score",
+    "simulate",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'outlay' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

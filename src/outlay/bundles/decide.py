@@ -1,0 +1,176 @@
+"""From rows to decisions.
+
+    action = argmax_a wᵀQ(s, a)   over the allowed actions: eligible, and  log π_B(a|s) ≥ log threshold + max log π_B
+    member = the one that `user:episode` draws, kept for the whole episode
+
+Every row is decided alone: the table it stands in changes nothing (but the last bits of Q, which a tie may turn on).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from outlay.bundles.policy import Member
+from outlay.bundles.rows import eligible_actions, record_batches, users_of
+from outlay.core.schema import Schema, canonical_text
+from outlay.ops.hashing import rendezvous
+
+UNKNOWN = b"unknown"  # key in the metadata of a result
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A verified bundle. k members, K actions, H heads.
+
+    Attributes:
+        folder: where it lies.
+        manifest: its manifest.json.
+        schema: how features are encoded.
+        members: the mixture.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    schema: Schema
+    members: tuple[Member, ...]
+
+    @property
+    def id(self) -> str:
+        """Names what is served: a hash of the content."""
+        return str(self.manifest["id"])
+
+    @cached_property
+    def actions(self) -> NDArray[np.float64]:
+        """`[K]` the values given, ascending."""
+        return np.array(self.manifest["actions"], np.float64)
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """`[k]` α."""
+        return np.array([member.weight for member in self.members])
+
+    @property
+    def threshold(self) -> float:
+        """Of π_B; 0 where there is none."""
+        return float(self.manifest["imitation_threshold"] or 0)
+
+    def decide(self, table: Any, *, episode: str | None = None, members: bool = False) -> Any:
+        """Decide for every row of a table.
+
+        Args:
+            table: anything that speaks Arrow's PyCapsule interface (pyarrow, polars, pandas, a DuckDB relation), with
+                the feature columns; the user column (named as in the campaign, or `user`) keeps a user's member the
+                same, and without one every row is its own unit, drawn by its position.
+            episode: a new one draws the members anew; default: the campaign's name.
+            members: what every member would do, instead of the one that is drawn.
+
+        Returns:
+            A pyarrow Table with `row` (from 0), `user` (where known), `action` (the value given), `action_index`,
+            `member`, `probability` (the weights of all members that agree); with `members`, a line per row and member:
+            `row`, `member`, `weight`, `action`, `action_index`, `q` (list: wᵀQ of each action). How many values the
+            vocabulary does not know is in the schema's metadata; `unknown_values` reads it.
+
+        Raises:
+            LogError: if a column is absent, a user is null, or `eligible` allows nothing or an unknown value.
+        """
+        schema, batches = record_batches(table)
+        parts, row = [], 0
+        for batch in batches:
+            parts.append(self.decide_batch(batch, first_row=row, episode=episode, members=members))
+            row += batch.num_rows
+        if not parts:
+            parts = [self.decide_batch(schema.empty_table(), episode=episode, members=members)]
+        unknown = sum(unknown_values(part) for part in parts)
+        return pa.concat_tables([part.replace_schema_metadata() for part in parts]).replace_schema_metadata(
+            {UNKNOWN: str(unknown)}
+        )
+
+    def decide_batch(
+        self,
+        batch: Any,
+        *,
+        first_row: int = 0,
+        episode: str | None = None,
+        members: bool = False,
+        file: str | Path | None = None,
+    ) -> Any:
+        """`decide` for one pyarrow RecordBatch or small Table, whose first row is row `first_row` of `file`."""
+        encoded = self.schema.encode(batch, file=file)
+        name = self.manifest["eligible"]
+        eligible = None if name is None else eligible_actions(batch, name, self.actions, first_row=first_row, file=file)
+        chosen, values = zip(
+            *(member.choose(encoded.codes, encoded.numbers, eligible, self.threshold) for member in self.members),
+            strict=True,
+        )
+        actions = np.stack(chosen, axis=1)
+        rows = np.arange(first_row, first_row + batch.num_rows)
+        if members:
+            columns = self._all_members(rows, actions, np.stack(values, axis=1))
+        else:
+            users = users_of(batch, self.manifest["user"], first_row=first_row, file=file)
+            columns = self._drawn_member(rows, actions, users, episode)
+        return pa.table(columns).replace_schema_metadata({UNKNOWN: str(encoded.unknown)})
+
+    def member_actions(
+        self,
+        member: int,
+        codes: NDArray[np.int32],
+        numbers: NDArray[np.float32],
+        eligible: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.int64]:
+        """`[N]` actions of one member for `[N, F]` codes and `[N, n]` numbers; `eligible` is `[N, K]` or None: all."""
+        return self.members[member].choose(codes, numbers, eligible, self.threshold)[0]
+
+    def features(self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`[N, d]` last hidden layers of one member's networks."""
+        return self.members[member].run(["features"], codes, numbers)[0]
+
+    def imitation(
+        self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]
+    ) -> NDArray[np.float32] | None:
+        """`[N, K]` log π_B as one member sees it, or None where its critic has no such head."""
+        if "imitation" not in self.members[member].shapes:
+            return None
+        return self.members[member].run(["imitation"], codes, numbers)[0]
+
+    def _drawn_member(
+        self, rows: NDArray[np.int64], actions: NDArray[np.int64], users: Any, episode: str | None
+    ) -> dict[str, Any]:
+        names = rows.tolist() if users is None else canonical_text(users).to_pylist()
+        suffix = self.manifest["episode"] if episode is None else episode
+        drawn = rendezvous([m.salt for m in self.members], self.weights, (f"{name}:{suffix}" for name in names))
+        action = actions[np.arange(len(rows)), drawn]
+        return {
+            "row": rows,
+            **({} if users is None else {"user": users}),
+            "action": self.actions[action],
+            "action_index": action,
+            "member": drawn,
+            "probability": (actions == action[:, None]) @ self.weights,
+        }
+
+    def _all_members(
+        self, rows: NDArray[np.int64], actions: NDArray[np.int64], values: NDArray[np.float64]
+    ) -> dict[str, Any]:
+        count, k = actions.shape
+        ends = np.arange(0, values.size + 1, len(self.actions), dtype=np.int32)
+        return {
+            "row": np.repeat(rows, k),
+            "member": np.tile(np.arange(k), count),
+            "weight": np.tile(self.weights, count),
+            "action": self.actions[actions.ravel()],
+            "action_index": actions.ravel(),
+            "q": pa.ListArray.from_arrays(pa.array(ends), pa.array(values.ravel())),
+        }
+
+
+def unknown_values(decisions: Any) -> int:
+    """How many values the vocabulary did not know, of a table that `decide` returned."""
+    return int(decisions.schema.metadata[UNKNOWN])

@@ -1,0 +1,68 @@
+"""Read a bundle: nothing comes back before every byte and the golden rows are checked."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pyarrow as pa
+
+from outlay.bundles.decide import Bundle
+from outlay.bundles.manifest import GOLDEN, VOCABULARY, WAY_OUT, read_file, unseal
+from outlay.bundles.policy import Member
+from outlay.core.errors import BundleError
+from outlay.core.schema import Schema
+
+TOLERANCE = 1e-5  # of the largest golden |q|, where that is above 1
+
+
+def load_bundle(path: str | Path, *, threads: int = 1) -> Bundle:
+    """Load, verify and warm up a bundle. Needs onnxruntime; neither onnx nor JAX.
+
+    Args:
+        path: the bundle's folder.
+        threads: of each policy's session. 1 is fastest for single rows; scale servers by processes.
+
+    Raises:
+        BundleError: if a file is missing or has changed, the format version is not ours, or this machine's runtime
+            computes other values than were written.
+    """
+    folder = Path(path)
+    manifest = unseal(folder)
+    vocabulary = read_file(folder, VOCABULARY, manifest)
+    members = []
+    for entry in manifest["members"]:
+        session = _session(read_file(folder, entry["file"], manifest), threads)
+        members.append(Member(session, entry["weight"], entry["salt"], np.array(entry["head_weights"])))
+    bundle = Bundle(folder, manifest, Schema.read(pa.BufferReader(vocabulary)), tuple(members))
+    _check_golden(bundle, read_file(folder, GOLDEN, manifest))
+    return bundle
+
+
+def _session(graph: bytes, threads: int) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Threads that spin while they wait cost a hundredfold in the tail and keep the cores from others.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def _check_golden(bundle: Bundle, content: bytes) -> None:
+    with np.load(io.BytesIO(content)) as golden:
+        for i, member in enumerate(bundle.members):
+            wanted = golden[f"q_{i}"]
+            (found,) = member.run(["q"], golden["codes"], golden["numbers"])
+            member.run(["q"], golden["codes"][:1], golden["numbers"][:1])  # warms up the size that servers ask for
+            gap = float(np.abs(found - wanted).max())
+            if not gap <= TOLERANCE * max(1.0, float(np.abs(wanted).max())):
+                raise BundleError(
+                    f"this machine's runtime (onnxruntime {onnxruntime.__version__}) computes values that differ by "
+                    f"{gap:.2g} from those written; at most {TOLERANCE:g} of the largest is allowed.",
+                    file=bundle.folder / bundle.manifest["members"][i]["file"],
+                    way_out=WAY_OUT,
+                )

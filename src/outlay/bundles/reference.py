@@ -1,0 +1,55 @@
+"""The forward pass in NumPy, written longhand: what every graph of a bundle is checked against."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.network import Dense, NetworkArrays
+
+
+class Outputs(NamedTuple):
+    """What a network says about N rows.
+
+    Attributes:
+        q: `[N, K, H]`, in raw units of (1−γ)·J.
+        features: `[N, E·width]` last hidden layer of all E networks.
+        imitation: `[N, K]` log π_B, or None where the network has no such head.
+    """
+
+    q: NDArray[np.float64]
+    features: NDArray[np.float64]
+    imitation: NDArray[np.float64] | None
+
+
+def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> Outputs:
+    """Evaluate the equations of `core/network.py` in double precision.
+
+    Args:
+        network: E networks of one shape.
+        codes: `[N, F]`, F may be 0.
+        numbers: `[N, n]`, n may be 0.
+    """
+    rows = len(codes)
+    hidden = []
+    for e in range(network.head[0].shape[0]):
+        embedded = network.embedding[e][codes + network.offsets] if codes.shape[1] else np.empty((rows, 0, 0))
+        x = np.concatenate([embedded.reshape(rows, -1), numbers], axis=1).astype(np.float64)
+        for weight, bias in network.layers:
+            x = np.maximum(x @ weight[e] + bias[e], 0)
+        hidden.append(x)
+    q = _mean(hidden, network.head).reshape(rows, network.num_actions, network.num_heads)
+    imitation = None
+    if network.imitation is not None:
+        logits = _mean(hidden, network.imitation)
+        logits = logits - logits.max(1, keepdims=True)
+        imitation = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    return Outputs(q, np.concatenate(hidden, axis=1), imitation)
+
+
+def _mean(hidden: list[NDArray[np.float64]], head: Dense) -> NDArray[np.float64]:
+    weight, bias = head
+    mean: NDArray[np.float64] = np.mean([h @ weight[e] + bias[e] for e, h in enumerate(hidden)], axis=0)
+    return mean

@@ -1,0 +1,136 @@
+"""What a table of rows says besides its features: its batches, its users, the actions it allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from outlay.core.errors import LogError
+from outlay.core.schema import canonical_text
+
+BATCH_ROWS = 65_536  # decided at a time
+
+
+def record_batches(table: Any) -> tuple[Any, Iterator[Any]]:
+    """The Arrow schema of any table and its rows in batches of at most BATCH_ROWS.
+
+    Raises:
+        LogError: if it is not a table that Arrow can read.
+    """
+    try:
+        stream = hasattr(table, "__arrow_c_stream__")
+        reader = pa.RecordBatchReader.from_stream(table) if stream else pa.table(table).to_reader()
+    except (TypeError, ValueError) as error:
+        raise LogError(
+            f"{type(table).__name__} is not a table that Arrow can read ({error}).",
+            way_out="Give a pyarrow, polars or pandas table, or a DuckDB relation.",
+        ) from None
+    return reader.schema, _pieces(reader)
+
+
+def users_of(batch: Any, name: str, *, first_row: int = 0, file: str | Path | None = None) -> Any:
+    """The user column as one Arrow array: the column `name`, else `user`, else None.
+
+    Args:
+        batch: a pyarrow RecordBatch or Table.
+        name: what the campaign calls a user.
+        first_row: position of the batch's first row in `file`, for errors.
+        file: what to call the table in an error.
+
+    Raises:
+        LogError: if a user is missing.
+    """
+    found = next((n for n in (name, "user") if n in batch.schema.names), None)
+    if found is None:
+        return None
+    users = _flat(batch.column(found))
+    if pa.types.is_dictionary(users.type):
+        users = users.dictionary_decode()
+    nameless = canonical_text(users).is_null().to_numpy(zero_copy_only=False)
+    if nameless.any():
+        raise LogError(
+            "has no user.",
+            file=file,
+            where=f"row {first_row + int(nameless.argmax())}, column {found!r}",
+            way_out="Fill it, or leave the whole column out: then every row is drawn alone.",
+        )
+    return users
+
+
+def eligible_actions(
+    batch: Any, name: str, actions: NDArray[np.float64], *, first_row: int = 0, file: str | Path | None = None
+) -> NDArray[np.bool_]:
+    """Which actions each row allows.
+
+    Args:
+        batch: a pyarrow RecordBatch or Table.
+        name: its list column of action values; null allows all.
+        actions: `[K]` the values there are, ascending.
+        first_row: position of the batch's first row in `file`, for errors.
+        file: what to call the table in an error.
+
+    Returns:
+        `[N, K]`, at least one per row.
+
+    Raises:
+        LogError: if the column is absent or holds no lists, or a list is empty or has a value that is no action.
+    """
+    column = f"column {name!r}"
+    if name not in batch.schema.names:
+        raise LogError(
+            "the column of allowed actions is absent.",
+            file=file,
+            where=column,
+            way_out="Add it (a list of action values; null allows all).",
+        )
+    lists = _flat(batch.column(name))
+    if pa.types.is_null(lists.type):
+        return np.ones((len(lists), len(actions)), np.bool_)
+    try:
+        lists = lists.cast(pa.list_(pa.float64()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        raise LogError(
+            f"holds {lists.type}; wanted lists of action values.",
+            file=file,
+            where=column,
+            way_out="Give a list column (Parquet has them).",
+        ) from None
+    row = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    value = lists.flatten().to_numpy(zero_copy_only=False)
+    index = np.searchsorted((actions[1:] + actions[:-1]) / 2, value)
+    known = np.isclose(actions[index], value, rtol=1e-6, atol=0)  # single precision is near enough
+    if not known.all():
+        first = int(known.argmin())
+        raise LogError(
+            f"holds {value[first]:g}, which is not one of the actions {actions.tolist()}.",
+            file=file,
+            where=f"row {first_row + int(row[first])}, {column}",
+            way_out="Mend the list.",
+        )
+    eligible = np.repeat(lists.is_null().to_numpy(zero_copy_only=False)[:, None], len(actions), axis=1)
+    eligible[row, index] = True
+    some = eligible.any(1)
+    if not some.all():
+        raise LogError(
+            "allows no action.",
+            file=file,
+            where=f"row {first_row + int(some.argmin())}, {column}",
+            way_out="Leave the row out, or list at least one value (null allows all).",
+        )
+    return eligible
+
+
+def _pieces(reader: Any) -> Iterator[Any]:
+    for batch in reader:
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(start, BATCH_ROWS)
+
+
+def _flat(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,1 @@
+"""The command line: options in, jobs called, tables out."""

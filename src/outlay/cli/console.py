@@ -1,0 +1,73 @@
+"""What every command shares: options, progress on stderr, tables, JSON on stdout, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables; errors still show.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processors to use. Default: all.")]
+
+Report = Callable[[float, str], None]  # fraction done, what is being done
+
+stdout = Console(soft_wrap=True)
+stderr = Console(stderr=True)
+
+
+def use_threads(threads: int | None) -> None:
+    """Keep this process, and every library in it, on that many processors (where the system can)."""
+    if threads is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+@contextmanager
+def progress(title: str, *, quiet: bool) -> Iterator[Report]:
+    """A progress bar with time left, on stderr; gone when the work is done."""
+    if quiet or not stderr.is_terminal:
+        yield lambda _fraction, _text: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr, transient=True) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda fraction, text: bar.update(task, completed=fraction, description=f"{title}: {text}")
+
+
+def print_json(value: object) -> None:
+    """The one document of `--json`."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """An aligned table on stdout, never cut off; columns of numbers to the right."""
+    cells = [[number(value) for value in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
+    numeric = [i > 0 and all(line[i][:1] in "0123456789+-−–" for line in cells) for i in range(len(columns))]
+    if title:
+        stdout.print(title, style="bold", markup=False, highlight=False)
+    for line in [list(columns), *cells]:
+        parts = [
+            text.rjust(w) if right else text.ljust(w) for text, w, right in zip(line, widths, numeric, strict=True)
+        ]
+        stdout.print("  " + "   ".join(parts).rstrip(), markup=False, highlight=False)
+
+
+def number(value: Any) -> str:
+    """A cell as text: four significant digits, thin spaces in large counts, a dash for nothing."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", " ")
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)

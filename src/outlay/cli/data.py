@@ -1,0 +1,101 @@
+"""Commands from a log to transitions: init, check, prepare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stdout, table, use_threads
+
+CampaignFile = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="The campaign.toml.")]
+
+
+def init(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="Parquet or CSV (.gz); a row per user and day.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("campaign.toml"),
+    quiet: Quiet = False,
+) -> None:
+    """Look at a log's columns and write a commented campaign.toml with guesses.
+
+    Example: outlay init log.parquet --out campaign.toml
+    """
+    from outlay.jobs.init import init as job
+
+    job(log, out)
+    if not quiet:
+        stdout.print(f"{out} written. Read its comments, mend the guesses, then run: outlay check {out}", markup=False)
+
+
+def check(campaign: CampaignFile, as_json: Json = False, quiet: Quiet = False, threads: Threads = None) -> None:
+    """Data quality, randomisation, overlap, and the effect of the first day's action. Exits 2 if a finding blocks.
+
+    Example: outlay check campaign.toml --json
+    """
+    from outlay.jobs.check import check as job
+
+    use_threads(threads)
+    with progress("check", quiet=quiet or as_json) as report:
+        report(0.1, "reading the log")
+        found = job(campaign, threads=threads)
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        _show_check(found.to_dict())
+    if found.blocks:
+        raise typer.Exit(2)
+
+
+def _show_check(found: dict[str, Any]) -> None:
+    """Findings first, then what was given, then what it did."""
+    facts = [
+        (found["rows"], found["users"], found["days"], str(found["first"]), str(found["last"]), found["duplicates"])
+    ]
+    table(f"{found['campaign']}: {found['source']}", ("rows", "users", "days", "first", "last", "duplicates"), facts)
+    overlap = {entry["action"]: entry for entry in found["overlap"]}
+    rows = []
+    for action in found["actions"]:
+        entry = overlap.get(action["action"], {})
+        rows.append((f"{action['action']:g}", action["count"], f"{action['share']:.2%}", entry.get("least_share"),
+                     entry.get("least_segment"), entry.get("least_propensity")))  # fmt: skip
+    columns = ("action", "rows", "share", "least share of choices", "in segment", "least propensity")
+    table("What was given", columns, rows)
+    if found["randomisation"]:
+        stdout.print(f"Assignment: {found['randomisation']['verdict']}", markup=False)
+    if found["effects"]:
+        low, high = found["contrast"]
+        effects = [(e["segment"], e["days"], f"{e['effect']:+.3f}", f"[{e['low']:+.3f}, {e['high']:+.3f}]", e["users"])
+                for e in found["effects"]]  # fmt: skip
+        title = f"First day's action {high:g} against {low:g}: effect on the total reward per user, 95 % intervals"
+        table(title, ("segment", "days", "effect", "interval", "users"), effects)
+    missing = {name: count for name, count in found["missing"].items() if count}
+    if missing:
+        table("Missing values", ("role or feature", "rows"), list(missing.items()))
+    for finding in found["findings"]:
+        line = f"{finding['level']}: {finding['where']}: {finding['message']} {finding['way_out']}"
+        stdout.print(line, markup=False, highlight=False)
+    blocked = any(finding["level"] == "error" for finding in found["findings"])
+    verdict = "Mend the errors before outlay prepare." if blocked else "Nothing blocks. Next: outlay prepare or train."
+    stdout.print(verdict, markup=False)
+
+
+def prepare(
+    campaign: CampaignFile,
+    out: Annotated[Path, typer.Option("--out", help="The DATA folder to write.")],
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Encode and link the log: memory-mapped transitions, split by user into learn, select and certify.
+
+    Example: outlay prepare campaign.toml --out data
+    """
+    from outlay.jobs.prepare import prepare as job
+
+    use_threads(threads)
+    with progress("prepare", quiet=quiet) as report:
+        data = job(campaign, out, threads=threads, progress=report)
+    if not quiet:
+        counts = [len(data.users_of(split)) for split in range(3)]
+        table("", ("rows", "users", "learn", "select", "certify"), [(len(data), len(data.users), *counts)])
+        stdout.print(f"{out} written. Next: outlay train {out} --out run", markup=False)

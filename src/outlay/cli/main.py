@@ -1,0 +1,74 @@
+"""The `outlay` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+# One BLAS thread, unless the user says otherwise: our matrices are small, and on a busy machine two threads that spin
+# for each other were ten times slower than one. It must be set before NumPy is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import click
+import typer
+
+from outlay.cli import data, learn, use
+from outlay.cli.console import stderr
+from outlay.core.errors import OutlayError
+from outlay.core.version import __version__
+
+app = typer.Typer(
+    name="outlay",
+    help="Which incentive each user should get, day by day, so that a budget buys the most lasting activity.",
+    epilog="Start with: outlay init LOG, or outlay simulate habit --out campaign. "
+    "Exit codes: 0 done, 2 wrong input or an infeasible limit, 1 a bug of ours.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"outlay {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+for command in (
+    data.init, data.check, data.prepare, learn.train, learn.evaluate, learn.report, use.score, use.simulate, use.doctor,
+):  # fmt: skip
+    app.command()(command)
+
+
+def run() -> None:
+    """Run the command line; every wrong input is one message and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except OutlayError as error:
+        stderr.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        code = 2
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        stderr.print("interrupted; nothing half-written was left as finished.", markup=False)
+        code = 130
+    except BrokenPipeError:
+        code = 0
+    except Exception:
+        traceback.print_exc()
+        stderr.print(
+            "This is a bug of outlay's, not of your input. Please report it with the lines above.", markup=False
+        )
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,95 @@
+"""Commands that use a bundle or make a campaign: score, simulate, doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from outlay.cli.console import Json, Quiet, Threads, number, print_json, progress, stderr, stdout, table, use_threads
+from outlay.core.errors import OutlayError
+
+
+def score(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder (RUN/bundle).")],
+    rows: Annotated[Path, typer.Argument(metavar="ROWS", help="Parquet or CSV with the feature columns.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet or .csv.")],
+    members: Annotated[bool, typer.Option("--members", help="A line per row and member.")] = False,
+    episode: Annotated[
+        str | None, typer.Option(help="Users keep one member per episode. Default: the campaign.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Decide for many rows.
+
+    Example: outlay score run/bundle users.parquet --out decisions.parquet
+    """
+    from outlay.jobs.score import score as job
+
+    use_threads(threads)
+    with progress("score", quiet=quiet or as_json) as report:
+        result = job(bundle, rows, out, episode=episode, members=members, progress=report)
+    if as_json:
+        shares = [{"action": action, "share": share} for action, share in result.shares.items()]
+        print_json({"path": str(result.path), "rows": result.rows, "unknown": result.unknown, "shares": shares})
+        return
+    if result.unknown:
+        stderr.print(
+            f"{number(result.unknown)} values were not in the vocabulary and got the unknown code.", markup=False
+        )
+    if not quiet:
+        table(
+            "",
+            ("action", "share of rows"),
+            [(f"{action:g}", f"{share:.1%}") for action, share in result.shares.items()],
+        )
+        stdout.print(f"{out} written: {number(result.rows)} rows.", markup=False)
+
+
+def simulate(
+    campaign: Annotated[Literal["habit"], typer.Argument(help="Which campaign.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
+    users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 200_000,
+    days: Annotated[int, typer.Option(min=1, help="Days of log.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 0,
+    held: Annotated[
+        str | None, typer.Option(help="Two actions, e.g. 1,3: each user keeps one of them for all days.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a campaign whose truth is known: log, campaign file, truth and states.
+
+    Example: outlay simulate habit --out habit --users 200000
+    """
+    from outlay.jobs.simulate import simulate as job
+
+    path = job(campaign, out, users=users, days=days, seed=seed, held=_pair(held))
+    if not quiet:
+        stdout.print(f"{out} written. Next: outlay check {path}", markup=False)
+
+
+def _pair(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        first, second = (float(part) for part in text.split(","))
+    except ValueError:
+        raise OutlayError(f"is {text!r}.", where="--held", way_out="Give two actions, e.g. --held 1,3") from None
+    return first, second
+
+
+def doctor(as_json: Json = False) -> None:
+    """What is installed, which devices there are, how fast the disk syncs.
+
+    Example: outlay doctor --json
+    """
+    from outlay.jobs.doctor import doctor as job
+
+    found = job()
+    if as_json:
+        print_json(found)
+    else:
+        table("", ("", ""), [(name, str(value)) for name, value in found.items()])

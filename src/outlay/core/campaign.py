@@ -1,0 +1,280 @@
+"""The campaign file: what the log means, what may be spent, how to train.
+
+    campaign = Campaign.load("campaign.toml")
+
+Unknown keys and impossible values are errors that name the file, the key, what was found and the nearest right key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from outlay.core.errors import CampaignError
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Meta(_Section):
+    """`[campaign]`: names, units and the horizon."""
+
+    name: str = Field(min_length=1)
+    unit: str = "money"  # of money, for words and axes
+    discount: float = Field(default=0.8, ge=0, lt=1)  # γ per day (per unit of `time`)
+    horizon_days: Positive = 7
+    report_days: tuple[Positive, ...] = (1, 3, 7)
+    none: float | None = None  # the value that means "no incentive"
+
+
+class Features(_Section):
+    """`[log.features]`: the state, known before the decision. Columns or SQL expressions."""
+
+    categorical: tuple[str, ...] = ()
+    numeric: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All feature names, categorical first."""
+        return self.categorical + self.numeric
+
+
+class Log(_Section):
+    """`[log]`: where the rows are and which column or SQL expression plays which role."""
+
+    source: str = Field(min_length=1)  # Parquet or CSV (.gz), globs allowed, relative to the campaign file
+    where: str | None = None
+    user: str
+    time: str
+    action: str
+    actions: tuple[float, ...] | None = None
+    reward: str
+    propensity: str | None = None
+    forced: str | None = None
+    eligible: str | None = None
+    terminal: str | None = None
+    complete: bool | None = None  # True: fill absent days; False: gaps say nothing; absent: `check` decides
+    start: Literal["first", "latest"] = "first"
+    segment: str | None = None
+    contrast: tuple[float, float] | None = None
+    features: Features
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.actions is not None and len(set(self.actions)) < 2:
+            raise ValueError(f"actions has {len(set(self.actions))} distinct value; a choice needs at least two")
+        if self.contrast is not None and self.contrast[0] == self.contrast[1]:
+            raise ValueError(f"contrast names {self.contrast[0]:g} twice; it needs two different actions")
+        if not self.features.names:
+            raise ValueError("features lists no column; give at least one under categorical or numeric")
+        twice = {name for name in self.features.names if self.features.names.count(name) > 1}
+        if twice:
+            raise ValueError(f"features lists {sorted(twice)} twice")
+        return self
+
+
+class Budget(_Section):
+    """`[[budget]]`: one limit, in the unit that `per` says.
+
+    Inside, every limit is in ≤ form: a floor (`at_least`) has `sign` −1, and its costs and limit are negated.
+    """
+
+    name: str = Field(min_length=1)
+    cost: str
+    at_most: float | None = None
+    at_least: float | None = None
+    per: Literal["decision", "user"] = "decision"
+    reserve: str | None = None
+    money: bool | None = None
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        if (self.at_most is None) == (self.at_least is None):
+            raise ValueError("give exactly one of at_most and at_least")
+        return self
+
+    @property
+    def sign(self) -> int:
+        """+1 for a ceiling, −1 for a floor."""
+        return 1 if self.at_least is None else -1
+
+    @property
+    def limit(self) -> float:
+        """The limit as written, in the budget's unit."""
+        return self.at_most if self.at_most is not None else self.at_least  # type: ignore[return-value]
+
+    @property
+    def words(self) -> str:
+        """The limit in words: `at most 1.2 per decision`."""
+        return f"{'at most' if self.sign > 0 else 'at least'} {self.limit:g} per {self.per}"
+
+
+class Train(_Section):
+    """`[train]`: settings of learning. Every one has a default; `preset = "paper"` takes the paper's schedule."""
+
+    preset: Literal["outlay", "paper"] = "outlay"
+    shares: tuple[float, float, float] = (0.70, 0.15, 0.15)  # learn / select / certify, shares of users
+    salt: str = "outlay"  # of the split by user
+    batch: Positive = 512  # rows a gradient step
+    layers: tuple[Positive, ...] = (128, 64)  # widths of the hidden layers
+    embedding: Positive = 8  # width of a categorical field's embedding
+    learning_rate: float = Field(default=1e-3, gt=0)  # of Adam
+    epochs: float = Field(default=4.0, gt=0)  # passes over the learn rows
+    min_steps: int = Field(default=4000, ge=0)  # gradient steps at least, so that a small log is passed more often
+    multiplier_every: Positive = 10  # gradient steps between λ steps
+    candidate_every: Positive = 100  # gradient steps between candidates
+    multiplier_max: float | None = Field(default=None, gt=0)  # λ_max in scaled costs; default: found from the data
+    scaled_multipliers: bool = True  # OGD in scaled costs; the paper's preset: in raw units
+    target_decay: float = Field(default=0.99, ge=0, lt=1)  # of the weight averages used as target and for acting
+    small_q_weight: float = Field(default=0.8, ge=0.5, le=1)  # of the smaller of the two networks in the target
+    supervised_weight: float = Field(default=1.0, ge=0)  # EDRR and BCQ: loss weight of the immediate outcome
+    imitation_weight: float = Field(default=1.0, ge=0)  # BCQ: loss weight of π_B
+    imitation_threshold: float = Field(default=0.3, ge=0, lt=1)  # BCQ: actions below this share of max π_B are left out
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)  # of intervals and of the certificate
+    margin: float = Field(default=0.90, ge=0.5, lt=1)  # wanted chance that a kept budget is certified (1 − β)
+    min_count: Positive = 1  # values seen in fewer rows are coded as unknown
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        if min(self.shares) <= 0 or abs(sum(self.shares) - 1) > 1e-9:
+            raise ValueError(f"shares are {list(self.shares)}; they must be three positive numbers that sum to 1")
+        if self.candidate_every % self.multiplier_every:
+            raise ValueError(
+                f"candidate_every is {self.candidate_every}; it must be a multiple of "
+                f"multiplier_every ({self.multiplier_every})"
+            )
+        return self
+
+
+PAPER = {
+    "preset": "paper",
+    "shares": (0.90, 0.05, 0.05),  # the paper's 90/10, its evaluation part halved into select and certify
+    "epochs": 2.0,
+    "min_steps": 0,
+    "imitation_threshold": 0.0,
+    "scaled_multipliers": False,
+}
+
+
+class Campaign(_Section):
+    """A campaign file, read and checked.
+
+    Attributes:
+        meta: `[campaign]`.
+        log: `[log]`.
+        budgets: `[[budget]]`, in the order of the file.
+        train: `[train]`.
+        path: the file it was read from; relative sources are relative to its folder.
+    """
+
+    meta: Meta = Field(alias="campaign")
+    log: Log
+    budgets: tuple[Budget, ...] = Field(alias="budget", min_length=1)
+    train: Train = Train()
+    path: Path = Field(default=Path("campaign.toml"), exclude=True)
+
+    @model_validator(mode="after")
+    def _budgets(self) -> Self:
+        names = [b.name for b in self.budgets]
+        if len(set(names)) < len(names):
+            raise ValueError(f"budget names are {names}; each must be used once")
+        reserved = {"reward"} & set(names)
+        if reserved:
+            raise ValueError("a budget is named 'reward', which tables use for the reward")
+        if sum(b.money is True for b in self.budgets) > 1:
+            raise ValueError("more than one budget has money = true; exactly one budget is money")
+        return self
+
+    @property
+    def money(self) -> int:
+        """Index of the budget that is money: the one that says so, else the first."""
+        return next((i for i, b in enumerate(self.budgets) if b.money), 0)
+
+    @property
+    def source(self) -> Path:
+        """The log's path or glob, absolute."""
+        return (self.path.parent / self.log.source).absolute()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Campaign:
+        """Read and check a campaign file.
+
+        Raises:
+            CampaignError: if it is missing, not TOML, or has an unknown key or an impossible value.
+        """
+        path = Path(path)
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CampaignError(
+                "does not exist.", file=path, way_out="Write one with: outlay init LOG --out campaign.toml"
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise CampaignError(f"cannot be read: {error}.", file=path, way_out="Give a campaign.toml.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise CampaignError(f"is not valid TOML: {error}.", file=path, way_out="Mend that line.") from None
+        return cls.parse(content, path)
+
+    @classmethod
+    def parse(cls, content: dict[str, Any], path: Path) -> Campaign:
+        """A campaign from the parsed TOML. `path` names the file in messages and anchors relative sources.
+
+        Raises:
+            CampaignError: as in `load`.
+        """
+        content = dict(content)
+        train = content.get("train")
+        if isinstance(train, dict) and train.get("preset") == "paper":
+            content["train"] = {**PAPER, **train}
+            content["campaign"] = {"discount": 0.8, **content.get("campaign", {})}
+        if "path" in content:
+            raise CampaignError("unknown key.", file=path, where="path", way_out="Remove it.")
+        try:
+            return cls.model_validate({**content, "path": path})
+        except ValidationError as error:
+            raise CampaignError(**_in_words(error, path)) from None
+
+    def with_train(self, **changes: Any) -> Campaign:
+        """The same campaign with some settings of `[train]` replaced (None: left as they are).
+
+        Raises:
+            CampaignError: if a value is impossible.
+        """
+        content = self.model_dump(by_alias=True, mode="python", exclude_none=True)
+        given = {key: value for key, value in changes.items() if value is not None}
+        if given.get("preset") == "paper":
+            given = {**PAPER, **given}
+        content["train"] = {**content["train"], **given}
+        return self.parse(content, self.path)
+
+
+def _in_words(error: ValidationError, path: Path) -> dict[str, Any]:
+    """The first problem of a pydantic error as the fields of an OutlayError."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(first["loc"][:-1])
+        near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
+        way_out = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
+        return {"found": "unknown key.", "file": path, "where": where, "way_out": way_out}
+    if first["type"] == "missing":
+        return {"found": "is missing.", "file": path, "where": where, "way_out": "Add it (see outlay init --help)."}
+    message = first["msg"].removeprefix("Value error, ")
+    found = f"{message}." if first["type"] == "value_error" else f"is {first['input']!r}; {message}."
+    return {"found": found, "file": path, "where": where or None, "way_out": "Mend the file."}
+
+
+def _known_keys(section: tuple[int | str, ...]) -> list[str]:
+    names = tuple(part for part in section if isinstance(part, str))
+    models: dict[tuple[str, ...], type[BaseModel]] = {
+        ("campaign",): Meta, ("log",): Log, ("log", "features"): Features, ("budget",): Budget, ("train",): Train,
+    }  # fmt: skip
+    model = models.get(names, Campaign)
+    return sorted(field.alias or name for name, field in model.model_fields.items() if name != "path")

@@ -1,0 +1,139 @@
+"""Files and folders that are whole or absent.
+
+Everything is written under a temporary name in the same folder and renamed, so that a killed run leaves nothing that
+reads as finished. A folder counts as ours when its manifest.json says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from outlay.core.errors import FolderError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`; renamed to `path` when the block ends well, removed otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write `value` as JSON, whole or not at all. NaN and infinities are refused: JSON has none."""
+    with new_file(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def written_by_us(path: Path) -> bool:
+    """Whether `path` is a folder whose manifest says that outlay wrote it."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and str(manifest.get("format", "")).startswith("outlay-")
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise FolderError unless `path` is free, empty, or a folder that outlay wrote."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise FolderError("a file stands where a folder is to be written.", file=path, way_out="Give another --out.")
+    if any(path.iterdir()) and not written_by_us(path):
+        raise FolderError(
+            "the folder exists and outlay did not write it (no manifest.json of ours), so it is not replaced.",
+            file=path,
+            way_out="Give another --out, or remove the folder yourself.",
+        )
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path`; it takes the place of `path` when the block ends well.
+
+    Raises:
+        FolderError: if `path` holds something that outlay did not write.
+    """
+    check_replaceable(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        put_in_place(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def put_in_place(finished: Path, path: Path) -> None:
+    """Rename the folder `finished` to `path`, replacing an older folder of ours."""
+    check_replaceable(path)
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    if path.exists():
+        path.rename(old)
+    finished.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_manifest(folder: Path, kind: str, content: dict[str, Any]) -> None:
+    """Write manifest.json (last, when all else in the folder is whole). `kind` is data, run, bundle or campaign."""
+    write_json(folder / MANIFEST, {"format": f"outlay-{kind}", "version": FORMAT_VERSION, **content})
+
+
+def read_manifest(folder: Path, kind: str, *, unfinished: str = "Make it again.") -> dict[str, Any]:
+    """The manifest of a folder of ours.
+
+    Raises:
+        FolderError: if it is missing, half-written, of another kind or of another format version.
+    """
+    if not folder.exists():
+        raise FolderError("does not exist.", file=folder, way_out="Check the path.")
+    if not folder.is_dir():
+        raise FolderError(f"is a file; a {kind.upper()} folder is wanted.", file=folder, way_out="Check the path.")
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FolderError(
+            f"has no {MANIFEST}, so it is not a finished {kind.upper()} folder.", file=folder, way_out=unfinished
+        ) from None
+    except ValueError:
+        raise FolderError("is not valid JSON: the folder is damaged.", file=path, way_out=unfinished) from None
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if found != f"outlay-{kind}":
+        raise FolderError(
+            f"format is {found!r}; wanted 'outlay-{kind}'.", file=path, way_out=f"Give a {kind.upper()} folder."
+        )
+    if manifest.get("version") != FORMAT_VERSION:
+        raise FolderError(
+            f"format version is {manifest.get('version')!r}; this outlay reads version {FORMAT_VERSION}.",
+            file=path,
+            way_out="Make it again with this version, or install the version that wrote it.",
+        )
+    return dict(manifest)
+
+
+def sha256(path: Path) -> str:
+    """Hash of one file's bytes, hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

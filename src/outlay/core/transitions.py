@@ -1,0 +1,209 @@
+"""Transitions: a campaign log encoded once, in memory-mapped columns, rows linked by an index.
+
+    codes, numbers = data.features(rows)        # the states of some rows
+    following = data.next_row[rows]             # −1: no next row in the log
+
+A row ends in one of three ways: it has a next row; it is *terminal* (the story ended); or it is *truncated* (only our
+window ended: no next row, not terminal), which says nothing about the future.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+from outlay.core.errors import FolderError
+from outlay.core.files import read_manifest
+from outlay.core.schema import Schema
+
+LEARN, SELECT, CERTIFY = 0, 1, 2
+SPLITS = ("learn", "select", "certify")
+USERS = np.dtype([("first_row", "<i8"), ("start_row", "<i8"), ("window", "<i4"), ("split", "u1"), ("segment", "<i2")])
+CODE_TYPES = ("uint8", "uint16", "uint32")
+
+
+@dataclass(frozen=True)
+class States:
+    """The distinct states of a log, where they are few; row i is state i.
+
+    Attributes:
+        codes: `[S, F]` int32.
+        numbers: `[S, 2·F']` float32.
+        allowed: `[S, K]` bool, the actions allowed there (part of the state).
+    """
+
+    codes: NDArray[np.int32]
+    numbers: NDArray[np.float32]
+    allowed: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """A DATA folder, opened. N rows, K actions, m budgets, U users.
+
+    Attributes:
+        folder: where it lies.
+        manifest: its manifest.json.
+        campaign: the campaign file it was made from.
+        schema: how features were encoded.
+        actions: `[K]` the values given, ascending.
+        segments: names of the segments; `users["segment"]` indexes them.
+        action: `[N]` index into `actions`.
+        outcome: `[N, 1+m]` float32: reward, then the costs as logged (no signs).
+        next_row: `[N]` row of the same user's next row, −1 where there is none.
+        gap: `[N]` whole time units to the next row; 0 where there is none.
+        day: `[N]` time units since the user's first row.
+        user: `[N]` index into `users`.
+        users: `[U]` of dtype USERS: first row; start row (first or latest); window, the time units from the first row
+            to the end of the log, both included; split; segment.
+        forced: `[N]` bool: no choice in this row.
+        terminal: `[N]` bool: the story ends after this row.
+        propensity: `[N]` float32 probability of the logged action under the log's policy (1 in forced rows), or None.
+        state: `[N]` index into `states`, or None where distinct states are many.
+        states: the distinct states, or None.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    campaign: Campaign
+    schema: Schema
+    actions: NDArray[np.float64]
+    segments: tuple[str, ...]
+    action: NDArray[Any]
+    outcome: NDArray[np.float32]
+    next_row: NDArray[Any]
+    gap: NDArray[np.int32]
+    day: NDArray[np.int32]
+    user: NDArray[np.uint32]
+    users: NDArray[Any]
+    forced: NDArray[np.bool_]
+    terminal: NDArray[np.bool_]
+    propensity: NDArray[np.float32] | None
+    state: NDArray[Any] | None
+    states: States | None
+    code_columns: tuple[tuple[tuple[int, ...], NDArray[Any]], ...]  # (positions in schema.categorical, [N, f])
+    number_columns: NDArray[np.float32]
+    eligible: NDArray[np.uint8] | None  # [N, ceil(K/8)] packed bits
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    @property
+    def num_actions(self) -> int:
+        """K."""
+        return len(self.actions)
+
+    @property
+    def steady(self) -> bool:
+        """Whether every policy decides once per time unit for ever: then J_1 = 1/(1−γ) and needs no measuring."""
+        return bool(self.manifest["steady"])
+
+    def features(self, rows: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """States of `rows`: codes `[B, F]` int32 and numbers `[B, 2·F']` float32."""
+        codes = np.empty((len(rows), len(self.schema.categorical)), np.int32)
+        for positions, columns in self.code_columns:
+            codes[:, list(positions)] = columns[rows]
+        return codes, self.number_columns[rows]
+
+    def allowed(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
+        """`[B, K]` the actions that could have been chosen in `rows` (all, where the log has no such column)."""
+        if self.eligible is None:
+            return np.ones((len(rows), self.num_actions), np.bool_)
+        return np.unpackbits(self.eligible[rows], axis=1, count=self.num_actions).astype(np.bool_)
+
+    @cached_property
+    def _row_split(self) -> NDArray[np.uint8]:
+        return self.users["split"][self.user]
+
+    def rows_of(self, split: int) -> NDArray[np.int64]:
+        """Rows of the users of one split (LEARN, SELECT or CERTIFY), ascending."""
+        return np.flatnonzero(self._row_split == split)
+
+    def users_of(self, split: int) -> NDArray[np.int64]:
+        """Users of one split, ascending."""
+        return np.flatnonzero(self.users["split"] == split)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Transitions:
+        """Open a DATA folder; columns stay on disk until they are read.
+
+        Raises:
+            FolderError: if it is missing, half-written, damaged or of another format version.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder, "data", unfinished="Write it with: outlay prepare CAMPAIGN --out DATA")
+        columns = folder / "columns"
+
+        def column(name: str) -> NDArray[Any] | None:
+            path = columns / f"{name}.npy"
+            if name not in manifest["columns"]:
+                return None
+            try:
+                array = np.load(path, mmap_mode="r")
+            except (OSError, ValueError, EOFError) as error:
+                raise FolderError(
+                    f"cannot be read ({error}): the DATA folder is damaged.", file=path,
+                    way_out="Write it again with: outlay prepare CAMPAIGN --out DATA",
+                ) from None  # fmt: skip
+            if list(array.shape) != manifest["columns"][name]["shape"]:
+                raise FolderError(
+                    f"has shape {list(array.shape)}; the manifest says {manifest['columns'][name]['shape']}.",
+                    file=path,
+                    way_out="Write it again with: outlay prepare CAMPAIGN --out DATA",
+                )
+            return array  # type: ignore[no-any-return]
+
+        def needed(name: str) -> NDArray[Any]:
+            array = column(name)
+            if array is None:
+                raise FolderError("a column is absent from the manifest.", file=folder, where=name,
+                                  way_out="Write it again with: outlay prepare CAMPAIGN --out DATA")  # fmt: skip
+            return array
+
+        rows = int(manifest["rows"])
+        forced, terminal = column("forced"), column("terminal")
+        try:
+            schema = Schema.read(folder / "vocabulary.parquet")
+            users = np.load(folder / "users.npy")
+        except (OSError, ValueError, EOFError, KeyError) as error:
+            raise FolderError(f"is damaged ({error}).", file=folder,
+                              way_out="Write it again with: outlay prepare CAMPAIGN --out DATA") from None  # fmt: skip
+        positions: dict[str, tuple[int, ...]] = {k: tuple(v) for k, v in manifest["code_columns"].items()}
+        state = column("state")
+        actions = np.asarray(manifest["actions"], np.float64)
+        states = None
+        if state is not None:
+            states = States(np.load(folder / "state_codes.npy"), np.load(folder / "state_numbers.npy"),
+                            np.load(folder / "state_allowed.npy"))  # fmt: skip
+        return cls(
+            folder=folder,
+            manifest=manifest,
+            campaign=Campaign.parse(manifest["campaign"], Path(manifest["campaign_file"])),
+            schema=schema,
+            actions=actions,
+            segments=tuple(manifest["segments"]),
+            action=needed("action"),
+            outcome=needed("outcome"),
+            next_row=needed("next_row"),
+            gap=needed("gap"),
+            day=needed("day"),
+            user=needed("user"),
+            users=users,
+            forced=np.zeros(rows, np.bool_) if forced is None else forced,
+            terminal=np.zeros(rows, np.bool_) if terminal is None else terminal,
+            propensity=column("propensity"),
+            state=state,
+            states=states,
+            code_columns=tuple((places, needed(name)) for name, places in positions.items()),
+            number_columns=needed("numbers"),
+            eligible=column("eligible"),
+        )

@@ -1,0 +1,237 @@
+"""Linear bases for Q(s, a) = φ(s, a)ᵀθ: counts of the states, or features of a trained network.
+
+    counted    φ(s, a) = one-hot of (s, a)           exact where distinct states are few
+    features   φ(s, a) = e_a ⊗ [f(s), 1]             f: last hidden layer, [n, d]
+
+Both end with K state-free coordinates, one per action: the feature of a pair (s, a) about which the log says too
+little. A pair is named by a row, whose state is meant, and an action; row −1 means "state unknown". Nothing of size
+n × K·d is ever built: the work goes by blocks of rows that share an action.
+
+Source: Lagoudakis & Parr (2003) for the block features of LSTDQ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lu_factor, lu_solve
+from scipy.sparse import coo_array, csc_array, issparse
+from scipy.sparse.linalg import splu
+
+Array = NDArray[np.float64]
+Matrix = Any  # Array, or csc_array [P, P]
+
+BLOCK_ROWS = 4096  # rows widened to float64 at a time: few enough to stay in the processor's cache
+RIDGE = 1e-9  # relative: decides only directions in which the rows do not vary at all
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """State-action pairs: rows `[n]` (−1: state unknown) and action indices `[n]`."""
+
+    rows: NDArray[np.intp]
+    actions: NDArray[np.intp]
+
+    def __getitem__(self, index: NDArray[Any]) -> Pairs:
+        return Pairs(self.rows[index], self.actions[index])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def state_free(self) -> Pairs:
+        """The same actions, states forgotten."""
+        return Pairs(np.full_like(self.rows, -1), self.actions)
+
+
+class Basis(Protocol):
+    """What fitted evaluation needs of φ; P = `size` coordinates, the last K of them state-free."""
+
+    @property
+    def size(self) -> int:
+        """P."""
+
+    def moment(self, left: Pairs, right: Pairs, weight: Array) -> Matrix:
+        """Σ_i weight_i φ(left_i) φ(right_i)ᵀ: `[P, P]`."""
+
+    def project(self, pairs: Pairs, values: Array) -> Array:
+        """Σ_i φ(pair_i) values_iᵀ: `[P, T]` from `[n, T]`."""
+
+    def evaluate(self, pairs: Pairs, theta: Array) -> Array:
+        """φ(pair_i)ᵀθ: `[n, T]` from `[P, T]`."""
+
+    def regular(self, gram: Matrix) -> Matrix:
+        """The Gram matrix with a tiny ridge where the rows leave a direction open."""
+
+    def leverage(self, pairs: Pairs, gram: Matrix) -> Array:
+        """φᵀ G⁻¹ φ `[n]`: one over the number of rows that speak for a pair (1/count, where states are counted)."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One coordinate for each state and action.
+
+    Attributes:
+        state: `[n]` index of each row's state.
+        num_states: S.
+        num_actions: K.
+    """
+
+    state: NDArray[np.intp]
+    num_states: int
+    num_actions: int
+
+    @property
+    def size(self) -> int:
+        """(S + 1)·K."""
+        return (self.num_states + 1) * self.num_actions
+
+    def _column(self, pairs: Pairs) -> NDArray[np.intp]:
+        state = np.where(pairs.rows >= 0, self.state[pairs.rows], self.num_states)
+        column: NDArray[np.intp] = state * self.num_actions + pairs.actions
+        return column
+
+    def moment(self, left: Pairs, right: Pairs, weight: Array) -> Matrix:
+        """As in Basis; sparse."""
+        entries = (weight, (self._column(left), self._column(right)))
+        return csc_array(coo_array(entries, shape=(self.size, self.size)))
+
+    def project(self, pairs: Pairs, values: Array) -> Array:
+        """As in Basis."""
+        column = self._column(pairs)
+        return np.stack([np.bincount(column, v, self.size) for v in values.T], axis=1)
+
+    def evaluate(self, pairs: Pairs, theta: Array) -> Array:
+        """As in Basis."""
+        return theta[self._column(pairs)]
+
+    def regular(self, gram: Matrix) -> Matrix:
+        """As in Basis: only pairs that no row speaks for get a ridge."""
+        open_ = np.flatnonzero(gram.diagonal() == 0)
+        return csc_array(gram + coo_array((np.full(len(open_), RIDGE), (open_, open_)), shape=gram.shape))
+
+    def leverage(self, pairs: Pairs, gram: Matrix) -> Array:
+        """As in Basis."""
+        lever: Array = 1 / gram.diagonal()[self._column(pairs)]
+        return lever
+
+
+@dataclass(frozen=True)
+class Features:
+    """A block of d + 1 coordinates for each action: the row's features and a constant.
+
+    Attributes:
+        f: `[n, d]` features of each row's state.
+        num_actions: K.
+    """
+
+    f: NDArray[np.floating]
+    num_actions: int
+
+    @property
+    def size(self) -> int:
+        """(d + 2)·K."""
+        return int(self.f.shape[1] + 2) * self.num_actions
+
+    def _place(self, code: int) -> slice:
+        """Coordinates of a code: action a has code a, state-free action a has code K + a."""
+        width, K = self.f.shape[1] + 1, self.num_actions
+        return (
+            slice(code * width, (code + 1) * width)
+            if code < K
+            else slice(width * K + code - K, width * K + code - K + 1)
+        )
+
+    def _block(self, pairs: Pairs, code: int, index: NDArray[np.intp]) -> Array:
+        """The coordinates `_place(code)` of φ for pairs that all have this code."""
+        if code >= self.num_actions:
+            return np.ones((len(index), 1))
+        block = np.empty((len(index), self.f.shape[1] + 1))
+        block[:, :-1] = np.take(self.f, pairs.rows[index], axis=0)
+        block[:, -1] = 1
+        return block
+
+    def _codes(self, pairs: Pairs) -> NDArray[np.intp]:
+        return np.where(pairs.rows >= 0, pairs.actions, pairs.actions + self.num_actions)
+
+    def moment(self, left: Pairs, right: Pairs, weight: Array) -> Matrix:
+        """As in Basis; dense, one block product for each pair of actions."""
+        total = np.zeros((self.size, self.size))
+        codes = 2 * self.num_actions
+        for code, index in _blocks(self._codes(left) * codes + self._codes(right)):
+            a, b = divmod(code, codes)
+            block = self._block(left, a, index) * weight[index, None]
+            total[self._place(a), self._place(b)] += block.T @ self._block(right, b, index)
+        return total
+
+    def project(self, pairs: Pairs, values: Array) -> Array:
+        """As in Basis."""
+        total = np.zeros((self.size, values.shape[1]))
+        for code, index in _blocks(self._codes(pairs)):
+            total[self._place(code)] += self._block(pairs, code, index).T @ values[index]
+        return total
+
+    def evaluate(self, pairs: Pairs, theta: Array) -> Array:
+        """As in Basis."""
+        out = np.empty((len(pairs), theta.shape[1]))
+        for code, index in _blocks(self._codes(pairs)):
+            out[index] = self._block(pairs, code, index) @ theta[self._place(code)]
+        return out
+
+    def regular(self, gram: Matrix) -> Matrix:
+        """As in Basis: relative to the mean diagonal of each action's block."""
+        ridge = np.empty(self.size)
+        for code in range(2 * self.num_actions):
+            mean = gram.diagonal()[self._place(code)].mean()
+            ridge[self._place(code)] = RIDGE * (mean if mean > 0 else 1.0)
+        return gram + np.diag(ridge)
+
+    def leverage(self, pairs: Pairs, gram: Matrix) -> Array:
+        """As in Basis."""
+        inverse = {
+            code: np.linalg.inv(gram[self._place(code), self._place(code)]) for code in range(2 * self.num_actions)
+        }
+        out = np.empty(len(pairs))
+        for code, index in _blocks(self._codes(pairs)):
+            block = self._block(pairs, code, index)
+            out[index] = np.einsum("np,np->n", block @ inverse[code], block)
+        return out
+
+
+class Solver:
+    """A square matrix, factorised once; solves it and its transpose."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self._sparse = splu(csc_array(matrix)) if issparse(matrix) else None
+        self._dense = None if issparse(matrix) else lu_factor(matrix)
+
+    def solve(self, right: Array) -> Array:
+        """matrix⁻¹ right: `[P, T]`."""
+        return self._solve(right, 0)
+
+    def solve_transposed(self, right: Array) -> Array:
+        """matrix⁻ᵀ right: `[P, T]`."""
+        return self._solve(right, 1)
+
+    def _solve(self, right: Array, transposed: int) -> Array:
+        out: Array
+        if self._sparse is not None:
+            out = self._sparse.solve(right, trans="NT"[transposed])
+        else:
+            out = lu_solve(self._dense, right, trans=transposed)
+        return out
+
+
+def _blocks(codes: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp]]]:
+    """(code, positions with that code), at most BLOCK_ROWS positions at a time."""
+    small = codes.astype(np.int16) if codes.max(initial=0) < 2**15 else codes  # NumPy sorts int16 by radix
+    order = np.argsort(small, kind="stable")
+    present, begins = np.unique(codes[order], return_index=True)
+    bounds = np.append(begins, len(codes))
+    for code, begin, end in zip(present, bounds[:-1], bounds[1:], strict=True):
+        for at in range(begin, end, BLOCK_ROWS):
+            yield int(code), order[at : min(at + BLOCK_ROWS, end)]

@@ -1,0 +1,168 @@
+"""The certificate: on users never used for choosing, every budget is kept at the stated confidence.
+
+    certified  ⇔  x_j + z_{1−α}·se_j ≤ limit_j  for every budget j          P(certified and some budget over) ≤ α
+
+All budgets are one verdict and need no correction for their number: a mixture that is over breaks one budget at least,
+and to be certified it must pass that budget's own test, which a truth beyond the limit passes with probability α at
+most (an intersection–union test). The margin lowers the limits at the time of choosing, so that a mixture that keeps
+them on *select* is certified on *certify* with probability 1 − β:
+
+    margin_j = z_{1−α}·se_certify + z_{1−β}·√(se_select² + se_certify²)
+
+Source: Berger (1982) for intersection–union tests; the margin is method section 6's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from outlay.ops.intervals import lower_bound, quantile, std_error, upper_bound
+
+LEAST_USERS = 30  # below it the normal approximation of the bounds is not believed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One budget of a certificate, as written in the campaign file (a floor has a lower bound).
+
+    Attributes:
+        budget: its name.
+        value: the estimate; None where withheld.
+        bound: its one-sided bound at the certificate's confidence.
+        limit: the limit.
+        floor: whether the limit is a floor.
+        kept: whether the bound keeps the limit.
+    """
+
+    budget: str
+    value: float | None
+    bound: float | None
+    limit: float
+    floor: bool
+    kept: bool
+
+    @property
+    def words(self) -> str:
+        """`coupon_cost by 0.013 (upper bound 2.013 against 2)`."""
+        if self.bound is None:
+            return f"{self.budget} could not be measured"
+        side, by = "lower" if self.floor else "upper", abs(self.bound - self.limit)
+        return f"{self.budget} by {by:.4g} ({side} bound {self.bound:.4g} against {self.limit:g})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """The verdict.
+
+    Attributes:
+        certified: every budget is kept, at `confidence` jointly.
+        words: `certified`, or `not certified: …`.
+        confidence: 1 − α.
+        users: users it rests on.
+        budgets: a line per budget.
+        gain: objective of the mixture less that of the old policy; None where withheld.
+        gain_bound: one-sided lower bound of the gain at `confidence`; None where withheld.
+        withheld: why numbers are missing, or None.
+    """
+
+    certified: bool
+    words: str
+    confidence: float
+    users: int
+    budgets: tuple[Line, ...]
+    gain: float | None
+    gain_bound: float | None
+    withheld: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, for JSON."""
+        return asdict(self)
+
+
+def certify(
+    x: ArrayLike,
+    influence: NDArray[np.float64],
+    limits: ArrayLike,
+    names: Sequence[str],
+    *,
+    gain: float,
+    gain_influence: NDArray[np.float64],
+    confidence: float,
+    signs: Sequence[int] | None = None,
+    withheld: str | None = None,
+) -> Certificate:
+    """The certificate of one mixture, looked at once.
+
+    Args:
+        x: `[1+m]` objective and budgets in ≤ form (`units.coordinates`); NaN where withheld.
+        influence: `[U, 1+m]`.
+        limits: `[m]` in ≤ form.
+        names: `[m]` of the budgets.
+        gain: objective less that of the old policy.
+        gain_influence: `[U]`.
+        confidence: 1 − α, one-sided.
+        signs: `[m]` −1 for floors, to write them as in the campaign file; default all +1.
+        withheld: the reason, where numbers are NaN.
+    """
+    users = len(influence)
+    value, limit = np.asarray(x, np.float64)[1:], np.asarray(limits, np.float64)
+    sign = np.ones(len(limit)) if signs is None else np.asarray(signs, np.float64)
+    bound = upper_bound(value, std_error(influence[:, 1:]), confidence)
+    kept = bound <= limit  # NaN is not
+    lines = tuple(
+        Line(
+            budget=name,
+            value=_number(s * v),
+            bound=_number(s * b),
+            limit=float(s * at),
+            floor=bool(s < 0),
+            kept=bool(k),
+        )
+        for name, s, v, b, at, k in zip(names, sign, value, bound, limit, kept, strict=True)
+    )
+    certified = bool(kept.all()) and users >= LEAST_USERS
+    if users < LEAST_USERS:
+        words = f"not certified: it rests on {users} users, and {LEAST_USERS} are needed"
+    elif certified:
+        words = "certified"
+    else:
+        words = "not certified: " + ", ".join(line.words for line in lines if not line.kept)
+        words += f" ({withheld})" if withheld and any(line.bound is None for line in lines) else ""
+    return Certificate(
+        certified=certified,
+        words=words,
+        confidence=confidence,
+        users=users,
+        budgets=lines,
+        gain=_number(gain),
+        gain_bound=_number(float(lower_bound(gain, std_error(gain_influence), confidence))),
+        withheld=withheld,
+    )
+
+
+def margins(se_select: ArrayLike, se_certify: ArrayLike, *, confidence: float, margin: float) -> NDArray[np.float64]:
+    """How much to lower each limit `[m]` when choosing.
+
+    Args:
+        se_select: `[m]` standard errors on the users that choose.
+        se_certify: `[m]` those expected on the users that certify.
+        confidence: 1 − α of the certificate.
+        margin: 1 − β, the wanted chance that a mixture on its lowered limit is certified.
+    """
+    select, certifying = np.asarray(se_select, np.float64), np.asarray(se_certify, np.float64)
+    both: NDArray[np.float64] = np.hypot(select, certifying)
+    return quantile(confidence) * certifying + quantile(margin) * both
+
+
+def expected_se(se_select: ArrayLike, users_select: int, users_certify: int) -> NDArray[np.float64]:
+    """Standard errors to expect on *certify*: those on *select*, scaled by the root of the ratio of users."""
+    return np.asarray(se_select, np.float64) * float(np.sqrt(users_select / users_certify))
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,109 @@
+"""Several quantities estimated together from the same users, each with what every user adds to its error.
+
+The influence per user makes the covariance of anything linear free: mixtures, differences, ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.estimate import Estimate
+from outlay.ops.importance import effective_size
+from outlay.ops.intervals import interval, std_error
+
+
+@dataclass(frozen=True)
+class Joint:
+    """T quantities of one policy, U users.
+
+    Attributes:
+        targets: `[T]` names: `reward`, a budget's name, `reward@7`, ….
+        value: `[T]`; NaN where withheld.
+        influence: `[U, T]` ψ, mean zero over users; se = std(ψ)/√U.
+        mass: `[U, T]` how much the rows of each user count in the estimate, for the effective sample size.
+        withheld: `[T]` None, or the reason why there is no number.
+    """
+
+    targets: tuple[str, ...]
+    value: NDArray[np.float64]
+    influence: NDArray[np.float64]
+    mass: NDArray[np.float64]
+    withheld: tuple[str | None, ...]
+
+    @property
+    def std_error(self) -> NDArray[np.float64]:
+        """`[T]`."""
+        return std_error(self.influence)
+
+    @property
+    def ess(self) -> NDArray[np.float64]:
+        """`[T]` effective sample size in users (Kish)."""
+        return effective_size(self.mass)
+
+    def column(self, target: str) -> int:
+        """The place of a target.
+
+        Raises:
+            KeyError: if it was not estimated.
+        """
+        if target not in self.targets:
+            raise KeyError(f"{target!r} was not estimated; there are {', '.join(self.targets)}.")
+        return self.targets.index(target)
+
+    def estimates(
+        self, policy: str, estimator: str, *, confidence: float, recommended: Sequence[bool] | None = None
+    ) -> list[Estimate]:
+        """One Estimate per target, in the unit it was estimated in; withheld targets are never recommended."""
+        errors = self.std_error
+        low, high = interval(self.value, errors, confidence)
+        ess = self.ess
+        out = []
+        for t, (target, reason) in enumerate(zip(self.targets, self.withheld, strict=True)):
+            if reason is not None:
+                out.append(Estimate(policy=policy, estimator=estimator, target=target, value=None, withheld=reason))
+                continue
+            known = bool(np.isfinite(errors[t]))
+            out.append(
+                Estimate(
+                    policy=policy,
+                    estimator=estimator,
+                    target=target,
+                    value=float(self.value[t]),
+                    low=float(low[t]) if known else None,
+                    high=float(high[t]) if known else None,
+                    std_error=float(errors[t]) if known else None,
+                    ess=float(ess[t]),
+                    recommended=known and (recommended is None or recommended[t]),
+                )
+            )
+        return out
+
+
+def mixed(parts: Sequence[Joint], weights: NDArray[np.float64]) -> dict[str, Any]:
+    """The fields of the sticky mixture of `parts`, made from the same users, with weights `[k]` ≥ 0.
+
+    A part with weight 0 does not count, whatever is withheld in it; a target withheld in any other part is withheld.
+
+    Raises:
+        ValueError: if the parts are not about the same targets and users, or all weights are 0.
+    """
+    if len({(part.targets, len(part.influence)) for part in parts}) != 1 or len(parts) != len(weights):
+        raise ValueError("only estimates of the same targets from the same users can be mixed, one weight each.")
+    used = [(part, float(weight)) for part, weight in zip(parts, weights, strict=True) if weight != 0]
+    if not used:
+        raise ValueError("all weights are 0; a mixture needs at least one member.")
+    return {
+        "targets": parts[0].targets,
+        "value": sum(weight * part.value for part, weight in used),
+        "influence": sum(weight * part.influence for part, weight in used),
+        "mass": sum(weight * part.mass for part, weight in used),
+        "withheld": tuple(
+            next((reason for reason in reasons if reason is not None), None)
+            for reasons in zip(*(part.withheld for part, _ in used), strict=True)
+        ),
+    }

@@ -1,0 +1,128 @@
+"""What the log's own policy brought: plain means, and the check that an estimator reproduces them.
+
+Totals of k days count users whose window covers k days. The mean cost per decision is undiscounted, Σ c / Σ decisions
+over all rows (the ratio's interval by the delta method), so it need not equal the discounted one of the same policy.
+
+Source: textbook; the check is method section 6's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.estimators.joint import Joint
+from outlay.estimators.panel import Panel
+from outlay.ops.intervals import ratio, std_error
+
+
+@dataclass(frozen=True, slots=True)
+class Daily:
+    """Means per user, by days since the user's first row.
+
+    Attributes:
+        day: `[D]` 0, 1, ….
+        users: `[D]` users whose window reaches the day.
+        mean: `[D, 1+m]` reward and costs per user on that day; a day without a row counts 0.
+        std_error: `[D, 1+m]`.
+    """
+
+    day: NDArray[np.int64]
+    users: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """Whether an estimator gives the log's own totals back.
+
+    Attributes:
+        ok: every total that both have is within its tolerance, and there is one at least.
+        words: one sentence.
+        targets: the totals compared.
+        difference: `[…]` fitted − observed.
+        tolerance: `[…]` 3 joint standard errors + 1 % of the observed total.
+    """
+
+    ok: bool
+    words: str
+    targets: tuple[str, ...]
+    difference: NDArray[np.float64]
+    tolerance: NDArray[np.float64]
+
+
+def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
+    """Observed `reward@k` and `cost@k` per user, and `cost/decision` for every budget."""
+    U = panel.num_users
+    names: list[str] = []
+    value: list[float] = []
+    columns: list[NDArray[np.float64]] = []
+    mass: list[NDArray[np.float64]] = []
+    withheld: list[str | None] = []
+    for k in sorted(set(days)):
+        covers = panel.window >= k
+        totals = panel.by_user(np.where((panel.day < k)[:, None], panel.outcome, 0.0))
+        for name, total in zip(panel.names, totals.T, strict=True):
+            mean = float(total[covers].mean()) if covers.any() else float("nan")
+            names.append(f"{name}@{k}")
+            value.append(mean)
+            columns.append(np.where(covers, (total - mean) * (U / max(1, covers.sum())), 0.0))
+            mass.append(covers.astype(np.float64))
+            withheld.append(None if covers.any() else f"no user's window covers {k} days")
+    sums = panel.by_user(np.column_stack([panel.outcome, ~panel.forced]))
+    decisions = sums[:, -1]
+    for name, cost in zip(panel.names[1:], sums[:, 1:-1].T, strict=True):
+        per_decision, psi = ratio(
+            float(cost.mean()), cost - cost.mean(), float(decisions.mean()), decisions - decisions.mean()
+        )
+        names.append(f"{name}/decision")
+        value.append(per_decision)
+        columns.append(psi)
+        mass.append(decisions)
+        withheld.append(None if decisions.any() else "every row is forced: there is no decision")
+    return Joint(tuple(names), np.array(value), np.column_stack(columns), np.column_stack(mass), tuple(withheld))
+
+
+def daily(panel: Panel, *, days: int) -> Daily:
+    """Observed means of the first `days` days, for charts."""
+    grid = panel.by_day(panel.outcome, days, 0.0)
+    reaches = panel.window[:, None] > np.arange(days)
+    last = int(reaches.any(axis=0).sum())
+    means = [grid[reaches[:, d], d].mean(axis=0) for d in range(last)]
+    errors = [std_error(grid[reaches[:, d], d]) for d in range(last)]
+    return Daily(np.arange(last), reaches.sum(axis=0)[:last], np.array(means), np.array(errors))
+
+
+def reproduces(observed: Joint, fitted_old: Joint) -> Reproduction:
+    """The check before an estimator is used: fitted for the old policy, it must give the observed totals back.
+
+    Both come from the same users, so the error of the difference is that of ψ_fitted − ψ_observed.
+    """
+    shared = [
+        target
+        for target in observed.targets
+        if target in fitted_old.targets
+        and observed.withheld[observed.column(target)] is None
+        and fitted_old.withheld[fitted_old.column(target)] is None
+    ]
+    if not shared:
+        return Reproduction(False, "not checked: no total was both observed and fitted", (), np.empty(0), np.empty(0))
+    seen = [observed.column(target) for target in shared]
+    fit = [fitted_old.column(target) for target in shared]
+    difference = fitted_old.value[fit] - observed.value[seen]
+    joint = std_error(fitted_old.influence[:, fit] - observed.influence[:, seen])
+    tolerance = 3 * joint + 0.01 * np.abs(observed.value[seen])
+    off = ~(np.abs(difference) <= tolerance)
+    if not off.any():
+        words = "the estimator gives the old policy's observed totals back"
+    else:
+        t = int(np.argmax(np.where(off, np.abs(difference) / np.maximum(tolerance, 1e-300), 0)))
+        words = (
+            f"the estimator does not give the old policy's observed totals back: {shared[t]} is fitted as "
+            f"{fitted_old.value[fit[t]]:.4g} and observed as {observed.value[seen[t]]:.4g}"
+        )
+    return Reproduction(not off.any(), words, tuple(shared), difference, tolerance)

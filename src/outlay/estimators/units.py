@@ -1,0 +1,102 @@
+"""From (1−γ)·J and totals to the units that budgets are written in.
+
+    per = "decision"   x_c / x_1 is shown; x_c − limit·(x_1 − 1) is compared with the limit: linear in the mixture,
+                       and on the same side of the limit, as x_c ≤ limit·x_1 ⇔ x_c − limit·(x_1 − 1) ≤ limit
+    per = "user"       the total over `horizon_days`, for objective and cost alike
+
+x_1 = (1−γ)·J_1, the discounted share of time with a decision; 1 where every policy decides once per time unit. In ≤
+form a floor has its coordinate and its limit negated.
+
+Source: method section 1, "budgets, said once and tested"; ours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Budget, Campaign
+from outlay.core.estimate import Estimate
+from outlay.estimators.joint import Joint
+from outlay.ops.intervals import ratio
+
+Array = NDArray[np.float64]
+
+
+def horizons(campaign: Campaign) -> tuple[int, ...]:
+    """The k-day totals a campaign needs: those it reports, and the horizon of budgets per user."""
+    wanted = set(campaign.meta.report_days)
+    if _per_user(campaign):
+        wanted.add(campaign.meta.horizon_days)
+    return tuple(sorted(wanted))
+
+
+def objective(campaign: Campaign) -> str:
+    """The target that is maximised: `reward`, or `reward@horizon` where any budget is per user."""
+    return f"reward@{campaign.meta.horizon_days}" if _per_user(campaign) else "reward"
+
+
+def coordinates(joint: Joint, campaign: Campaign) -> tuple[Array, Array, Array]:
+    """What the mixture and the certificate are computed in.
+
+    Returns:
+        x `[1+m]`: the objective, then the budgets in ≤ form; its influence `[U, 1+m]`; the limits `[m]` in ≤ form.
+        NaN where a needed number is withheld.
+    """
+    place = joint.column(objective(campaign))
+    x, psi, limits = [float(joint.value[place])], [joint.influence[:, place]], []
+    for budget in campaign.budgets:
+        value, influence = _linear(joint, budget, campaign)
+        x.append(budget.sign * value)
+        psi.append(budget.sign * influence)
+        limits.append(budget.sign * budget.limit)
+    return np.array(x), np.column_stack(psi), np.array(limits)
+
+
+def displayed(joint: Joint, campaign: Campaign) -> Joint:
+    """The same quantities with every budget in its own unit, as tables show them; `decisions` is left out.
+
+    A budget per decision becomes x_c / x_1 (delta method), one per user its total over the horizon; signs as logged.
+    """
+    value, influence = joint.value.copy(), joint.influence.copy()
+    mass, withheld = joint.mass.copy(), list(joint.withheld)
+    ones = joint.column("decisions")
+    for budget in campaign.budgets:
+        place = joint.column(budget.name)
+        if budget.per == "user":
+            source = joint.column(f"{budget.name}@{campaign.meta.horizon_days}")
+            value[place], influence[:, place] = joint.value[source], joint.influence[:, source]
+            mass[:, place], withheld[place] = joint.mass[:, source], joint.withheld[source]
+        else:
+            value[place], influence[:, place] = ratio(
+                joint.value[place], joint.influence[:, place], joint.value[ones], joint.influence[:, ones]
+            )
+            if np.isnan(value[place]) and withheld[place] is None:
+                withheld[place] = joint.withheld[ones] or "the policy meets no decision"
+    kept = [t for t in range(len(joint.targets)) if t != ones]
+    return Joint(
+        targets=tuple(joint.targets[t] for t in kept),
+        value=value[kept],
+        influence=influence[:, kept],
+        mass=mass[:, kept],
+        withheld=tuple(withheld[t] for t in kept),
+    )
+
+
+def estimates(joint: Joint, campaign: Campaign, policy: str, estimator: str, *, confidence: float) -> list[Estimate]:
+    """One Estimate per displayed target."""
+    return displayed(joint, campaign).estimates(policy, estimator, confidence=confidence)
+
+
+def _per_user(campaign: Campaign) -> bool:
+    return any(budget.per == "user" for budget in campaign.budgets)
+
+
+def _linear(joint: Joint, budget: Budget, campaign: Campaign) -> tuple[float, Array]:
+    """The coordinate that is linear in the mixture and compared with the limit as written."""
+    if budget.per == "user":
+        place = joint.column(f"{budget.name}@{campaign.meta.horizon_days}")
+        return float(joint.value[place]), joint.influence[:, place]
+    cost, ones = joint.column(budget.name), joint.column("decisions")
+    value = joint.value[cost] - budget.limit * (joint.value[ones] - 1)
+    return float(value), joint.influence[:, cost] - budget.limit * joint.influence[:, ones]

@@ -1,0 +1,1 @@
+"""The Python API: one file a verb, wiring the rooms below."""

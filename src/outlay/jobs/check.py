@@ -1,0 +1,156 @@
+"""`check`: what is wrong with a log, whether its actions were randomised, and what the first action did."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from outlay.core.campaign import Campaign
+from outlay.logs.effects import Effect, contrast, effects
+from outlay.logs.encode import AGGREGATES
+from outlay.logs.link import link
+from outlay.logs.quality import LEVELS, Action, Finding, inspect
+from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisation
+from outlay.logs.roles import Log, open_log
+
+THIN = 0.01  # a share below: too little to learn from
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What `check` found.
+
+    Attributes:
+        campaign: name of the campaign.
+        source: the log.
+        rows, users: counts; `days`, time units from the first to the last, both included.
+        first, last: times, dates as text.
+        actions: how often each was given.
+        missing: role or feature → rows without a value.
+        duplicates: rows beyond the first of their user and time.
+        findings: worst first.
+        overlap, randomisation: where there was a choice; None where the log has too little to tell.
+        contrast: the pair of actions of the effect table, lower first.
+        effects: of the first day's action, higher against lower.
+    """
+
+    campaign: str
+    source: str
+    rows: int
+    users: int
+    days: int
+    first: int | str
+    last: int | str
+    actions: tuple[Action, ...]
+    missing: dict[str, int]
+    duplicates: int
+    findings: tuple[Finding, ...]
+    overlap: tuple[Overlap, ...]
+    randomisation: Randomisation | None
+    contrast: tuple[float, float] | None
+    effects: tuple[Effect, ...]
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a finding stops `prepare`."""
+        return any(finding.level == "error" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        content = asdict(self)
+        for action, fact in zip(content["actions"], self.actions, strict=True):
+            action["action"] = action.pop("value")
+            action["share"] = fact.count / max(self.rows, 1)
+        for entry in content["overlap"]:
+            if entry["z"] is not None and abs(entry["z"]) == float("inf"):
+                entry["z"] = None
+        return {**content, "blocks": self.blocks}
+
+
+def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory: str | None = None) -> CheckReport:
+    """Look at a campaign's log without writing anything.
+
+    Args:
+        campaign: a campaign, or the path of its file.
+        threads: of DuckDB; None: its choice.
+        memory: what DuckDB may hold before it writes to disk, as "4GB".
+
+    Raises:
+        CampaignError: if the campaign file is wrong, or names what the log does not have.
+        LogError: if the log cannot be read or has no rows.
+    """
+    if not isinstance(campaign, Campaign):
+        campaign = Campaign.load(campaign)
+    with (
+        tempfile.TemporaryDirectory(prefix="outlay-") as folder,
+        open_log(campaign, Path(folder), threads=threads, memory=memory) as log,
+    ):
+        link(log)
+        facts = inspect(log)
+        findings = list(facts.findings)
+        missing = facts.missing | _missing_features(log)
+        findings += _empty_features(missing, facts.rows, log)
+        overlaps: list[Overlap] = []
+        verdict = pair = None
+        table: list[Effect] = []
+        if facts.users and facts.choices:
+            overlaps = overlap(log, facts)
+            verdict = randomisation(log, overlaps)
+            pair = contrast(log, facts)
+            table = effects(log, *pair) if pair else []
+            findings += _about_choice(overlaps, verdict, pair, table)
+        findings.sort(key=lambda finding: LEVELS.index(finding.level))
+        return CheckReport(
+            campaign=campaign.meta.name, source=str(campaign.source), rows=facts.rows, users=facts.users,
+            days=facts.last_time - facts.first_time + 1, first=log.when(facts.first_time),
+            last=log.when(facts.last_time), actions=facts.actions, missing=missing, duplicates=facts.duplicates,
+            findings=tuple(findings), overlap=tuple(overlaps), randomisation=verdict, contrast=pair,
+            effects=tuple(table),
+        )  # fmt: skip
+
+
+def _missing_features(log: Log) -> dict[str, int]:
+    terms = (*log.categorical, *log.numeric)
+    counts: dict[str, int] = {}
+    for i in range(0, len(terms), AGGREGATES):
+        part = terms[i : i + AGGREGATES]
+        row = log.source.run("SELECT " + ", ".join(f"count(*) - count({t.sql})" for t in part) + " FROM log_kept")[0]
+        counts |= {term.text: int(count) for term, count in zip(part, row, strict=True)}
+    return counts
+
+
+def _empty_features(missing: dict[str, int], rows: int, log: Log) -> list[Finding]:
+    way_out = "Leave it out of log.features."
+    return [
+        Finding("warning", f"log.features, {name}", "is missing in every row.", way_out, rows)
+        for name in log.campaign.log.features.names
+        if missing[name] == rows
+    ]
+
+
+def _about_choice(
+    overlaps: list[Overlap], verdict: Randomisation, pair: tuple[float, float] | None, table: list[Effect]
+) -> list[Finding]:
+    findings = []
+    if not verdict.looks_randomised:
+        way_out = (
+            "Check log.propensity, or leave it out." if verdict.stated
+            else "If only some rows had a choice, mark the others with log.forced; give log.propensity where known."
+        )  # fmt: skip
+        findings.append(Finding("warning", "log.action", verdict.verdict, way_out, 0))
+    for entry in overlaps:
+        if entry.least_propensity is not None and 0 < entry.least_propensity < THIN:
+            message = f"action {entry.action:g} was given with a probability as low as {entry.least_propensity:.2g}."
+            way_out = "Weights up to its inverse make estimates wide; give it more often in the next campaign."
+            findings.append(Finding("warning", "log.propensity", message, way_out, 0))
+        if entry.share > 0 and entry.least_share < THIN:
+            place = f" in segment {entry.least_segment!r}" if entry.least_segment != "all" else ""
+            message = f"action {entry.action:g} was given in {entry.least_share:.2%} of the choices{place}."
+            way_out = "Estimates about it will be wide; leave it out, or give it more often in the next campaign."
+            findings.append(Finding("warning", "log.action", message, way_out, 0))
+    if pair and not table:
+        message = f"no users whose first action is {pair[0]:g} or {pair[1]:g} can be compared."
+        findings.append(Finding("note", "log.contrast", message, "Name another pair with log.contrast.", 0))
+    return findings

@@ -1,0 +1,247 @@
+"""`outlay evaluate`: what the mixture will bring and cost as it will be served, on users never used for choosing.
+
+    result = evaluate("runs/first")        # also written to RUN/estimates.json and into the bundle's manifest
+
+The old policy and the best mixture of constant actions stand beside it in every table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.bundles.read import load_bundle
+from outlay.bundles.write import update_certificate
+from outlay.core.campaign import Campaign
+from outlay.core.estimate import Estimate
+from outlay.core.files import write_json
+from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.estimators import importance
+from outlay.estimators.certificate import Certificate, certify, expected_se, margins
+from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.observed import observe, reproduces
+from outlay.estimators.units import coordinates, estimates, objective
+from outlay.jobs.looks import look
+from outlay.jobs.measure import Measure
+from outlay.jobs.run import Run
+from outlay.jobs.verdict import verdict
+from outlay.ops.intervals import std_error
+from outlay.ops.mixture_lp import solve_mixture
+
+Report = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found; `to_dict` is estimates.json.
+
+    Attributes:
+        policies: names in the order of the tables: old, constants, mixture, members.
+        estimates: all of them.
+        certificate: of the mixture.
+        look: which look at the certify users this was.
+        verdict: one sentence that says what to do.
+        reproduction: whether the estimator gives the old policy's observed totals back, in words.
+        notes: a few words beside a policy, by its name.
+        daily: per policy and day: means per user of reward and costs, `[{policy, day, reward, costs}]`.
+        shares: actions by segment, `[{segment, policy, action, share}]`.
+    """
+
+    policies: list[str]
+    estimates: list[Estimate]
+    certificate: Certificate
+    look: int
+    alpha: float
+    verdict: str
+    reproduction: str
+    notes: dict[str, str]
+    daily: list[dict[str, Any]]
+    shares: list[dict[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON."""
+        return {
+            "verdict": self.verdict,
+            "certificate": {**asdict(self.certificate), "look": self.look, "alpha": self.alpha},
+            "reproduction": self.reproduction,
+            "policies": self.policies,
+            "notes": self.notes,
+            "estimates": [estimate.to_dict() for estimate in self.estimates],
+            "daily": self.daily,
+            "shares": self.shares,
+        }
+
+
+def evaluate(run: str | Path | Run, *, confidence: float | None = None, progress: Report | None = None) -> Evaluation:
+    """Evaluate and certify the mixture of a run.
+
+    Args:
+        run: a RUN folder.
+        confidence: of intervals and certificate, in (0.5, 1); default as in the campaign file.
+        progress: called with the fraction done and what is being done.
+
+    Raises:
+        OutlayError: if the run, its data or its bundle is missing or damaged, or `confidence` is impossible.
+    """
+    report = progress or (lambda _fraction, _text: None)
+    run = run if isinstance(run, Run) else Run.open(run)
+    campaign = run.campaign.with_train(confidence=confidence)
+    level = campaign.train.confidence
+    data, bundle = run.data(), load_bundle(run.bundle)
+    at = Measure(data, CERTIFY, bundle)
+    report(0.05, "the old policy")
+    seen, old = observe(at.panel, days=at.days), at.old()
+    check = reproduces(seen, old)
+    report(0.2, "the members")
+    parts = at.members()
+    weights = np.array([member.weight for member in bundle.members])
+    mixture = combine(parts, weights)
+    report(0.4, "constant actions")
+    constant, note = _best_constants(data, at, campaign)
+    report(0.7, "importance sampling")
+    sampled = _sampled(at, weights)
+
+    number, alpha = look(data.folder, str(bundle.manifest["id"]), level)
+    certificate = _certificate(mixture, old, campaign, 1 - alpha, None if check.ok else check.words)
+    found = [
+        *(_trusted(e, True) for e in seen.estimates("old", "observed", confidence=level)),
+        *(_trusted(e, check.ok) for e in estimates(old, campaign, "old", "fqe", confidence=level)),
+        *(_trusted(e, check.ok) for e in estimates(mixture, campaign, "mixture", "fqe", confidence=level)),
+    ]
+    policies = ["old", "mixture"]
+    if constant is not None:
+        found += [_trusted(e, check.ok) for e in estimates(constant, campaign, "constants", "fqe", confidence=level)]
+        policies.insert(1, "constants")
+    if len(parts) > 1:
+        for i, part in enumerate(parts):
+            found += [_trusted(e, check.ok) for e in estimates(part, campaign, f"member {i}", "fqe", confidence=level)]
+            policies.append(f"member {i}")
+    for name, joint in sampled.items():
+        found += importance.estimates(joint, "mixture", name, confidence=level)
+    wanted = {f"{name}@{k}" for name in at.panel.names for k in at.days if k not in campaign.meta.report_days}
+    horizon = {f"{b.name}@{campaign.meta.horizon_days}" for b in campaign.budgets} | {objective(campaign)}
+    found = [e for e in found if e.target not in wanted - horizon]
+
+    result = Evaluation(
+        policies=policies,
+        estimates=found,
+        certificate=certificate,
+        look=number,
+        alpha=alpha,
+        verdict=verdict(found, certificate, campaign),
+        reproduction=check.words,
+        notes={"constants": note} if note else {},
+        daily=_daily({"old": old, "mixture": mixture}, at.days, campaign),
+        shares=_shares(at, weights),
+    )
+    write_json(run.folder / "estimates.json", result.to_dict())
+    update_certificate(run.bundle, [e.to_dict() for e in found], result.to_dict()["certificate"])
+    return result
+
+
+def _trusted(estimate: Estimate, ok: bool) -> Estimate:
+    """Not recommended where the estimator does not give the old policy's totals back."""
+    fields = estimate.to_dict()
+    return Estimate(**{**fields, "recommended": estimate.recommended and ok})
+
+
+def _certificate(
+    mixture: Fitted, old: Fitted, campaign: Campaign, confidence: float, refused: str | None
+) -> Certificate:
+    x, influence, limits = coordinates(mixture, campaign)
+    x_old, influence_old, _ = coordinates(old, campaign)
+    reason = next((reason for reason in mixture.withheld if reason), None)
+    if refused is not None:
+        x, reason = np.full_like(x, np.nan), refused
+    return certify(
+        x,
+        influence,
+        limits,
+        [budget.name for budget in campaign.budgets],
+        gain=float(x[0] - x_old[0]),
+        gain_influence=influence[:, 0] - influence_old[:, 0],
+        confidence=confidence,
+        signs=[budget.sign for budget in campaign.budgets],
+        withheld=reason,
+    )
+
+
+def _best_constants(data: Transitions, at: Measure, campaign: Campaign) -> tuple[Fitted | None, str]:
+    """The best mixture of constant actions, chosen on *select* with the same margin, and it in words."""
+    if data.eligible is not None:  # a constant is not allowed everywhere
+        return None, ""
+    needed = [int(goal.partition("@")[2])] if "@" in (goal := objective(campaign)) else []
+    before = Measure(data, SELECT, at.bundle).constants(range(data.num_actions), needed)
+    parts = [coordinates(fitted, campaign) for fitted in before]
+    usable = [a for a, part in enumerate(parts) if np.isfinite(part[0]).all()]
+    if not usable:
+        return None, ""
+    users = (len(before[0].influence), at.panel.num_users)
+    train = campaign.train
+    cautious = []
+    for a in usable:
+        error = std_error(parts[a][1])[1:]
+        extra = margins(error, expected_se(error, *users), confidence=train.confidence, margin=train.margin)
+        cautious.append(parts[a][0] + np.append(0.0, extra))
+    limits = parts[0][2]
+    solution = solve_mixture(np.array(cautious), limits, np.where(limits == 0, 1.0, np.abs(limits)))
+    chosen = {usable[i]: float(w) for i, w in enumerate(solution.weights) if w > 0}
+    words = ", ".join(f"{data.actions[a]:g} for {w:.0%} of users" for a, w in chosen.items())
+    return combine(at.constants(list(chosen), at.days), np.array(list(chosen.values()))), words
+
+
+def _sampled(at: Measure, weights: NDArray[np.float64]) -> dict[str, importance.Weighted]:
+    """Clipped per-decision importance sampling of the mixture, plain and self-normalised."""
+    targets = [at.actions(i) for i in range(len(weights))]
+    given = at.propensity()
+    out = {}
+    for name, kind in (("pdis", "plain"), ("snpdis", "self-normalised")):
+        parts = [
+            importance.weigh(at.panel, target, days=at.data.campaign.meta.report_days, kind=kind, propensity=given)  # type: ignore[arg-type]
+            for target in targets
+        ]
+        out[name] = importance.combine(parts, weights)
+    return out
+
+
+def _daily(fits: dict[str, Fitted], days: tuple[int, ...], campaign: Campaign) -> list[dict[str, Any]]:
+    """Means per user of each day: differences of the totals."""
+    names = ("reward", *(budget.name for budget in campaign.budgets))
+    rows = []
+    for policy, fitted in fits.items():
+        before = np.zeros(len(names))
+        for day in days:
+            total = np.array([fitted.value[fitted.column(f"{name}@{day}")] for name in names])
+            if not np.isfinite(total).all():
+                break
+            today = total - before
+            rows.append({"policy": policy, "day": day, "reward": float(today[0]), "costs": today[1:].tolist()})
+            before = total
+    return rows
+
+
+def _shares(at: Measure, weights: NDArray[np.float64]) -> list[dict[str, Any]]:
+    """How often each action is given in each segment, in the states of the log, by the old policy and the mixture."""
+    panel, data = at.panel, at.data
+    free = ~panel.forced
+    segment = data.users["segment"][data.user[panel.rows[free]]].astype(np.int64)
+    size = (len(data.segments), data.num_actions)
+
+    def counted(action: NDArray[Any]) -> NDArray[np.float64]:
+        return np.bincount(segment * size[1] + action[free], minlength=size[0] * size[1]).reshape(size).astype(float)
+
+    tables = {"old": counted(panel.action)}
+    tables["new"] = sum(w * counted(at.actions(i)) for i, w in enumerate(weights))
+    return [
+        {"segment": data.segments[s], "policy": policy, "action": float(data.actions[a]),
+         "share": float(table[s, a] / table[s].sum())}
+        for policy, table in tables.items()
+        for s in range(size[0])
+        if table[s].sum() > 0
+        for a in range(size[1])
+    ]  # fmt: skip

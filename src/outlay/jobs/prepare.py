@@ -1,0 +1,186 @@
+"""`prepare`: a campaign log becomes a DATA folder of encoded, linked, memory-mapped transitions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+from outlay.core.errors import LogError
+from outlay.core.files import new_folder, sha256, write_manifest
+from outlay.core.schema import canonical_text
+from outlay.core.transitions import SPLITS, USERS, Transitions
+from outlay.core.version import __version__
+from outlay.logs.encode import Columns, make_schema, write_features, write_links, write_roles
+from outlay.logs.link import complete, link
+from outlay.logs.quality import inspect, refuse
+from outlay.logs.roles import Log, open_log
+from outlay.ops.hashing import uniform
+
+Progress = Callable[[float, str], None]
+MISSING_SEGMENT = "missing"
+USER_BATCH = 500_000
+
+
+def prepare(
+    campaign: Campaign | str | Path,
+    out: str | Path,
+    *,
+    threads: int | None = None,
+    memory: str | None = None,
+    progress: Progress | None = None,
+) -> Transitions:
+    """Read, check, encode and link a log; write DATA.
+
+    Args:
+        campaign: a campaign, or the path of its file.
+        out: the DATA folder; an older one of ours is replaced, whole or not at all.
+        threads: of DuckDB; None: its choice.
+        memory: what DuckDB may hold before it writes to disk, as "4GB".
+        progress: called with the share done and what is being done.
+
+    Returns:
+        The DATA folder, opened.
+
+    Raises:
+        CampaignError: if the campaign file is wrong, or names what the log does not have.
+        LogError: if the log cannot be read or fails a check that blocks.
+        FolderError: if `out` holds something that outlay did not write.
+    """
+    if not isinstance(campaign, Campaign):
+        campaign = Campaign.load(campaign)
+    out = Path(out)
+    tell = _Teller(progress)
+    with new_folder(out) as folder:
+        work = folder / "work"
+        work.mkdir()
+        tell.now(0.0, "reading the log")
+        with open_log(campaign, work, threads=threads, memory=memory) as log:
+            tell.now(0.15, "linking rows")
+            link(log)
+            tell.now(0.25, "checking")
+            facts = inspect(log)
+            refuse(campaign, facts)
+            table, rows, places = "roles", facts.rows, None
+            if campaign.log.complete:
+                tell.now(0.3, "filling absent days")
+                rows, table = complete(log), "completed"
+                places = _places(log, facts.rows)
+                link(log, table)
+            actions = np.array([action.value for action in facts.actions], np.float64)
+            columns = Columns(folder, rows)
+            tell.now(0.35, "counting values")
+            schema = make_schema(log, tell.within(0.35, 0.5, "counting values"))
+            users, segments = _users(log, table, facts.last_time)
+            write_roles(log, table, actions, columns, tell.steps(0.5, 0.6, "writing roles"))
+            even = write_links(log, columns)
+            code_columns, states = write_features(
+                log, schema, columns, places, len(actions), tell.steps(0.6, 0.95, "encoding features")
+            )
+        _remove(work)
+        tell.now(0.95, "finishing")
+        num_states = states.write(folder) if states else None
+        steady = even and not any(columns.arrays[n].any() for n in ("forced", "terminal") if n in columns.arrays)
+        user_counts = np.bincount(users["split"], minlength=3)
+        row_counts = np.bincount(users["split"][columns.arrays["user"]], minlength=3)
+        shapes = columns.finish()
+        schema.write(folder / "vocabulary.parquet")
+        np.save(folder / "users.npy", users)
+        content = campaign.model_dump(by_alias=True, mode="json", exclude_none=True)
+        write_manifest(folder, "data", {
+            "outlay": __version__,
+            "rows": rows, "rows_in_log": facts.rows, "users": len(users), "states": num_states,
+            "users_per_split": dict(zip(SPLITS, user_counts.tolist(), strict=True)),
+            "rows_per_split": dict(zip(SPLITS, row_counts.tolist(), strict=True)),
+            "actions": actions.tolist(), "segments": segments, "steady": steady,
+            "first_time": log.when(facts.first_time), "last_time": log.when(facts.last_time),
+            "columns": shapes, "code_columns": code_columns,
+            "campaign": content, "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
+            "data_hash": _data_hash(folder, shapes),
+        })  # fmt: skip
+    tell.now(1.0, "done")
+    return Transitions.open(out)
+
+
+class _Teller:
+    def __init__(self, progress: Progress | None) -> None:
+        self.now = progress or (lambda _fraction, _text: None)
+
+    def within(self, low: float, high: float, text: str) -> Callable[[float], None]:
+        return lambda share: self.now(low + (high - low) * share, text)
+
+    def steps(self, low: float, high: float, text: str) -> Callable[[float], None]:
+        done = 0.0
+
+        def step(share: float) -> None:
+            nonlocal done
+            done = min(done + share, 1.0)
+            self.now(low + (high - low) * done, text)
+
+        return step
+
+
+def _places(log: Log, rows: int) -> NDArray[np.int64]:
+    """`[rows]` where each row of the log stands among the completed ones."""
+    places = np.empty(rows, np.int64)
+    query = "SELECT row, source_row FROM completed WHERE source_row IS NOT NULL"
+    for batch in log.source.batches(query, USER_BATCH):
+        places[batch.column("source_row").to_numpy()] = batch.column("row").to_numpy()
+    return places
+
+
+def _users(log: Log, table: str, last_time: int) -> tuple[NDArray[Any], list[str]]:
+    """users.npy and the names of the segments."""
+    train = log.campaign.train
+    [(count,)] = log.source.run("SELECT count(*) FROM users")
+    users = np.zeros(count, USERS)
+    bounds = np.cumsum(train.shares)[:2]
+    segment: list[Any] = []
+    start = "last_row" if log.campaign.log.start == "latest" else "first_row"
+    query = f"""
+        SELECT u.id, u."user", u.first_row, u.{start} AS start_row, {last_time} - u.first_time + 1 AS span, r.segment
+        FROM users u JOIN {table} r ON r.row = u.first_row ORDER BY u.id"""
+    for batch in log.source.batches(query, USER_BATCH):
+        at = batch.column("id").to_numpy()
+        users["first_row"][at] = batch.column("first_row").to_numpy()
+        users["start_row"][at] = batch.column("start_row").to_numpy()
+        users["window"][at] = batch.column("span").to_numpy()
+        draw = uniform(train.salt, canonical_text(batch.column("user")).to_pylist())
+        users["split"][at] = np.searchsorted(bounds, draw, side="right")
+        segment.append(canonical_text(batch.column("segment")))
+    names = pa.chunked_array(segment).combine_chunks().dictionary_encode()
+    texts = [*names.dictionary.to_pylist(), MISSING_SEGMENT]
+    ordered = sorted(set(texts[:-1]) | ({MISSING_SEGMENT} if names.null_count else set()))
+    place = np.array([ordered.index(text) if text in ordered else -1 for text in texts], np.int16)
+    users["segment"] = place[names.indices.fill_null(len(texts) - 1).to_numpy()]
+    empty = [name for i, name in enumerate(SPLITS) if not np.any(users["split"] == i)]
+    if empty:
+        raise LogError(
+            f"its {count:,} users are too few: none falls into the part {' and '.join(empty)}.",
+            file=log.source.file, where="train.shares", way_out="Give a longer log, or larger shares for that part.",
+        )  # fmt: skip
+    return users, ordered
+
+
+def _data_hash(folder: Path, columns: dict[str, Any]) -> str:
+    """Hash of everything that training reads."""
+    digest = hashlib.sha256()
+    for path in (
+        folder / "users.npy",
+        folder / "vocabulary.parquet",
+        *(folder / "columns" / f"{n}.npy" for n in sorted(columns)),
+    ):
+        digest.update(f"{path.name} {sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _remove(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    folder.rmdir()

@@ -1,0 +1,209 @@
+"""`outlay report`: fill the report's content from a RUN folder, and write the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outlay.core.campaign import Campaign
+from outlay.core.estimate import Estimate
+from outlay.core.files import new_file
+from outlay.estimators.certificate import LEAST_USERS
+from outlay.jobs.run import Run
+from outlay.reports.content import (
+    Bound,
+    BudgetLine,
+    Candidate,
+    Certificate,
+    DailyRow,
+    Interval,
+    Measured,
+    MemberPoint,
+    Point,
+    PolicyKind,
+    PolicyRow,
+    ReportContent,
+    ShareRow,
+    TrainingPoint,
+)
+from outlay.reports.page import render
+
+RESTS_ON = (
+    "Outcomes and moves depend on state and action alone, the same on every day of the log: that is how a week of log "
+    "speaks for the days after it.",
+    "The users of the next campaign are like those of this one.",
+)
+
+
+def report(folder: str | Path | Run) -> Path:
+    """Write RUN/report.html: one self-contained page. Before the evaluation it is shorter.
+
+    Raises:
+        FolderError: if the run is missing or damaged.
+    """
+    run = folder if isinstance(folder, Run) else Run.open(folder)
+    page = render(content(run))
+    path = run.folder / "report.html"
+    with new_file(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return path
+
+
+def content(run: Run) -> ReportContent:
+    """What the report of a run shows."""
+    campaign, manifest, found = run.campaign, run.manifest, run.estimates()
+    metrics = run.metrics()
+    signs = np.array([1, *(b.sign for b in campaign.budgets)])
+    members = manifest["members"]
+    kept = {m["step"] for m in members}
+    weights = np.array([m["weight"] for m in members])
+    critic, fitted = (weights @ np.array([m[by] for m in members]) for by in ("critic", "fitted"))
+    action = campaign.log.action
+    return ReportContent(
+        title=campaign.meta.name,
+        unit=campaign.meta.unit,
+        reward_label=campaign.log.reward,
+        action_label=f"{action} ({campaign.meta.unit})",
+        verdict=found["verdict"] if found else f"Not evaluated yet: run outlay evaluate {run.folder}.",
+        certified=found["certificate"]["certified"] if found else None,
+        confidence=campaign.train.confidence,
+        method=manifest["method"],
+        notes=_notes(run, found),
+        budgets=tuple(_budget(b, campaign) for b in campaign.budgets),
+        policies=tuple(policy_rows(run, found)) if found else (),
+        candidates=tuple(
+            Candidate(step=m["step"], multiplier=tuple(m["multiplier"]), measured=_point(signs * m["critic"]),
+                      kept=m["step"] in kept)
+            for m in metrics
+        ),
+        members=tuple(
+            MemberPoint(name=f"member {i}", weight=m["weight"], multiplier=tuple(m["multiplier"]),
+                        measured=_measured(m["critic"], m["fitted"], campaign))
+            for i, m in enumerate(members)
+        ),
+        mixture=_measured(critic, fitted, campaign),
+        old=_old(found, campaign),
+        training=tuple(
+            TrainingPoint(step=m["step"], multiplier=tuple(m["multiplier"]), measured=_point(signs * m["critic"]),
+                          stored_parameters=m["stored_parameters"], original_parameters=m["original_parameters"],
+                          loss=m["loss"])
+            for m in metrics
+        ),
+        shares=tuple(ShareRow(**row) for row in found["shares"]) if found else (),
+        daily=tuple(
+            DailyRow(policy=row["policy"], day=row["day"], reward=row["reward"], costs=tuple(row["costs"]))
+            for row in found["daily"]
+        ) if found else (),
+        certificate=_certificate(run, found) if found else None,
+        estimates=tuple(Estimate(**e) for e in found["estimates"]) if found else (),
+        settings=_settings(run),
+    )  # fmt: skip
+
+
+def policy_rows(run: Run, found: dict[str, Any]) -> list[PolicyRow]:
+    """The table of policies, from estimates.json."""
+    campaign = run.campaign
+    by = {(e["policy"], e["estimator"], e["target"]): e for e in found["estimates"]}
+    kinds: dict[str, tuple[str, PolicyKind]] = {
+        "old": ("old policy", "old"),
+        "constants": ("best constant mixture", "constant"),
+        "mixture": (f"{run.manifest['method']}, as served", "chosen"),
+    }
+    rows = []
+    for policy in found["policies"]:
+        name, kind = kinds.get(policy, (policy, "member"))
+        observed = "observed" if policy == "old" else "fqe"
+        rows.append(
+            PolicyRow(
+                name=name,
+                kind=kind,
+                note=found["notes"].get(policy, ""),
+                totals={
+                    k: value for k in campaign.meta.report_days
+                    if (value := _interval(by.get((policy, observed, f"reward@{k}")))) is not None
+                },
+                costs={
+                    b.name: value for b in campaign.budgets
+                    if (value := _interval(by.get((policy, "fqe", b.name)))) is not None
+                },
+                reward=_interval(by.get((policy, "fqe", "reward"))),
+                certified=found["certificate"]["certified"] if policy == "mixture" else None,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _interval(estimate: dict[str, Any] | None) -> Interval | None:
+    if estimate is None or estimate["value"] is None:
+        return None
+    return Interval(estimate["value"], estimate["low"], estimate["high"])
+
+
+def _point(x: Any) -> Point:
+    return Point(float(x[0]), tuple(float(c) for c in x[1:]))
+
+
+def _measured(critic: Any, fitted: Any, campaign: Campaign) -> Measured:
+    """The two figures; totals over a horizon have no place on the plane of figures per decision."""
+    comparable = all(b.per == "decision" for b in campaign.budgets)
+    return Measured(critic=_point(critic), fitted=_point(fitted) if comparable else None)
+
+
+def _budget(budget: Any, campaign: Campaign) -> BudgetLine:
+    money = campaign.budgets[campaign.money] is budget
+    return BudgetLine(name=budget.name, limit=budget.limit, sign=budget.sign, per=budget.per,
+                      unit=campaign.meta.unit if money else "",
+                      training_limit=budget.limit if budget.per == "user" else None)  # fmt: skip
+
+
+def _old(found: dict[str, Any] | None, campaign: Campaign) -> Point | None:
+    if not found or any(b.per == "user" for b in campaign.budgets):
+        return None
+    by = {e["target"]: e["value"] for e in found["estimates"] if (e["policy"], e["estimator"]) == ("old", "fqe")}
+    values = [by.get("reward"), *(by.get(b.name) for b in campaign.budgets)]
+    return None if any(v is None for v in values) else _point(values)
+
+
+def _certificate(run: Run, found: dict[str, Any]) -> Certificate | None:
+    given = found["certificate"]
+    lines = given["budgets"]
+    refused = given["withheld"]
+    if any(line["bound"] is None for line in lines):
+        return Certificate(bounds=(), confidence=given["confidence"], look=given["look"], level=given["alpha"],
+                           users=given["users"], rests_on=RESTS_ON, refused=refused or given["words"])  # fmt: skip
+    if given["users"] < LEAST_USERS:
+        refused = given["words"]
+    return Certificate(
+        bounds=tuple(
+            Bound(budget=line["budget"], value=line["value"], bound=line["bound"], margin=margin, kept=line["kept"])
+            for line, margin in zip(lines, run.manifest["margin"], strict=True)
+        ),
+        confidence=given["confidence"],
+        look=given["look"],
+        level=given["alpha"],
+        users=given["users"],
+        rests_on=RESTS_ON,
+        refused=refused,
+    )
+
+
+def _notes(run: Run, found: dict[str, Any] | None) -> tuple[str, ...]:
+    notes = list(run.manifest["notes"])
+    notes.append(f"While training, the rule chose by {run.manifest['candidates_measured_by']}; the kept members were "
+                 "measured again by a fitted evaluation, and the weights solved again.")  # fmt: skip
+    if found:
+        notes.append(f"{found['reproduction'][:1].upper()}{found['reproduction'][1:]}.")
+    return tuple(notes)
+
+
+def _settings(run: Run) -> dict[str, dict[str, object]]:
+    m = run.manifest
+    return {
+        "run": {name: m[name] for name in ("method", "oracle", "seed", "steps", "seconds", "parameters",
+                                           "stored_parameters", "multiplier_max", "multiplier_mean")},
+        "train": run.campaign.train.model_dump(mode="json", exclude_none=True),
+        "data": {"source": m["source"], "hash": m["data_hash"]},
+        "versions": m["versions"],
+    }  # fmt: skip

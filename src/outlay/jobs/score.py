@@ -1,0 +1,137 @@
+"""`outlay score`: decisions for many rows, from a bundle.
+
+    result = score("bundle/", "users.parquet", "decisions.parquet")
+
+Rows are read, decided and written a batch at a time, so a file may be larger than the memory. No training framework is
+needed.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from outlay.bundles.decide import Bundle, unknown_values
+from outlay.bundles.read import load_bundle
+from outlay.core.errors import LogError, OutlayError
+from outlay.core.files import new_file
+from outlay.logs.source import read_rows
+
+SUFFIXES = (".parquet", ".csv")
+USER_COLUMN = "COLUMNS('^user$')"  # a column or an error, never a function
+
+
+@dataclass(frozen=True)
+class ScoreResult:
+    """What was decided.
+
+    Attributes:
+        path: the file of decisions.
+        rows: rows decided.
+        unknown: values that the vocabulary does not know; they were served as unknown.
+        shares: action → share of rows that get it; with `members`, the share expected of the draw.
+    """
+
+    path: Path
+    rows: int
+    unknown: int
+    shares: dict[float, float]
+
+
+def score(
+    bundle: str | Path | Bundle,
+    rows: str | Path,
+    out: str | Path,
+    *,
+    episode: str | None = None,
+    members: bool = False,
+    progress: Callable[[float, str], None] | None = None,
+) -> ScoreResult:
+    """Decide for every row of a file.
+
+    Args:
+        bundle: the bundle's folder, or the bundle.
+        rows: Parquet or CSV (.gz), globs allowed, with the feature columns (or what their expressions need). A user
+            keeps one member where the user column is there; without it every row is drawn by its position.
+        out: .parquet or .csv; replaced when all rows are done. The columns are those of `Bundle.decide`; a CSV holds
+            `q` as JSON text.
+        episode: a new one draws the members anew; default: the campaign's name.
+        members: a line per row and member instead of the draw.
+        progress: called with the share done (0 where the number of rows is unknown, as in a CSV) and what is done.
+
+    Raises:
+        BundleError: if the bundle is damaged.
+        LogError: if there are no rows, a column is absent, a user is missing, or no action is allowed in a row.
+        OutlayError: if `out` ends in neither .parquet nor .csv.
+    """
+    out = Path(out)
+    if out.suffix not in SUFFIXES or out.is_dir():
+        raise OutlayError("is not a .parquet or .csv file.", file=out, where="out", way_out="Change its ending.")
+    bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+    total = _count(rows)
+    done, unknown = 0, 0
+    given = np.zeros(len(bundle.actions))
+    with new_file(out) as temporary, _writer(temporary, out.suffix) as write:
+        for batch in _batches(bundle, rows):
+            decisions = bundle.decide_batch(batch, first_row=done, episode=episode, members=members, file=rows)
+            write(decisions)
+            weight = decisions["weight"].to_numpy() if members else None
+            given += np.bincount(decisions["action_index"].to_numpy(), weight, len(given))
+            unknown += unknown_values(decisions)
+            done += batch.num_rows
+            if progress:
+                progress(done / total if total else 0.0, f"{done:,} rows")
+        if not done:
+            raise LogError("has no rows.", file=rows, way_out="Give a file with at least one row to decide.")
+    shares = dict(zip(bundle.actions.tolist(), (given / done).tolist(), strict=True))
+    return ScoreResult(out, done, unknown, shares)
+
+
+def _batches(bundle: Bundle, rows: str | Path) -> Iterator[Any]:
+    """Batches of the columns that a decision needs, named as the bundle names them."""
+    user, eligible = bundle.manifest["user"], bundle.manifest["eligible"]
+    needed = {name: name for name in (*bundle.schema.names, *((eligible,) if eligible else ()))}
+    # In SQL `user`, even in quotes, is whoever is logged in where there is no such column.
+    optional = {name: USER_COLUMN if name == "user" else name for name in (user, "user") if name not in needed}
+    return read_rows(rows, needed, optional=optional, batch_rows=65_536)
+
+
+@contextmanager
+def _writer(path: Path, suffix: str) -> Iterator[Callable[[Any], None]]:
+    """A function that appends a table to the file; the first one sets the columns."""
+    opened: list[Any] = []
+
+    def write(table: Any) -> None:
+        table = table.replace_schema_metadata()
+        if suffix == ".csv" and "q" in table.column_names:
+            inner = pc.binary_join(table["q"].cast(pa.list_(pa.string())), ", ")
+            texts = pc.binary_join_element_wise("[", inner, "]", "")
+            table = table.set_column(table.column_names.index("q"), "q", texts)
+        if not opened:
+            make = pacsv.CSVWriter if suffix == ".csv" else pq.ParquetWriter
+            opened.append(make(path, table.schema))
+        opened[0].write_table(table)
+
+    try:
+        yield write
+    finally:
+        if opened:
+            opened[0].close()
+
+
+def _count(rows: str | Path) -> int | None:
+    """Rows of Parquet files, from their footers; None where that is not so cheap, or where reading will complain."""
+    try:
+        return sum(int(pq.read_metadata(name).num_rows) for name in glob.glob(str(rows), recursive=True))  # noqa: PTH207
+    except (OSError, pa.ArrowException):
+        return None

@@ -1,0 +1,1 @@
+"""Learning: the vector critic, the multipliers, the mixing rules and the game between them."""

@@ -1,0 +1,148 @@
+"""The vector critic: one network, a head for the reward and one for each cost. DDQN, EDRR and BCQ are its settings.
+
+    w       = (1, −λ)                                               in the units of `heads.py`
+    a*(s')  = argmax over allowed a of wᵀ Q_online(s', a)           (a forced row takes its logged action)
+    y       = (1−γ)·(r, c) + γ^Δ · Q_target(s', a*)                 (after a terminal row: the first part alone)
+    loss    = ‖ Q(s, a) − y ‖², each head in units of its spread;  truncated rows have no y
+
+* DDQN: two networks; per sample the one with the smaller wᵀQ_target weighs 0.8, the other 0.2, and the same weights mix
+  their vectors; one y for both; a* and the acting policy come from the mean of the two.
+* EDRR adds a supervised head on the trunk: the immediate outcome of the logged action.
+* BCQ adds an imitation head π_B(a|s); actions with π_B < threshold · max π_B leave the argmax.
+
+The target networks are exponential averages of the weights, and the same averages act.
+
+Source: Cai et al. (WSDM 2023), sections 4 and 6; the threshold is Fujimoto et al. (2019), not in the paper. We differ
+in what the paper leaves open: vector heads instead of one network per cost, γ^Δ, masks, weight averages.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from outlay.nets.batches import Batch, StateRows
+from outlay.nets.network import Outputs, QNetwork, apply_pair
+
+Oracle = Literal["ddqn", "edrr", "bcq"]
+
+
+class Settings(NamedTuple):
+    """How the critic learns; the fields are those of `[train]`."""
+
+    oracle: Oracle
+    discount: float
+    learning_rate: float
+    target_decay: float
+    small_q_weight: float
+    supervised_weight: float
+    imitation_weight: float
+    imitation_threshold: float
+
+    @property
+    def threshold(self) -> float:
+        """BCQ's threshold; 0 for the other oracles, which have no imitation head."""
+        return self.imitation_threshold if self.oracle == "bcq" else 0.0
+
+
+class Table(NamedTuple):
+    """The distinct states, where they are few; else both arrays have no rows."""
+
+    codes: Array  # [S, F]
+    numbers: Array  # [S, n]
+
+
+class Critic(NamedTuple):
+    """What the next gradient step needs."""
+
+    online: QNetwork
+    target: QNetwork  # exponential averages of `online`
+    optimiser: optax.OptState
+
+
+def init(pair: QNetwork, settings: Settings) -> Critic:
+    """A critic from a fresh pair of networks."""
+    return Critic(pair, pair, _adam(settings).init(eqx.filter(pair, eqx.is_array)))
+
+
+def evaluate(pair: QNetwork, states: StateRows, table: Table | None) -> tuple[Outputs, Array]:
+    """Outputs of the pair and, for each row of `states`, its row in them."""
+    if table is None:
+        return apply_pair(pair, states.codes, states.numbers), jnp.arange(states.codes.shape[0])
+    return apply_pair(pair, *table), states.row
+
+
+def act(outputs: Outputs, row: Array, weights: Array, allowed: Array, threshold: float) -> Array:
+    """`[B]` argmax over allowed actions of wᵀ of the mean of the pair.
+
+    Args:
+        outputs: of `R` states.
+        row: `[B]` which of them.
+        weights: `[H]` w, in units of the heads.
+        allowed: `[B, K]` or `[1, K]`.
+        threshold: BCQ's; 0 leaves every allowed action in.
+    """
+    score = (outputs.q.mean(0) @ weights)[row]
+    if threshold > 0 and outputs.logits is not None:
+        log_prob = jnp.where(allowed, jax.nn.log_softmax(outputs.logits.mean(0))[row], -jnp.inf)
+        allowed = allowed & (log_prob >= jnp.log(threshold) + log_prob.max(1, keepdims=True))
+    return jnp.where(allowed, score, -jnp.inf).argmax(1)
+
+
+def pick(q: Array, row: Array, action: Array) -> Array:
+    """Q(s, a) of the pair: `[2, R, K, H]`, `[B]`, `[B]` → `[2, B, H]`."""
+    return q.reshape(len(q), -1, q.shape[-1])[:, row * q.shape[2] + action]
+
+
+def target(critic: Critic, batch: Batch, table: Table | None, weights: Array, settings: Settings) -> Array:
+    """The future part of y: `[B, H]` γ^Δ · Q_target(s', a*), the smaller of the pair weighing more."""
+    online, row = evaluate(critic.online, batch.next_state, table)
+    averaged, _ = evaluate(critic.target, batch.next_state, table)
+    best = act(online, row, weights, batch.next_allowed, settings.threshold)
+    best = jnp.where(batch.next_forced, batch.next_action, best)
+    values = pick(averaged.q, row, best)
+    score = values @ weights
+    share = jnp.where(score[0] <= score[1], settings.small_q_weight, 1 - settings.small_q_weight)[:, None]
+    future: Array = batch.discount[:, None] * (share * values[0] + (1 - share) * values[1])
+    return future
+
+
+def loss(
+    online: QNetwork, batch: Batch, future: Array, table: Table | None, spread: Array, settings: Settings
+) -> Array:
+    """Mean over the batch, summed over the pair. `future` is from `target` and carries no gradient."""
+    outputs, row = evaluate(online, batch.state, table)
+    immediate = batch.outcome / spread
+    error = pick(outputs.q, row, batch.action) - ((1 - settings.discount) * immediate + future)
+    total: Array = (batch.has_target * jnp.square(error).sum((0, 2))).mean()
+    if outputs.outcome is not None:
+        predicted = pick(outputs.outcome, row, batch.action)
+        error = predicted - immediate[:, : predicted.shape[-1]]
+        total += settings.supervised_weight * jnp.square(error).sum((0, 2)).mean()
+    if outputs.logits is not None:
+        # Forced rows are no choices, so there is nothing to imitate in them.
+        log_prob = jax.nn.log_softmax(outputs.logits)[:, row, batch.action]
+        total -= settings.imitation_weight * (batch.chosen * log_prob.sum(0)).mean()
+    return total
+
+
+def gradient_step(
+    critic: Critic, batch: Batch, table: Table | None, weights: Array, spread: Array, settings: Settings
+) -> tuple[Critic, Array]:
+    """One step of Adam and of the weight averages."""
+    future = target(critic, batch, table, weights, settings)
+    value, gradient = eqx.filter_value_and_grad(loss)(critic.online, batch, future, table, spread, settings)
+    updates, optimiser = _adam(settings).update(gradient, critic.optimiser)
+    online = eqx.apply_updates(critic.online, updates)
+    keep = settings.target_decay
+    averaged = jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, critic.target, online)
+    return Critic(online, averaged, optimiser), value
+
+
+def _adam(settings: Settings) -> optax.GradientTransformation:
+    return optax.adam(settings.learning_rate)

@@ -1,0 +1,263 @@
+"""The game: a multiplier player against a best-response player, and a rule that mixes what they find.
+
+    every step        a gradient step of the critic towards the best response to λ, warm-started from the last
+    every 10 steps    λ ← clip(λ + (x_c − limit)/√t, 0, λ_max)      x measured by the critic on *select* users
+    every 100 steps   the current policy is a candidate: measured, and given to the mixing rule
+
+A network that the rule dropped is freed. One more is kept aside, the most frugal one seen, for the case that a second
+measurement finds every kept member over a limit.
+
+Source: Cai et al. (WSDM 2023), Algorithms 1 to 3; schedule from their section 6. Ten gradient steps are no exact best
+response, so the game's regret bound does not apply to networks; it does to the exact game on tabular problems.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Train
+from outlay.core.mixture import Mixture
+from outlay.core.transitions import SELECT, Transitions
+from outlay.learning import critic as critics
+from outlay.learning.critic import Critic, Oracle, Settings, Table
+from outlay.learning.heads import Coordinates
+from outlay.learning.mixing.rule import Rule
+from outlay.learning.multipliers import ogd_step
+from outlay.learning.policy import Policy
+from outlay.nets.batches import Batch, blocks, gather, uses_table
+from outlay.nets.loop import compiled_block
+from outlay.nets.network import QNetwork, Shape, init_pair
+
+START_ROWS = 8192  # start rows of select users on which the critic measures itself (fewer where rows are evaluated)
+
+Vector = NDArray[np.float64]
+
+
+class Player(NamedTuple):
+    """What the next block needs; all arrays."""
+
+    critic: Critic
+    multiplier: Array  # [m] λ, scaled or raw as the schedule says
+    rounds: Array  # λ steps made
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy that was offered to the rule.
+
+    Attributes:
+        number: 0, 1, ….
+        step: gradient steps made by then.
+        multiplier: `[m]` λ in reward units per unit of coordinate.
+        critic: `[1+m]` reward and coordinates by the critic's own measurement.
+        measured: `[1+m]` what the rule was given: a fitted evaluation where one is cheap, else the same as `critic`.
+        loss: mean loss of the block before it.
+    """
+
+    number: int
+    step: int
+    multiplier: Vector
+    critic: Vector
+    measured: Vector
+    loss: float
+
+
+@dataclass
+class Progress:
+    """Where a game stands after a block: what a checkpoint must hold and what a person wants to see.
+
+    Attributes:
+        player: the two players.
+        candidates: all so far.
+        networks: of the kept candidates, by number.
+        kept: how many members the rule's mixture had after each candidate.
+        seconds: of training so far.
+    """
+
+    player: Player
+    candidates: list[Candidate] = field(default_factory=list)
+    networks: dict[int, QNetwork] = field(default_factory=dict)
+    kept: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Game:
+    """A game ready to be played on one log.
+
+    Attributes:
+        data: the transitions.
+        train: the schedule.
+        settings: of the critic.
+        coords: from heads to the coordinates of the limits.
+        bound: `[m]` λ_max.
+        rule: the mixing rule.
+        measure: fitted evaluation of a candidate, `[1+m]`, where it is cheap; None: the critic's own figure is used.
+        learn_rows: `[n]` rows to learn from.
+        seed: of everything random.
+    """
+
+    data: Transitions
+    train: Train
+    settings: Settings
+    coords: Coordinates
+    bound: Vector
+    rule: Rule
+    measure: Callable[[Policy], Vector] | None
+    learn_rows: NDArray[np.int64]
+    seed: int
+
+    @property
+    def steps(self) -> int:
+        """Gradient steps in all: whole blocks."""
+        wanted = max(self.train.epochs * len(self.learn_rows) / self.train.batch, self.train.min_steps)
+        return max(1, round(wanted / self.train.candidate_every)) * self.train.candidate_every
+
+    @property
+    def shape(self) -> Shape:
+        """Of the networks."""
+        outcomes = self.data.outcome.shape[1] if self.settings.oracle != "ddqn" else 0
+        return Shape(
+            sizes=self.data.schema.sizes,
+            num_numbers=self.data.number_columns.shape[1],
+            num_actions=self.data.num_actions,
+            num_heads=len(self.coords.spread),
+            num_outcomes=outcomes,
+            imitation=self.settings.oracle == "bcq",
+            layers=self.train.layers,
+            embedding=self.train.embedding,
+        )
+
+    @property
+    def multiplier_unit(self) -> Vector:
+        """`[m]` what one unit of the player's λ is, in reward units per unit of coordinate."""
+        if self.train.scaled_multipliers:
+            return self.coords.reward_scale / self.coords.scale
+        return np.ones(len(self.coords.limits))
+
+    def begin(self) -> Progress:
+        """Fresh players."""
+        pair = init_pair(self.shape, self.seed)
+        count = len(self.coords.limits)
+        return Progress(Player(critics.init(pair, self.settings), jnp.zeros(count), jnp.zeros((), jnp.int32)))
+
+    def policy(self, pair: QNetwork, multiplier: Vector) -> Policy:
+        """The greedy policy of a pair of networks at λ (in reward units per unit of coordinate)."""
+        return Policy(pair, self.coords.weights(multiplier), self.coords.spread, self.settings.threshold)
+
+
+def settings_of(train: Train, oracle: Oracle, discount: float) -> Settings:
+    """The critic's settings from the campaign's."""
+    return Settings(
+        oracle=oracle,
+        discount=discount,
+        learning_rate=train.learning_rate,
+        target_decay=train.target_decay,
+        small_q_weight=train.small_q_weight,
+        supervised_weight=train.supervised_weight,
+        imitation_weight=train.imitation_weight,
+        imitation_threshold=train.imitation_threshold,
+    )
+
+
+def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progress, Mixture[int]]]:
+    """Play on, block by block, from the start or from a checkpoint.
+
+    Yields:
+        where the game stands and the rule's mixture of candidate numbers, after each candidate.
+    """
+    progress = game.begin() if progress is None else progress
+    train = game.train
+    block, look = _compile(game)
+    state = game.rule.init(game.coords.limits, game.coords.scale)
+    for candidate in progress.candidates:  # the rule's state is a function of what it saw
+        state = game.rule.step(state, candidate.number, candidate.measured)
+    batches = blocks(
+        game.data, game.learn_rows, batch=train.batch, steps=train.candidate_every, total=game.steps, seed=game.seed,
+        start=len(progress.candidates) * train.candidate_every,
+    )  # fmt: skip
+    for batch in batches:
+        began = time.perf_counter()
+        progress.player, losses = block(progress.player, batch)
+        pair = progress.player.critic.target
+        multiplier = np.asarray(progress.player.multiplier, np.float64) * game.multiplier_unit
+        heads = np.asarray(look(pair, jnp.asarray(game.coords.weights(multiplier), jnp.float32)), np.float64)
+        number = len(progress.candidates)
+        own = game.coords.of(heads)
+        fitted = own if game.measure is None else game.measure(game.policy(pair, multiplier))
+        step = (number + 1) * train.candidate_every
+        progress.candidates.append(Candidate(number, step, multiplier, own, fitted, float(losses.mean())))
+        state = game.rule.step(state, number, fitted)
+        mixture = game.rule.mixture(state)
+        progress.networks[number] = pair
+        keep = {*mixture.members, frugal(progress.candidates, game.coords)}
+        progress.networks = {n: net for n, net in progress.networks.items() if n in keep}
+        progress.kept.append(len(mixture.members))
+        progress.seconds += time.perf_counter() - began
+        yield progress, mixture
+
+
+def frugal(candidates: list[Candidate], coords: Coordinates) -> int:
+    """The candidate with the most room under its tightest limit."""
+    room = [float(np.max((c.measured[1:] - coords.limits) / coords.scale)) for c in candidates]
+    return candidates[int(np.argmin(room))].number
+
+
+def _compile(
+    game: Game,
+) -> tuple[Callable[[Player, Batch], tuple[Player, Array]], Callable[[QNetwork, Array], Array]]:
+    """The compiled block, and the critic's measurement `[H]` of its greedy policy at w."""
+    data, settings, coords = game.data, game.settings, game.coords
+    with_table = uses_table(data, game.train.batch)
+    table = None
+    if with_table and data.states is not None:
+        table = Table(jnp.asarray(data.states.codes), jnp.asarray(data.states.numbers))
+    starts = data.users["start_row"][data.users_of(SELECT)]
+    limit = START_ROWS if with_table else START_ROWS // 4
+    if len(starts) > limit:
+        starts = np.random.default_rng(game.seed).choice(starts, limit, replace=False)
+    start = gather(data, np.sort(starts), table=with_table)
+    allowed, forced = jnp.asarray(data.allowed(np.sort(starts))), jnp.asarray(start.chosen == 0)
+    spread = jnp.asarray(coords.spread, jnp.float32)
+    matrix, constant = jnp.asarray(coords.matrix, jnp.float32), jnp.asarray(coords.constant, jnp.float32)
+    limits, unit = jnp.asarray(coords.limits, jnp.float32), jnp.asarray(game.multiplier_unit, jnp.float32)
+    step_unit = jnp.asarray(coords.scale if game.train.scaled_multipliers else np.ones_like(coords.scale), jnp.float32)
+    bound = jnp.asarray(game.bound, jnp.float32)
+
+    def weights(multiplier: Array) -> Array:
+        return jnp.eye(matrix.shape[1])[0] - (multiplier * unit) @ matrix
+
+    def measure(pair: QNetwork, w: Array) -> Array:
+        outputs, row = critics.evaluate(pair, start.state, table)
+        action = critics.act(outputs, row, w * spread, allowed, settings.threshold)
+        action = jnp.where(forced, jnp.asarray(start.action), action)
+        return critics.pick(outputs.q, row, action).mean((0, 1)) * spread
+
+    def step(player: Player, batch: Batch) -> tuple[Player, Array]:
+        w = weights(player.multiplier) * spread
+        critic, loss = critics.gradient_step(player.critic, batch, table, w, spread, settings)
+        return player._replace(critic=critic), loss
+
+    def after(player: Player) -> tuple[Player, None]:
+        heads = measure(player.critic.target, weights(player.multiplier))
+        excess = (matrix @ heads + constant - limits) / step_unit
+        rounds = player.rounds + 1
+        multiplier = ogd_step(player.multiplier, excess, rounds, bound)
+        return player._replace(multiplier=multiplier, rounds=rounds), None
+
+    compiled = compiled_block(step, after, game.train.multiplier_every)
+
+    def block(player: Player, batch: Batch) -> tuple[Player, Array]:
+        player, (losses, _) = compiled(player, batch)
+        return player, losses
+
+    return block, eqx.filter_jit(measure)

@@ -1,0 +1,1 @@
+"""Campaign logs: read, check, encode, link days into transitions."""

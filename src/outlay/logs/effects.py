@@ -1,0 +1,84 @@
+"""The effect of the first day's action on the totals after k days, by segment.
+
+    effect = ȳ(higher) − ȳ(lower)      ȳ(a) = Σ wᵢ yᵢ / Σ wᵢ over users whose first action is a
+    wᵢ = 1 / pᵢ where propensities are stated, else 1      se² = Σ_a Σ wᵢ² (yᵢ − ȳ(a))² / (Σ wᵢ)² · n/(n−1)
+
+y is the reward summed over a user's first k days; days without a row count 0. Only users whose window covers the k days
+and who had a choice in their first row are compared. Without stated propensities this is a plain difference of means:
+an effect only if the action was given at random.
+
+Source: Hájek (1971) for the ratio; the interval is normal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from outlay.logs.link import last_time
+from outlay.logs.quality import Facts
+from outlay.logs.roles import Log
+
+CONFIDENCE = 0.95
+MIN_USERS = 2  # in each arm, for an interval
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Effect on the total reward after `days` days, in units of reward per user, with its interval."""
+
+    segment: str
+    days: int
+    effect: float
+    low: float
+    high: float
+    users: int
+
+
+def contrast(log: Log, facts: Facts) -> tuple[float, float] | None:
+    """The pair of actions compared, lower first: as the campaign file says, else the lowest and highest given."""
+    if log.campaign.log.contrast:
+        low, high = sorted(log.campaign.log.contrast)
+        return low, high
+    given = [action.value for action in facts.actions if action.choices]
+    return (given[0], given[-1]) if len(given) > 1 else None
+
+
+def effects(log: Log, low: float, high: float) -> list[Effect]:
+    """The effect table, `all` users first; without entries where an arm has fewer than MIN_USERS users."""
+    days = sorted(set(log.campaign.meta.report_days))
+    totals = ", ".join(f"coalesce(sum(r.reward) FILTER (l.day < {k}), 0) AS y{k}" for k in days)
+    weight = "1 / f.propensity" if log.campaign.log.propensity else "1"
+    valid = "AND f.propensity > 0" if log.campaign.log.propensity else ""
+    log.source.run(f"""
+        CREATE OR REPLACE TABLE arms AS
+        SELECT coalesce(CAST(f.segment AS VARCHAR), 'missing') AS segment, f.action = {high!r} AS higher,
+            {weight} AS w, {last_time(log)} - u.first_time + 1 AS span, t.*
+        FROM users u JOIN roles f ON f.row = u.first_row
+        JOIN (SELECT l.id, {totals} FROM links l JOIN roles r ON r.row = l.row
+              WHERE l.day < {max(days)} GROUP BY l.id) t ON t.id = u.id
+        WHERE NOT f.forced AND f.action IN ({low!r}, {high!r}) {valid}""")
+    table: list[Effect] = []
+    for k in days:
+        sums = log.source.run(f"""
+            SELECT segment, higher, count(*), sum(w), sum(w * y{k}), sum(w * w), sum(w * w * y{k}),
+                sum(w * w * y{k} * y{k})
+            FROM arms WHERE span >= {k} GROUP BY GROUPING SETS ((segment, higher), (higher)) ORDER BY ALL""")
+        arms: dict[str | None, dict[bool, tuple[float, float, int]]] = {}
+        grouped = log.campaign.log.segment is not None
+        for segment, higher, n, w, wy, ww, wwy, wwyy in sums:
+            if segment is not None and not grouped:
+                continue  # one segment, which is all
+            mean = wy / w
+            spread = max(wwyy - 2 * mean * wwy + mean * mean * ww, 0.0) / w**2
+            arms.setdefault(segment, {})[bool(higher)] = (mean, spread * n / max(n - 1, 1), int(n))
+        z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+        for segment, arm in arms.items():
+            if len(arm) < 2 or min(arm[False][2], arm[True][2]) < MIN_USERS:
+                continue
+            effect = arm[True][0] - arm[False][0]
+            half = z * float(arm[True][1] + arm[False][1]) ** 0.5
+            users = arm[True][2] + arm[False][2]
+            table.append(Effect(ALL if segment is None else segment, k, effect, effect - half, effect + half, users))
+    return sorted(table, key=lambda e: (e.segment != ALL, e.segment, e.days))

@@ -1,0 +1,278 @@
+"""What is wrong with a log, or worth knowing: findings, worst first.
+
+An *error* stops `prepare`; a *warning* makes results weaker than they look; a *note* is for the reader. Each names the
+key or column, what was found, how often, and the way out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outlay.core.campaign import Campaign
+from outlay.core.errors import LogError
+from outlay.logs.link import last_time
+from outlay.logs.roles import Log
+
+MAX_ACTIONS, MAX_SEGMENTS = 255, 50
+LEVELS = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding. `count`: rows, users or values it is about; 0 where there is nothing to count."""
+
+    level: Literal["error", "warning", "note"]
+    where: str
+    message: str
+    way_out: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Action:
+    """How often an action was given: in all rows, in rows with a choice, and its least propensity there."""
+
+    value: float
+    count: int
+    choices: int
+    least_propensity: float | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one scan over the linked log tells.
+
+    Attributes:
+        rows, users: counts.
+        choices: rows with a choice (not forced).
+        first_time, last_time: in units of `time`.
+        actions: in ascending order of value; every listed action, and every one that occurs.
+        missing: role → rows without a value.
+        duplicates: rows beyond the first of their user and time.
+        findings: worst first.
+    """
+
+    rows: int
+    users: int
+    choices: int
+    first_time: int
+    last_time: int
+    actions: tuple[Action, ...]
+    missing: dict[str, int]
+    duplicates: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that stop `prepare`."""
+        return tuple(finding for finding in self.findings if finding.level == "error")
+
+
+def inspect(log: Log) -> Facts:
+    """Look at the linked log (tables `roles`, `users`, `links`)."""
+    run = log.source.run
+    rows, choices, users = run(
+        f"SELECT count(*), count(*) FILTER ({log.choice}), (SELECT count(*) FROM users) FROM roles"
+    )[0]
+    first, last = run('SELECT min("time"), max("time") FROM roles')[0]
+    missing = _missing(log)
+    actions, findings = _actions(log)
+    findings += _values(log, missing)
+    if choices == 0:
+        findings.append(Finding("error", "log.forced", "every row is forced, so there was no choice to learn from.",
+                                "Mend log.forced: it marks rows where there was no choice.", rows))  # fmt: skip
+    duplicates = 0
+    if users:
+        duplicates = int(run("SELECT count(*) FROM links WHERE gap = 0")[0][0])
+        findings += _links(log, duplicates) + _gaps(log, users) + _segments(log)
+    findings.sort(key=lambda finding: LEVELS.index(finding.level))
+    return Facts(
+        rows=rows, users=users, choices=choices, first_time=int(first or 0), last_time=int(last or 0),
+        actions=tuple(actions), missing=missing, duplicates=duplicates, findings=tuple(findings),
+    )  # fmt: skip
+
+
+def refuse(campaign: Campaign, facts: Facts) -> None:
+    """Raise LogError if a finding stops `prepare`; the first in detail, the others by name."""
+    if not facts.errors:
+        return
+    first, *others = facts.errors
+    more = "".join(f"\n  also {f.where}: {f.message}" for f in others)
+    listed = f" {len(others)} more (outlay check lists all):{more}" if others else ""
+    raise LogError(first.message, file=campaign.source, where=first.where, way_out=first.way_out + listed)
+
+
+def _missing(log: Log) -> dict[str, int]:
+    """Rows without a value, by role. In forced rows a propensity is not needed."""
+    given = {"user": '"user"', "time": '"time"', "action": "action", "reward": "reward"}
+    given |= {f"cost of {b.name}": c for b, c in zip(log.campaign.budgets, log.costs, strict=True)}
+    sums = {name: f"count(*) - count({sql})" for name, sql in given.items()}
+    if log.campaign.log.propensity:
+        sums["propensity"] = f"count(*) FILTER ({log.choice} AND propensity IS NULL)"
+    if log.campaign.log.eligible:
+        sums["eligible"] = f"count(*) FILTER ({log.choice} AND eligible IS NULL)"
+    counts = log.source.run(f"SELECT {', '.join(sums.values())} FROM roles")[0]
+    return {name: int(count) for name, count in zip(sums, counts, strict=True)}
+
+
+def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
+    """Missing and impossible values."""
+    keys = {"user": "log.user", "time": "log.time", "action": "log.action", "reward": "log.reward"}
+    keys |= {f"cost of {b.name}": f"budget {b.name}.cost" for b in log.campaign.budgets}
+    columns = {"user": '"user"', "time": '"time"'} | {
+        f"cost of {b.name}": c for b, c in zip(log.campaign.budgets, log.costs, strict=True)
+    }
+    findings = []
+    drop = "Mend them, or leave these rows out with log.where."
+    for name, count in missing.items():
+        if count and name in keys:
+            place = _first(log, f"{columns.get(name, name)} IS NULL")
+            findings.append(Finding("error", keys[name], f"{name} is missing or NaN in {count:,} rows, {place}.",
+                                    f"Mend them, or leave these rows out: where = \"{_text(log, name)} is not null\".",
+                                    count))  # fmt: skip
+    wrong = [("log.reward", "reward", "isinf(reward)", "reward is infinite", drop)]
+    wrong += [(f"budget {b.name}.cost", c, f"isinf({c})", f"cost of {b.name} is infinite", drop)
+              for b, c in zip(log.campaign.budgets, log.costs, strict=True)]  # fmt: skip
+    if log.campaign.log.propensity:
+        way_out = "Give the probability of the action in the row; mark rows without a choice with log.forced."
+        for name, condition in {
+            "missing": "propensity IS NULL", "negative": "propensity < 0", "0": "propensity = 0",
+            "above 1": "propensity > 1",
+        }.items():  # fmt: skip
+            text = f"propensity is {name} (wanted: in (0, 1], the chance of the action given)"
+            wrong.append(("log.propensity", "propensity", f"{log.choice} AND {condition}", text, way_out))
+    if log.campaign.log.eligible:
+        condition = f"{log.choice} AND eligible IS NOT NULL AND NOT list_contains(eligible, action)"
+        wrong.append(("log.eligible", "action", condition, "the action given is not among the eligible ones",
+                      "Mend the list, or mark these rows with log.forced."))  # fmt: skip
+    counts = log.source.run("SELECT " + ", ".join(f"count(*) FILTER ({w[2]})" for w in wrong) + " FROM roles")[0]
+    for (key, column, condition, text, way_out), count in zip(wrong, counts, strict=True):
+        if count:
+            place = _first(log, condition, column)
+            findings.append(Finding("error", key, f"{text} in {count:,} rows, {place}.", way_out, int(count)))
+    if missing.get("eligible"):
+        count = missing["eligible"]
+        findings.append(Finding("note", "log.eligible", f"the list is missing in {count:,} rows with a choice; every "
+                                "action counts as allowed there.", "", count))  # fmt: skip
+    return findings
+
+
+def _text(log: Log, name: str) -> str:
+    texts = {"user": log.campaign.log.user, "time": log.campaign.log.time, "action": log.campaign.log.action,
+             "reward": log.campaign.log.reward}  # fmt: skip
+    return texts.get(name) or next(b.cost for b in log.campaign.budgets if name == f"cost of {b.name}")
+
+
+def _first(log: Log, condition: str, column: str | None = None) -> str:
+    """Where a condition holds first, in words."""
+    value = f", CAST({column} AS VARCHAR)" if column else ""
+    row = log.source.run(f'SELECT row, "user", "time"{value} FROM roles WHERE {condition} ORDER BY row LIMIT 1')[0]
+    time = None if row[2] is None else log.when(row[2])
+    shown = f", value {row[3]}" if column and row[3] is not None else ""
+    return f"first in row {row[0] + 1} (user {row[1]}, time {time}{shown})"
+
+
+def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
+    least = f"min(propensity) FILTER ({log.choice})" if log.campaign.log.propensity else "NULL"
+    distinct = int(log.source.run("SELECT approx_count_distinct(action) FROM roles")[0][0])
+    limit = MAX_ACTIONS + 1
+    seen = [
+        Action(float(value), int(count), int(choices), None if p is None else float(p))
+        for value, count, choices, p in log.source.run(
+            f"SELECT action, count(*), count(*) FILTER ({log.choice}), {least} FROM roles "
+            f"WHERE action IS NOT NULL GROUP BY action ORDER BY count(*) DESC, action LIMIT {limit}"
+        )
+    ]
+    findings: list[Finding] = []
+    listed = log.campaign.log.actions
+    if len(seen) > MAX_ACTIONS:
+        message = f"has about {distinct:,} different values; at most {MAX_ACTIONS} can be chosen from."
+        findings.append(Finding("error", "log.action", message, 'Round it, as in action = "round(x)".', distinct))
+        return sorted(seen, key=lambda a: a.value), findings
+    if listed is not None:
+        unknown = [action for action in seen if action.value not in listed]
+        if unknown:
+            values = ", ".join(f"{action.value:g}" for action in unknown[:5])
+            count = sum(action.count for action in unknown)
+            more = " …" if len(unknown) > 5 else ""
+            message = f"{count:,} rows have an action that is not listed: {values}{more}."
+            way_out = "Add it to the list, or leave these rows out with log.where."
+            findings.append(Finding("error", "log.actions", message, way_out, count))
+        seen += [Action(value, 0, 0, None) for value in listed if value not in {action.value for action in seen}]
+    none = log.campaign.meta.none
+    if log.campaign.log.complete and none is not None and none not in {action.value for action in seen}:
+        if listed is not None:
+            findings.append(Finding("error", "campaign.none", f"is {none:g}, which is not in log.actions; absent days "
+                                    "get it (complete = true).", "Add it to log.actions.", 0))  # fmt: skip
+        seen.append(Action(none, 0, 0, None))
+    chosen = [action for action in seen if action.choices]
+    if len(chosen) == 1:
+        findings.append(Finding("error", "log.action", f"every row with a choice has the same action, "
+                                f"{chosen[0].value:g}; there is nothing to compare.", "Give a log in which at "
+                                "least two actions were given.", chosen[0].choices))  # fmt: skip
+    findings += [
+        Finding("warning", "log.action", f"action {action.value:g} was never given where there was a choice: the log "
+                "says nothing about it.", "Take it out of log.actions, or leave its rows out.", action.count)
+        for action in seen if not action.choices and chosen
+    ]  # fmt: skip
+    known = {action.value for action in seen}
+    for value in log.campaign.log.contrast or ():
+        if value not in known:
+            findings.append(Finding("error", "log.contrast", f"names {value:g}, which is not an action of the log.",
+                                    f"Actions: {', '.join(f'{v:g}' for v in sorted(known))}.", 0))  # fmt: skip
+    return sorted(seen, key=lambda action: action.value), findings
+
+
+def _links(log: Log, duplicates: int) -> list[Finding]:
+    findings = []
+    if duplicates:
+        row = log.source.run("SELECT min(next_row) FROM links WHERE gap = 0")[0][0]
+        place = _first(log, f"row = {row}")
+        findings.append(Finding("error", "log.user, log.time", f"{duplicates:,} rows repeat a user and time, {place}.",
+                                "Keep one row per user and time: aggregate them, or filter with log.where.",
+                                duplicates))  # fmt: skip
+    after = int(log.source.run("SELECT count(*) FROM links WHERE terminal AND next_row IS NOT NULL")[0][0])
+    if after:
+        row = log.source.run("SELECT min(row) FROM links WHERE terminal AND next_row IS NOT NULL")[0][0]
+        findings.append(Finding("error", "log.terminal", f"{after:,} terminal rows are followed by a later row of "
+                                f"their user, {_first(log, f'row = {row}')}.", "A story ends once: mend log.terminal.",
+                                after))  # fmt: skip
+    return findings
+
+
+def _gaps(log: Log, users: int) -> list[Finding]:
+    """Absences before the end of the log: information, unless somebody says otherwise (method: variable gaps)."""
+    end = last_time(log)
+    low, high, wide = log.source.run("SELECT min(gap), max(gap), count(*) FILTER (gap > 1) FROM links WHERE gap > 0")[0]
+    step = int(low) if low is not None and low == high else 1
+    left = int(log.source.run(f"SELECT count(*) FROM users WHERE NOT ended AND last_time <= {end} - {step}")[0][0])
+    settings, discount = log.campaign.log, log.campaign.meta.discount
+    if (high is None or low == high) and not left:
+        return []
+    absent = f"{wide or 0:,} gaps between a user's rows are longer than 1 (the longest {high or 0}), and {left:,} of " \
+             f"{users:,} users have no row in the log's last days"  # fmt: skip
+    count = int(wide or 0) + left
+    if settings.complete:
+        return [Finding("note", "log.complete", f"{absent}; absent days are filled in.", "", count)]
+    if settings.complete is None and settings.terminal is None and discount > 0:
+        message = f"{absent}. If users have rows only on days when they came, their absence is information, and " \
+                  "without it long-term values come out too high."  # fmt: skip
+        way_out = (
+            "Write complete = true under [log] (adds the absent days, with no incentive and no reward), or "
+            "complete = false if the gaps say nothing, or name the last row of those who left with terminal."
+        )
+        return [Finding("error", "log.complete", message, way_out, count)]
+    level: Literal["warning", "note"] = "warning" if settings.terminal is None and discount > 0 else "note"
+    way_out = "If absence is information, write complete = true." if level == "warning" else ""
+    return [Finding(level, "log.complete", f"{absent}; this is taken to say nothing.", way_out, count)]
+
+
+def _segments(log: Log) -> list[Finding]:
+    count = int(log.source.run(
+        "SELECT count(DISTINCT segment) FROM roles WHERE row IN (SELECT first_row FROM users)"
+    )[0][0])  # fmt: skip
+    if count <= MAX_SEGMENTS:
+        return []
+    return [Finding("error", "log.segment", f"makes {count:,} segments; tables have room for {MAX_SEGMENTS}.",
+                    "Give an expression with fewer values.", count)]  # fmt: skip

@@ -1,0 +1,211 @@
+"""Does the assignment of actions look randomised, and is there enough of every action everywhere?
+
+Stated propensities are held against the log: if they are true, Σᵢ 1[aᵢ = a] / pᵢ estimates the number of rows in which
+a could have been given, with variance Σᵢ 1[aᵢ = a] (1 − pᵢ) / pᵢ². Where they do not vary, or none are stated, the
+action must not depend on anything known before: Cramér's V of action against each categorical feature, the segment and
+the user's last action, the correlation ratio η for numeric features, both corrected for bias (0: no dependence, 1: a
+function). A dependence counts if it is large enough to matter and too large for chance (χ² or F test).
+
+Source: Bergsma (2013) for the corrected V; ε² of Kelley (1935) for η.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from outlay.logs.quality import Facts
+from outlay.logs.roles import Log
+
+MAX_FEATURES = 50  # looked at, of each kind
+MAX_VALUES = 10_000  # of a feature; rarer ones are left out
+EXPECTED = 5  # rows a cell of the table must expect (Cochran's rule); rarer values are put together
+WEAK, STRONG = 0.03, 0.10  # V or η below WEAK counts as none
+CHANCE = 1e-3  # of a false alarm about any feature
+MAX_Z = 4.0  # of a stated propensity against the observed share
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """How much the action depends on `name`: V or η in [0, 1], and the chance of as much where there is none."""
+
+    name: str
+    strength: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How often an action was given where there was a choice.
+
+    Attributes:
+        action: the value.
+        share: of the rows with a choice.
+        least_share: the smallest share over segments, and `least_segment`, where that is.
+        least_propensity: the smallest stated one, if any are.
+        z: stated propensities against observed shares, in standard errors; None where none are stated.
+    """
+
+    action: float
+    share: float
+    least_share: float
+    least_segment: str
+    least_propensity: float | None
+    z: float | None
+
+
+@dataclass(frozen=True)
+class Randomisation:
+    """The verdict in words, and what it rests on."""
+
+    looks_randomised: bool
+    verdict: str
+    stated: bool
+    dependences: tuple[Dependence, ...]
+
+
+def overlap(log: Log, facts: Facts) -> list[Overlap]:
+    """Shares of each action; segments are taken at a user's first row."""
+    stated = log.campaign.log.propensity is not None
+    counts: dict[str, dict[float, int]] = {}
+    rows = log.source.run(f"""
+        SELECT coalesce(CAST(f.segment AS VARCHAR), 'missing') AS segment, r.action, count(*)
+        FROM roles r JOIN links l ON l.row = r.row JOIN users u ON u.id = l.id JOIN roles f ON f.row = u.first_row
+        WHERE {log.choice.replace("forced", "r.forced")} GROUP BY ALL ORDER BY ALL""")
+    for segment, action, count in rows:
+        counts.setdefault(segment, {})[action] = count
+    z = _stated_against_observed(log) if stated else {}
+    result = []
+    for action in facts.actions:
+        shares = {name: found.get(action.value, 0) / sum(found.values()) for name, found in counts.items()}
+        segment = min(shares, key=lambda name: shares[name], default="all")
+        result.append(Overlap(
+            action.value, action.choices / max(facts.choices, 1), shares.get(segment, 0.0), segment,
+            action.least_propensity, z.get(action.value),
+        ))  # fmt: skip
+    return result
+
+
+def randomisation(log: Log, overlaps: list[Overlap]) -> Randomisation:
+    """Whether the assignment looks randomised."""
+    stated = log.campaign.log.propensity is not None
+    if stated:
+        wrong = [o for o in overlaps if o.z is not None and abs(o.z) > MAX_Z]
+        if wrong:
+            action, z = max(((o.action, o.z or 0.0) for o in wrong), key=lambda pair: abs(pair[1]))
+            verdict = (
+                f"The stated propensities do not fit the log: action {action:g} was given "
+                f"{'more' if z > 0 else 'less'} often than they say ({abs(z):.1f} standard errors)."
+            )
+            return Randomisation(False, verdict, True, ())
+        if _propensities_vary(log):
+            return Randomisation(True, "The stated propensities fit the observed shares of every action.", True, ())
+    dependences = tuple(sorted(_dependences(log), key=lambda d: -d.strength))
+    real = [d for d in dependences if d.strength >= WEAK and d.p_value < CHANCE / len(dependences)]
+    if not real:
+        opening = "The stated propensities fit the observed shares, and the" if stated else "The"
+        verdict = f"{opening} action depends on no feature that was looked at: it looks randomised."
+        return Randomisation(True, verdict, stated, dependences)
+    named = ", ".join(f"{d.name} ({d.strength:.2f})" for d in real[:8]) + (" …" if len(real) > 8 else "")
+    degree = "strongly" if real[0].strength >= STRONG else "weakly"
+    verdict = f"The action depends {degree} on what was known before: {named} (0: not at all, 1: wholly)."
+    verdict += (
+        " The stated propensities do not vary with it, so they cannot be right." if stated
+        else " It was not randomised over all rows: effects below mix cause and choice."
+    )  # fmt: skip
+    return Randomisation(False, verdict, stated, dependences)
+
+
+def _stated_against_observed(log: Log) -> dict[float, float]:
+    """By action, z of Σ 1[a]/p against the number of rows in which the action could have been given."""
+    rows = log.source.run(f"""
+        SELECT action, sum(1 / propensity), sum((1 - propensity) / (propensity * propensity)) FROM roles
+        WHERE {log.choice} AND propensity > 0 AND propensity <= 1 AND action IS NOT NULL GROUP BY action""")
+    z = {}
+    for action, estimate, variance in rows:
+        could = (
+            "TRUE" if not log.campaign.log.eligible else f"(eligible IS NULL OR list_contains(eligible, {action!r}))"
+        )
+        [(n,)] = log.source.run(f"SELECT count(*) FROM roles WHERE {log.choice} AND {could}")
+        z[float(action)] = float((estimate - n) / variance**0.5) if variance > 0 else (0.0 if estimate == n else np.inf)
+    return z
+
+
+def _propensities_vary(log: Log) -> bool:
+    [(spread,)] = log.source.run(f"""
+        SELECT max(high / low) FROM (SELECT max(propensity) AS high, min(propensity) AS low FROM roles
+        WHERE {log.choice} AND propensity > 0 GROUP BY action)""")
+    return spread is not None and float(spread) > 1.001
+
+
+def _dependences(log: Log) -> list[Dependence]:
+    """V or η of the action against each feature and the segment, over rows with a choice."""
+    joined = f"FROM log_numbered s JOIN roles r ON r.row = s.__row WHERE {log.choice.replace('forced', 'r.forced')}"
+    found = []
+    for term in log.categorical[:MAX_FEATURES]:
+        table = log.source.run(f"""
+            SELECT value, action, count(*)
+            FROM (SELECT CAST({term.sql} AS VARCHAR) AS value, r.action AS action {joined})
+            GROUP BY ALL ORDER BY count(*) DESC LIMIT {MAX_VALUES}""")
+        found.append(Dependence(term.text, *cramers_v(_contingency(table))))
+    table = log.source.run(f"""
+        SELECT p.action, r.action, count(*)
+        FROM links l JOIN roles p ON p.row = l.row JOIN roles r ON r.row = l.next_row
+        WHERE {log.choice.replace("forced", "r.forced")} GROUP BY ALL""")
+    found.append(Dependence("the action before", *cramers_v(_contingency(table))))  # campaigns that go on for days
+    if log.campaign.log.segment:
+        table = log.source.run(
+            f"SELECT CAST(segment AS VARCHAR) AS value, action, count(*) FROM roles WHERE {log.choice} GROUP BY ALL"
+        )
+        found.append(Dependence("segment", *cramers_v(_contingency(table))))
+    for term in log.numeric[:MAX_FEATURES]:
+        rows = log.source.run(f"""
+            SELECT count(x), avg(x), var_pop(x) FROM (SELECT {term.sql} AS x, r.action AS action {joined})
+            WHERE isfinite(x) GROUP BY action""")
+        groups = np.array([row for row in rows if row[0]], np.float64).reshape(-1, 3)
+        found.append(Dependence(term.text, *correlation_ratio(groups)))
+    return found
+
+
+def _contingency(rows: list[tuple[object, ...]]) -> NDArray[np.float64]:
+    """`[values, actions]` counts."""
+    values = {value: i for i, value in enumerate(dict.fromkeys(row[0] for row in rows))}
+    actions = {action: i for i, action in enumerate(dict.fromkeys(row[1] for row in rows))}
+    table = np.zeros((len(values), len(actions)))
+    for value, action, count in rows:
+        table[values[value], actions[action]] += float(count)  # type: ignore[arg-type]
+    return table
+
+
+def cramers_v(table: NDArray[np.float64]) -> tuple[float, float]:
+    """Cramér's V of a table of counts `[R, C]`, corrected for bias, and its p-value; rare rows are put together."""
+    rare = table.sum(axis=1) * table.sum(axis=0).min(initial=np.inf) < EXPECTED * table.sum()
+    if rare.sum() > 1:
+        table = np.concatenate([table[~rare], table[rare].sum(axis=0, keepdims=True)])
+    n, (r, c) = table.sum(), table.shape
+    if n < 2 or r < 2 or c < 2:
+        return 0.0, 1.0
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
+    phi = float(((table - expected) ** 2 / expected).sum() / n)
+    p_value = float(stats.chi2.sf(phi * n, (r - 1) * (c - 1)))
+    phi = max(0.0, phi - (r - 1) * (c - 1) / (n - 1))
+    rows, columns = r - (r - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)
+    return float(np.sqrt(phi / max(min(rows, columns) - 1, 1e-12))), p_value
+
+
+def correlation_ratio(groups: NDArray[np.float64]) -> tuple[float, float]:
+    """η of a number by group, corrected for bias, and its p-value. `groups`: `[G, 3]` count, mean, variance."""
+    if len(groups) < 2:
+        return 0.0, 1.0
+    n, mean, variance = groups.T
+    total = n.sum()
+    between = float((n * (mean - (n * mean).sum() / total) ** 2).sum())
+    within = float((n * variance).sum())
+    if total <= len(groups) or between + within <= 0:
+        return 0.0, 1.0
+    chance = within / (total - len(groups)) * (len(groups) - 1)  # what `between` is expected to be by chance alone
+    p_value = float(stats.f.sf(between / chance, len(groups) - 1, total - len(groups))) if chance > 0 else 0.0
+    return float(np.sqrt(max(0.0, between - chance) / (between + within))), p_value

@@ -1,0 +1,208 @@
+"""The roles of a log, evaluated once into one narrow table; features stay in the source until they are encoded.
+
+Table `roles`, a row per kept row of the log: `row`, `user`, `time` (whole number; dates as days since 1970-01-01),
+`action`, `reward`, `cost0` … `cost{m−1}`, `propensity`, `forced`, `terminal`, `eligible`, `segment`. Roles that the
+campaign file does not give are NULL (false for `forced` and `terminal`).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from outlay.core.campaign import Campaign
+from outlay.core.errors import CampaignError, LogError, OutlayError
+from outlay.logs.source import NUMBERS, ROW, WHOLE, Source, Term, open_source
+
+KEPT_USER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN")
+
+
+@dataclass(frozen=True)
+class Log:
+    """A campaign's log, opened: the table `roles` is there, every feature resolves.
+
+    Attributes:
+        campaign: its campaign file.
+        source: the relation.
+        dates: whether `time` is a date.
+        categorical, numeric: the features, in the order of the campaign file; numeric ones give DOUBLE.
+    """
+
+    campaign: Campaign
+    source: Source
+    dates: bool
+    categorical: tuple[Term, ...]
+    numeric: tuple[Term, ...]
+
+    @property
+    def costs(self) -> list[str]:
+        """Columns of the costs in `roles`."""
+        return [f"cost{j}" for j in range(len(self.campaign.budgets))]
+
+    @property
+    def choice(self) -> str:
+        """SQL condition on `roles`: a row with a choice."""
+        return "NOT forced" if self.campaign.log.forced else "TRUE"
+
+    def when(self, time: int) -> int | str:
+        """A time as it is shown: a date as text, else the number."""
+        return (datetime.date(1970, 1, 1) + datetime.timedelta(days=time)).isoformat() if self.dates else time
+
+
+@contextmanager
+def open_log(
+    campaign: Campaign, folder: Path, *, threads: int | None = None, memory: str | None = None
+) -> Iterator[Log]:
+    """Read the roles of a campaign's log; `folder` takes temporary files.
+
+    Raises:
+        CampaignError: if a role or a feature does not fit the log.
+        LogError: if the log cannot be read, is empty, or holds text where numbers are wanted.
+    """
+    log = campaign.log
+    with open_source(
+        campaign.source, folder, where=log.where, asked_by=campaign.path, threads=threads, memory=memory
+    ) as source:
+        if not source.run("SELECT 1 FROM log LIMIT 1"):
+            raise LogError("the log is empty: it has no rows.", file=source.file, where="log.source",
+                           way_out="Give a log with a row per user and day.")  # fmt: skip
+        if not source.run("SELECT 1 FROM log_kept LIMIT 1"):
+            raise LogError(f"no row passes the filter {log.where!r}.", file=source.file, where="log.where",
+                           way_out=f"Mend log.where in {campaign.path}.")  # fmt: skip
+        columns, dates = _columns(campaign, source)
+        categorical = tuple(_category(source, name) for name in log.features.categorical)
+        numeric = tuple(_measure(source, name) for name in log.features.numeric)
+        for budget in campaign.budgets:
+            if budget.reserve is not None:
+                source.number(source.term(f"budget {budget.name}.reserve", budget.reserve))
+        chosen = ", ".join(f"{sql} AS {name}" for name, (sql, _) in columns.items())
+        try:
+            source.run(f"CREATE TABLE roles AS SELECT {ROW} AS row, {chosen} FROM log_numbered")
+        except OutlayError as error:
+            raise _blamed(source, columns) or error from None
+        yield Log(campaign, source, dates, categorical, numeric)
+
+
+def _columns(campaign: Campaign, source: Source) -> tuple[dict[str, tuple[str, Term | None]], bool]:
+    """SQL for each column of `roles` with the term it came from; whether time is a date."""
+    log = campaign.log
+    columns: dict[str, tuple[str, Term | None]] = {}
+    user = source.term("log.user", log.user)
+    columns['"user"'] = (user.sql if user.type in KEPT_USER_TYPES else f"CAST({user.sql} AS VARCHAR)", user)
+    time = source.term("log.time", log.time)
+    columns['"time"'] = (_time(source, time), time)
+    action = source.term("log.action", log.action)
+    columns["action"] = (_action(source, action), action)
+    numbers = {"reward": ("log.reward", log.reward), "propensity": ("log.propensity", log.propensity)}
+    numbers |= {f"cost{j}": (f"budget {b.name}.cost", b.cost) for j, b in enumerate(campaign.budgets)}
+    for name, (key, text) in numbers.items():
+        found = None if text is None else source.term(key, text)
+        columns[name] = (source.number(found) if found else "CAST(NULL AS DOUBLE)", found)
+    for name, text in (("forced", log.forced), ("terminal", log.terminal)):
+        found = None if text is None else source.term(f"log.{name}", text)
+        columns[name] = (_flag(source, found) if found else "false", found)
+    eligible = None if log.eligible is None else source.term("log.eligible", log.eligible)
+    columns["eligible"] = (_actions_list(source, eligible) if eligible else "CAST(NULL AS DOUBLE[])", eligible)
+    segment = None if log.segment is None else source.term("log.segment", log.segment)
+    columns["segment"] = (_segment(source, log.segment) if log.segment else "'all'", segment)
+    return columns, time.type == "DATE"
+
+
+def _time(source: Source, term: Term) -> str:
+    if term.type == "DATE":
+        return f"date_diff('day', DATE '1970-01-01', {term.sql})"
+    if term.type.startswith("TIMESTAMP"):
+        raise source.wrong_type(
+            term, "is a timestamp; time is a whole number or a date.", f'Write time = "cast({term.text} as date)".'
+        )
+    if term.type in WHOLE:
+        return f"CAST({term.sql} AS BIGINT)"
+    if term.type not in ("FLOAT", "DOUBLE", "DECIMAL"):
+        raise source.wrong_type(
+            term, f"is of type {term.type}; time is a whole number or a date.",
+            f'Write time = "cast({term.text} as date)", or "cast({term.text} as integer)".',
+        )  # fmt: skip
+    wrong = source.run(f"SELECT {term.sql} FROM log_kept WHERE {term.sql} != trunc({term.sql}) LIMIT 1")
+    if wrong:
+        raise source.wrong_type(
+            term, f"is not whole everywhere: {wrong[0][0]}.", f'Write time = "cast(floor({term.text}) as integer)".'
+        )
+    return f"CAST({term.sql} AS BIGINT)"
+
+
+def _action(source: Source, term: Term) -> str:
+    values = source.run(f"SELECT DISTINCT {term.sql} AS v FROM log_kept WHERE v IS NOT NULL ORDER BY v LIMIT 3") \
+        if term.type == "VARCHAR" else []  # fmt: skip
+    cases = " ".join(f"when '{value}' then {i}" for i, (value,) in enumerate(values)) or "when 'ten' then 10"
+    return source.number(
+        term, f'Actions are numbers (the value given). Write action = "case {term.text} {cases} … end".'
+    )
+
+
+def _flag(source: Source, term: Term) -> str:
+    if term.type == "BOOLEAN":
+        return f"coalesce({term.sql}, false)"
+    way_out = f"Give a column of true and false (or 0 and 1), or an expression such as \"{term.text} = 'yes'\"."
+    return f"coalesce({source.number(term, way_out)} != 0, false)"
+
+
+def _actions_list(source: Source, term: Term) -> str:
+    if term.type not in ("LIST", "VARCHAR"):
+        raise source.wrong_type(term, f"is of type {term.type}; a list of actions is wanted.",
+                                'Give a list column, or an expression such as "[1.0, 2.0]".')  # fmt: skip
+    wrong = source.run(
+        f"SELECT {ROW}, {term.sql} FROM log_numbered "
+        f"WHERE {term.sql} IS NOT NULL AND TRY_CAST({term.sql} AS DOUBLE[]) IS NULL LIMIT 1"
+    )
+    if wrong:
+        raise source.wrong_type(term, f"holds {wrong[0][1]!r} in row {wrong[0][0] + 1}; lists of numbers are wanted.",
+                                "Give lists of action values, as [1.0, 2.0].")  # fmt: skip
+    return f"TRY_CAST({term.sql} AS DOUBLE[])"
+
+
+def _segment(source: Source, text: str) -> str:
+    """SQL for a segment as text, as `core.schema.canonical_text` writes it."""
+    term = _category(source, text, "log.segment")
+    as_text = f"CAST({term.sql} AS VARCHAR)"
+    if term.type not in ("FLOAT", "DOUBLE", "DECIMAL"):
+        return as_text
+    return (
+        f"CASE WHEN {term.sql} = trunc({term.sql}) THEN CAST(CAST({term.sql} AS BIGINT) AS VARCHAR) ELSE {as_text} END"
+    )
+
+
+def _category(source: Source, text: str, key: str = "log.features.categorical") -> Term:
+    term = source.term(key, text)
+    if term.type in ("LIST", "STRUCT", "MAP", "UNION", "BLOB"):
+        raise source.wrong_type(term, f"is of type {term.type}; a single value per row is wanted.",
+                                "Give an expression that takes one value out of it.")  # fmt: skip
+    return term
+
+
+def _measure(source: Source, text: str) -> Term:
+    key = "log.features.numeric"
+    term = source.term(key, text)
+    if term.type not in (*NUMBERS, "VARCHAR"):
+        way_out = "List it under categorical, or make it a number."
+        if term.type == "DATE" or term.type.startswith("TIMESTAMP"):
+            way_out = f"Make it a number: \"date_diff('day', date '2020-01-01', cast({text} as date))\"."
+        raise source.wrong_type(term, f"is of type {term.type}; numbers are wanted.", way_out)
+    if term.type == "FLOAT":
+        return Term(key, text, f"CAST({term.sql} AS DOUBLE)", "DOUBLE")
+    return Term(key, text, source.number(term, "List it under categorical, or mend the values."), "DOUBLE")
+
+
+def _blamed(source: Source, columns: dict[str, tuple[str, Term | None]]) -> OutlayError | None:
+    """The error of the first role that fails alone; the common scan does not say which one it was."""
+    for sql, term in columns.values():
+        if term is None:
+            continue
+        try:
+            source.run(f"SELECT count({sql}) FROM log_numbered")
+        except OutlayError as error:
+            return CampaignError(f"{term.text!r} cannot be evaluated ({error.found})", file=source.asked_by,
+                                 where=term.key, way_out="Mend the expression, or the values it meets.")  # fmt: skip
+    return None

@@ -1,0 +1,348 @@
+"""A log, or a table of rows, as one DuckDB relation.
+
+A source is Parquet or CSV (.gz), by extension, one file or a glob. Empty texts, NA, NaN and NULL are missing in both.
+A role is a column where one of exactly that name exists, else an SQL expression. Rows keep the order of the files and
+are numbered from 0 after the filter. DuckDB's own errors are put into words: file, key, text, nearest column.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from outlay.core.errors import CampaignError, LogError, OutlayError
+from outlay.core.schema import MISSING_TEXTS
+
+MEMORY = "4GB"  # what DuckDB may hold before it writes to disk
+PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+ROW = "__row"  # number of a kept row, from 0
+WHOLE = (
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "UBIGINT",
+    "HUGEINT",
+    "UHUGEINT",
+)
+NUMBERS = (*WHOLE, "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
+
+
+@dataclass(frozen=True)
+class Term:
+    """A column or an SQL expression that was found to make sense.
+
+    Attributes:
+        key: the key that gave it, as `log.reward`.
+        text: as written in the campaign file.
+        sql: what DuckDB gets.
+        type: DuckDB's name of its type, without parameters: BIGINT, DOUBLE, VARCHAR, DECIMAL, LIST …
+    """
+
+    key: str
+    text: str
+    sql: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open log. Views: `log_kept` (rows that pass the filter), `log_numbered` (the same with their row number).
+
+    Attributes:
+        connection: of DuckDB; its tables lie in a temporary folder.
+        file: the path or glob, for messages.
+        columns: name → DuckDB type.
+        asked_by: the file whose keys name columns (campaign.toml), or None where a program asks.
+    """
+
+    connection: Any
+    file: Path
+    columns: Mapping[str, str]
+    asked_by: Path | None = None
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run one statement; its rows."""
+        try:
+            return [tuple(row) for row in self.connection.execute(sql).fetchall()]
+        except duckdb.Error as error:
+            raise self.in_words(error) from None
+
+    def table(self, sql: str) -> Any:
+        """The rows of a query as an Arrow table."""
+        return pa.Table.from_batches(list(reader := self._reader(sql, 1_000_000)), reader.schema)
+
+    def batches(self, sql: str, rows: int) -> Iterator[Any]:
+        """The rows of a query as Arrow record batches of at most about `rows` rows."""
+        try:
+            yield from self._reader(sql, rows)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self.in_words(error) from None
+
+    def _reader(self, sql: str, rows: int) -> Any:
+        try:
+            if hasattr(self.connection, "fetch_record_batch"):  # DuckDB 1.x
+                return self.connection.execute(sql).fetch_record_batch(rows)
+            return self.connection.sql(sql).to_arrow_reader(rows)
+        except duckdb.Error as error:
+            raise self.in_words(error) from None
+
+    def term(self, key: str, text: str) -> Term:
+        """Resolve a column or an SQL expression.
+
+        Raises:
+            CampaignError: if it names no column of the log or is not an expression over one row.
+            LogError: the same where no campaign file asked.
+        """
+        if text in self.columns:
+            return Term(key, text, quoted(text), _bare(self.columns[text]))
+        if ";" in text:
+            raise self._refused(key, text, "has a ';'.", "Give one SQL expression.")
+        sql = f"(\n{text}\n)"  # the line break ends a comment in the expression
+        try:
+            found = self.connection.execute(f"DESCRIBE SELECT {ROW}, {sql} AS term FROM log_numbered").fetchall()
+        except duckdb.Error as error:
+            raise self.in_words(error, key, text) from None
+        return Term(key, text, sql, _bare(str(found[1][1])))
+
+    def in_words(self, error: Exception, key: str | None = None, text: str | None = None) -> OutlayError:
+        """DuckDB's error as ours."""
+        message = str(error).split("\n\n")[0].split("\nLINE ")[0].split("\n\t")[0].replace("\n", " ").strip()
+        missing = re.search(r'(?:Referenced column|column|Column) "([^"]+)"', message)
+        said = f"{key} = {text!r}" if key else None
+        if key and missing and missing.group(1) == ROW:
+            return self._refused(key, text or "", "does not give one value per row.",
+                                 "Use an expression over the columns of one row; no sum() or avg().")  # fmt: skip
+        if missing and isinstance(error, duckdb.BinderException):
+            near = nearest(missing.group(1), self.columns)
+            where = f"{key} = {text!r}: " if key and text != missing.group(1) else ""
+            found = f"{where}the log has no column {missing.group(1)!r}."
+            place = key or f"column {missing.group(1)!r}"
+            if self.asked_by:
+                return CampaignError(found, file=self.asked_by, where=place, way_out=near)
+            return LogError(found, file=self.file, where=place, way_out=near)
+        if isinstance(error, duckdb.OutOfMemoryException):
+            way_out = "Write Parquet with smaller row groups (8,192 rows), or allow more memory."
+            found = f"does not fit in the memory allowed ({message})."
+            return LogError(found, file=self.file, where=said, way_out=way_out)
+        if key and isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException):
+            return self._refused(key, text or "", f"is not a column, nor SQL that fits the log ({message}).",
+                                 f"Mend the expression. Columns: {_listed(self.columns)}.")  # fmt: skip
+        return LogError(f"cannot be read ({message}).", file=self.file, where=said,
+                        way_out="Mend the file, or the expression in the campaign file.")  # fmt: skip
+
+    def _refused(self, key: str, text: str, found: str, way_out: str) -> OutlayError:
+        if self.asked_by:
+            return CampaignError(f"{text!r} {found}", file=self.asked_by, where=key, way_out=way_out)
+        return LogError(f"{text!r} {found}", file=self.file, where=key, way_out=way_out)
+
+    def wrong_type(self, term: Term, found: str, way_out: str) -> OutlayError:
+        """An error about a role whose values are of a kind that cannot be used."""
+        return self._refused(term.key, term.text, found, way_out)
+
+    def number(self, term: Term, way_out: str = "Give a column of numbers, or an expression that makes one.") -> str:
+        """SQL that gives the term as DOUBLE. Text that holds numbers only is accepted.
+
+        Raises:
+            OutlayError: if it holds anything else; names the first such value.
+        """
+        if term.type == "FLOAT":  # 1.1 as a short float is 1.1, not 1.10000002384
+            return f"CAST(CAST({term.sql} AS VARCHAR) AS DOUBLE)"
+        if term.type in NUMBERS:
+            return f"CAST({term.sql} AS DOUBLE)"
+        if term.type != "VARCHAR":
+            raise self.wrong_type(term, f"is of type {term.type}; numbers are wanted.", way_out)
+        wrong = self.run(
+            f"SELECT {ROW}, {term.sql} FROM log_numbered "
+            f"WHERE {term.sql} IS NOT NULL AND TRY_CAST({term.sql} AS DOUBLE) IS NULL ORDER BY {ROW} LIMIT 1"
+        )
+        if wrong:
+            raise self.wrong_type(term, f"is text: {wrong[0][1]!r} in row {wrong[0][0] + 1} is not a number.", way_out)
+        return f"TRY_CAST({term.sql} AS DOUBLE)"
+
+
+@contextmanager
+def open_source(
+    path: str | Path,
+    folder: Path,
+    *,
+    where: str | None = None,
+    asked_by: Path | None = None,
+    threads: int | None = None,
+    memory: str | None = None,
+) -> Iterator[Source]:
+    """Open Parquet or CSV files; everything temporary goes to `folder`.
+
+    CSV is copied to Parquet first: every later scan then reads only the columns it needs.
+
+    Args:
+        path: a file or a glob.
+        folder: a folder for temporary files, removed by the caller.
+        where: an SQL filter.
+        asked_by: the campaign file, for messages.
+        threads: of DuckDB; None leaves the choice to it.
+        memory: limit of DuckDB's memory, as "4GB".
+
+    Raises:
+        LogError: if no file matches, or one cannot be read.
+        CampaignError: if the filter makes no sense.
+    """
+    path = Path(path)
+    files = _files(path, asked_by)
+    config: dict[str, Any] = {"memory_limit": memory or MEMORY, "temp_directory": str(folder / "spill")}
+    if threads:
+        config["threads"] = threads
+    connection = duckdb.connect(str(folder / "work.duckdb"), config=config)
+    try:
+        connection.execute("SET enable_progress_bar = false")
+        connection.execute("SET parquet_metadata_cache = true")
+        bare = Source(connection, path, {}, asked_by)
+        columns = _make_views(bare, files, folder)
+        source = Source(connection, path, columns, asked_by)
+        _filter(source, where)
+        yield source
+    finally:
+        connection.close()
+
+
+def read_rows(
+    path: str | Path,
+    expressions: Mapping[str, str],
+    *,
+    optional: Mapping[str, str] | None = None,
+    batch_rows: int = 100_000,
+) -> Iterator[Any]:
+    """Stream rows of Parquet or CSV files as Arrow record batches, in file order.
+
+    Args:
+        path: a file or a glob.
+        expressions: name of the column given → column or SQL expression.
+        optional: the same; those that do not resolve are left out.
+        batch_rows: rows a batch, at most.
+
+    Raises:
+        LogError: if a file or a column is missing or cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="outlay-") as folder, open_source(path, Path(folder)) as source:
+        terms = {name: source.term(f"column {name!r}", text) for name, text in expressions.items()}
+        for name, text in (optional or {}).items():
+            try:
+                terms[name] = source.term(f"column {name!r}", text)
+            except LogError:
+                continue
+        columns = ", ".join(f"{term.sql} AS {quoted(name)}" for name, term in terms.items())
+        chosen = ", ".join(quoted(name) for name in terms)
+        inner = f"SELECT {ROW}{', ' if columns else ''}{columns} FROM log_numbered"
+        yield from source.batches(f"SELECT {chosen or ROW} FROM ({inner})", batch_rows)
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str | Path) -> str:
+    """A text as an SQL literal."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def nearest(name: str, columns: Mapping[str, str]) -> str:
+    """A way out for a column that is not there."""
+    near = difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"Columns: {_listed(columns)}."
+
+
+def _listed(columns: Mapping[str, str]) -> str:
+    names = list(columns)
+    return ", ".join(names[:15]) + (f" … ({len(names)} in all)" if len(names) > 15 else "")
+
+
+def _bare(name: str) -> str:
+    """DuckDB's type without its parameters: DECIMAL(5,1) → DECIMAL, DOUBLE[] → LIST."""
+    return "LIST" if name.endswith("]") else name.split("(")[0].strip()
+
+
+def _files(path: Path, asked_by: Path | None) -> list[str]:
+    way_out = f"Mend log.source in {asked_by}." if asked_by else "Check the path."
+    if path.is_dir():
+        raise LogError("is a folder.", file=path, way_out=f"Name its files, as in {path}/*.parquet.")
+    found = [str(path)] if path.is_file() else sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (an absolute pattern)
+    if not found:
+        what = "matches no file." if glob.has_magic(str(path)) else "does not exist."
+        raise LogError(what, file=path, way_out=way_out)
+    kinds = {next((kind for kind in (PARQUET, CSV) if name.lower().endswith(kind)), None) for name in found}
+    if None in kinds or len(kinds) > 1:
+        raise LogError("is not Parquet or CSV by its extension.", file=path,
+                       way_out=f"Known extensions, one kind for all files: {', '.join(PARQUET + CSV)}.")  # fmt: skip
+    return found
+
+
+def _make_views(source: Source, files: list[str], folder: Path) -> dict[str, str]:
+    """Make the view `log`, with missing values as NULL; its columns and types."""
+    listed = ", ".join(literal(name) for name in files)
+    if files[0].lower().endswith(CSV):
+        nulls = ", ".join(literal(text) for text in MISSING_TEXTS)
+        # sample_size = -1: types come from all rows, so that a late 0.5 does not break a column of whole numbers.
+        csv = f"SELECT * FROM read_csv([{listed}], header = true, nullstr = [{nulls}], sample_size = -1)"
+        wide = len(source.run(f"DESCRIBE {csv}"))
+        group = max(2048, min(122_880, 8_000_000 // max(wide, 1)))
+        copy = literal(folder / "source.parquet")
+        source.run(f"COPY ({csv}) TO {copy} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group})")
+        relation = f"read_parquet({copy})"
+    else:
+        relation = f"read_parquet([{listed}], binary_as_string = true{_nan_aware(source)})"
+    columns = {str(row[0]): str(row[1]) for row in source.run(f"DESCRIBE SELECT * FROM {relation}")}
+    parts = ", ".join(f"{_with_nulls(name, type_)} AS {quoted(name)}" for name, type_ in columns.items())
+    source.run(f"CREATE VIEW log AS SELECT {parts} FROM {relation}")
+    return columns
+
+
+def _nan_aware(source: Source) -> str:
+    """The option that keeps DuckDB from dropping isnan(): other writers' statistics do not count NaN.
+
+    Source: github.com/duckdb/duckdb/issues/25521.
+    """
+    options = (
+        "SELECT list_contains(parameters, 'can_have_nan') FROM duckdb_functions() WHERE function_name = 'read_parquet'"
+    )
+    if any(known for (known,) in source.run(options)):
+        return ", can_have_nan = true"
+    source.run("SET disabled_optimizers = 'statistics_propagation'")  # before DuckDB 1.3
+    return ""
+
+
+def _with_nulls(name: str, type_: str) -> str:
+    column = quoted(name)
+    if type_ == "VARCHAR":
+        return (
+            f"CASE WHEN {column} IN ({', '.join(literal(text) for text in MISSING_TEXTS)}) THEN NULL ELSE {column} END"
+        )
+    if type_ in ("FLOAT", "DOUBLE"):
+        return f"CASE WHEN isnan({column}) THEN NULL ELSE {column} END"
+    return column
+
+
+def _filter(source: Source, where: str | None) -> None:
+    condition = ""
+    if where is not None:
+        if ";" in where:
+            raise source._refused("log.where", where, "has a ';'.", "Give one SQL condition.")
+        condition = f" WHERE (\n{where}\n)"
+    try:
+        source.connection.execute(f"CREATE VIEW log_kept AS SELECT * FROM log{condition}")
+    except duckdb.Error as error:
+        raise source.in_words(error, "log.where", where) from None
+    source.run(f"CREATE VIEW log_numbered AS SELECT row_number() OVER () - 1 AS {ROW}, * FROM log_kept")

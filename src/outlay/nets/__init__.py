@@ -1,0 +1,1 @@
+"""Networks, batches and the compiled training loop."""

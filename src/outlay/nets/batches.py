@@ -1,0 +1,120 @@
+"""Batches from the memory map: blocks of gradient steps, gathered on the host while the last block trains.
+
+A block is what one compiled scan eats: `[steps, batch]` transitions. Where distinct states are few, a row carries the
+index of its state and the network is evaluated once per distinct state instead of once per row: the same numbers, a
+fraction of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.transitions import Transitions
+
+Column = Any  # a NumPy array on the host, a JAX array inside a compiled step
+
+
+class StateRows(NamedTuple):
+    """States of some rows, as codes and numbers or, with a table of distinct states, as indices into it."""
+
+    codes: Column  # [..., F]
+    numbers: Column  # [..., n]
+    row: Column  # [...], row of the table; empty where there is none
+
+
+class Batch(NamedTuple):
+    """Transitions. Arrays have the leading shape `[batch]`, or `[steps, batch]` in a block."""
+
+    state: StateRows
+    next_state: StateRows  # of the next row; of the row itself where there is none (its weight is 0 there)
+    action: Column
+    outcome: Column  # [..., H] reward, costs, and decisions where measured
+    discount: Column  # γ^Δ; 0 after a terminal row
+    has_target: Column  # 1 where the row has a next row or is terminal, 0 where it is truncated
+    chosen: Column  # 1 where there was a choice, 0 in forced rows
+    next_forced: Column  # the next row had no choice: its logged action is taken
+    next_action: Column
+    next_allowed: Column  # [..., K]; a single row of ones where every action is always allowed
+
+
+TABLE_LIMIT = 2  # in batches: with more distinct states than this, evaluating the rows themselves is cheaper
+
+
+def uses_table(data: Transitions, batch: int) -> bool:
+    """Whether the network is evaluated on the table of distinct states."""
+    return data.states is not None and len(data.states) <= TABLE_LIMIT * batch
+
+
+def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool) -> Batch:
+    """The transitions that start in `rows` (any shape)."""
+    shape, flat = rows.shape, rows.ravel()
+    following = np.asarray(data.next_row[flat]).astype(np.int64)
+    linked = following >= 0
+    following = np.where(linked, following, flat)
+    terminal = data.terminal[flat]
+    outcome = data.outcome[flat]
+    if not data.steady:
+        outcome = np.concatenate([outcome, ~data.forced[flat][:, None]], axis=1).astype(np.float32)
+    discount = np.where(terminal, 0.0, data.campaign.meta.discount ** data.gap[flat].astype(np.float64))
+    if data.eligible is None:
+        allowed = np.ones((*shape[:-1], 1, data.num_actions), np.bool_)
+    else:
+        allowed = data.allowed(following).reshape(*shape, data.num_actions)
+    return Batch(
+        state=_states(data, flat, shape, table),
+        next_state=_states(data, following, shape, table),
+        action=data.action[flat].astype(np.int32).reshape(shape),
+        outcome=outcome.reshape(*shape, outcome.shape[1]),
+        discount=discount.astype(np.float32).reshape(shape),
+        has_target=(linked | terminal).astype(np.float32).reshape(shape),
+        chosen=(~data.forced[flat]).astype(np.float32).reshape(shape),
+        next_forced=(data.forced[following] & linked).reshape(shape),
+        next_action=data.action[following].astype(np.int32).reshape(shape),
+        next_allowed=allowed,
+    )
+
+
+def _states(data: Transitions, rows: NDArray[np.int64], shape: tuple[int, ...], table: bool) -> StateRows:
+    if table and data.state is not None:
+        empty = np.empty((*shape, 0))
+        return StateRows(
+            empty.astype(np.int32), empty.astype(np.float32), data.state[rows].astype(np.int32).reshape(shape)
+        )
+    codes, numbers = data.features(rows)
+    none = np.empty((*shape[:-1], 0), np.int32)
+    return StateRows(codes.reshape(*shape, codes.shape[1]), numbers.reshape(*shape, numbers.shape[1]), none)
+
+
+def blocks(
+    data: Transitions, rows: NDArray[np.int64], *, batch: int, steps: int, total: int, seed: int, start: int = 0
+) -> Iterator[Batch]:
+    """Blocks of `steps` batches until `total` gradient steps are made, each epoch a new permutation of `rows`.
+
+    The block that holds a given step depends on the seed and the step alone, so a resumed run sees what it would have.
+
+    Args:
+        data: the transitions.
+        rows: `[n]` rows to learn from.
+        batch: rows a gradient step.
+        steps: gradient steps a block.
+        total: gradient steps in all, a multiple of `steps`.
+        seed: of the permutations.
+        start: gradient steps already made, a multiple of `steps`.
+    """
+    table = uses_table(data, batch)
+    need = steps * batch
+    epoch, order = -1, np.empty(0, np.int64)
+    for first in range(start * batch, total * batch, need):
+        parts, place = [], first
+        while place < first + need:
+            if place // len(rows) != epoch:
+                epoch = place // len(rows)
+                order = np.random.default_rng([seed, epoch]).permutation(rows)
+            inside = place % len(rows)
+            parts.append(order[inside : inside + first + need - place])
+            place += len(parts[-1])
+        yield gather(data, np.concatenate(parts).reshape(steps, batch), table=table)

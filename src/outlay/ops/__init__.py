@@ -1,0 +1,1 @@
+"""Mathematics on arrays: pure functions."""

@@ -1,0 +1,80 @@
+"""Which user gets which draw: keyed hashing instead of stored random numbers.
+
+    u(salt, unit) = (BLAKE2b-64("salt:unit") as a big-endian integer >> 11) / 2⁵³     in [0, 1)
+    member        = argmin_k  −ln u(salt_k, unit) / α_k                               weighted rendezvous
+
+The draw depends on nothing but the two texts, so any machine and any language repeats it (`docs/sticky-assignment.md`
+has test vectors). Every decision that is drawn needs its own salt: two draws with one salt are the same draw. Keep ":"
+out of salts, so that no salt and unit run into another's text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def uniform(salt: str, units: Iterable[object]) -> NDArray[np.float64]:
+    """One draw per unit, uniform on [0, 1), fixed by salt and unit.
+
+    Args:
+        salt: names the decision that is drawn.
+        units: N units, users say; each counts by its text, in UTF-8.
+
+    Returns:
+        `[N]` multiples of 2⁻⁵³.
+    """
+    return _uniform(salt, [str(unit).encode() for unit in units])
+
+
+def rendezvous(salts: Sequence[str], weights: ArrayLike, units: Iterable[object]) -> NDArray[np.int64]:
+    """Draw one of k for each unit, with probabilities `weights`, so that new weights move few units.
+
+    −ln u_k / α_k is exponential with rate α_k, so the smallest is k with probability α_k. Raising α_k and lowering
+    others only moves units towards k, whatever the order of the list.
+
+    Args:
+        salts: k different texts; an option that keeps its salt keeps its units.
+        weights: `[k]` α, not negative, not all zero; they need not sum to 1. Weight 0 is never drawn.
+        units: N units; each counts by its text.
+
+    Returns:
+        `[N]` positions in `salts`; a tie goes to the lower one.
+
+    Raises:
+        ValueError: if salts repeat, or weights do not fit the salts or are impossible.
+
+    Source: Thaler and Ravishankar 1998 (rendezvous hashing); the weighted score is Schindelhauer and Schomaker 2005.
+    """
+    alpha = np.asarray(weights, np.float64)
+    if alpha.shape != (len(salts),):
+        raise ValueError(f"{len(salts)} salts and weights of shape {alpha.shape}; they must be as many")
+    if len(set(salts)) < len(salts):
+        raise ValueError(f"salts are {list(salts)}; each must be used once")
+    if not np.all(np.isfinite(alpha)) or np.any(alpha < 0) or not np.any(alpha > 0):
+        raise ValueError(f"weights are {alpha.tolist()}; they must be finite, not negative, and not all zero")
+    texts = [str(unit).encode() for unit in units]
+    chosen = np.full(len(texts), np.flatnonzero(alpha > 0)[0], np.int64)
+    if np.count_nonzero(alpha) == 1:
+        return chosen
+    best = np.full(len(texts), np.inf)
+    for k in np.flatnonzero(alpha).tolist():
+        with np.errstate(divide="ignore"):
+            score = -np.log(_uniform(salts[k], texts)) / alpha[k]  # u = 0 scores ∞: it loses to everything
+        better = score < best
+        best[better] = score[better]
+        chosen[better] = k
+    return chosen
+
+
+def _uniform(salt: str, texts: list[bytes]) -> NDArray[np.float64]:
+    prefix = hashlib.blake2b(f"{salt}:".encode(), digest_size=8)
+    digests = bytearray()
+    for text in texts:
+        hasher = prefix.copy()
+        hasher.update(text)
+        digests += hasher.digest()
+    return (np.frombuffer(digests, ">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,0 +1,57 @@
+"""Intervals from per-user influence values: what each user adds to the error of an estimate.
+
+    se = std(ψ) / √U        interval = value ± z·se        ψ_(X/Y) = (ψ_X − (X/Y)·ψ_Y) / Y
+
+The influence of a linear combination is the combination of the influences, so mixtures, differences and ratios of
+estimates made from the same users have exact joint covariance without a covariance matrix.
+
+Source: textbook (delta method); Hampel (1974) for the influence function.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+Array = NDArray[np.float64]
+
+
+def quantile(probability: float) -> float:
+    """The point z below which a standard normal falls with this probability, in (0, 1)."""
+    if not 0 < probability < 1:
+        raise ValueError(f"probability is {probability}; it must lie strictly between 0 and 1.")
+    return float(ndtri(probability))
+
+
+def std_error(influence: ArrayLike) -> Array:
+    """Standard errors `[…]` of estimates with influence `[U, …]` per user; NaN for fewer than two users."""
+    psi = np.asarray(influence, np.float64)
+    if len(psi) < 2:
+        return np.full(psi.shape[1:], np.nan)
+    spread: Array = np.asarray(psi.std(axis=0, ddof=1) / np.sqrt(len(psi)))
+    return spread
+
+
+def interval(value: ArrayLike, error: ArrayLike, confidence: float) -> tuple[Array, Array]:
+    """Two-sided normal interval: lower and upper ends, of the shape of `value`."""
+    centre, half = np.asarray(value, np.float64), quantile(0.5 + confidence / 2) * np.asarray(error, np.float64)
+    return centre - half, centre + half
+
+
+def upper_bound(value: ArrayLike, error: ArrayLike, confidence: float) -> Array:
+    """One-sided: the truth lies below it with probability `confidence`."""
+    return np.asarray(value, np.float64) + quantile(confidence) * np.asarray(error, np.float64)
+
+
+def lower_bound(value: ArrayLike, error: ArrayLike, confidence: float) -> Array:
+    """One-sided: the truth lies above it with probability `confidence`."""
+    return np.asarray(value, np.float64) - quantile(confidence) * np.asarray(error, np.float64)
+
+
+def ratio(above: float, above_influence: Array, below: float, below_influence: Array) -> tuple[float, Array]:
+    """Above / below and its influence `[U]` by the delta method; NaN where `below` is not positive."""
+    if not below > 0:
+        return float("nan"), np.full(len(above_influence), np.nan)
+    value = above / below
+    return value, (above_influence - value * below_influence) / below

@@ -1,0 +1,1 @@
+"""Reports: charts and the page, made from finished results."""

@@ -1,0 +1,180 @@
+"""The report page: content in, one self-contained HTML page out.
+
+The scripts that draw the figures are embedded once; a content security policy forbids the page every request, so that
+it shows the same on a plane, in an archive and behind a strict firewall. Whatever comes from users' files is escaped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import vl_convert
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from outlay.core.estimate import Estimate
+from outlay.core.version import __version__
+from outlay.reports import charts, course, plane, words
+from outlay.reports.content import Interval, ReportContent
+from outlay.reports.style import CONFIG, Spec
+
+MOST_ESTIMATOR_FIGURES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart with the words under its title.
+
+    Attributes:
+        name: its id on the page.
+        title: what it is, short.
+        spec: Vega-Lite.
+    """
+
+    name: str
+    title: str
+    spec: Spec
+
+
+def render(content: ReportContent) -> str:
+    """The page. Parts that `content` lacks are left out, with their headings."""
+    figures = {section: made for section, made in _figures(content).items() if made}
+    specs = {figure.name: figure.spec for made in figures.values() for figure in made}
+    chosen, others = _estimates(content)
+    return _template().render(
+        c=content,
+        words=words,
+        figures=figures,
+        specs=specs,
+        config=CONFIG,
+        scripts=_scripts() if specs else None,
+        headline=words.headline(content),
+        table=_result_table(content),
+        chosen_estimates=chosen,
+        other_estimates=others,
+        means=words.mean_actions(content),
+        settings={group: values for group, values in content.settings.items() if values},
+        version=__version__,
+    )
+
+
+def _figures(content: ReportContent) -> dict[str, list[Figure]]:
+    """The figures of each section, in the order of the page; no data, no figure."""
+    c, made = content, defaultdict[str, list[Figure]](list)
+
+    def add(section: str, title: str, spec: Spec) -> None:
+        made[section].append(Figure(f"{section}-{len(made[section])}", title, spec))
+
+    if any(row.totals for row in c.policies):
+        add("policies", f"What users do: {c.reward_label}", charts.policy_totals(c))
+    for budget in c.budgets:
+        if any(budget.name in row.costs for row in c.policies):
+            add("policies", f"What it costs: {budget.name}", charts.policy_costs(c, budget))
+    for j, budget in enumerate(c.budgets):
+        if c.candidates or c.members:
+            add("plane", f"Reward against {budget.name}", plane.measurement_plane(c, j))
+    if c.shares:
+        add("shares", "How often each value is given", charts.action_shares(c))
+        add("shares", "Mean value given", charts.mean_action(c))
+    if c.certificate and not c.certificate.refused:
+        for bound in c.certificate.bounds:
+            add("certificate", bound.budget, charts.certificate_bound(c, bound))
+    for estimates in _compared(c):
+        add("estimates", words.target(c, estimates[0].target), charts.estimators(c, estimates))
+    if len(c.training) > 1:
+        add("training", "λ, the price of the budget", course.multipliers(c))
+        for j, budget in enumerate(c.budgets):
+            if any(t.measured for t in c.training):
+                add("training", f"{budget.name}, by the critic", course.measured_cost(c, j))
+        if any(t.loss for t in c.training):
+            add("training", "Loss of the critic", course.training_loss(c))
+        if any(t.stored_parameters for t in c.training):
+            add("stored", "Stored parameters", course.stored_parameters(c))
+    if c.daily:
+        add("daily", c.reward_label, charts.daily(c, None))
+        for j, budget in enumerate(c.budgets):
+            add("daily", budget.name, charts.daily(c, j))
+    return made
+
+
+def _compared(content: ReportContent) -> list[list[Estimate]]:
+    """What several estimators say of the mixture: the longest total first."""
+    groups: dict[str, list[Estimate]] = defaultdict(list)
+    for e in content.estimates:
+        if e.policy == "mixture" and e.value is not None:
+            groups[e.target].append(e)
+    days = sorted({int(t.partition("@")[2]) for t in groups if "@" in t}, reverse=True)
+    names = ["reward", *(b.name for b in content.budgets)]
+    order = [*(f"reward@{d}" for d in days), *names, *(f"{b.name}@{d}" for b in content.budgets for d in days)]
+    return [groups[t] for t in order if len(groups.get(t, [])) > 1][:MOST_ESTIMATOR_FIGURES]
+
+
+def _estimates(content: ReportContent) -> tuple[list[Estimate], list[Estimate]]:
+    """Those of the mixture and the others, quantity by quantity, so that estimators of one stand together."""
+    targets = list(dict.fromkeys(e.target for e in content.estimates))
+    ordered = sorted(content.estimates, key=lambda e: targets.index(e.target))
+    return [e for e in ordered if e.policy == "mixture"], [e for e in ordered if e.policy != "mixture"]
+
+
+def _result_table(content: ReportContent) -> dict[str, Any] | None:
+    """Columns with their digits, and rows of cells, rounded alike within a column."""
+    if not content.policies:
+        return None
+    rows = content.policies
+    columns: list[tuple[str, str, list[Interval | None]]] = [
+        (words.days(d), content.reward_label, [row.totals.get(d) for row in rows])
+        for d in sorted({d for row in rows for d in row.totals})
+    ]
+    columns += [(b.name, words.limit(b), [row.costs.get(b.name) for row in rows]) for b in content.budgets]
+    columns = [column for column in columns if any(column[2])]
+    digits = [words.decimals(cells) for _, _, cells in columns]
+    return {
+        "heads": [(head, note) for head, note, _ in columns],
+        "rows": [
+            (row, [_cell(cells[i], n) for (_, _, cells), n in zip(columns, digits, strict=True)])
+            for i, row in enumerate(rows)
+        ],
+    }
+
+
+def _cell(interval: Interval | None, digits: int) -> tuple[str, str]:
+    """Value and interval in words."""
+    if interval is None:
+        return words.NONE, ""
+    if interval.low is None or interval.high is None:
+        return words.number(interval.value, digits), ""
+    ends = words.number(interval.low, digits), words.number(interval.high, digits)
+    return words.number(interval.value, digits), f"{ends[0]} to {ends[1]}"
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["setting"] = _setting
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return environment.from_string(resources.files("outlay.reports").joinpath("page.html").read_text(encoding="utf-8"))
+
+
+@cache
+def _scripts() -> Markup:
+    """Vega, Vega-Lite and Vega-Embed in one script that may stand inside HTML."""
+    source: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return Markup(source.replace("</script", "<\\/script").replace("<!--", "<\\!--"))  # our own dependency's text
+
+
+def _setting(value: object) -> str:
+    """A setting as a reader writes it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} = {_setting(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_setting(item) for item in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return words.plain(value)
+    return words.NONE if value is None else str(value)

@@ -1,0 +1,1 @@
+"""Campaigns whose truth is known, to rehearse on and to test against."""

@@ -1,0 +1,121 @@
+"""The graph computes what the network says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from outlay.bundles.graph import policy_graph
+from outlay.bundles.policy import Member
+from outlay.bundles.reference import forward
+from outlay.core.network import NetworkArrays
+
+ROWS = 10_000
+
+
+def member(network: NetworkArrays, fields: int, numbers: int) -> Member:
+    graph = policy_graph(network, fields, numbers).SerializeToString()
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    return Member(session, 1.0, "salt", np.ones(network.num_heads))
+
+
+def rows(sizes: tuple[int, ...], numbers: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, np.array(sizes, np.int64), (ROWS, len(sizes))).astype(np.int32)
+    return codes, rng.normal(0, 3, (ROWS, numbers)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "numbers", "shape"),
+    [
+        ((6, 5), 2, {}),
+        ((6, 5), 0, {"heads": 4, "actions": 11}),
+        ((), 4, {"pair": 1}),
+        ((9,), 2, {"layers": (), "imitation": False}),
+        ((40,) * 30, 60, {"layers": (128, 64)}),
+    ],
+)
+def test_graph_and_reference_agree_on_ten_thousand_rows(
+    make_network: Callable[..., NetworkArrays], sizes: tuple[int, ...], numbers: int, shape: dict[str, Any]
+) -> None:
+    network = make_network(7, sizes=sizes, numbers=numbers, **shape)
+    codes, values = rows(sizes, numbers)
+    policy, wanted = member(network, len(sizes), numbers), forward(network, codes, values)
+    names = ["q", "features", "imitation"] if network.imitation is not None else ["q", "features"]
+    assert list(policy.shapes) == names
+    assert policy.inputs == tuple(n for n, there in (("codes", sizes), ("numbers", numbers)) if there)
+    assert policy.shapes["features"] == (network.num_features,)
+    for found, value in zip(policy.run(names, codes, values), wanted, strict=False):
+        assert value is not None
+        np.testing.assert_allclose(found, value, atol=1e-5 * max(1, np.abs(value).max()), rtol=0)
+
+
+def test_reference_by_hand() -> None:
+    """Two networks, one code and one number: h = relu(e + 2x + 1) = 1 + 6 + 1 = 8 and relu(−1 − 6 + 1) = 0.
+
+    Q = mean(8·[1, 2] + [0, 1], 0·[…] + [4, 5]) = mean([8, 17], [4, 5]) = [6, 11]; logits mean([0, 8], [0, 0]) = [0, 4].
+    """
+    embedding = np.array([[[0.0], [1.0]], [[0.0], [-1.0]]], np.float32)
+    layer = (np.array([[[1.0], [2.0]], [[1.0], [-2.0]]], np.float32), np.ones((2, 1), np.float32))
+    head = (np.array([[[1.0, 2.0]], [[7.0, 7.0]]], np.float32), np.array([[0.0, 1.0], [4.0, 5.0]], np.float32))
+    imitation = (np.array([[[0.0, 1.0]], [[0.0, 9.0]]], np.float32), np.zeros((2, 2), np.float32))
+    network = NetworkArrays(embedding, np.array([0]), (layer,), head, imitation, 2)
+    codes, numbers = np.array([[1]], np.int32), np.array([[3.0]], np.float32)
+    found = forward(network, codes, numbers)
+    assert found.q.tolist() == [[[6.0], [11.0]]]
+    assert found.features.tolist() == [[8.0, 0.0]]
+    log_prob = [[-np.log1p(np.exp(4)), 4 - np.log1p(np.exp(4))]]
+    assert found.imitation is not None
+    np.testing.assert_allclose(found.imitation, log_prob, atol=1e-12)
+    q, features, imitated = member(network, 1, 1).run(["q", "features", "imitation"], codes, numbers)
+    np.testing.assert_allclose(q, found.q, atol=1e-5)
+    np.testing.assert_allclose(features, found.features, atol=1e-5)
+    np.testing.assert_allclose(imitated, log_prob, atol=1e-5)
+
+
+def test_rows_in_chunks_and_alone_are_the_same(
+    make_network: Callable[..., NetworkArrays], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes, numbers = rows((6, 5), 2)
+    policy = member(make_network(3), 2, 2)
+    whole = policy.choose(codes[:100], numbers[:100], None, 0.5)
+    monkeypatch.setattr("outlay.bundles.policy.CHUNK_ROWS", 7)
+    parts = policy.choose(codes[:100], numbers[:100], None, 0.5)
+    assert np.array_equal(whole[0], parts[0])
+    np.testing.assert_allclose(whole[1], parts[1], atol=1e-6)
+    empty = policy.choose(codes[:0], numbers[:0], None, 0.5)
+    assert empty[0].shape == (0,)
+    assert empty[1].shape == (0, 3)
+
+
+def test_equal_values_give_the_lower_action(make_network: Callable[..., NetworkArrays]) -> None:
+    network = make_network(3)
+    weight, bias = network.head
+    flat = NetworkArrays(
+        network.embedding, network.offsets, network.layers, (weight * 0, bias * 0), network.imitation, 3
+    )
+    codes, numbers = rows((6, 5), 2)
+    assert set(member(flat, 2, 2).choose(codes, numbers, None, 0.0)[0].tolist()) == {0}
+    eligible = np.tile([False, True, True], (ROWS, 1))
+    assert set(member(flat, 2, 2).choose(codes, numbers, eligible, 0.0)[0].tolist()) == {1}
+
+
+def test_threshold_leaves_out_rare_actions_among_the_eligible(make_network: Callable[..., NetworkArrays]) -> None:
+    network = make_network(3)
+    codes, numbers = rows((6, 5), 2)
+    policy = member(network, 2, 2)
+    eligible = np.random.default_rng(0).random((ROWS, 3)) < 0.6
+    eligible[:, 1] |= ~eligible.any(1)
+    reference = forward(network, codes, numbers)
+    assert reference.imitation is not None
+    prob = np.where(eligible, np.exp(reference.imitation), 0)
+    allowed = prob >= 0.7 * prob.max(1, keepdims=True)
+    wanted = np.where(allowed, reference.q.sum(2), -np.inf).argmax(1)
+    found = policy.choose(codes, numbers, eligible, 0.7)[0]
+    assert (found == wanted).mean() > 0.999  # the rest sits on the threshold or on a tie, to rounding
+    assert eligible[np.arange(ROWS), found].all()
+    assert (found != policy.choose(codes, numbers, eligible, 0.0)[0]).any()

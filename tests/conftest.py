@@ -1,0 +1,105 @@
+"""What tests of several rooms share: a small habit campaign, a finished run on it, and a home for compiled programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outlay
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.transitions import Transitions
+
+pytest_plugins = ("small_bundles",)
+
+TRAIN = """
+[train]
+layers = [16, 8]
+batch = 256
+epochs = 1.0
+min_steps = 2000
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Programs that JAX has compiled once are kept, so that every further training in these tests takes a second."""
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.rootpath / ".pytest_cache" / "jax")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+@dataclass(frozen=True)
+class Habit:
+    """A habit campaign of 3,000 users with a small `[train]`.
+
+    Attributes:
+        folder: what `outlay simulate` wrote.
+        data: a DATA folder made from it; shared, so copy it before an evaluation.
+        truth: the model that the log was drawn from.
+    """
+
+    folder: Path
+    data: Path
+    truth: TabularCMDP
+
+    @property
+    def campaign(self) -> Path:
+        """The campaign file."""
+        return self.folder / "campaign.toml"
+
+    def changed(self, folder: Path, *changes: tuple[str, str]) -> Path:
+        """A copy of the campaign file in `folder`, with texts replaced; it reads the same log."""
+        text = self.campaign.read_text().replace('"log.parquet"', f'"{self.folder / "log.parquet"}"')
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        folder.mkdir(exist_ok=True)
+        path = folder / "campaign.toml"
+        path.write_text(text)
+        return path
+
+
+@pytest.fixture(scope="session")
+def habit(tmp_path_factory: pytest.TempPathFactory) -> Habit:
+    folder = tmp_path_factory.mktemp("habit")
+    path = outlay.simulate("habit", folder / "campaign", users=3000, seed=1)
+    with path.open("a") as handle:
+        handle.write(TRAIN)
+    outlay.prepare(path, folder / "data")
+    with np.load(folder / "campaign" / "truth.npz") as truth:
+        arrays = {name: truth[name] for name in ("transition", "reward", "cost", "start")}
+        model = TabularCMDP(**arrays, discount=float(truth["discount"]))
+    return Habit(folder / "campaign", folder / "data", model)
+
+
+@pytest.fixture(scope="session")
+def finished(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A RUN folder with its DATA inside, trained, not evaluated; shared, so only read it."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    outlay.train(habit.campaign, folder)
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of `finished` to do with as one likes."""
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture(scope="session")
+def evaluated(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of `finished`, evaluated; shared, so only read it."""
+    folder = tmp_path_factory.mktemp("evaluated") / "run"
+    shutil.copytree(finished, folder)
+    outlay.evaluate(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def habit_data(habit: Habit) -> Transitions:
+    return Transitions.open(habit.data)

@@ -1,0 +1,62 @@
+"""Both bases against Φ written out in full."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csc_array, issparse
+
+from outlay.estimators.basis import Array, Basis, Counted, Features, Pairs, Solver
+
+RNG = np.random.default_rng(0)
+N, S, K, D = 500, 4, 3, 5
+STATE = RNG.integers(S, size=N)
+F = RNG.normal(size=(N, D)).astype(np.float32)
+ROWS = np.where(RNG.random(N) < 0.1, -1, RNG.permutation(N))
+LEFT = Pairs(np.arange(N), RNG.integers(K, size=N))
+RIGHT = Pairs(ROWS, RNG.integers(K, size=N))
+
+
+def written_out(basis: Basis, pairs: Pairs) -> Array:
+    f = np.eye(S)[STATE] if isinstance(basis, Counted) else np.column_stack([F, np.ones(N)])
+    full = np.zeros((len(pairs), basis.size))
+    width = f.shape[1]
+    for i, (row, action) in enumerate(zip(pairs.rows, pairs.actions, strict=True)):
+        if row < 0:
+            full[i, basis.size - K + action] = 1
+        elif isinstance(basis, Counted):
+            full[i, np.arange(S) * K + action] = f[row]
+        else:
+            full[i, action * width : (action + 1) * width] = f[row]
+    return full
+
+
+@pytest.mark.parametrize("basis", [Counted(STATE, S, K), Features(F, K)])
+def test_block_operations_equal_the_written_out_matrix(basis: Basis) -> None:
+    left, right, weight, values = (
+        written_out(basis, LEFT), written_out(basis, RIGHT), RNG.random(N), RNG.random((N, 2)),
+    )  # fmt: skip
+    moment = basis.moment(LEFT, RIGHT, weight)
+    assert (moment.toarray() if issparse(moment) else moment) == pytest.approx((left * weight[:, None]).T @ right)
+    assert basis.project(RIGHT, values) == pytest.approx(right.T @ values)
+    theta = RNG.random((basis.size, 2))
+    assert basis.evaluate(RIGHT, theta) == pytest.approx(right @ theta)
+
+
+@pytest.mark.parametrize("basis", [Counted(STATE, S, K), Features(F, K)])
+def test_leverage_adds_up_to_the_coordinates_and_is_endless_in_directions_without_rows(basis: Basis) -> None:
+    seen = LEFT[np.flatnonzero(LEFT.actions > 0)]
+    gram = basis.regular(basis.moment(seen, seen, np.ones(len(seen))))
+    leverage = basis.leverage(seen, gram)
+    assert leverage.sum() == pytest.approx((basis.size // K - 1) * (K - 1), rel=1e-4)
+    assert leverage.max() <= 1 + 1e-6
+    assert basis.leverage(LEFT[np.flatnonzero(LEFT.actions == 0)], gram).min() > 1e3
+
+
+def test_the_solver_solves_dense_and_sparse_systems_and_their_transposes() -> None:
+    dense = np.eye(6) + RNG.random((6, 6)) * (RNG.random((6, 6)) < 0.5)
+    sparse, right = csc_array(dense), RNG.random((6, 2))
+    for matrix in (sparse, dense):
+        solver = Solver(matrix)
+        assert dense @ solver.solve(right) == pytest.approx(right)
+        assert dense.T @ solver.solve_transposed(right) == pytest.approx(right)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from logs_in_memory import World
+
+from outlay.core.transitions import CERTIFY
+from outlay.estimators.basis import Counted
+from outlay.estimators.certificate import Certificate, certify, expected_se, margins
+from outlay.estimators.fitted import combine, fit
+from outlay.estimators.panel import Panel
+from outlay.estimators.units import coordinates
+from outlay.ops import tabular
+from outlay.ops.intervals import std_error
+
+RNG = np.random.default_rng(0)
+PSI = RNG.normal(size=(400, 2))
+
+
+REACH = float(1.6449 * std_error(PSI[:, 1]))
+
+
+def issue(cost: float, limit: float, *, sign: int = 1, withheld: str | None = None, users: int = 400) -> Certificate:
+    return certify(
+        [0.5, sign * cost], PSI[:users], [sign * limit], ["coupon_cost"], gain=0.1,
+        gain_influence=PSI[:users, 0], confidence=0.95, signs=[sign], withheld=withheld,
+    )  # fmt: skip
+
+
+def test_it_certifies_below_the_limit_by_more_than_the_error_and_says_by_how_much_it_fails() -> None:
+    assert issue(2 - REACH - 0.001, 2.0).words == "certified"
+    near = issue(2 - REACH + 0.013, 2.0)
+    assert not near.certified
+    assert near.words == "not certified: coupon_cost by 0.013 (upper bound 2.013 against 2)"
+
+
+def test_a_floor_is_written_as_in_the_campaign_file() -> None:
+    low = issue(10 + REACH - 0.5, 10.0, sign=-1)
+    assert low.words == "not certified: coupon_cost by 0.5 (lower bound 9.5 against 10)"
+    assert low.budgets[0].value == pytest.approx(10 + REACH - 0.5)
+    assert issue(10 + REACH + 0.01, 10.0, sign=-1).certified
+
+
+def test_a_withheld_number_or_too_few_users_certify_nothing() -> None:
+    missing = issue(float("nan"), 2.0, withheld="no support")
+    assert missing.words == "not certified: coupon_cost could not be measured (no support)"
+    assert missing.budgets[0].bound is None
+    assert not issue(0.0, 100.0, users=10).certified
+    json.dumps(missing.to_dict(), allow_nan=False)
+
+
+def test_the_bound_of_the_gain_is_one_sided() -> None:
+    assert issue(1.0, 2.0).gain_bound == pytest.approx(0.1 - 1.6449 * std_error(PSI[:, 0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9, -0.9])
+def test_a_mixture_that_is_over_one_of_two_budgets_is_certified_in_at_most_five_percent(correlation: float) -> None:
+    """The worst case: one truth just at its limit, the other far below; and both at the limit, which is rarer still."""
+    rng = np.random.default_rng(1)
+    root = np.linalg.cholesky([[1, correlation], [correlation, 1]])
+    draws = 2000
+    for truth, most in (([2.0, 1.0], 0.05), ([2.0, 2.0], 0.05)):
+        passed = 0
+        for _ in range(draws):
+            sample = truth + rng.normal(size=(200, 2)) @ root.T
+            mean = sample.mean(axis=0)
+            psi = np.column_stack([np.zeros(200), sample - mean])
+            passed += certify(
+                [0, *mean], psi, [2.0, 2.0], ["a", "b"], gain=0, gain_influence=psi[:, 0], confidence=0.95
+            ).certified
+        assert passed / draws <= most + 2 * np.sqrt(0.05 * 0.95 / draws)
+    assert passed / draws <= 0.05
+
+
+def test_the_margin_lets_nine_of_ten_mixtures_on_the_lowered_limit_be_certified() -> None:
+    """Chosen so that the select estimate is just at limit − margin; certified on other users in 90 % of draws."""
+    rng = np.random.default_rng(2)
+    select, certifying = 0.04, 0.06
+    lowered = 2.0 - margins([select], [certifying], confidence=0.95, margin=0.9)[0]
+    truth = lowered - select * rng.normal(size=20_000)  # where the truth lies, given what was seen on select
+    again = truth + certifying * rng.normal(size=20_000)
+    assert np.mean(again + 1.6449 * certifying <= 2.0) == pytest.approx(0.90, abs=0.01)
+
+
+def test_the_expected_standard_error_scales_with_the_root_of_the_users() -> None:
+    assert expected_se([0.3, 0.6], 400, 100) == pytest.approx([0.6, 1.2])
+
+
+def test_from_logs_a_mixture_whose_true_cost_is_the_limit_is_certified_in_at_most_five_percent() -> None:
+    """The whole way: log, fitted values of two members, mixture, coordinates, certificate; 400 logs."""
+    world, weights, logs = World.drawn(51), np.array([0.4, 0.6]), 400
+    members = np.array([[0, 1, 0], [1, 1, 1]])
+    limit = float(weights @ [tabular.measure(world.cmdp, policy)[1] for policy in members])
+    passed = 0
+    for seed in range(logs):
+        panel = Panel.of(world.log(300, 5, np.random.default_rng([seed, 3])), CERTIFY)
+        state = np.asarray(panel.state)
+        basis = Counted(state, 3, 2)
+        mixture = combine([fit(panel, basis, policy[state]) for policy in members], weights)
+        x, psi, _ = coordinates(mixture, panel.data.campaign)
+        passed += certify(x, psi, [limit], ["cost"], gain=0, gain_influence=psi[:, 0], confidence=0.95).certified
+    assert 0.02 <= passed / logs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / logs)

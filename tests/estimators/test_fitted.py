@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from logs_in_memory import Array, World, campaign, ragged, transitions
+from numpy.typing import NDArray
+
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.errors import LogError
+from outlay.core.transitions import CERTIFY, LEARN, Transitions
+from outlay.estimators.basis import Counted, Features
+from outlay.estimators.fitted import combine, fit
+from outlay.estimators.observed import observe, reproduces
+from outlay.estimators.panel import Panel
+from outlay.ops import tabular
+
+
+def counted(panel: Panel) -> Counted:
+    assert panel.state is not None
+    assert panel.data.states is not None
+    return Counted(panel.state, len(panel.data.states), panel.data.num_actions)
+
+
+def model_of(panel: Panel) -> TabularCMDP:
+    """The counted model of a log without gaps or terminal rows, from rows that have a next row."""
+    assert panel.state is not None
+    assert panel.data.states is not None
+    S, K = len(panel.data.states), panel.data.num_actions
+    on = panel.following >= 0
+    s, a, s2 = panel.state[on], panel.action[on], panel.state[panel.following[on]]
+    count = np.zeros((S, K, S))
+    np.add.at(count, (s, a, s2), 1)
+    visits = count.sum(axis=2)
+    outcome = np.zeros((S, K, 2))
+    np.add.at(outcome, (s, a), panel.outcome[on])
+    outcome /= visits[:, :, None]
+    return TabularCMDP(
+        transition=count / visits[:, :, None],
+        reward=outcome[:, :, 0],
+        cost=outcome[:, :, 1:],
+        start=np.bincount(panel.state[panel.start], minlength=S) / panel.num_users,
+        discount=panel.discount,
+    )
+
+
+def longhand(panel: Panel, target: NDArray[np.intp], days: int | None) -> Array:
+    """The same estimate by loops: fixed-point iteration (discounted, days None) or the recursion over days left."""
+    assert panel.state is not None
+    policy = np.where(panel.forced, panel.action, target)
+    pair = [(int(s), int(a)) for s, a in zip(panel.state, panel.action, strict=True)]
+    taken = [(int(s), int(a)) for s, a in zip(panel.state, policy, strict=True)]
+    outcome = np.column_stack([panel.outcome, ~panel.forced]) if days is None else panel.outcome
+    zero = np.zeros(outcome.shape[1])
+    left = panel.window[panel.user] - panel.day
+
+    def averages(rows: list[int], targets: list[Array]) -> dict[tuple[int, int], Array]:
+        groups: dict[tuple[int, int], list[Array]] = {}
+        for row, value in zip(rows, targets, strict=True):
+            groups.setdefault(pair[row], []).append(value)
+        return {key: np.mean(group, axis=0) for key, group in groups.items()}
+
+    closed = [i for i in range(len(panel)) if panel.following[i] >= 0 or panel.terminal[i]]
+    if days is None:
+        Q: dict[tuple[int, int], Array] = {}
+        for _ in range(400):
+            Q = averages(closed, [
+                (1 - panel.discount) * outcome[i]
+                + (panel.discount ** panel.gap[i] * Q.get(taken[panel.following[i]], zero)
+                   if panel.following[i] >= 0 else zero)
+                for i in closed
+            ])  # fmt: skip
+        return np.asarray(np.mean([Q[taken[i]] for i in panel.start], axis=0))
+    by_left: dict[int, dict[tuple[int, int], Array]] = {}
+    for h in range(1, days + 1):
+        rows = [i for i in range(len(panel)) if panel.following[i] >= 0 or panel.terminal[i] or left[i] >= h]
+        by_left[h] = averages(rows, [
+            outcome[i] + (by_left[h - panel.gap[i]][taken[panel.following[i]]]
+                          if panel.following[i] >= 0 and panel.gap[i] < h else zero)
+            for i in rows
+        ])  # fmt: skip
+    return np.asarray(np.mean([by_left[days][taken[i]] for i in panel.first], axis=0))
+
+
+def test_counted_fit_equals_the_exact_value_of_the_counted_model() -> None:
+    world = World.drawn(1, states=4, actions=3)
+    panel = Panel.of(world.log(300, 6, np.random.default_rng(2)), CERTIFY)
+    model, policy = model_of(panel), np.array([2, 0, 1, 1])
+    assert panel.state is not None
+    result = fit(panel, counted(panel), policy[panel.state])
+    assert result.value[:2] == pytest.approx(tabular.measure(model, policy), abs=1e-10)
+    assert result.value[result.column("decisions")] == 1.0
+    assert result.influence.mean(axis=0) == pytest.approx(np.zeros(3), abs=2e-3)
+
+
+def test_totals_of_a_log_with_rows_beyond_the_horizon_equal_the_exact_totals_of_the_counted_model() -> None:
+    """Rows without a next row enter at h = 1 alone; with the model's own means as outcomes they change nothing."""
+    world = World.drawn(3, states=3, actions=2)
+    data = world.log(300, 6, np.random.default_rng(4))
+    panel = Panel.of(data, CERTIFY)
+    assert panel.state is not None
+    last = panel.following < 0
+    model, policy = model_of(panel), np.array([1, 0, 1])
+    expected = tabular.totals(model, policy, 3)
+    panel.outcome[last] = np.concatenate([model.reward[..., None], model.cost], axis=2)[panel.state, panel.action][last]
+    result = fit(panel, counted(panel), policy[panel.state], days=(1, 3))
+    assert [result.value[result.column(f"reward@{k}")] for k in (1, 3)] == pytest.approx(expected[[0, 2], 0], abs=1e-10)
+    assert result.value[result.column("cost@3")] == pytest.approx(expected[2, 1], abs=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gaps_terminal_truncated_and_forced_rows_agree_with_longhand_loops(seed: int) -> None:
+    panel = Panel.of(ragged(seed), CERTIFY)
+    target = np.random.default_rng(seed).integers(2, size=3)[np.asarray(panel.state)]
+    result = fit(panel, counted(panel), target, days=(1, 2, 4), least_rows=1)
+    assert result.value[:3] == pytest.approx(longhand(panel, target, None), abs=1e-10)
+    for k in (1, 2, 4):
+        at = result.column(f"reward@{k}")
+        assert result.value[at : at + 2] == pytest.approx(longhand(panel, target, k), abs=1e-10)
+    assert result.withheld == (None,) * 9
+
+
+def test_three_rows_worked_by_hand() -> None:
+    """γ = 0.5. User 0: state 0, action 1, reward 2, then state 1, action 0, reward 4, terminal. User 1: state 0, action
+    1, reward 6, terminal.
+
+    Q(1, 0) = 0.5·4 = 2. Q(0, 1) = mean(0.5·2 + 0.5·Q(1, 0), 0.5·6) = mean(2, 3) = 2.5. Both start in state 0: V = 2.5.
+    d: each start row counts once, visits to (0, 1) sum to 1, so each of its 2 rows has weight 1/2.
+    δ = (2 − 2.5, 3 − 2.5) = (−0.5, 0.5), inflated by 1/√(1 − 1/2). ψ = 2 · 1/2 · (∓0.5·√2) = ∓0.7071.
+    """
+    data = transitions(
+        user=[0, 0, 1], day=[0, 1, 0], state=[0, 1, 0], action=[1, 0, 1], outcome=[[2, 0], [4, 0], [6, 0]],
+        terminal=[False, True, True], num_states=2, num_actions=2, about=campaign(0.5), steady=False,
+    )  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    result = fit(panel, counted(panel), np.array([1, 0, 1]), days=(2,), least_rows=1)
+    assert result.value[result.column("reward")] == pytest.approx(2.5)
+    assert result.influence[:, 0] == pytest.approx([-np.sqrt(0.5), np.sqrt(0.5)])
+    # decisions: 0.5·(1 + 0.5·1) for user 0 and 0.5 for user 1; 2-day total: (2 + 4) and 6
+    assert result.value[result.column("decisions")] == pytest.approx(np.mean([0.75, 0.5]))
+    assert result.value[result.column("reward@2")] == pytest.approx(6.0)
+
+
+def test_a_terminal_row_is_a_zero_and_a_truncated_one_is_left_out() -> None:
+    """State 0 leads to state 1 or, in half the rows, to an end. Dropping those rows instead would double the future."""
+    values = []
+    for ends in (True, False):
+        data = transitions(user=[0, 0, 1, 2, 2, 3], day=[0, 1, 0, 0, 1, 0], state=[0, 1, 0, 0, 1, 0], action=[0] * 6,
+                           outcome=[[0, 0], [1, 0], [0, 0]] * 2, terminal=[False, True, ends] * 2,
+                           num_states=2, num_actions=2, about=campaign(0.5), steady=False)  # fmt: skip
+        panel = Panel.of(data, CERTIFY)
+        values.append(fit(panel, counted(panel)).value[0])
+    assert values == pytest.approx([0.5 * 0.5 * 0.5, 0.5 * 0.5])
+
+
+def test_discount_zero_is_a_one_step_problem_and_uses_rows_without_a_next_row() -> None:
+    """One row a user: the value is the mean over states of the mean reward of the chosen action."""
+    rng = np.random.default_rng(0)
+    state, action, reward = rng.integers(2, size=80), rng.integers(2, size=80), rng.random(80)
+    data = transitions(user=np.arange(80), day=np.zeros(80), state=state, action=action, num_states=2, num_actions=2,
+                       outcome=np.column_stack([reward, 0 * reward]), about=campaign(0.0), steady=False)  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    result = fit(panel, counted(panel), np.ones(80, np.intp), days=(1,))
+    by_hand = sum(np.mean(state == s) * reward[(state == s) & (action == 1)].mean() for s in (0, 1))
+    at = [result.column(name) for name in ("reward", "reward@1", "decisions")]
+    assert result.value[at] == pytest.approx([by_hand, by_hand, 1.0])
+    assert result.influence[:, at[0]] == pytest.approx(result.influence[:, at[1]])
+
+
+def test_without_any_following_row_the_discounted_value_is_withheld_with_the_reason() -> None:
+    data = transitions(user=np.arange(40), day=np.zeros(40), state=np.zeros(40), action=np.arange(40) % 2,
+                       outcome=np.ones((40, 2)), num_states=1, num_actions=2)  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    result = fit(panel, counted(panel), days=(1, 2))
+    assert result.withheld[0] is not None
+    assert "what follows" in result.withheld[0]
+    assert np.isnan(result.value[0])
+    assert result.value[result.column("reward@1")] == pytest.approx(1.0)
+    assert result.withheld[result.column("reward@2")] is not None
+
+
+def test_forced_rows_take_the_logged_action_and_are_no_decision() -> None:
+    """Every row after the first is forced: the policy's choice there changes nothing; J_1 counts first rows only."""
+    rng = np.random.default_rng(5)
+    action = np.repeat(rng.integers(2, size=200), 3)
+    data = transitions(user=np.repeat(np.arange(200), 3), day=np.tile(np.arange(3), 200), num_states=3, num_actions=2,
+                       state=np.tile(np.arange(3), 200), action=action, outcome=rng.random((600, 2)), steady=False,
+                       forced=np.tile([False, True, True], 200),
+                       terminal=np.tile([False, False, True], 200))  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    one = fit(panel, counted(panel), np.tile([1, 0, 0], 200))
+    other = fit(panel, counted(panel), np.tile([1, 1, 1], 200))
+    assert one.value == pytest.approx(other.value)
+    assert one.value[one.column("decisions")] == pytest.approx(0.2)
+
+
+def test_one_hot_features_give_the_counted_fit() -> None:
+    for data in (World.drawn(7).log(200, 5, np.random.default_rng(8)), ragged(9, users=200)):
+        panel = Panel.of(data, CERTIFY)
+        target = np.array([1, 0, 1])[np.asarray(panel.state)]
+        hot = np.eye(3, dtype=np.float32)[np.asarray(panel.state)]
+        exact = fit(panel, counted(panel), target, days=(1, 3))
+        linear = fit(panel, Features(hot, 2), target, days=(1, 3))
+        assert linear.value == pytest.approx(exact.value, abs=1e-6)
+        assert linear.influence == pytest.approx(exact.influence, abs=1e-5)
+        assert linear.ess == pytest.approx(exact.ess, rel=1e-4)
+
+
+def test_features_that_span_a_linear_truth_recover_it_with_collinear_columns() -> None:
+    """Reward is linear in a continuous feature that does not move; a copy of the column changes nothing."""
+    rng = np.random.default_rng(3)
+    U, days = 300, 3
+    z = np.repeat(rng.normal(size=U), days)
+    action = rng.integers(2, size=U * days)
+    reward = np.where(action == 1, 1 + z, 2 - z)
+    data = transitions(user=np.repeat(np.arange(U), days), day=np.tile(np.arange(days), U), state=np.zeros(U * days),
+                       action=action, num_states=1, num_actions=2,
+                       outcome=np.column_stack([reward, reward]))  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    f = np.column_stack([z, z, np.zeros_like(z)])
+    result = fit(panel, Features(f, 2), np.ones(U * days, np.intp), days=(2,))
+    assert result.value[[0, result.column("reward@2")]] == pytest.approx([1 + z.mean(), 2 + 2 * z.mean()], abs=1e-5)
+
+
+def test_the_policy_of_the_log_is_fitted_with_its_own_actions_and_reproduces_the_observed_totals() -> None:
+    panel = Panel.of(World.drawn(11).log(2000, 5, np.random.default_rng(12)), CERTIFY)
+    old = fit(panel, counted(panel), days=(1, 3, 5))
+    check = reproduces(observe(panel, days=(1, 3, 5)), old)
+    assert check.ok
+    assert len(check.targets) == 6
+    assert old.value[old.column("reward@1")] == pytest.approx(panel.outcome[panel.first, 0].mean(), rel=0.05)
+
+
+def coverage(target: str, truth: float, world: World, policy: NDArray[np.intp] | None, users: int, logs: int) -> float:
+    hits = 0
+    for seed in range(logs):
+        panel = Panel.of(world.log(users, 5, np.random.default_rng([seed, 99])), CERTIFY)
+        chosen = None if policy is None else policy[np.asarray(panel.state)]
+        result = fit(panel, counted(panel), chosen, days=(3,) if "@" in target else ())
+        at = result.column(target)
+        hits += abs(result.value[at] - truth) <= 1.96 * result.std_error[at]
+    return hits / logs
+
+
+def test_intervals_cover_the_discounted_truth_as_often_as_they_say() -> None:
+    world, policy = World.drawn(21), np.array([1, 0, 1])
+    truth = tabular.measure(world.cmdp, policy)[1]
+    assert 0.92 <= coverage("cost", truth, world, policy, 400, 300) <= 0.98
+
+
+def test_intervals_cover_the_true_three_day_total_as_often_as_they_say() -> None:
+    world, policy = World.drawn(22), np.array([0, 1, 1])
+    truth = tabular.totals(world.cmdp, policy, 3)[2, 0]
+    assert 0.92 <= coverage("reward@3", truth, world, policy, 400, 300) <= 0.98
+
+
+def test_intervals_of_the_old_policy_cover_its_truth() -> None:
+    world = World.drawn(23)
+    truth = tabular.measure(world.cmdp, world.behaviour)[0]
+    assert 0.92 <= coverage("reward", truth, world, None, 400, 300) <= 0.98
+
+
+def test_a_mixture_is_the_linear_combination_with_the_covariance_of_its_members() -> None:
+    panel = Panel.of(World.drawn(31).log(500, 4, np.random.default_rng(32)), CERTIFY)
+    state = np.asarray(panel.state)
+    parts = [fit(panel, counted(panel), policy[state], days=(2,)) for policy in np.array([[0, 0, 1], [1, 1, 1]])]
+    mixture = combine(parts, np.array([0.3, 0.7]))
+    assert mixture.value == pytest.approx(0.3 * parts[0].value + 0.7 * parts[1].value)
+    psi = np.stack([part.influence[:, 0] for part in parts])
+    variance = np.array([0.3, 0.7]) @ np.cov(psi) @ np.array([0.3, 0.7]) / 500
+    assert mixture.std_error[0] == pytest.approx(np.sqrt(variance))
+    same = combine([parts[0], parts[0]], np.array([0.5, 0.5]))
+    assert same.std_error == pytest.approx(parts[0].std_error)
+
+
+def half_known(thin_users: int) -> Transitions:
+    """400 users in state 0; `thin_users` more start in state 1, where action 1 was given once only."""
+    U = 400 + thin_users
+    state = np.where(np.arange(U) < 400, 0, 1).repeat(3)
+    action = np.where(state == 0, np.arange(3 * U) % 2, 0)
+    action[-3] = 1
+    return transitions(user=np.repeat(np.arange(U), 3), day=np.tile(np.arange(3), U), state=state, action=action,
+                       outcome=np.column_stack([1.0 + action, action]), num_states=2, num_actions=3)  # fmt: skip
+
+
+def test_a_value_that_leans_on_unseen_pairs_is_withheld_in_words_and_a_little_leaning_is_reported() -> None:
+    for thin_users, given in ((40, False), (2, True)):
+        panel = Panel.of(half_known(thin_users), CERTIFY)
+        result = fit(panel, counted(panel), np.ones(len(panel), np.intp), days=(2,))
+        share = thin_users / (400 + thin_users)
+        assert result.unsupported[[0, result.column("reward@2")]] == pytest.approx([share, share], rel=0.02)
+        if given:  # the state-free mean of action 1 stands in: 2 everywhere
+            assert result.value[:2] == pytest.approx([2.0, 1.0])
+        else:
+            assert result.withheld[0] is not None
+            assert "hardly ever given" in result.withheld[0]
+            assert "9.1%" in result.withheld[0]
+            assert np.isnan(result.value[0])
+            assert np.isnan(result.influence[:, 0]).all()
+
+
+def test_an_action_that_was_never_given_withholds_at_any_share() -> None:
+    panel = Panel.of(half_known(1), CERTIFY)
+    target = np.zeros(len(panel), np.intp)
+    target[-1] = 2
+    result = fit(panel, counted(panel), target)
+    assert result.withheld[0] is not None
+    assert "gives 2, which these users were never given" in result.withheld[0]
+
+
+def test_features_withhold_what_lies_beyond_the_rows_of_an_action() -> None:
+    """Action 1 was given only where z < 0; a policy that gives it everywhere extrapolates."""
+    rng = np.random.default_rng(0)
+    z = np.repeat(np.append(rng.uniform(-1, 0, 300), rng.uniform(5, 6, 30)), 2)
+    action = np.where(z < 0, np.arange(len(z)) // 2 % 2, 0)
+    action[np.flatnonzero(z < 0)[6:]] = 0  # 2 rows or so with action 1 and almost one z
+    U = len(z) // 2
+    data = transitions(user=np.repeat(np.arange(U), 2), day=np.tile([0, 1], U), state=np.zeros(2 * U), action=action,
+                       outcome=rng.random((2 * U, 2)), num_states=1, num_actions=2)  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    result = fit(panel, Features(z[:, None], 2), np.ones(2 * U, np.intp))
+    assert result.withheld[0] is not None
+    assert fit(panel, Features(z[:, None], 2), np.zeros(2 * U, np.intp)).withheld[0] is None
+
+
+def test_a_fitted_value_that_outcomes_cannot_add_up_to_is_withheld() -> None:
+    """Rewards are 0 or 1, and a line through the rows with z in (0, 1) says more than 4 at z = 3."""
+    rng = np.random.default_rng(0)
+    z = np.append(rng.uniform(0, 1, 2000), np.full(2000, 3.0))
+    action = np.repeat([1, 0], 2000)
+    reward = np.where(z > 0.5, 1.0, 0.0) * action
+    data = transitions(user=np.arange(4000), day=np.zeros(4000), state=np.zeros(4000), action=action, num_states=1,
+                       num_actions=2, outcome=np.column_stack([reward, 0 * reward]), about=campaign(0.0))  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    result = fit(panel, Features(z[:, None], 2), np.ones(4000, np.intp))
+    assert result.withheld[0] is not None
+    assert "outside what the outcomes can add up to" in result.withheld[0]
+    assert result.withheld[1] is None
+
+
+def test_an_action_that_is_not_allowed_is_an_error_and_a_forced_row_excuses_it() -> None:
+    for forced in (False, True):
+        data = transitions(user=[0, 1], day=[0, 0], state=[0, 0], action=[0, 0], outcome=np.ones((2, 2)), num_states=1,
+                           num_actions=2, eligible=[[1, 0], [1, 1]], forced=[forced, False])  # fmt: skip
+        panel = Panel.of(data, CERTIFY)
+        if forced:
+            assert panel.follow(np.array([1, 1])).tolist() == [0, 1]
+        else:
+            with pytest.raises(LogError, match="not allowed in row 0"):
+                fit(panel, counted(panel), np.array([1, 1]))
+
+
+def test_only_users_of_the_split_count_and_an_empty_split_is_an_error() -> None:
+    data = transitions(user=[0, 0, 1, 1], day=[0, 1, 0, 1], state=[0] * 4, action=[0] * 4, num_states=1, num_actions=2,
+                       outcome=[[1, 1], [1, 1], [5, 5], [5, 5]], split=[LEARN, CERTIFY])  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    assert panel.following.tolist() == [1, -1]
+    assert fit(panel, counted(panel), days=(2,), least_rows=1).value[[0, 3]] == pytest.approx([5, 10])
+    with pytest.raises(LogError, match="no user fell into the split 'select'"):
+        Panel.of(data, 1)
+
+
+def test_the_order_of_users_does_not_matter() -> None:
+    world = World.drawn(41)
+    data = world.log(100, 4, np.random.default_rng(42))
+    order = np.arange(400).reshape(100, 4)[::-1].ravel()
+    flipped = transitions(
+        user=np.repeat(np.arange(100), 4), day=data.day, state=np.asarray(data.state)[order],
+        action=data.action[order], outcome=data.outcome[order], num_states=3, num_actions=2, about=data.campaign,
+    )  # fmt: skip
+    one, other = (
+        fit(panel, counted(panel), np.array([1, 1, 0])[np.asarray(panel.state)], days=(3,))
+        for panel in (Panel.of(data, CERTIFY), Panel.of(flipped, CERTIFY))
+    )
+    assert one.value == pytest.approx(other.value)
+    assert one.influence == pytest.approx(other.influence[::-1])

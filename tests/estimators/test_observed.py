@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from logs_in_memory import World, ragged, transitions
+
+from outlay.core.transitions import CERTIFY
+from outlay.estimators.basis import Counted
+from outlay.estimators.fitted import fit
+from outlay.estimators.observed import daily, observe, reproduces
+from outlay.estimators.panel import Panel
+
+
+def test_totals_and_the_cost_per_decision_by_hand() -> None:
+    """User 0: rewards 1, 2, 3 on days 0, 1, 3. User 1: reward 5 on day 0. 2 days: mean(3, 5); 4 days: mean(6, 5).
+
+    Costs are 1 in each of the 4 rows; the row on day 1 is forced: 4 / 3 per decision.
+    """
+    data = transitions(user=[0, 0, 0, 1], day=[0, 1, 3, 0], state=[0] * 4, action=[0] * 4, num_states=1, num_actions=2,
+                       outcome=[[1, 1], [2, 1], [3, 1], [5, 1]], steady=False,
+                       forced=[False, True, False, False])  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    seen = observe(panel, days=(2, 4, 9))
+    values = dict(zip(seen.targets, seen.value, strict=True))
+    assert (values["reward@2"], values["reward@4"], values["cost@4"]) == (4.0, 5.5, 2.0)
+    assert values["cost/decision"] == pytest.approx(4 / 3)
+    assert seen.withheld[seen.column("reward@9")] == "no user's window covers 9 days"
+    chart = daily(panel, days=9)
+    assert chart.day.tolist() == [0, 1, 2, 3]
+    assert chart.mean[:, 0].tolist() == [3.0, 1.0, 0.0, 1.5]
+    assert chart.std_error[0, 0] == pytest.approx(2.0)
+
+
+def test_users_whose_window_is_too_short_do_not_count() -> None:
+    data = transitions(user=[0, 0, 1], day=[0, 1, 0], state=[0] * 3, action=[0] * 3, num_states=1, num_actions=2,
+                       outcome=[[1, 0], [1, 0], [9, 0]])  # fmt: skip
+    data.users["window"] = [2, 1]
+    panel = Panel.of(data, CERTIFY)
+    assert observe(panel, days=(1, 2)).value[[0, 2]].tolist() == [5.0, 2.0]
+    assert daily(panel, days=2).users.tolist() == [2, 1]
+
+
+def test_a_fit_that_is_off_does_not_reproduce_the_observed_totals_and_says_which() -> None:
+    world = World.drawn(1)
+    panel = Panel.of(world.log(1000, 4, np.random.default_rng(2)), CERTIFY)
+    assert panel.state is not None
+    old, seen = fit(panel, Counted(panel.state, 3, 2), days=(1, 4)), observe(panel, days=(1, 4))
+    assert reproduces(seen, old).ok
+    value = old.value.copy()
+    value[old.column("cost@4")] *= 1.3
+    check = reproduces(seen, dataclasses.replace(old, value=value))
+    assert not check.ok
+    assert "cost@4 is fitted as" in check.words
+
+
+def test_the_check_catches_a_log_whose_days_differ() -> None:
+    """Rewards double from day to day: stationarity is false, and the fitted total of 1 day is not the observed one."""
+    U = 500
+    day = np.tile(np.arange(4), U)
+    reward = 2.0**day * np.random.default_rng(0).uniform(0.9, 1.1, size=4 * U)
+    data = transitions(user=np.repeat(np.arange(U), 4), day=day, state=np.zeros(4 * U), action=np.arange(4 * U) % 2,
+                       outcome=np.column_stack([reward, reward]), num_states=1, num_actions=2)  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    assert panel.state is not None
+    assert not reproduces(observe(panel, days=(1,)), fit(panel, Counted(panel.state, 1, 2), days=(1,))).ok
+
+
+def test_nothing_to_compare_is_not_a_pass() -> None:
+    panel = Panel.of(ragged(1), CERTIFY)
+    assert panel.state is not None
+    assert not reproduces(observe(panel, days=(2,)), fit(panel, Counted(panel.state, 3, 2))).ok

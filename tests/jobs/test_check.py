@@ -1,0 +1,205 @@
+"""Findings, randomisation, overlap and the effect table of `check`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from campaign_files import campaign_file, panel
+
+from outlay.core.errors import CampaignError
+from outlay.jobs.check import CheckReport, check
+
+
+def where(report: CheckReport, level: str) -> list[str]:
+    return [finding.where for finding in report.findings if finding.level == level]
+
+
+def test_a_clean_random_log_blocks_nothing(tmp_path: Path) -> None:
+    columns = panel(users=300)
+    report = check(campaign_file(tmp_path, columns, log='propensity = "p"', numeric='["spend"]'))
+    assert (report.rows, report.users, report.days, report.first, report.last) == (1200, 300, 4, 0, 3)
+    assert not report.blocks
+    assert report.findings == ()
+    assert [action.value for action in report.actions] == [1, 2, 3]
+    assert [action.count for action in report.actions] == [columns["coupon"].count(v) for v in (1, 2, 3)]
+    assert report.randomisation is not None
+    assert report.randomisation.looks_randomised
+    assert report.missing["spend"] == 0
+
+
+def test_the_report_is_json(tmp_path: Path) -> None:
+    report = check(campaign_file(tmp_path, panel(), log='propensity = "p"'))
+    content = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert set(content["effects"][0]) >= {"segment", "days", "effect", "low", "high", "users"}
+    assert content["actions"][0]["action"] == 1
+    assert sum(action["share"] for action in content["actions"]) == pytest.approx(1)
+    assert content["blocks"] is False
+
+
+def test_all_findings_are_listed_and_counted(tmp_path: Path) -> None:
+    columns = panel()
+    columns["p"] = [-0.1, 1.5, None] + [1 / 3] * 117
+    columns["active"] = [float("nan")] * 2 + [float(x) for x in columns["active"][2:]]
+    columns["day"][1] = 0
+    columns["coupon"][9] = 9.0
+    columns["empty"] = [None] * 119 + ["NA"]
+    path = campaign_file(
+        tmp_path, columns, log='propensity = "p"\nactions = [1.0, 2.0, 3.0]', categorical='["level", "empty"]'
+    )
+    report = check(path)
+    assert report.blocks
+    assert report.duplicates == 1
+    assert report.missing["reward"] == 2
+    assert report.missing["propensity"] == 1
+    assert report.missing["empty"] == 120
+    errors = where(report, "error")
+    assert errors.count("log.propensity") == 3
+    assert {"log.reward", "log.user, log.time", "log.actions", "log.complete"} <= set(errors)
+    assert "log.features, empty" in where(report, "warning")
+    counts = {f.where: f.count for f in report.findings if f.level == "error"}
+    assert counts["log.reward"] == 2
+    assert counts["log.actions"] == 1
+
+
+def test_a_campaign_file_that_does_not_fit_the_log_is_an_error(tmp_path: Path) -> None:
+    path = campaign_file(tmp_path, panel(), tail='reserve = "cuopon"')
+    with pytest.raises(CampaignError, match=r"budget coupon_cost\.reserve.*Did you mean 'coupon'\?"):
+        check(path)
+
+
+@pytest.mark.parametrize(
+    ("log", "discount", "level"),
+    [
+        ("", 0.8, "error"),
+        ("complete = false", 0.8, "warning"),
+        ('terminal = "false"', 0.8, "note"),
+        ('complete = true', 0.8, "note"),
+        ("", 0.0, "note"),
+    ],
+)  # fmt: skip
+def test_absences_are_told_by_how_much_they_matter(tmp_path: Path, log: str, discount: float, level: str) -> None:
+    columns = {name: values[:5] + values[6:] for name, values in panel().items()}
+    report = check(campaign_file(tmp_path, columns, log=log, discount=discount, campaign="none = 1.0"))
+    assert where(report, level) == ["log.complete"]
+    assert report.blocks == (level == "error")
+
+
+def test_late_joiners_and_those_who_ended_are_no_absence(tmp_path: Path) -> None:
+    columns = panel()
+    keep = [i for i in range(120) if i not in (0, 1, 7)]
+    columns = {name: [values[i] for i in keep] for name, values in columns.items()}
+    columns["left"] = [user == "u1" and day == 2 for user, day in zip(columns["user_id"], columns["day"], strict=True)]
+    assert check(campaign_file(tmp_path, columns, log='terminal = "left"')).findings == ()
+
+
+def effect_log(rng: np.random.Generator, users: int) -> dict[str, list[Any]]:
+    """Two segments; the first coupon (1 or 3) adds 0.5 a day to the reward in `a`, and nothing in `b`."""
+    user = np.repeat(np.arange(users), 5)
+    segment = np.where(user % 2 == 0, "a", "b")
+    first = rng.random(users) < np.where(np.arange(users) % 2 == 0, 0.3, 0.6)
+    coupon = np.where(first[user], 3.0, 1.0)
+    reward = rng.normal(2.0 + (segment == "b") * 5, 1.0, len(user)) + 0.5 * first[user] * (segment == "a")
+    high = np.where(segment == "a", 0.3, 0.6)
+    return {
+        "user_id": [f"u{i}" for i in user], "day": [int(i) for i in np.tile(np.arange(5), users)],
+        "segment": segment.tolist(), "coupon": coupon.tolist(), "active": reward.tolist(),
+        "level": [0] * len(user), "p": np.where(coupon == 3, high, 1 - high).tolist(),
+        "held": (np.tile(np.arange(5), users) > 0).tolist(),
+    }  # fmt: skip
+
+
+def test_effects_are_weighted_by_stated_propensities_and_cover_the_truth(tmp_path: Path) -> None:
+    """Segment b gets the high coupon more often and is more active: without weights, `all` would come out too high."""
+    columns = effect_log(np.random.default_rng(3), 2000)
+    log = 'propensity = "p"\nforced = "held"\nsegment = "segment"'
+    report = check(campaign_file(tmp_path, columns, log=log, campaign="report_days = [1, 3, 5, 7]"))
+    effects = {(e.segment, e.days): e for e in report.effects}
+    assert [(e.segment, e.days) for e in report.effects] == [(s, k) for s in ("all", "a", "b") for k in (1, 3, 5)]
+    for (segment, days), entry in effects.items():
+        truth = days * {"all": 0.25, "a": 0.5, "b": 0.0}[segment]
+        assert abs(entry.effect - truth) < 1.5 * (entry.high - entry.low) / 2 + 1e-9, (segment, days)
+    assert effects["all", 1].users == 2000
+    assert effects["a", 3].low > 0
+    assert report.contrast == (1, 3)
+
+
+def test_the_effect_of_a_hand_worked_log(tmp_path: Path) -> None:
+    """First actions 1, 1, 3, 3 and day totals 0, 1, 2, 3: ȳ(3) − ȳ(1) = 2.5 − 0.5; se² = ¼·½·2/1 per arm = ¼ + ¼."""
+    columns = {"user_id": [1, 2, 3, 4, 5], "day": [0] * 5, "coupon": [1.0, 1.0, 3.0, 3.0, 2.0], "level": [0] * 5,
+               "active": [0.0, 1.0, 2.0, 3.0, 9.0]}  # fmt: skip
+    report = check(campaign_file(tmp_path, columns, campaign="report_days = [1]"))
+    [entry] = report.effects
+    assert entry.effect == pytest.approx(2.0)
+    assert entry.high - entry.effect == pytest.approx(1.959964 * np.sqrt(0.5))
+    assert entry.users == 4
+
+
+def test_users_whose_window_is_too_short_or_who_had_no_choice_are_left_out(tmp_path: Path) -> None:
+    columns = panel(users=40)
+    late = [i for i in range(160) if not (i < 40 and i % 4 < 2)]  # ten users join on day 2: windows of 2 days
+    columns = {name: [values[i] for i in late] for name, values in columns.items()}
+    columns["none"] = [user == "u39" for user in columns["user_id"]]
+    columns["coupon"] = [float(1 + 2 * (int(user[1:]) % 2)) for user in columns["user_id"]]
+    path = campaign_file(tmp_path, columns, log='forced = "none"', campaign="report_days = [1, 3]")
+    assert {e.days: e.users for e in check(path).effects} == {1: 39, 3: 29}
+
+
+def test_contrast_actions_absent_from_first_rows_are_a_note(tmp_path: Path) -> None:
+    columns = panel()
+    columns["coupon"] = [2.0 if day == 0 else c for day, c in zip(columns["day"], columns["coupon"], strict=True)]
+    report = check(campaign_file(tmp_path, columns, log="contrast = [1.0, 3.0]"))
+    assert report.effects == ()
+    assert "log.contrast" in where(report, "note")
+    assert not report.blocks
+
+
+def test_an_action_that_follows_a_feature_does_not_look_randomised(tmp_path: Path) -> None:
+    columns = panel(users=200)
+    columns["coupon"] = [1.0 + level for level in columns["level"]]
+    report = check(campaign_file(tmp_path, columns, numeric='["spend"]'))
+    assert report.randomisation is not None
+    assert not report.randomisation.looks_randomised
+    assert "level (1.00)" in report.randomisation.verdict
+    assert "spend" not in report.randomisation.verdict
+    assert "log.action" in where(report, "warning")
+
+
+def test_a_campaign_that_runs_on_shows_as_the_action_before(tmp_path: Path) -> None:
+    """The overlap trap: the action is drawn once a user, and the later rows only look like choices."""
+    columns = panel(users=200)
+    columns["coupon"] = [float(1 + int(user[1:]) % 3) for user in columns["user_id"]]
+    report = check(campaign_file(tmp_path, columns))
+    assert report.randomisation is not None
+    assert "the action before (1.00)" in report.randomisation.verdict
+    columns["held"] = [day > 0 for day in columns["day"]]
+    marked = check(campaign_file(tmp_path, columns, log='forced = "held"'))
+    assert marked.randomisation is not None
+    assert marked.randomisation.looks_randomised
+
+
+def test_stated_propensities_that_do_not_fit_are_found(tmp_path: Path) -> None:
+    columns = panel(users=300)
+    columns["p"] = [{1.0: 0.6, 2.0: 0.2, 3.0: 0.2}[coupon] for coupon in columns["coupon"]]
+    report = check(campaign_file(tmp_path, columns, log='propensity = "p"'))
+    assert report.randomisation is not None
+    assert not report.randomisation.looks_randomised
+    assert "do not fit the log" in report.randomisation.verdict
+
+
+def test_overlap_names_the_segment_with_the_smallest_share(tmp_path: Path) -> None:
+    columns = panel(users=200)
+    columns["coupon"] = [1.0 + (i // 4 % 2 == 0) * (i % 2) for i in range(800)]  # odd users only ever get 1
+    columns["odd"] = [i // 4 % 2 for i in range(800)]
+    report = check(campaign_file(tmp_path, columns, log='segment = "odd"'))
+    high = next(entry for entry in report.overlap if entry.action == 2)
+    assert (high.share, high.least_share, high.least_segment) == (0.25, 0.0, "1")
+    assert any("segment '1'" in finding.message for finding in report.findings)
+
+
+def test_check_writes_nothing(tmp_path: Path) -> None:
+    check(campaign_file(tmp_path, panel()))
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["campaign.toml", "log.parquet"]

@@ -1,0 +1,83 @@
+"""`init` writes a campaign file that loads, and that prepare can read where the guesses are right."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from campaign_files import panel
+
+from outlay.core.campaign import Campaign
+from outlay.core.errors import LogError
+from outlay.jobs.init import init
+from outlay.jobs.prepare import prepare
+
+
+def write(folder: Path, columns: dict[str, Any]) -> Path:
+    pq.write_table(pa.table(columns), folder / "log.parquet")
+    return folder / "log.parquet"
+
+
+def test_a_plain_log_is_guessed_and_prepared(tmp_path: Path) -> None:
+    columns = panel(users=100)
+    columns["active_yesterday"] = columns["active"][::-1]
+    text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    campaign = Campaign.load(tmp_path / "campaign.toml")
+    log = campaign.log
+    assert (log.user, log.time, log.action, log.reward) == ("user_id", "day", "coupon", "active")
+    assert log.propensity == "p"
+    assert set(log.features.categorical) == {"level", "active_yesterday"}
+    assert log.features.numeric == ("spend",)
+    assert campaign.budgets[0].cost == "coupon * active"
+    spent = sum(c * a for c, a in zip(columns["coupon"], columns["active"], strict=True)) / 400
+    assert campaign.budgets[0].limit == pytest.approx(spent, rel=1e-3)
+    assert campaign.log.source == "log.parquet"
+    assert "CHECK" in text
+    assert len(prepare(tmp_path / "campaign.toml", tmp_path / "DATA")) == 400
+
+
+def test_odd_columns_are_left_out_or_cast_and_said_so(tmp_path: Path) -> None:
+    columns = panel(users=100)
+    columns["when"] = [datetime.datetime(2024, 1, 1, 9) + datetime.timedelta(days=d) for d in columns.pop("day")]
+    columns["coupon_sent"] = columns["coupon"]
+    columns["constant"] = [1] * 400
+    columns['a "quoted"\nname'] = columns["level"]
+    columns["session"] = [f"s{i}" for i in range(400)]
+    columns["no_choice"] = [i % 7 == 0 for i in range(400)]
+    text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    log = Campaign.load(tmp_path / "campaign.toml").log
+    assert log.time == 'cast("when" as date)' or log.time == "cast(when as date)"
+    assert log.forced == "no_choice"
+    assert 'a "quoted"\nname' in log.features.categorical
+    assert not {"coupon_sent", "constant", "session", "when"} & set(log.features.names)
+    for name in ("coupon_sent", "constant", "session"):
+        assert f"# left out: {name}" in text
+
+
+def test_one_row_per_user_becomes_a_one_step_campaign(tmp_path: Path) -> None:
+    columns = {"treatment": [0, 1] * 50, "amount": [float(i % 9) for i in range(100)], "age": list(range(100))}
+    init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    campaign = Campaign.load(tmp_path / "campaign.toml")
+    assert campaign.meta.discount == 0
+    assert campaign.meta.none == 0
+    assert len(prepare(campaign, tmp_path / "DATA").users) == 100
+
+
+def test_an_existing_file_is_replaced_and_a_failed_init_leaves_it(tmp_path: Path) -> None:
+    out = tmp_path / "campaign.toml"
+    out.write_text("old")
+    with pytest.raises(LogError, match="none can be the action"):
+        init(write(tmp_path, {"user_id": ["a", "b"], "word": ["x", "y"]}), out)
+    assert out.read_text() == "old"
+    init(write(tmp_path, panel()), out)
+    assert Campaign.load(out).meta.name == "log"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["campaign.toml", "log.parquet"]
+
+
+def test_a_missing_log_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="does not exist"):
+        init(tmp_path / "no.csv", tmp_path / "campaign.toml")

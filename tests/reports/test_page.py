@@ -1,0 +1,193 @@
+"""The page as a whole: complete in itself, escaped, gracefully shorter, and drawn by a real browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_examples import example
+
+from outlay.reports.content import BudgetLine, Candidate, Interval, PolicyRow, ReportContent, ShareRow
+from outlay.reports.page import render
+
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+SECTIONS = ["policies", "shares", "plane", "certificate", "estimates", "training", "stored", "daily", "settings"]
+NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
+
+
+class _Page(HTMLParser):
+    """Tags with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.json = ""
+        self._inside: tuple[str, dict[str, str | None]] = ("", {})
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = self.tags[-1]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = (f"/{tag}", {})
+
+    def handle_data(self, data: str) -> None:
+        tag, attrs = self._inside
+        if tag == "script" and attrs.get("id") == "figures":
+            self.json += data
+        elif tag not in ("script", "style"):
+            self.text += data
+
+    @property
+    def sections(self) -> list[str | None]:
+        return [attrs.get("id") for tag, attrs in self.tags if tag == "section"]
+
+    @property
+    def plots(self) -> list[str | None]:
+        return [attrs["id"] for tag, attrs in self.tags if attrs.get("class") == "plot"]
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        specs: dict[str, Any] = json.loads(self.json)["specs"]
+        return specs
+
+
+def bare(**changes: Any) -> ReportContent:
+    """A report before anything was evaluated or trained."""
+    known: dict[str, Any] = {
+        "title": "habit", "unit": "yuan", "reward_label": "active days", "action_label": "coupon (yuan)",
+        "verdict": "Not evaluated yet: run outlay evaluate.", "certified": None, "confidence": 0.95,
+        "method": "aim-greedy", "budgets": (BudgetLine(name="coupon_cost", limit=2.0, unit="yuan"),),
+    }  # fmt: skip
+    return ReportContent(**{**known, **changes})
+
+
+@pytest.mark.parametrize("budgets", [1, 2])
+def test_a_full_report_has_every_section_and_a_specification_for_every_place(budgets: int) -> None:
+    page = _Page(render(example(budgets)))
+    assert page.sections == SECTIONS
+    assert sorted(map(str, page.plots)) == sorted(page.figures)
+    assert sum(name.startswith("plane-") for name in page.figures) == budgets
+    assert sum(name.startswith("certificate-") for name in page.figures) == budgets
+
+
+def test_the_page_asks_for_nothing_from_outside_and_stays_near_a_megabyte() -> None:
+    html = render(example(2))
+    page = _Page(html)
+    assert not [a for _, attrs in page.tags for key, a in attrs.items() if key in ("src", "href", "data", "srcset")]
+    assert not [tag for tag, _ in page.tags if tag in ("link", "iframe", "img", "object", "base", "form")]
+    policy = next(attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    assert str(policy).startswith("default-src 'none'")
+    assert "unsafe-eval" not in str(policy)
+    assert "http" not in page.json
+    assert not re.search(r"@import|url\(", html[: html.index("</style>")])
+    assert len(html.encode()) < 1_400_000
+    assert html.count("window.vegaEmbed=") == 1
+
+
+def test_names_from_files_are_escaped_everywhere() -> None:
+    budget = BudgetLine(name=NASTY, limit=2.0, unit=NASTY)
+    content = dataclasses.replace(
+        bare(title=NASTY, verdict=NASTY, reward_label=NASTY, action_label=NASTY, method=NASTY, notes=(NASTY,)),
+        budgets=(budget,),
+        policies=(PolicyRow(name=NASTY, kind="chosen", note=NASTY, costs={NASTY: Interval(1.9, 1.8, 2.0)}),),
+        candidates=(Candidate(step=1, multiplier=(0.1,), measured=example().candidates[0].measured),),
+        shares=(ShareRow(segment=NASTY, policy="old", action=1.0, share=1.0),),
+        settings={NASTY: {NASTY: NASTY}},
+    )  # fmt: skip
+    html = render(content)
+    page = _Page(html)
+    assert "alert(" not in "".join(str(tag) + str(list(attrs)) for tag, attrs in page.tags)
+    assert html.count("<script") == 3
+    assert html.count("</script>") == 3
+    assert "<script>alert" in page.text, "shown as text"
+    assert "{{ 7*7 }}" in page.text, "not run as a template"
+    assert NASTY in json.dumps(page.figures, ensure_ascii=False).replace("\\", "")
+
+
+def test_a_report_before_training_and_evaluation_is_only_a_heading() -> None:
+    html = render(bare())
+    page = _Page(html)
+    assert page.sections == []
+    assert "Not evaluated yet" in page.text
+    assert len(html) < 20_000, "no scripts without figures"
+
+
+@pytest.mark.parametrize(
+    ("field", "sections"),
+    [("policies", ["policies"]), ("shares", ["shares"]), ("certificate", ["certificate"]), ("estimates", ["estimates"]),
+     ("training", ["training", "stored"]), ("daily", ["daily"]), ("settings", ["settings"])],
+)  # fmt: skip
+def test_a_part_that_is_missing_takes_its_section_along(field: str, sections: list[str]) -> None:
+    content = example()
+    absent: Any = {} if field == "settings" else None if field == "certificate" else ()
+    page = _Page(render(dataclasses.replace(content, **{field: absent})))
+    assert page.sections == [name for name in SECTIONS if name not in sections]
+
+
+def test_a_report_after_training_alone_shows_the_plane_without_evaluation() -> None:
+    full = example()
+    page = _Page(
+        render(bare(candidates=full.candidates, members=full.members, mixture=full.mixture, training=full.training))
+    )
+    assert page.sections == ["plane", "training", "stored"]
+
+
+def test_members_without_a_fitted_figure_and_a_limit_without_counterpart_are_drawn_all_the_same() -> None:
+    full = example()
+    members = tuple(dataclasses.replace(m, measured=dataclasses.replace(m.measured, fitted=None)) for m in full.members)
+    budget = dataclasses.replace(full.budgets[0], per="user")
+    page = _Page(render(dataclasses.replace(full, members=members, budgets=(budget,), old=None)))
+    assert "plane-0" in page.figures
+    assert "at most" not in json.dumps(page.figures["plane-0"]), (
+        "a total per user has no place among means per decision"
+    )
+
+
+def test_a_refused_certificate_says_why_and_shows_no_bound() -> None:
+    certificate = example().certificate
+    assert certificate is not None
+    refused = dataclasses.replace(certificate, bounds=(), refused="Too few users gave the policy's actions.")
+    page = _Page(render(dataclasses.replace(example(), certificate=refused, certified=False)))
+    assert "Too few users gave the policy's actions." in page.text
+    assert "Not certified" in page.text
+    assert "What it guarantees" not in page.text
+
+
+def test_what_is_not_finite_never_reaches_the_page() -> None:
+    content = example()
+    wild = dataclasses.replace(
+        content.candidates[0],
+        measured=content.candidates[0].measured._replace(reward=float("nan"), costs=(float("inf"),)),
+    )
+    render(dataclasses.replace(content, candidates=(wild, *content.candidates[1:])))  # json would refuse NaN
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+def test_a_real_browser_draws_every_figure(tmp_path: Path) -> None:
+    content = example(2)
+    html = render(content)
+    (tmp_path / "report.html").write_text(html, encoding="utf-8")
+    dom = subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         f"--user-data-dir={tmp_path}/profile", "--window-size=1280,2000", "--virtual-time-budget=8000", "--dump-dom", f"file://{tmp_path}/report.html"],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    page = _Page(dom)
+    drawn = {str(attrs["id"]) for _, attrs in page.tags if "vega-embed" in str(attrs.get("class"))}
+    assert drawn == set(_Page(html).figures)
+    assert sum("marks" in str(attrs.get("class")) for tag, attrs in page.tags if tag == "svg") == len(drawn)
+    assert "could not be drawn" not in page.text
+    assert all(member.name in page.text for member in content.members), "names stand inside the drawings"

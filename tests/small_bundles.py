@@ -1,0 +1,115 @@
+"""A small bundle with random networks: two features, two members, three actions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outlay.bundles.decide import Bundle
+from outlay.bundles.read import load_bundle
+from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
+from outlay.core.campaign import Campaign
+from outlay.core.network import Dense, NetworkArrays
+from outlay.core.schema import Categorical, Numeric, Schema
+
+SCHEMA = Schema(
+    (Categorical("level", ("1", "2", "3")), Categorical("city", ("Lyon", "Ulm"))), (Numeric("spend", 10, 4),)
+)
+CAMPAIGN = Campaign.parse(
+    {
+        "campaign": {"name": "coupons", "unit": "yuan", "none": 0.0},
+        "log": {
+            "source": "log.parquet",
+            "user": "user_id",
+            "time": "day",
+            "action": "coupon",
+            "reward": "active",
+            "features": {"categorical": ["level", "city"], "numeric": ["spend"]},
+        },
+        "budget": [{"name": "coupon_cost", "cost": "coupon * active", "at_most": 1.2}],
+    },
+    Path("campaign.toml"),
+)
+
+
+def random_network(
+    seed: int,
+    *,
+    sizes: tuple[int, ...] = SCHEMA.sizes,
+    numbers: int = 2,
+    layers: tuple[int, ...] = (16, 8),
+    actions: int = 3,
+    heads: int = 2,
+    imitation: bool = True,
+    pair: int = 2,
+) -> NetworkArrays:
+    rng = np.random.default_rng(seed)
+
+    def dense(width: int, out: int) -> Dense:
+        weight = rng.normal(0, (2 / width) ** 0.5, (pair, width, out)).astype(np.float32)
+        return weight, rng.normal(0, 0.3, (pair, out)).astype(np.float32)
+
+    widths = (len(sizes) * 4 + numbers, *layers)
+    return NetworkArrays(
+        embedding=rng.normal(0, 1, (pair, sum(sizes), 4)).astype(np.float32),
+        offsets=np.cumsum((0, *sizes))[:-1].astype(np.int64),
+        layers=tuple(dense(a, b) for a, b in itertools.pairwise(widths)),
+        head=dense(widths[-1], actions * heads),
+        imitation=dense(widths[-1], actions) if imitation else None,
+        num_actions=actions,
+    )
+
+
+def spec(
+    campaign: Campaign = CAMPAIGN, *, threshold: float | None = None, weights: tuple[float, ...] = (0.6, 0.4)
+) -> BundleSpec:
+    members = tuple(
+        MemberSpec(random_network(i), weight, [0.5 * i], [1.0, -0.5 * i], [0.2, 1.0])
+        for i, weight in enumerate(weights)
+    )
+    return BundleSpec(
+        campaign,
+        SCHEMA,
+        [0.0, 1.5, 3.0],
+        ("reward", "coupon_cost"),
+        members,
+        imitation_threshold=threshold,
+        data_hash="d4",
+    )
+
+
+@pytest.fixture(scope="session")
+def make_spec() -> Callable[..., BundleSpec]:
+    return spec
+
+
+@pytest.fixture(scope="session")
+def make_network() -> Callable[..., NetworkArrays]:
+    return random_network
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_bundle(tmp_path / "bundle", spec())
+    return tmp_path / "bundle"
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    path = tmp_path_factory.mktemp("bundles") / "bundle"
+    write_bundle(path, spec())
+    return load_bundle(path)
+
+
+@pytest.fixture(scope="session")
+def eligible_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Its campaign has the list column `allowed`; its members threshold π_B at 0.9 of the largest."""
+    path = tmp_path_factory.mktemp("bundles") / "bundle"
+    campaign = CAMPAIGN.model_copy(update={"log": CAMPAIGN.log.model_copy(update={"eligible": "allowed"})})
+    write_bundle(path, replace(spec(campaign), imitation_threshold=0.9))
+    return load_bundle(path)
