@@ -43,7 +43,7 @@ TARGET = np.array(
 
 def settings(oracle: Oracle = "ddqn", **changes: Any) -> Settings:
     return Settings(
-        oracle=oracle, discount=0.8, learning_rate=3e-3, target_decay=0.99, small_q_weight=0.8,
+        oracle=oracle, discount=0.8, learning_rate=3e-3, target_decay=0.95, small_q_weight=0.8,
         supervised_weight=1.0, imitation_weight=1.0, imitation_threshold=0.3,
     )._replace(**changes)  # fmt: skip
 
@@ -313,7 +313,7 @@ def test_bcq_leaves_alone_what_the_log_hardly_did() -> None:
 
 @pytest.mark.parametrize(("ends", "value"), [(False, 1.0), (True, 1 / 3)])
 def test_truncation_is_not_an_end(ends: bool, value: float) -> None:
-    """One state, reward 1 a day, logs of two days: V = 0.2 + 0.8·V = 1, and 0.2 + 0.8·V/2 = 1/3 were the end terminal.
+    """One state, reward 1 a day, two days of log: V = 0.2 + 0.8·V = 1; were the end terminal, V = 0.2 + 0.8·V/2 = 1/3.
 
     (The state does not say which day it is, so half of all rows would end.)
     """

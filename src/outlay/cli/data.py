@@ -57,9 +57,9 @@ def _show_check(found: dict[str, Any]) -> None:
     rows = []
     for action in found["actions"]:
         entry = overlap.get(action["action"], {})
-        rows.append((f"{action['action']:g}", action["count"], f"{action['share']:.2%}", entry.get("least_share"),
-                     entry.get("least_segment"), entry.get("least_propensity")))  # fmt: skip
-    columns = ("action", "rows", "share", "least share of choices", "in segment", "least propensity")
+        rows.append((f"{action['action']:g}", action["count"], action["choices"], entry.get("share"),
+                     entry.get("least_share"), entry.get("least_segment"), entry.get("least_propensity")))  # fmt: skip
+    columns = ("action", "rows", "choices", "share of choices", "least share", "in segment", "least propensity")
     table("What was given", columns, rows)
     if found["randomisation"]:
         stdout.print(f"Assignment: {found['randomisation']['verdict']}", markup=False)

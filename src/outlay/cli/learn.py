@@ -49,13 +49,14 @@ def train(
 
 def _show_run(manifest: dict[str, Any], budgets: list[str]) -> None:
     rows = [
-        (f"member {i}", f"{m['weight']:.1%}", m["step"], " ".join(f"{x:.4g}" for x in m["multiplier"]),
-         *(number for pair in zip(m["critic"], m["fitted"], strict=True) for number in pair))
+        (f"member {i}", f"{m['weight']:.1%}", m["name"], " ".join(f"{x:.4g}" for x in m["multiplier"]),
+         *(number for pair in zip(m["critic"] or [None] * len(m["fitted"]), m["fitted"], strict=True)
+           for number in pair))
         for i, m in enumerate(manifest["members"])
     ]  # fmt: skip
     names = [f"{name} ({by})" for name in ("reward", *budgets) for by in ("critic", "fitted")]
     table(f"{manifest['method']} of {manifest['oracle']}, {manifest['steps']:,} steps in {manifest['seconds']:.0f} s",
-          ("", "users", "step", "λ", *names), rows)  # fmt: skip
+          ("", "users", "policy", "λ", *names), rows)  # fmt: skip
     for note in manifest["notes"]:
         stdout.print(f"note: {note}", markup=False)
 
@@ -83,15 +84,15 @@ def evaluate(
     elif not quiet:
         from outlay.jobs.report import policy_rows
 
-        show_policies(policy_rows(opened, found.to_dict()), opened)
+        show_policies(policy_rows(opened, found.to_dict()), opened, found.confidence)
         stdout.print(found.verdict, markup=False)
 
 
-def show_policies(rows: Any, run: Any) -> None:
+def show_policies(rows: Any, run: Any, confidence: float) -> None:
     """The table of policies: totals, cost against its limit, certified or not."""
     campaign = run.campaign
     days = campaign.meta.report_days
-    reward = campaign.log.reward
+    reward = campaign.reward_label
     columns = ["policy", *(f"{reward}, {k} d" for k in days)]
     columns += [f"{b.name} ({'≤' if b.sign > 0 else '≥'} {b.limit:g} per {b.per})" for b in campaign.budgets]
     lines = []
@@ -101,7 +102,7 @@ def show_policies(rows: Any, run: Any) -> None:
         ]
         known = {None: "–", True: "yes", False: "no"}[row.certified]
         lines.append((f"{row.name} ({row.note})" if row.note else row.name, *cells, known))
-    level = f"{campaign.train.confidence:.0%} intervals, users never used for choosing"
+    level = f"{100 * confidence:.4g} % intervals, users never used for choosing"
     table(f"{campaign.meta.name}: per user, {level}", (*columns, "certified"), lines)
 
 

@@ -11,13 +11,14 @@ from typing import Annotated
 # for each other were ten times slower than one. It must be set before NumPy is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import click
 import typer
 
 from outlay.cli import data, learn, use
 from outlay.cli.console import stderr
 from outlay.core.errors import OutlayError
 from outlay.core.version import __version__
+
+INTERRUPTED = 130  # as shells count Ctrl-C
 
 app = typer.Typer(
     name="outlay",
@@ -53,22 +54,23 @@ for command in (
 def run() -> None:
     """Run the command line; every wrong input is one message and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        app()  # ends in SystemExit; wrong options are told, with code 2, by Typer
     except OutlayError as error:
         stderr.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
-        code = 2
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    except (click.Abort, KeyboardInterrupt):
-        stderr.print("interrupted; nothing half-written was left as finished.", markup=False)
-        code = 130
-    except BrokenPipeError:
-        code = 0
+        sys.exit(2)
+    except (PermissionError, NotADirectoryError, IsADirectoryError) as error:
+        stderr.print(
+            f"error: {error.filename}: {error.strerror}. Give another path.", markup=False, highlight=False,
+            soft_wrap=True,
+        )  # fmt: skip
+        sys.exit(2)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            stderr.print("interrupted; nothing half-written was left as finished.", markup=False)
+        raise
     except Exception:
         traceback.print_exc()
         stderr.print(
             "This is a bug of outlay's, not of your input. Please report it with the lines above.", markup=False
         )
-        code = 1
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(1)

@@ -8,6 +8,7 @@ Unknown keys and impossible values are errors that name the file, the key, what 
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from outlay.core.errors import CampaignError
 
 Positive = Annotated[int, Field(gt=0)]
+_WORD = re.compile(r"\w{1,40}")
 
 
 class _Section(BaseModel):
@@ -127,7 +129,7 @@ class Train(_Section):
     embedding: Positive = 8  # width of a categorical field's embedding
     learning_rate: float = Field(default=1e-3, gt=0)  # of Adam
     epochs: float = Field(default=4.0, gt=0)  # passes over the learn rows
-    min_steps: int = Field(default=4000, ge=0)  # gradient steps at least, so that a small log is passed more often
+    min_steps: int = Field(default=2000, ge=0)  # gradient steps at least, so that a small log is passed more often
     multiplier_every: Positive = 10  # gradient steps between λ steps
     candidate_every: Positive = 100  # gradient steps between candidates
     multiplier_max: float | None = Field(default=None, gt=0)  # λ_max in scaled costs; default: found from the data
@@ -196,6 +198,16 @@ class Campaign(_Section):
     def money(self) -> int:
         """Index of the budget that is money: the one that says so, else the first."""
         return next((i for i, b in enumerate(self.budgets) if b.money), 0)
+
+    @property
+    def reward_label(self) -> str:
+        """What tables and axes call the reward: its column, or `reward` where the role is an expression."""
+        return self.log.reward if _WORD.fullmatch(self.log.reward) else "reward"
+
+    @property
+    def action_label(self) -> str:
+        """What tables and axes call the action: its column, or `action` where the role is an expression."""
+        return self.log.action if _WORD.fullmatch(self.log.action) else "action"
 
     @property
     def source(self) -> Path:

@@ -52,3 +52,27 @@ class NetworkArrays:
         """Stored parameters."""
         dense = (*self.layers, self.head, *(() if self.imitation is None else (self.imitation,)))
         return int(self.embedding.size + sum(w.size + b.size for w, b in dense))
+
+
+def constant_network(
+    action: int, sizes: tuple[int, ...], num_numbers: int, num_actions: int, num_heads: int
+) -> NetworkArrays:
+    """A network whose reward head is 1 for one action and 0 for the others, whatever the state.
+
+    Args:
+        action: index of the action.
+        sizes: codes per categorical field.
+        num_numbers: width of the numeric part.
+        num_actions: K.
+        num_heads: H.
+    """
+    head = np.zeros((1, num_actions, num_heads), np.float32)
+    head[0, action, 0] = 1
+    return NetworkArrays(
+        embedding=np.zeros((1, sum(sizes), 1), np.float32),
+        offsets=np.cumsum((0, *sizes), dtype=np.int64)[:-1],
+        layers=(),
+        head=(np.zeros((1, len(sizes) + num_numbers, head[0].size), np.float32), head.reshape(1, -1)),
+        imitation=None,
+        num_actions=num_actions,
+    )

@@ -23,7 +23,9 @@ from outlay.core.errors import LogError
 
 PADDING, MISSING, UNKNOWN, FIRST = 0, 1, 2, 3
 MISSING_TEXTS = ("", "NA", "NaN", "NULL")
+# Made once: converting a Python value makes Arrow look for optional packages, which costs more than a small column.
 _MISSING_TEXTS = pa.array(MISSING_TEXTS)
+_NO_TEXT = pa.scalar(None, pa.string())
 CLIP = 10.0
 
 
@@ -167,14 +169,28 @@ def canonical_text(column: Any) -> Any:
     elif pa.types.is_decimal(column.type):
         return canonical_text(column.cast(pa.float64()))
     text = column.cast(pa.string())
-    return pc.if_else(pc.is_in(text, _MISSING_TEXTS), None, text)
+    return pc.if_else(pc.is_in(text, _MISSING_TEXTS), _NO_TEXT, text)
 
 
 def _codes(field: Categorical, column: Any) -> NDArray[np.int32]:
-    text = canonical_text(column)
-    index = pc.index_in(text, field.value_set)
-    codes = pc.if_else(pc.is_null(text), MISSING, pc.add(pc.fill_null(index, UNKNOWN - FIRST), FIRST))
-    return np.asarray(codes.to_numpy(zero_copy_only=False)).astype(np.int32)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()  # values are few: each is turned into text and looked up once
+    text = canonical_text(column.dictionary)
+    place = pc.index_in(text, field.value_set)
+    known = _filled(place, UNKNOWN - FIRST) + FIRST
+    of_value = np.where(np.asarray(text.is_null()), MISSING, known)
+    # One more entry, for rows whose value is null itself.
+    return np.append(of_value, MISSING)[_filled(column.indices, len(of_value))].astype(np.int32)
+
+
+def _filled(integers: Any, nulls: int) -> NDArray[np.int64]:
+    """An Arrow integer array as NumPy, nulls replaced."""
+    array = np.full(len(integers), nulls, np.int64)
+    valid = np.asarray(integers.is_valid())
+    array[valid] = np.asarray(integers.drop_null())
+    return array
 
 
 def _numbers(field: Numeric, column: Any, file: str | Path | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -183,7 +199,7 @@ def _numbers(field: Numeric, column: Any, file: str | Path | None) -> tuple[NDAr
     if pa.types.is_string_view(column.type):
         column = column.cast(pa.string())
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = pc.if_else(pc.is_in(column, _MISSING_TEXTS), None, column)
+        column = pc.if_else(pc.is_in(column, _MISSING_TEXTS), _NO_TEXT.cast(column.type), column)
     try:
         wide = column.cast(pa.float64(), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -94,6 +94,7 @@ def certify(
     gain_influence: NDArray[np.float64],
     confidence: float,
     signs: Sequence[int] | None = None,
+    decisions: ArrayLike = 1.0,
     withheld: str | None = None,
 ) -> Certificate:
     """The certificate of one mixture, looked at once.
@@ -107,6 +108,8 @@ def certify(
         gain_influence: `[U]`.
         confidence: 1 − α, one-sided.
         signs: `[m]` −1 for floors, to write them as in the campaign file; default all +1.
+        decisions: `[m]` x_1 for budgets per decision, else 1 (`units.decisions`): lines are written as tables show
+            costs, limit + (coordinate − limit) / x_1. It changes no verdict.
         withheld: the reason, where numbers are NaN.
     """
     users = len(influence)
@@ -114,6 +117,7 @@ def certify(
     sign = np.ones(len(limit)) if signs is None else np.asarray(signs, np.float64)
     bound = upper_bound(value, std_error(influence[:, 1:]), confidence)
     kept = bound <= limit  # NaN is not
+    value, bound = (limit + (number - limit) / np.asarray(decisions, np.float64) for number in (value, bound))
     lines = tuple(
         Line(
             budget=name,

@@ -53,6 +53,12 @@ def coordinates(joint: Joint, campaign: Campaign) -> tuple[Array, Array, Array]:
     return np.array(x), np.column_stack(psi), np.array(limits)
 
 
+def decisions(joint: Joint, campaign: Campaign) -> Array:
+    """`[m]` what the excess of a coordinate over its limit is divided by in tables: x_1; 1 for totals per user."""
+    ones = float(joint.value[joint.column("decisions")])
+    return np.array([ones if budget.per == "decision" and ones > 0 else 1.0 for budget in campaign.budgets])
+
+
 def displayed(joint: Joint, campaign: Campaign) -> Joint:
     """The same quantities with every budget in its own unit, as tables show them; `decisions` is left out.
 

@@ -100,7 +100,7 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
             verdict = randomisation(log, overlaps)
             pair = contrast(log, facts)
             table = effects(log, *pair) if pair else []
-            findings += _about_choice(overlaps, verdict, pair, table)
+            findings += _about_choice(overlaps, verdict, pair, table, forced=campaign.log.forced is not None)
         findings.sort(key=lambda finding: LEVELS.index(finding.level))
         return CheckReport(
             campaign=campaign.meta.name, source=str(campaign.source), rows=facts.rows, users=facts.users,
@@ -131,14 +131,23 @@ def _empty_features(missing: dict[str, int], rows: int, log: Log) -> list[Findin
 
 
 def _about_choice(
-    overlaps: list[Overlap], verdict: Randomisation, pair: tuple[float, float] | None, table: list[Effect]
+    overlaps: list[Overlap],
+    verdict: Randomisation,
+    pair: tuple[float, float] | None,
+    table: list[Effect],
+    *,
+    forced: bool,
 ) -> list[Finding]:
     findings = []
     if not verdict.looks_randomised:
-        way_out = (
-            "Check log.propensity, or leave it out." if verdict.stated
-            else "If only some rows had a choice, mark the others with log.forced; give log.propensity where known."
-        )  # fmt: skip
+        if verdict.stated:
+            way_out = "Check log.propensity, or leave it out."
+        elif forced:
+            way_out = "Differences may be of the users, not of the action; give log.propensity where it is known."
+        else:
+            way_out = (
+                "If only some rows had a choice, mark the others with log.forced; give log.propensity where known."
+            )
         findings.append(Finding("warning", "log.action", verdict.verdict, way_out, 0))
     for entry in overlaps:
         if entry.least_propensity is not None and 0 < entry.least_propensity < THIN:

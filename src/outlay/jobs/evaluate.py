@@ -25,7 +25,7 @@ from outlay.estimators import importance
 from outlay.estimators.certificate import Certificate, certify, expected_se, margins
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.observed import observe, reproduces
-from outlay.estimators.units import coordinates, estimates, objective
+from outlay.estimators.units import coordinates, decisions, estimates, objective
 from outlay.jobs.looks import look
 from outlay.jobs.measure import Measure
 from outlay.jobs.run import Run
@@ -34,6 +34,7 @@ from outlay.ops.intervals import std_error
 from outlay.ops.mixture_lp import solve_mixture
 
 Report = Callable[[float, str], None]
+LEAST_SHARE = 0.01  # of the choices: a smaller segment says nothing
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Evaluation:
         policies: names in the order of the tables: old, constants, mixture, members.
         estimates: all of them.
         certificate: of the mixture.
+        confidence: of the intervals; the certificate has its own, by the look.
         look: which look at the certify users this was.
         verdict: one sentence that says what to do.
         reproduction: whether the estimator gives the old policy's observed totals back, in words.
@@ -55,6 +57,7 @@ class Evaluation:
     policies: list[str]
     estimates: list[Estimate]
     certificate: Certificate
+    confidence: float
     look: int
     alpha: float
     verdict: str
@@ -67,6 +70,7 @@ class Evaluation:
         """JSON."""
         return {
             "verdict": self.verdict,
+            "confidence": self.confidence,
             "certificate": {**asdict(self.certificate), "look": self.look, "alpha": self.alpha},
             "reproduction": self.reproduction,
             "policies": self.policies,
@@ -131,6 +135,7 @@ def evaluate(run: str | Path | Run, *, confidence: float | None = None, progress
         policies=policies,
         estimates=found,
         certificate=certificate,
+        confidence=level,
         look=number,
         alpha=alpha,
         verdict=verdict(found, certificate, campaign),
@@ -167,6 +172,7 @@ def _certificate(
         gain_influence=influence[:, 0] - influence_old[:, 0],
         confidence=confidence,
         signs=[budget.sign for budget in campaign.budgets],
+        decisions=decisions(mixture, campaign),
         withheld=reason,
     )
 
@@ -226,7 +232,10 @@ def _daily(fits: dict[str, Fitted], days: tuple[int, ...], campaign: Campaign) -
 
 
 def _shares(at: Measure, weights: NDArray[np.float64]) -> list[dict[str, Any]]:
-    """How often each action is given in each segment, in the states of the log, by the old policy and the mixture."""
+    """How often each action is given in each segment, in the states of the log, by the old policy and the mixture.
+
+    Segments with hardly any choices are left out.
+    """
     panel, data = at.panel, at.data
     free = ~panel.forced
     segment = data.users["segment"][data.user[panel.rows[free]]].astype(np.int64)
@@ -242,6 +251,6 @@ def _shares(at: Measure, weights: NDArray[np.float64]) -> list[dict[str, Any]]:
          "share": float(table[s, a] / table[s].sum())}
         for policy, table in tables.items()
         for s in range(size[0])
-        if table[s].sum() > 0
+        if tables["old"][s].sum() >= LEAST_SHARE * len(segment)
         for a in range(size[1])
     ]  # fmt: skip

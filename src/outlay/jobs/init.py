@@ -12,7 +12,8 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
 from outlay.logs.guess import Guess, describe, guess_features, guess_roles
-from outlay.logs.source import Source, open_source, quoted
+from outlay.logs.reading import quoted
+from outlay.logs.source import Source, open_source
 
 ROLES = {
     "user": "who",

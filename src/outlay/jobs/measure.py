@@ -98,7 +98,10 @@ class Measure:
     def _basis(self, member: int) -> Basis:
         if self.data.states is not None and self.panel.state is not None:
             return Counted(self.panel.state, len(self.data.states), self.data.num_actions)
-        hidden = np.concatenate([self.bundle.features(member, *self.data.features(rows)) for rows in self._chunks()])
+        # A constant action has no hidden layer to speak of; the widest member then lends its own.
+        wide = [m.shapes["features"][0] for m in self.bundle.members]
+        source = member if wide[member] == max(wide) else int(np.argmax(wide))
+        hidden = np.concatenate([self.bundle.features(source, *self.data.features(rows)) for rows in self._chunks()])
         return Features(principal(hidden), self.data.num_actions)
 
     def _chunks(self) -> list[NDArray[np.int64]]:
@@ -113,6 +116,6 @@ def principal(hidden: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     centred = hidden - hidden.mean(axis=0)
     variance, direction = np.linalg.eigh(centred.T @ centred / len(hidden))
-    kept = np.flatnonzero(variance > 1e-6 * variance[-1])[-MOST_FEATURES:]
+    kept = np.flatnonzero(variance > 1e-6 * max(variance[-1], 1e-12))[-MOST_FEATURES:]
     projected: NDArray[np.float32] = centred @ (direction[:, kept] / np.sqrt(variance[kept])).astype(np.float32)
     return projected

@@ -15,7 +15,7 @@ from outlay.bundles.write import write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.files import write_manifest
 from outlay.estimators.units import objective
-from outlay.jobs.choose import Chosen, bundle_spec
+from outlay.jobs.choose import Chosen, bundle_spec, shown
 from outlay.learning.game import Game, Progress
 from outlay.nets.network import arrays
 
@@ -32,14 +32,14 @@ def record(
     folder: Path,
 ) -> None:
     """Write everything of a RUN folder."""
-    write_bundle(folder / "bundle", bundle_spec(game, progress, chosen.members, chosen.weights, campaign, seed))
+    write_bundle(folder / "bundle", bundle_spec(game, chosen.members, chosen.weights, campaign, seed))
     parameters = arrays(next(iter(progress.networks.values())), game.coords.spread).num_parameters
     records = [
         {
             "step": c.step,
             "multiplier": c.multiplier.tolist(),
-            "critic": c.critic.tolist(),
-            "measured": c.measured.tolist(),
+            "critic": game.coords.shown(c.critic, c.decisions).tolist(),
+            "measured": game.coords.shown(c.measured, c.decisions).tolist(),
             "loss": c.loss,
             "kept": kept,
             "stored_parameters": kept * parameters,
@@ -49,23 +49,20 @@ def record(
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
     pq.write_table(pa.Table.from_pylist(records), folder / "candidates.parquet")
-    signs = np.array([1, *(b.sign for b in campaign.budgets)])
-    served = chosen.weights > 0
     members = [
         {
-            "number": c.number,
-            "step": c.step,
-            "multiplier": c.multiplier.tolist(),
+            "name": kept.name,
+            "number": None if kept.candidate is None else kept.candidate.number,
+            "step": None if kept.candidate is None else kept.candidate.step,
+            "multiplier": kept.multiplier.tolist(),
             "weight": float(weight),
-            "critic": (signs * c.critic).tolist(),
-            "fitted": (signs * x).tolist(),
-            "std_error": se.tolist(),
-            "margin": margin.tolist(),
+            "critic": None
+            if kept.candidate is None
+            else game.coords.shown(kept.candidate.critic, kept.candidate.decisions).tolist(),
+            "fitted": shown(kept, campaign).tolist(),
+            "std_error": kept.std_error.tolist(),
         }
-        for c, weight, x, se, margin in zip(
-            chosen.members, chosen.weights, chosen.x, chosen.std_error, chosen.margin, strict=True
-        )
-        if weight > 0
+        for kept, weight in zip(chosen.members, chosen.weights, strict=True)
     ]
     data = game.data.folder.resolve()
     inside = data.is_relative_to(folder.resolve())
@@ -83,9 +80,9 @@ def record(
         "seconds": progress.seconds,
         "objective": objective(campaign),
         "members": members,
-        "margin": (chosen.weights @ chosen.margin).tolist(),
+        "margin": chosen.margin.tolist(),
         "parameters": parameters,
-        "stored_parameters": int(served.sum()) * parameters,
+        "stored_parameters": sum(kept.network.num_parameters for kept in chosen.members),
         "multiplier_max": (game.bound * game.multiplier_unit).tolist(),
         "multiplier_mean": multipliers.mean(axis=0).tolist(),
         "candidates_measured_by": "the critic" if game.measure is None else "the counted model of the select users",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
@@ -55,26 +56,25 @@ def content(run: Run) -> ReportContent:
     """What the report of a run shows."""
     campaign, manifest, found = run.campaign, run.manifest, run.estimates()
     metrics = run.metrics()
-    signs = np.array([1, *(b.sign for b in campaign.budgets)])
     members = manifest["members"]
     kept = {m["step"] for m in members}
     weights = np.array([m["weight"] for m in members])
-    critic, fitted = (weights @ np.array([m[by] for m in members]) for by in ("critic", "fitted"))
-    action = campaign.log.action
+    critic, fitted = (_mean(weights, [m[by] for m in members]) for by in ("critic", "fitted"))
     return ReportContent(
         title=campaign.meta.name,
         unit=campaign.meta.unit,
-        reward_label=campaign.log.reward,
-        action_label=f"{action} ({campaign.meta.unit})",
+        reward_label=campaign.reward_label,
+        action_label=f"{campaign.action_label} ({campaign.meta.unit})",
         verdict=found["verdict"] if found else f"Not evaluated yet: run outlay evaluate {run.folder}.",
         certified=found["certificate"]["certified"] if found else None,
-        confidence=campaign.train.confidence,
+        confidence=found["confidence"] if found else campaign.train.confidence,
         method=manifest["method"],
+        candidates_measured_by=manifest["candidates_measured_by"],
         notes=_notes(run, found),
         budgets=tuple(_budget(b, campaign) for b in campaign.budgets),
         policies=tuple(policy_rows(run, found)) if found else (),
         candidates=tuple(
-            Candidate(step=m["step"], multiplier=tuple(m["multiplier"]), measured=_point(signs * m["critic"]),
+            Candidate(step=m["step"], multiplier=tuple(m["multiplier"]), measured=_point(m["measured"]),
                       kept=m["step"] in kept)
             for m in metrics
         ),
@@ -86,7 +86,7 @@ def content(run: Run) -> ReportContent:
         mixture=_measured(critic, fitted, campaign),
         old=_old(found, campaign),
         training=tuple(
-            TrainingPoint(step=m["step"], multiplier=tuple(m["multiplier"]), measured=_point(signs * m["critic"]),
+            TrainingPoint(step=m["step"], multiplier=tuple(m["multiplier"]), measured=_point(m["critic"]),
                           stored_parameters=m["stored_parameters"], original_parameters=m["original_parameters"],
                           loss=m["loss"])
             for m in metrics
@@ -145,10 +145,15 @@ def _point(x: Any) -> Point:
     return Point(float(x[0]), tuple(float(c) for c in x[1:]))
 
 
+def _mean(weights: NDArray[np.float64], figures: list[Any]) -> Any:
+    """Of the members, where all of them have figures (a constant action has none by the critic)."""
+    return None if any(x is None for x in figures) else weights @ np.array(figures)
+
+
 def _measured(critic: Any, fitted: Any, campaign: Campaign) -> Measured:
     """The two figures; totals over a horizon have no place on the plane of figures per decision."""
     comparable = all(b.per == "decision" for b in campaign.budgets)
-    return Measured(critic=_point(critic), fitted=_point(fitted) if comparable else None)
+    return Measured(critic=None if critic is None else _point(critic), fitted=_point(fitted) if comparable else None)
 
 
 def _budget(budget: Any, campaign: Campaign) -> BudgetLine:

@@ -78,17 +78,22 @@ def train(
     report = progress or (lambda _fraction, _text: None)
     out = Path(out)
     check_replaceable(out)
+    if not isinstance(source, Campaign) and Path(source).resolve().is_relative_to(out.resolve()):
+        raise FolderError("lies in the folder that the run is to replace.", file=source, way_out="Give another --out.")
     partial = out.with_name(f".{out.name}.partial")
     if not resume:
         shutil.rmtree(partial, ignore_errors=True)
     elif not partial.is_dir():
         raise FolderError("there is no unfinished run to resume.", file=out, way_out="Train without --resume.")
+    for left_over in partial.glob(".*.tmp"):  # of a run that was killed while writing
+        shutil.rmtree(left_over, ignore_errors=True)
     partial.mkdir(parents=True, exist_ok=True)
 
     try:
         return _train(source, out, partial, method, oracle, preset, seed, resume, threads, report)
     except OutlayError:
-        shutil.rmtree(partial, ignore_errors=True)  # nothing to resume: the same input would fail again
+        if not resume:  # the same input would fail again; a run to be resumed may only have met a wrong option
+            shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
@@ -107,8 +112,9 @@ def _train(
     data, notes = _data(source, partial, preset, threads, report)
     campaign = data.campaign if preset is None else data.campaign.with_train(preset=preset)
     game = _game(data, campaign, method, oracle, seed)
-    key = {"data": data.manifest["data_hash"], "settings": campaign.train.model_dump(mode="json"), "seed": seed,
-           "method": method, "oracle": oracle}  # fmt: skip
+    key = {"data": data.manifest["data_hash"], "campaign": campaign.model_dump(mode="json", exclude={"train"}),
+           "settings": campaign.train.model_dump(mode="json"), "seed": seed, "method": method,
+           "oracle": oracle}  # fmt: skip
     finished, mixture = _play(game, partial / "checkpoints", key, resume, report)
     report(0.95, "measuring the kept members")
     chosen = choose(game, finished, mixture, campaign, method, partial)
@@ -213,8 +219,5 @@ def _play(
             saved = time.monotonic()
     checkpoint.save(folder, progress, key)
     if mixture is None:  # resumed after the last block: the rule's state is replayed
-        state = game.rule.init(game.coords.limits, game.coords.scale)
-        for candidate in progress.candidates:
-            state = game.rule.step(state, candidate.number, candidate.measured)
-        mixture = game.rule.mixture(state)
+        mixture = game.rule.mixture(game.rule_state(progress.candidates))
     return progress, mixture

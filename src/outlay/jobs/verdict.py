@@ -9,28 +9,30 @@ from outlay.core.estimate import Estimate
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.units import objective
 
+CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
+
 
 def verdict(estimates: Sequence[Estimate], certificate: Certificate, campaign: Campaign) -> str:
     """Serve, do not serve, or test first: with the figures behind it."""
-    goal = objective(campaign)
-    old = _find(estimates, "old", "fqe", goal)
-    sure = f"{certificate.confidence:.1%} sure".replace(".0%", "%")
+    old = _find(estimates, "old", "fqe", objective(campaign))
+    sure = f"{100 * certificate.confidence:.4g} % sure"
     limits = " and ".join(f"{b.name} {b.words}" for b in campaign.budgets)
-    spend = _spend(estimates, campaign)
+    if certificate.withheld is not None:
+        return f"Do not serve it: {certificate.words}. A longer or larger log, or fewer actions, may carry an answer."
     if not certificate.certified:
-        return f"Do not serve it yet: {certificate.words}. Take more users or a lower limit in training."
+        return f"Do not serve it yet: {certificate.words}. More users, or a lower limit in training, would certify it."
     if certificate.gain is None or certificate.gain_bound is None or old is None or not old.value:
-        return f"The budget is certified ({limits}, {sure}), but the gain over the old policy could not be measured."
-    gain, least = (100 * value / abs(old.value) for value in (certificate.gain, certificate.gain_bound))
-    if certificate.gain_bound > 0:
-        return (
-            f"Serve it: {gain:+.1f} % reward against the old policy ({sure} of {least:+.1f} % at least){spend}, "
-            f"and {limits} is certified."
-        )
-    return (
-        f"No gain over the old policy can be claimed ({gain:+.1f} %, at least {least:+.1f} %){spend}; {limits} is "
-        "certified, so test it against the old policy before it is served to all."
-    )
+        return f"The limit is certified ({limits}, {sure}), but the gain over the old policy could not be measured."
+    gain, least = (value / abs(old.value) for value in (certificate.gain, certificate.gain_bound))
+    change = f"{100 * gain:+.1f} % {campaign.reward_label}"
+    floor = f"{sure} of {100 * least:+.1f} % at least"
+    spend = _spend(estimates, campaign)
+    if least > 0:
+        return f"Serve it: {change} against the old policy ({floor}){spend}, and {limits} is certified."
+    claim = f"No gain over the old policy can be claimed ({change}, {floor}){spend}, though {limits} is certified"
+    if gain < CLEARLY_WORSE:
+        return f"{claim}: keep the old policy, unless saving is the aim."
+    return f"{claim}: test it against the old policy before it is served to all."
 
 
 def _find(estimates: Sequence[Estimate], policy: str, estimator: str, target: str) -> Estimate | None:
@@ -41,7 +43,7 @@ def _find(estimates: Sequence[Estimate], policy: str, estimator: str, target: st
 
 
 def _spend(estimates: Sequence[Estimate], campaign: Campaign) -> str:
-    """`, at 14 % less coupon_cost`, against the old policy's money budget."""
+    """` at 14 % less coupon_cost`, against the old policy's money budget."""
     budget = campaign.budgets[campaign.money]
     new, old = (_find(estimates, policy, "fqe", budget.name) for policy in ("mixture", "old"))
     if new is None or old is None or not old.value or new.value is None:

@@ -65,6 +65,7 @@ def load(folder: Path, game: Game, key: dict[str, Any]) -> Progress:
             critic=np.array(row["critic"], np.float64),
             measured=np.array(row["measured"], np.float64),
             loss=row["loss"],
+            decisions=row["decisions"],
         )
         for row in json.loads((folder / "candidates.json").read_text(encoding="utf-8"))
     ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -30,13 +30,14 @@ from outlay.core.transitions import SELECT, Transitions
 from outlay.learning import critic as critics
 from outlay.learning.critic import Critic, Oracle, Settings, Table
 from outlay.learning.heads import Coordinates
-from outlay.learning.mixing.rule import Rule
+from outlay.learning.mixing import Rule, lp
 from outlay.learning.multipliers import ogd_step
 from outlay.learning.policy import Policy
 from outlay.nets.batches import Batch, blocks, gather, uses_table
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import QNetwork, Shape, init_pair
 
+SPARES = 4  # networks that the LP rule keeps beside its support, as they are dear to store
 START_ROWS = 8192  # start rows of select users on which the critic measures itself (fewer where rows are evaluated)
 
 Vector = NDArray[np.float64]
@@ -61,6 +62,7 @@ class Candidate:
         critic: `[1+m]` reward and coordinates by the critic's own measurement.
         measured: `[1+m]` what the rule was given: a fitted evaluation where one is cheap, else the same as `critic`.
         loss: mean loss of the block before it.
+        decisions: x_1 by the critic; 1 where every policy decides once a day.
     """
 
     number: int
@@ -69,6 +71,7 @@ class Candidate:
     critic: Vector
     measured: Vector
     loss: float
+    decisions: float
 
 
 @dataclass
@@ -150,6 +153,14 @@ class Game:
         count = len(self.coords.limits)
         return Progress(Player(critics.init(pair, self.settings), jnp.zeros(count), jnp.zeros((), jnp.int32)))
 
+    def rule_state(self, candidates: list[Candidate]) -> Any:
+        """The rule's state: a function of what it saw, so a checkpoint need not hold it."""
+        limits, scale = self.coords.limits, self.coords.scale
+        state = lp.init(limits, scale, spares=SPARES) if self.rule is lp else self.rule.init(limits, scale)
+        for candidate in candidates:
+            state = self.rule.step(state, candidate.number, candidate.measured)
+        return state
+
     def policy(self, pair: QNetwork, multiplier: Vector) -> Policy:
         """The greedy policy of a pair of networks at λ (in reward units per unit of coordinate)."""
         return Policy(pair, self.coords.weights(multiplier), self.coords.spread, self.settings.threshold)
@@ -178,9 +189,7 @@ def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progres
     progress = game.begin() if progress is None else progress
     train = game.train
     block, look = _compile(game)
-    state = game.rule.init(game.coords.limits, game.coords.scale)
-    for candidate in progress.candidates:  # the rule's state is a function of what it saw
-        state = game.rule.step(state, candidate.number, candidate.measured)
+    state = game.rule_state(progress.candidates)
     batches = blocks(
         game.data, game.learn_rows, batch=train.batch, steps=train.candidate_every, total=game.steps, seed=game.seed,
         start=len(progress.candidates) * train.candidate_every,
@@ -195,13 +204,15 @@ def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progres
         own = game.coords.of(heads)
         fitted = own if game.measure is None else game.measure(game.policy(pair, multiplier))
         step = (number + 1) * train.candidate_every
-        progress.candidates.append(Candidate(number, step, multiplier, own, fitted, float(losses.mean())))
+        decisions = 1.0 if game.data.steady else float(heads[-1])
+        progress.candidates.append(Candidate(number, step, multiplier, own, fitted, float(losses.mean()), decisions))
         state = game.rule.step(state, number, fitted)
         mixture = game.rule.mixture(state)
         progress.networks[number] = pair
-        keep = {*mixture.members, frugal(progress.candidates, game.coords)}
+        held = state.members if isinstance(state, lp.State) else mixture.members
+        keep = {*held, frugal(progress.candidates, game.coords)}
         progress.networks = {n: net for n, net in progress.networks.items() if n in keep}
-        progress.kept.append(len(mixture.members))
+        progress.kept.append(len(held))
         progress.seconds += time.perf_counter() - began
         yield progress, mixture
 
@@ -230,7 +241,9 @@ def _compile(
     spread = jnp.asarray(coords.spread, jnp.float32)
     matrix, constant = jnp.asarray(coords.matrix, jnp.float32), jnp.asarray(coords.constant, jnp.float32)
     limits, unit = jnp.asarray(coords.limits, jnp.float32), jnp.asarray(game.multiplier_unit, jnp.float32)
-    step_unit = jnp.asarray(coords.scale if game.train.scaled_multipliers else np.ones_like(coords.scale), jnp.float32)
+    # A heavy-tailed cost has a spread far above its limit; stepping in units of it λ would hardly move.
+    size = np.where(coords.limits == 0, coords.scale, np.abs(coords.limits))
+    step_unit = jnp.asarray(size if game.train.scaled_multipliers else np.ones_like(size), jnp.float32)
     bound = jnp.asarray(game.bound, jnp.float32)
 
     def weights(multiplier: Array) -> Array:

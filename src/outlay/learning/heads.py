@@ -32,6 +32,8 @@ class Coordinates:
         scale: `[m]` s_j = max(|limit|, spread of the logged cost), for violations and multipliers.
         reward_scale: spread of the logged reward.
         spread: `[H]` spread of each head's outcome, the unit it is learned in.
+        signs: `[m]` −1 for floors.
+        per_decision: `[m]` bool, budgets per decision.
     """
 
     matrix: Vector
@@ -40,10 +42,17 @@ class Coordinates:
     scale: Vector
     reward_scale: float
     spread: Vector
+    signs: Vector
+    per_decision: NDArray[np.bool_]
 
     def of(self, heads: Vector) -> Vector:
         """`[1+m]` reward and coordinates of a policy with these heads `[H]`."""
         return np.concatenate([heads[:1], self.matrix @ heads + self.constant])
+
+    def shown(self, x: Vector, decisions: float) -> Vector:
+        """`[1+m]` reward and costs as tables show them, from coordinates: cost per decision where limits are so."""
+        per_decision = np.where(self.per_decision, max(decisions, 1e-9), 1.0)
+        return np.concatenate([x[:1], self.signs * (self.limits + (x[1:] - self.limits) / per_decision)])
 
     def weights(self, multiplier: Vector) -> Vector:
         """`[H]` w of the scalarised value: reward − λ·coordinates, λ in reward units per unit of coordinate."""
@@ -79,6 +88,8 @@ def coordinates(campaign: Campaign, outcome: NDArray[np.float32], *, steady: boo
         scale=scale,
         reward_scale=float(spread[0]),
         spread=spread if steady else np.append(spread, 1.0),
+        signs=np.array([float(b.sign) for b in campaign.budgets]),
+        per_decision=np.array([b.per == "decision" for b in campaign.budgets]),
     )
 
 

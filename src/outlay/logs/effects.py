@@ -79,6 +79,8 @@ def effects(log: Log, low: float, high: float) -> list[Effect]:
                 continue
             effect = arm[True][0] - arm[False][0]
             half = z * float(arm[True][1] + arm[False][1]) ** 0.5
+            if half == 0:
+                continue  # a handful of users who are all alike tell no interval
             users = arm[True][2] + arm[False][2]
             table.append(Effect(ALL if segment is None else segment, k, effect, effect - half, effect + half, users))
     return sorted(table, key=lambda e: (e.segment != ALL, e.segment, e.days))

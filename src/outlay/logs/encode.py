@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from outlay.core.errors import LogError
 from outlay.core.schema import MISSING, Categorical, Numeric, Schema, canonical_text
 from outlay.core.transitions import CODE_TYPES
+from outlay.logs.reading import quoted
 from outlay.logs.roles import Log
-from outlay.logs.source import ROW, Term, quoted
+from outlay.logs.source import ROW, Term
 from outlay.logs.states import States
 
 BATCH_ROWS, BATCH_VALUES = 131_072, 8_000_000  # a batch has at most so many rows, and about so many values

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from outlay.logs.source import NUMBERS, WHOLE, Source, quoted
+from outlay.logs.reading import quoted
+from outlay.logs.source import NUMBERS, WHOLE, Source
 
 CHUNK = 100  # columns a scan
 FEW, MANY = 50, 10_000  # distinct values: of a category at most; of a text that is still a feature

@@ -8,7 +8,6 @@ are numbered from 0 after the filter. DuckDB's own errors are put into words: fi
 from __future__ import annotations
 
 import difflib
-import glob
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,10 +20,9 @@ import duckdb
 import pyarrow as pa
 
 from outlay.core.errors import CampaignError, LogError, OutlayError
-from outlay.core.schema import MISSING_TEXTS
+from outlay.logs.reading import find_files, make_log_view, quoted
 
 MEMORY = "4GB"  # what DuckDB may hold before it writes to disk
-PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ROW = "__row"  # number of a kept row, from 0
 WHOLE = (
     "TINYINT",
@@ -201,7 +199,7 @@ def open_source(
         CampaignError: if the filter makes no sense.
     """
     path = Path(path)
-    files = _files(path, asked_by)
+    files = find_files(path, asked_by)
     config: dict[str, Any] = {"memory_limit": memory or MEMORY, "temp_directory": str(folder / "spill")}
     if threads:
         config["threads"] = threads
@@ -210,7 +208,7 @@ def open_source(
         connection.execute("SET enable_progress_bar = false")
         connection.execute("SET parquet_metadata_cache = true")
         bare = Source(connection, path, {}, asked_by)
-        columns = _make_views(bare, files, folder)
+        columns = make_log_view(bare.run, files, folder)
         source = Source(connection, path, columns, asked_by)
         _filter(source, where)
         yield source
@@ -249,16 +247,6 @@ def read_rows(
         yield from source.batches(f"SELECT {chosen or ROW} FROM ({inner})", batch_rows)
 
 
-def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str | Path) -> str:
-    """A text as an SQL literal."""
-    return "'" + str(text).replace("'", "''") + "'"
-
-
 def nearest(name: str, columns: Mapping[str, str]) -> str:
     """A way out for a column that is not there."""
     near = difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
@@ -273,66 +261,6 @@ def _listed(columns: Mapping[str, str]) -> str:
 def _bare(name: str) -> str:
     """DuckDB's type without its parameters: DECIMAL(5,1) → DECIMAL, DOUBLE[] → LIST."""
     return "LIST" if name.endswith("]") else name.split("(")[0].strip()
-
-
-def _files(path: Path, asked_by: Path | None) -> list[str]:
-    way_out = f"Mend log.source in {asked_by}." if asked_by else "Check the path."
-    if path.is_dir():
-        raise LogError("is a folder.", file=path, way_out=f"Name its files, as in {path}/*.parquet.")
-    found = [str(path)] if path.is_file() else sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (an absolute pattern)
-    if not found:
-        what = "matches no file." if glob.has_magic(str(path)) else "does not exist."
-        raise LogError(what, file=path, way_out=way_out)
-    kinds = {next((kind for kind in (PARQUET, CSV) if name.lower().endswith(kind)), None) for name in found}
-    if None in kinds or len(kinds) > 1:
-        raise LogError("is not Parquet or CSV by its extension.", file=path,
-                       way_out=f"Known extensions, one kind for all files: {', '.join(PARQUET + CSV)}.")  # fmt: skip
-    return found
-
-
-def _make_views(source: Source, files: list[str], folder: Path) -> dict[str, str]:
-    """Make the view `log`, with missing values as NULL; its columns and types."""
-    listed = ", ".join(literal(name) for name in files)
-    if files[0].lower().endswith(CSV):
-        nulls = ", ".join(literal(text) for text in MISSING_TEXTS)
-        # sample_size = -1: types come from all rows, so that a late 0.5 does not break a column of whole numbers.
-        csv = f"SELECT * FROM read_csv([{listed}], header = true, nullstr = [{nulls}], sample_size = -1)"
-        wide = len(source.run(f"DESCRIBE {csv}"))
-        group = max(2048, min(122_880, 8_000_000 // max(wide, 1)))
-        copy = literal(folder / "source.parquet")
-        source.run(f"COPY ({csv}) TO {copy} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group})")
-        relation = f"read_parquet({copy})"
-    else:
-        relation = f"read_parquet([{listed}], binary_as_string = true{_nan_aware(source)})"
-    columns = {str(row[0]): str(row[1]) for row in source.run(f"DESCRIBE SELECT * FROM {relation}")}
-    parts = ", ".join(f"{_with_nulls(name, type_)} AS {quoted(name)}" for name, type_ in columns.items())
-    source.run(f"CREATE VIEW log AS SELECT {parts} FROM {relation}")
-    return columns
-
-
-def _nan_aware(source: Source) -> str:
-    """The option that keeps DuckDB from dropping isnan(): other writers' statistics do not count NaN.
-
-    Source: github.com/duckdb/duckdb/issues/25521.
-    """
-    options = (
-        "SELECT list_contains(parameters, 'can_have_nan') FROM duckdb_functions() WHERE function_name = 'read_parquet'"
-    )
-    if any(known for (known,) in source.run(options)):
-        return ", can_have_nan = true"
-    source.run("SET disabled_optimizers = 'statistics_propagation'")  # before DuckDB 1.3
-    return ""
-
-
-def _with_nulls(name: str, type_: str) -> str:
-    column = quoted(name)
-    if type_ == "VARCHAR":
-        return (
-            f"CASE WHEN {column} IN ({', '.join(literal(text) for text in MISSING_TEXTS)}) THEN NULL ELSE {column} END"
-        )
-    if type_ in ("FLOAT", "DOUBLE"):
-        return f"CASE WHEN isnan({column}) THEN NULL ELSE {column} END"
-    return column
 
 
 def _filter(source: Source, where: str | None) -> None:

@@ -122,9 +122,9 @@ def value_tip(field: str, title: str) -> Any:
     return alt.Tooltip(f"{field}:Q", title=title, format=",.4~g")
 
 
-def inline(rows: Sequence[Spec]) -> Any:
+def inline(rows: Sequence[Spec]) -> Spec:
     """Rows in the specification itself, to six digits; what is not finite becomes null, which no mark draws."""
-    return alt.InlineData(values=[{key: _drawable(value) for key, value in row.items()} for row in rows])
+    return {"values": [{key: _drawable(value) for key, value in row.items()} for row in rows]}
 
 
 def _drawable(value: Any) -> Any:
@@ -135,7 +135,8 @@ def _drawable(value: Any) -> Any:
 
 def finished(chart: Any, height: int, description: str) -> Spec:
     """The specification, as wide as its place; the description is what a screen reader says."""
-    spec: Spec = chart.properties(width="container", height=height, description=description).to_dict()
+    whole = chart.properties(width="container", height=height, description=description)
+    spec: Spec = whole.to_dict(validate=False)  # the parts were checked when they were made; checking rows takes long
     # The scripts of the page decide the version; an address in the page would look like a request.
     del spec["$schema"], spec["config"]
     return {**spec, "autosize": {"type": "fit-x", "contains": "padding"}}

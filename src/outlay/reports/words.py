@@ -224,7 +224,8 @@ def daily_finding(content: ReportContent) -> str:
     for budget, begin, end in zip(content.budgets, first.costs, last.costs, strict=True):
         digits = decimals([Interval(begin), Interval(end)])
         parts.append(f"{budget.name} {number(begin, digits)} on the first day, {number(end, digits)} on the last")
-    return "; ".join(parts)
+    whose = "Old policy: " if old[0].policy == "old" else ""
+    return whose + "; ".join(parts)
 
 
 def budget(content: ReportContent, name: str) -> BudgetLine:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from outlay.core.mixture import Mixture
 from outlay.learning.mixing import rule
-from outlay.ops.mixture_lp import MixtureSolution, solve_mixture
+from outlay.ops.mixture_lp import FEASIBLE, MixtureSolution, solve_mixture
 
 
 class State(NamedTuple):
@@ -57,10 +57,12 @@ def step(state: State, member: Any, measurement: ArrayLike) -> State:
     vector = rule.checked(state.terms, measurement)
     members = (*state.members, member)
     measurements = np.concatenate([state.measurements, vector[None]])
-    if state.members and reduced_cost(state, vector[None])[0] <= 0.0:
-        solution = state.solution._replace(weights=np.append(state.solution.weights, 0.0))
-    else:
-        solution = solve_mixture(measurements, state.terms.limits, state.terms.scale)
+    solution = state.solution._replace(weights=np.append(state.solution.weights, 0.0))
+    if not state.members or reduced_cost(state, vector[None])[0] > 0.0:
+        solved = solve_mixture(measurements, state.terms.limits, state.terms.scale)
+        # On points that are all but dependent a solver can end below what is in hand; that is then kept.
+        if not state.members or _order(solved, measurements) <= _order(solution, measurements):
+            solution = solved
     return _pruned(State(state.terms, state.spares, members, measurements, solution))
 
 
@@ -95,6 +97,11 @@ def reduced_cost(state: State, measurements: rule.Floats) -> rule.Floats:
         # A policy on the supporting plane leaves the violation as it is but may bring reward.
         return np.asarray(promise + 1e-12 * state.solution.violation, dtype=np.float64)
     return np.asarray(measurements[:, 0] - priced - lower(state), dtype=np.float64)
+
+
+def _order(solution: MixtureSolution, measurements: rule.Floats) -> tuple[float, float]:
+    """Less is better: violation, where up to FEASIBLE counts as none, then reward with its sign turned."""
+    return max(solution.violation, FEASIBLE), -float(solution.weights @ measurements[:, 0])
 
 
 def _pruned(state: State) -> State:

@@ -1,0 +1,89 @@
+"""Which files a path means, and the SQL that reads them with missing values as NULL."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from outlay.core.errors import LogError
+from outlay.core.schema import MISSING_TEXTS
+
+PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+
+Run = Callable[[str], list[tuple[Any, ...]]]  # runs a statement, gives its rows
+
+
+def find_files(path: Path, asked_by: Path | None) -> list[str]:
+    """The files that a path or glob means, sorted by name.
+
+    Raises:
+        LogError: if there are none, or they are not all Parquet or all CSV by their extension.
+    """
+    way_out = f"Mend log.source in {asked_by}." if asked_by else "Check the path."
+    if path.is_dir():
+        raise LogError("is a folder.", file=path, way_out=f"Name its files, as in {path}/*.parquet.")
+    found = [str(path)] if path.is_file() else sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (an absolute pattern)
+    if not found:
+        what = "matches no file." if glob.has_magic(str(path)) else "does not exist."
+        raise LogError(what, file=path, way_out=way_out)
+    kinds = {next((kind for kind in (PARQUET, CSV) if name.lower().endswith(kind)), None) for name in found}
+    if None in kinds or len(kinds) > 1:
+        raise LogError("is not Parquet or CSV by its extension.", file=path,
+                       way_out=f"Known extensions, one kind for all files: {', '.join(PARQUET + CSV)}.")  # fmt: skip
+    return found
+
+
+def make_log_view(run: Run, files: list[str], folder: Path) -> dict[str, str]:
+    """Make the view `log`, with missing values as NULL; its columns and types."""
+    listed = ", ".join(literal(name) for name in files)
+    if files[0].lower().endswith(CSV):
+        nulls = ", ".join(literal(text) for text in MISSING_TEXTS)
+        # sample_size = -1: types come from all rows, so that a late 0.5 does not break a column of whole numbers.
+        csv = f"SELECT * FROM read_csv([{listed}], header = true, nullstr = [{nulls}], sample_size = -1)"
+        wide = len(run(f"DESCRIBE {csv}"))
+        group = max(2048, min(122_880, 8_000_000 // max(wide, 1)))
+        copy = literal(folder / "source.parquet")
+        run(f"COPY ({csv}) TO {copy} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group})")
+        listed = copy
+    relation = f"read_parquet([{listed}], binary_as_string = true{_nan_aware(run)})"
+    columns = {str(row[0]): str(row[1]) for row in run(f"DESCRIBE SELECT * FROM {relation}")}
+    parts = ", ".join(f"{_with_nulls(name, type_)} AS {quoted(name)}" for name, type_ in columns.items())
+    run(f"CREATE VIEW log AS SELECT {parts} FROM {relation}")
+    return columns
+
+
+def _nan_aware(run: Run) -> str:
+    """The option that keeps DuckDB from dropping isnan(): other writers' statistics do not count NaN.
+
+    Source: github.com/duckdb/duckdb/issues/25521.
+    """
+    options = (
+        "SELECT list_contains(parameters, 'can_have_nan') FROM duckdb_functions() WHERE function_name = 'read_parquet'"
+    )
+    if any(known for (known,) in run(options)):
+        return ", can_have_nan = true"
+    run("SET disabled_optimizers = 'statistics_propagation'")  # before DuckDB 1.3
+    return ""
+
+
+def _with_nulls(name: str, type_: str) -> str:
+    column = quoted(name)
+    if type_ == "VARCHAR":
+        return (
+            f"CASE WHEN {column} IN ({', '.join(literal(text) for text in MISSING_TEXTS)}) THEN NULL ELSE {column} END"
+        )
+    if type_ in ("FLOAT", "DOUBLE"):
+        return f"CASE WHEN isnan({column}) THEN NULL ELSE {column} END"
+    return column
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str | Path) -> str:
+    """A text as an SQL literal."""
+    return "'" + str(text).replace("'", "''") + "'"

@@ -1,0 +1,203 @@
+"""The command line: help with examples, one JSON document, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from command_line import outlay
+
+from conftest import Habit
+from outlay.cli.console import number, use_threads
+from outlay.cli.main import app
+from outlay.core.version import __version__
+from outlay.jobs import doctor, train
+
+COMMANDS = ("init", "check", "prepare", "train", "evaluate", "report", "score", "simulate", "doctor")
+
+
+def test_these_are_the_commands() -> None:
+    assert [command.callback.__name__ for command in app.registered_commands if command.callback] == list(COMMANDS)
+    found = outlay("--help")
+    assert found.code == 0
+    for command in COMMANDS:
+        assert f"\n  {command} " in found.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_an_example_and_says_what_options_mean(command: str) -> None:
+    found = outlay(command, "--help")
+    assert found.code == 0
+    assert f"Example: outlay {command}" in found.out
+    assert found.err == ""
+    options = found.out.split("Options:\n")[1]
+    for option in re.split(r"\n(?=  -)", options):
+        name, _, words = option.strip().partition("  ")
+        assert name.startswith("-")
+        assert len(words.split()) > 1, f"{name} is not explained"
+
+
+def test_version() -> None:
+    assert outlay("--version") == (0, f"outlay {__version__}\n", "")
+
+
+def test_the_console_script_is_this_entry_point() -> None:
+    (script,) = [e for e in entry_points(group="console_scripts") if e.name == "outlay"]
+    assert script.value == "outlay.cli.main:run"
+    program = Path(sys.executable).with_name("outlay")
+    found = subprocess.run([program, "prepare", "none.toml", "--out", "none"], capture_output=True, text=True)
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert found.stderr == "error: none.toml: does not exist. Write one with: outlay init LOG --out campaign.toml\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Start with: outlay init LOG"),
+        (("trane",), "No such command 'trane'"),
+        (("train",), "Missing argument 'CAMPAIGN_OR_DATA'"),
+        (("train", "c.toml"), "Missing option '--out'"),
+        (("train", "c.toml", "--out", "r", "--metod", "lp"), "No such option: --metod"),
+        (("train", "c.toml", "--out", "r", "--seed", "-1"), "--seed"),
+        (("simulate", "habit", "--out", "r", "--users", "many"), "--users"),
+        (("simulate", "wide-open", "--out", "r"), "'wide-open'"),
+    ],
+)
+def test_wrong_options_are_told_in_a_line_and_exit_with_2(arguments: tuple[str, ...], message: str) -> None:
+    found = outlay(*arguments)
+    assert found.code == 2
+    assert message in found.err
+    assert "Traceback" not in found.err
+    assert found.out == ""
+
+
+def document(*arguments: object) -> Any:
+    """The one JSON document on stdout."""
+    found = outlay(*arguments, "--json")
+    assert found.code == 0, found.err
+    assert "NaN" not in found.out
+    return json.loads(found.out)
+
+
+def test_check_json_has_the_effect_table(habit: Habit) -> None:
+    found = document("check", habit.campaign)
+    wanted = {(segment, days) for segment in ("inactive", "active") for days in (1, 3, 7)}
+    assert wanted <= {(e["segment"], e["days"]) for e in found["effects"]}
+    for effect in found["effects"]:
+        assert effect["low"] < effect["effect"] < effect["high"]
+    assert (found["rows"], found["users"], found["days"], found["duplicates"]) == (21_000, 3000, 7, 0)
+    assert found["blocks"] is False
+
+
+def test_train_json_is_the_manifest(habit: Habit, tmp_path: Path) -> None:
+    found = document("train", habit.data, "--out", tmp_path / "run", "--seed", 3, "--oracle", "bcq")
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert found == {"run": str(tmp_path / "run"), **manifest}
+    assert (found["seed"], found["method"]) == (3, "aim-greedy")
+
+
+def test_evaluate_json_is_estimates_json(run: Path) -> None:
+    found = document("evaluate", run)
+    assert found == json.loads((run / "estimates.json").read_text())
+    assert {"estimates", "certificate"} <= set(found)
+
+
+def test_score_json_says_what_was_given(finished: Path, habit: Habit, tmp_path: Path) -> None:
+    out = tmp_path / "decisions.parquet"
+    found = document("score", finished / "bundle", habit.folder / "states.parquet", "--out", out)
+    table = pq.read_table(out)
+    assert (found["path"], found["rows"], found["unknown"]) == (str(out), 10, 0)
+    counts = np.bincount(table["action_index"].to_numpy(), minlength=11) / 10
+    assert [s["share"] for s in found["shares"]] == counts.tolist()
+    assert [s["action"] for s in found["shares"]][:2] == [1, 1.5]
+
+
+def test_doctor_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = document("doctor")
+    assert found["outlay"] == __version__
+    assert set(doctor.PACKAGES) <= set(found)
+
+
+def test_a_blocked_check_exits_with_2_and_still_lists_all_it_found(habit: Habit, tmp_path: Path) -> None:
+    path = habit.changed(tmp_path, ('reward = "active"', 'reward = "if(day = 3, null, active)"'))
+    found = outlay("check", path, "--json")
+    assert found.code == 2
+    assert json.loads(found.out)["blocks"] is True
+    found = outlay("check", path)
+    assert found.code == 2
+    assert "Mend the errors before outlay prepare." in found.out
+
+
+def test_quiet_says_nothing_when_all_is_well(habit: Habit, tmp_path: Path, run: Path) -> None:
+    for command in (
+        ("simulate", "habit", "--out", tmp_path / "c", "--users", 50),
+        ("init", habit.folder / "log.parquet", "--out", tmp_path / "guess.toml"),
+        ("check", habit.campaign),
+        ("prepare", habit.campaign, "--out", tmp_path / "data"),
+        ("evaluate", run),
+        ("report", run),
+        ("score", run / "bundle", habit.folder / "states.parquet", "--out", tmp_path / "d.csv"),
+    ):
+        assert outlay(*command, "--quiet") == (0, "", "")
+
+
+def test_a_bug_of_ours_exits_with_1_and_asks_for_a_report(
+    habit: Habit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(train, "_play", broken)
+    found = outlay("train", habit.data, "--out", tmp_path / "run")
+    assert found.code == 1
+    assert "ZeroDivisionError: ours" in found.err
+    assert "This is a bug of outlay's" in found.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_is_told_without_a_traceback(habit: Habit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "_play", interrupted)
+    found = outlay("train", habit.data, "--out", tmp_path / "run")
+    assert found.code == 130
+    assert "interrupted" in found.err
+    assert "Traceback" not in found.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_threads_keep_the_process_on_that_many_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, list[int]]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 1, 2}, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: seen.append((pid, cores)), raising=False)
+    use_threads(None)
+    assert seen == []
+    use_threads(2)
+    assert seen == [(0, [1, 2])]
+    assert outlay("check", "c.toml", "--threads", 0).code == 2
+
+
+def test_numbers_in_tables() -> None:
+    values = [None, True, 1234567, 0.123456, 1e-9, "x"]
+    assert [number(v) for v in values] == ["–", "yes", "1 234 567", "0.1235", "1e-09", "x"]
+
+
+def test_unknown_values_are_counted_on_stderr(finished: Path, tmp_path: Path) -> None:
+    """And the rows are decided all the same."""
+    (tmp_path / "rows.csv").write_text("user_id,yesterday,level\na,0,9\nb,1,2\n")
+    found = outlay("score", finished / "bundle", tmp_path / "rows.csv", "--out", tmp_path / "d.csv")
+    assert found.code == 0
+    assert "1 values were not in the vocabulary" in found.err
+    assert "2 rows" in found.out

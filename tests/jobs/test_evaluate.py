@@ -1,0 +1,235 @@
+"""Evaluation: on certify users only, looks counted, numbers that the truth agrees with, and a file others can read."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import outlay
+from conftest import Habit
+from outlay.core.errors import BundleError, CampaignError, FolderError
+from outlay.core.transitions import CERTIFY, Transitions
+from outlay.jobs.run import Run
+from outlay.ops.tabular import measure, totals
+
+FIELDS = {"policy", "estimator", "target", "value", "low", "high", "std_error", "ess", "recommended", "withheld"}
+TARGETS = {"reward", "coupon_cost"} | {f"{name}@{k}" for name in ("reward", "coupon_cost") for k in (1, 3, 7)}
+
+
+def read(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "estimates.json").read_text())
+    return found
+
+
+def estimate(found: dict[str, Any], policy: str, estimator: str, target: str) -> dict[str, Any]:
+    (one,) = [
+        e for e in found["estimates"] if (e["policy"], e["estimator"], e["target"]) == (policy, estimator, target)
+    ]
+    return dict(one)
+
+
+def test_estimates_json_has_the_fields_that_are_promised(evaluated: Path) -> None:
+    """The contract: estimators, targets, null where there is no interval, a reason where a number is withheld."""
+    found = read(evaluated)
+    assert {"estimates", "certificate", "verdict", "confidence", "policies", "daily", "shares"} <= set(found)
+    for e in found["estimates"]:
+        assert set(e) == FIELDS
+        if e["withheld"] is None:
+            assert math.isfinite(e["value"])
+            assert e["low"] <= e["value"] <= e["high"]
+            assert e["ess"] > 0
+        else:
+            assert isinstance(e["withheld"], str)
+            assert e["value"] is e["low"] is e["high"] is None
+            assert not e["recommended"]
+    for policy in ("old", "mixture"):
+        assert {e["target"] for e in found["estimates"] if (e["policy"], e["estimator"]) == (policy, "fqe")} == TARGETS
+    assert {e["estimator"] for e in found["estimates"]} == {"observed", "fqe", "pdis", "snpdis"}
+    assert found["policies"][0] == "old"
+    assert "mixture" in found["policies"]
+    certificate = found["certificate"]
+    assert certificate["look"] == 1
+    assert certificate["alpha"] == pytest.approx(0.025)
+    assert certificate["confidence"] == pytest.approx(0.975)
+    assert [line["budget"] for line in certificate["budgets"]] == ["coupon_cost"]
+    assert found["confidence"] == 0.95
+
+
+def test_importance_sampling_is_shown_and_not_recommended_and_has_no_discounted_value(evaluated: Path) -> None:
+    sampled = [e for e in read(evaluated)["estimates"] if e["estimator"] in ("pdis", "snpdis")]
+    assert {e["target"] for e in sampled} == TARGETS - {"reward", "coupon_cost"}
+    assert not any(e["recommended"] for e in sampled)
+
+
+def test_the_result_the_file_and_the_bundle_say_the_same(run: Path) -> None:
+    result = outlay.evaluate(run)
+    assert json.loads(json.dumps(result.to_dict())) == read(run)
+    manifest = outlay.load_bundle(run / "bundle").manifest
+    assert manifest["certificate"] == read(run)["certificate"]
+    assert manifest["estimates"] == read(run)["estimates"]
+
+
+def test_an_evaluation_leaves_the_served_policy_as_it_was(finished: Path, evaluated: Path) -> None:
+    before, after = (outlay.load_bundle(folder / "bundle") for folder in (finished, evaluated))
+    assert before.id == after.id
+    assert before.manifest["members"] == after.manifest["members"]
+
+
+def test_the_truth_lies_in_the_intervals(evaluated: Path, habit: Habit) -> None:
+    """Discounted figures and 7-day totals of the mixture, on 475 users; intervals widened to four standard errors.
+
+    Half an interval is not allowed to be so wide that it says nothing: at most a third of the value.
+    """
+    found = read(evaluated)
+    bundle = outlay.load_bundle(evaluated / "bundle")
+    decisions = bundle.decide(pq.read_table(habit.folder / "states.parquet"), members=True)
+    action = decisions["action_index"].to_numpy().reshape(habit.truth.num_states, -1)
+    members = range(action.shape[1])
+    discounted = bundle.weights @ np.array([measure(habit.truth, action[:, i]) for i in members])
+    week = bundle.weights @ np.array([totals(habit.truth, action[:, i], 7)[-1] for i in members])
+    wanted = {"reward": discounted[0], "coupon_cost": discounted[1], "reward@7": week[0], "coupon_cost@7": week[1]}
+    for target, truth in wanted.items():
+        e = estimate(found, "mixture", "fqe", target)
+        assert abs(e["value"] - truth) < 4 * e["std_error"], target
+        assert e["high"] - e["value"] < e["value"] / 3
+        assert e["recommended"]
+
+
+def test_the_old_policy_is_evaluated_beside_it_and_given_back(evaluated: Path, habit: Habit) -> None:
+    found = read(evaluated)
+    uniform = np.full(habit.truth.reward.shape, 1 / 11)
+    for target, truth in zip(("reward", "coupon_cost"), measure(habit.truth, uniform), strict=True):
+        e = estimate(found, "old", "fqe", target)
+        assert abs(e["value"] - truth) < 4 * e["std_error"]
+    week = totals(habit.truth, uniform, 7)[-1]
+    e = estimate(found, "old", "observed", "reward@7")
+    assert abs(e["value"] - week[0]) < 4 * e["std_error"]
+    assert "reproduce" in found["reproduction"] or "gives" in found["reproduction"]
+
+
+def test_only_certify_users_are_looked_at(run: Path) -> None:
+    """Outcomes of all other users are made absurd; nothing changes but the constants, which *select* users choose."""
+    before = outlay.evaluate(run).to_dict()
+    data = Transitions.open(run / "data")
+    outcome = np.load(run / "data" / "columns" / "outcome.npy")
+    rows = np.concatenate([data.rows_of(split) for split in range(3) if split != CERTIFY])
+    outcome[rows] = 1e3
+    np.save(run / "data" / "columns" / "outcome.npy", outcome)
+    after = outlay.evaluate(run).to_dict()
+
+    def about_policies(found: dict[str, Any]) -> list[Any]:
+        return [e for e in found["estimates"] if e["policy"] != "constants"]
+
+    assert about_policies(after) == about_policies(before)
+    assert after["certificate"] == before["certificate"]
+    assert after["certificate"]["users"] == len(data.users_of(CERTIFY))
+
+
+def test_the_same_bundle_looked_at_twice_is_one_look(run: Path) -> None:
+    first, again = outlay.evaluate(run), outlay.evaluate(run)
+    assert (first.look, again.look) == (1, 1)
+    assert first.to_dict() == again.to_dict()
+
+
+def test_a_second_run_on_the_same_data_is_a_second_look_with_half_the_error(habit: Habit, tmp_path: Path) -> None:
+    shutil.copytree(habit.data, tmp_path / "data")
+    looks: list[Any] = []
+    margins = []
+    for seed in (0, 1):
+        run = outlay.train(tmp_path / "data", tmp_path / f"run-{seed}", seed=seed)
+        found = outlay.evaluate(run)
+        looks.append((found.look, found.alpha))
+        errors = sum(m["weight"] * m["std_error"][1] for m in run.manifest["members"])
+        margins.append(run.manifest["margin"][0] / errors)
+    assert looks == [(1, pytest.approx(0.025)), (2, pytest.approx(0.0125))]
+    assert margins[1] > margins[0]  # the second run knew at training time that it would be the second look
+    assert outlay.evaluate(tmp_path / "run-0").look == 1
+    assert len(json.loads((tmp_path / "data" / "looks.json").read_text())) == 2
+
+
+def test_a_higher_confidence_widens_intervals_and_bounds(run: Path) -> None:
+    narrow, wide = (outlay.evaluate(run, confidence=c).to_dict() for c in (0.8, 0.99))
+    a, b = (estimate(found, "mixture", "fqe", "coupon_cost") for found in (narrow, wide))
+    assert a["value"] == b["value"]
+    assert (b["high"] - b["low"]) / (a["high"] - a["low"]) == pytest.approx(2.5758 / 1.2816, rel=1e-3)
+    assert wide["certificate"]["budgets"][0]["bound"] > narrow["certificate"]["budgets"][0]["bound"]
+    assert wide["certificate"]["alpha"] == pytest.approx(0.005)
+    assert wide["confidence"] == 0.99
+    assert wide["certificate"]["look"] == 1  # another confidence is no other look
+
+
+def test_certified_means_that_the_bound_keeps_the_limit(run: Path) -> None:
+    certificate = outlay.evaluate(run).to_dict()["certificate"]
+    line = certificate["budgets"][0]
+    assert line["value"] < line["bound"] <= line["limit"] == 2.2
+    assert certificate["certified"]
+    assert line["kept"]
+    # The same run held to a limit just under its bound is not certified, and says by how much.
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["campaign"]["budget"][0]["at_most"] = line["bound"] - 0.01
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    found = outlay.evaluate(run)
+    assert not found.certificate.certified
+    assert found.certificate.words.startswith("not certified: coupon_cost by 0.01 ")
+    assert "Do not serve it yet: not certified" in found.verdict
+
+
+def test_days_and_shares_add_up(evaluated: Path) -> None:
+    found = read(evaluated)
+    for policy in ("old", "mixture"):
+        days = [row for row in found["daily"] if row["policy"] == policy]
+        assert [row["day"] for row in days] == list(range(1, 8))
+        total = estimate(found, policy, "fqe", "reward@7")["value"]
+        assert sum(row["reward"] for row in days) == pytest.approx(total)
+        cost = estimate(found, policy, "fqe", "coupon_cost@3")["value"]
+        assert sum(row["costs"][0] for row in days[:3]) == pytest.approx(cost)
+    for policy in ("old", "new"):
+        for segment in ("inactive", "active"):
+            shares = [s for s in found["shares"] if (s["policy"], s["segment"]) == (policy, segment)]
+            assert [s["action"] for s in shares] == [1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6]
+            assert sum(s["share"] for s in shares) == pytest.approx(1)
+            if policy == "old":  # the log was uniform
+                assert max(s["share"] for s in shares) < 0.15
+
+
+def test_a_run_whose_data_changed_is_refused(run: Path) -> None:
+    manifest = run / "data" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"data_hash": "', '"data_hash": "0'))
+    with pytest.raises(FolderError, match="not the one that this run was trained on"):
+        outlay.evaluate(run)
+    shutil.rmtree(run / "data")
+    with pytest.raises(FolderError, match="does not exist"):
+        outlay.evaluate(run)
+    assert not (run / "estimates.json").exists()
+
+
+def test_a_changed_bundle_is_refused_before_anything_is_looked_at(run: Path) -> None:
+    policy = run / "bundle" / "policy-0.onnx"
+    content = bytearray(policy.read_bytes())
+    content[len(content) // 2] ^= 1
+    policy.write_bytes(content)
+    with pytest.raises(BundleError, match=r"policy-0\.onnx: was changed after it was written"):
+        outlay.evaluate(run)
+    assert not (run / "data" / "looks.json").exists()
+
+
+@pytest.mark.parametrize("confidence", [0.5, 1.0, 95.0])
+def test_an_impossible_confidence_is_refused(run: Path, confidence: float) -> None:
+    with pytest.raises(CampaignError, match=r"train\.confidence"):
+        outlay.evaluate(run, confidence=confidence)
+
+
+def test_a_moved_run_is_still_whole(run: Path, tmp_path: Path) -> None:
+    """Its DATA lies inside and is found by a relative path."""
+    moved = tmp_path / "elsewhere" / "run"
+    moved.parent.mkdir()
+    run.rename(moved)
+    assert outlay.evaluate(moved).look == 1
+    assert Run.open(moved).estimates() is not None

@@ -1,0 +1,90 @@
+"""The report's content comes from the run as it is, and the page needs nothing from outside."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import outlay
+from outlay.core.errors import FolderError
+from outlay.jobs.report import content, report
+from outlay.jobs.run import Run
+
+
+def test_the_page_asks_nothing_of_the_network(run: Path) -> None:
+    """No tag and no style with an address; in scripts only names of formats and links that a person clicks."""
+    outlay.evaluate(run)
+    page = report(run).read_text(encoding="utf-8")
+    assert len(page) > 100_000
+    outside = re.sub(r"<script\b.*?</script>", "<script></script>", page, flags=re.DOTALL)
+    assert not re.search(r"(src|href|srcset|action|data)\s*=\s*[\"']?\s*(https?:)?//", outside)
+    assert not re.search(r"url\(\s*[\"']?\s*(https?:)?//|@import", outside)
+    assert not re.search(r"<(link|iframe|object|embed)\b", outside)
+    openings = re.findall(r"<script\b[^>]*>", page)
+    assert openings
+    assert not any("src" in tag for tag in openings)
+    for name in ("vega-datasets", "cdn.", "googleapis", "unpkg"):
+        assert name not in outside
+
+
+def test_the_content_is_what_training_and_evaluation_found(evaluated: Path) -> None:
+    opened = Run.open(evaluated)
+    found, estimates = content(opened), opened.estimates()
+    assert estimates is not None
+    assert found.title == "habit"
+    assert found.verdict == estimates["verdict"]
+    assert found.certified == estimates["certificate"]["certified"]
+    assert found.confidence == 0.95
+    assert [p.kind for p in found.policies][:1] == ["old"]
+    served = next(p for p in found.policies if p.kind == "chosen")
+    value = next(e for e in estimates["estimates"]
+                 if (e["policy"], e["estimator"], e["target"]) == ("mixture", "fqe", "coupon_cost"))  # fmt: skip
+    assert served.costs["coupon_cost"].value == value["value"]
+    assert served.costs["coupon_cost"].high == value["high"]
+    assert len(found.candidates) == len(found.training) == len(opened.metrics()) == 20
+    assert [m.weight for m in found.members] == [m["weight"] for m in opened.manifest["members"]]
+    kept = {c.step for c in found.candidates if c.kept}
+    assert kept == {m["step"] for m in opened.manifest["members"]}
+    assert found.training[-1].original_parameters == 20 * opened.manifest["parameters"]
+    assert {share.segment for share in found.shares} == {"inactive", "active"}
+    assert found.budgets[0].limit == 2.2
+    assert found.old is not None
+    assert found.certificate is not None
+    assert found.certificate.look == 1
+
+
+def test_the_intervals_of_the_report_are_those_of_the_evaluation(run: Path) -> None:
+    outlay.evaluate(run, confidence=0.8)
+    assert content(Run.open(run)).confidence == 0.8
+
+
+def test_before_the_evaluation_the_page_says_so(run: Path) -> None:
+    assert content(Run.open(run)).certified is None
+    page = report(run).read_text(encoding="utf-8")
+    assert "Not evaluated yet" in page
+    assert "outlay evaluate" in page
+
+
+def test_figures_are_drawn_as_they_were_recorded(evaluated: Path) -> None:
+    """In the unit and with the sign of the campaign file: no sign is turned on the way to the page."""
+    opened = Run.open(evaluated)
+    found = content(opened)
+    for candidate, training, recorded in zip(found.candidates, found.training, opened.metrics(), strict=True):
+        assert training.measured is not None
+        assert (candidate.measured.reward, *candidate.measured.costs) == tuple(recorded["measured"])
+        assert (training.measured.reward, *training.measured.costs) == tuple(recorded["critic"])
+    for member, recorded in zip(found.members, opened.manifest["members"], strict=True):
+        assert member.measured.fitted is not None
+        assert (member.measured.fitted.reward, *member.measured.fitted.costs) == tuple(recorded["fitted"])
+
+
+def test_damage_is_told(run: Path, tmp_path: Path) -> None:
+    (run / "estimates.json").write_text(json.dumps({})[:1])
+    with pytest.raises(FolderError, match=r"estimates\.json: is not valid JSON.*Run outlay evaluate again"):
+        report(run)
+    with pytest.raises(FolderError, match="does not exist"):
+        report(tmp_path / "none")
+    assert not (run / "report.html").exists()

@@ -1,0 +1,218 @@
+"""Training on a campaign whose truth is known: it keeps the limit, whatever the rule and the oracle."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+import outlay
+from conftest import Habit
+from outlay.core.campaign import Campaign
+from outlay.core.errors import FolderError, InfeasibleError, LogError, OutlayError
+from outlay.jobs.run import Run
+from outlay.learning.mixing import RULES
+from outlay.ops.tabular import constrained_optimum, measure
+
+LIMIT = 2.2
+
+
+def truth_of(run: Run, habit: Habit) -> NDArray[np.float64]:
+    """`[1+m]` true (1−γ)·J of the mixture as it is served: every member in every state, by its bundle."""
+    bundle = outlay.load_bundle(run.bundle)
+    decisions = bundle.decide(pq.read_table(habit.folder / "states.parquet"), members=True)
+    action = decisions["action_index"].to_numpy().reshape(habit.truth.num_states, -1)
+    members = [measure(habit.truth, action[:, i]) for i in range(action.shape[1])]
+    return np.asarray(bundle.weights @ np.array(members))
+
+
+def check_truth(run: Run, habit: Habit) -> None:
+    """Within 5 % of the limit's side, and at most 5 % below the exact optimum at its own spend."""
+    value, cost = truth_of(run, habit)
+    assert cost <= 1.05 * LIMIT
+    assert value >= 0.95 * constrained_optimum(habit.truth, [cost]).value
+    # Not by spending nothing: more than half of what the limit brings beyond the cheapest coupon is won.
+    cheapest = measure(habit.truth, np.zeros(habit.truth.num_states, int))[0]
+    best = constrained_optimum(habit.truth, [LIMIT]).value
+    assert value - cheapest > 0.5 * (best - cheapest)
+
+
+def test_the_served_mixture_keeps_the_limit_and_is_near_the_optimum_at_its_spend(habit: Habit, finished: Path) -> None:
+    check_truth(Run.open(finished), habit)
+
+
+@pytest.mark.parametrize("method", sorted(set(RULES) - {"aim-greedy", "uniform"}))
+def test_every_rule_keeps_the_limit(method: str, habit: Habit, tmp_path: Path) -> None:
+    run = outlay.train(habit.data, tmp_path / "run", method=method)  # type: ignore[arg-type]
+    assert run.manifest["method"] == method
+    check_truth(run, habit)
+    assert len(run.manifest["members"]) <= 3  # m + 2
+
+
+def test_the_original_method_keeps_every_policy_with_equal_weights(habit: Habit, tmp_path: Path) -> None:
+    """Those from before λ grew too, so a limit that does not bind is taken."""
+    path = habit.changed(tmp_path, (f"at_most = {LIMIT}", "at_most = 5.0"), ("min_steps = 2000", "min_steps = 500"))
+    run = outlay.train(path, tmp_path / "run", method="uniform")
+    assert [member["number"] for member in run.manifest["members"]] == list(range(len(run.metrics())))
+    assert [member["weight"] for member in run.manifest["members"]] == pytest.approx([0.2] * 5)
+    assert len(outlay.load_bundle(run.bundle).members) == 5
+
+
+@pytest.mark.parametrize("oracle", ["ddqn", "edrr"])
+def test_every_oracle_keeps_the_limit(oracle: str, habit: Habit, tmp_path: Path) -> None:
+    run = outlay.train(habit.data, tmp_path / "run", oracle=oracle)  # type: ignore[arg-type]
+    assert run.manifest["oracle"] == oracle
+    check_truth(run, habit)
+    bundle = outlay.load_bundle(run.bundle)
+    assert bundle.manifest["imitation_threshold"] is None
+
+
+def test_a_run_says_what_it_is(habit: Habit, finished: Path) -> None:
+    run, campaign = Run.open(finished), Campaign.load(habit.campaign)
+    assert {"bundle", "campaign.toml", "candidates.parquet", "checkpoints", "data", "manifest.json", "metrics.jsonl",
+            "settings.toml"} == {path.name for path in finished.iterdir()}  # fmt: skip
+    assert run.campaign.train == campaign.train
+    assert run.manifest["data"] == "data"  # inside, so the folder can be moved
+    assert run.data().manifest["data_hash"] == run.manifest["data_hash"]
+    assert (finished / "campaign.toml").read_text() == habit.campaign.read_text()
+    settings = tomllib.loads((finished / "settings.toml").read_text())["train"]
+    assert settings["layers"] == [16, 8]
+    assert settings["imitation_threshold"] == 0.3
+    metrics = run.metrics()
+    assert [m["step"] for m in metrics] == list(range(100, run.manifest["steps"] + 1, 100))
+    assert metrics[-1]["original_parameters"] == len(metrics) * run.manifest["parameters"]
+    assert max(m["stored_parameters"] for m in metrics) <= 3 * run.manifest["parameters"]
+    assert sum(m["weight"] for m in run.manifest["members"]) == pytest.approx(1)
+    assert pq.read_table(finished / "candidates.parquet").num_rows == len(metrics)
+    bundle = outlay.load_bundle(run.bundle)
+    assert bundle.weights.tolist() == pytest.approx([m["weight"] for m in run.manifest["members"]])
+
+
+def test_the_weights_leave_room_for_the_certificate(finished: Path) -> None:
+    """Fitted cost + margin of the mixture is at most the limit, and the margin is no ornament on 450 users."""
+    manifest = Run.open(finished).manifest
+    cost = sum(m["weight"] * m["fitted"][1] for m in manifest["members"])
+    assert all(m["name"] == f"step {m['step']}" for m in manifest["members"])
+    assert 0.05 < manifest["margin"][0] < 1
+    assert cost + manifest["margin"][0] <= LIMIT * (1 + 1e-9)
+
+
+def test_the_same_seed_gives_the_same_bundle_and_another_seed_another(habit: Habit, tmp_path: Path) -> None:
+    ids = [outlay.load_bundle(outlay.train(habit.data, tmp_path / f"{i}", seed=seed).bundle).id
+           for i, seed in enumerate((3, 3, 4))]  # fmt: skip
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_the_paper_preset_is_the_papers_schedule_and_says_so(habit: Habit, tmp_path: Path) -> None:
+    """On a limit that does not bind: 200 gradient steps are not enough to learn a price."""
+    path = outlay.simulate("habit", tmp_path / "campaign", users=10_000, seed=1)
+    text = path.read_text().replace(f"at_most = {LIMIT}", "at_most = 6.0")
+    path.write_text(text + "[train]\nlayers = [16, 8]\n")
+    run = outlay.train(path, tmp_path / "run", preset="paper")
+    train, campaign = run.campaign.train, run.campaign
+    assert (train.preset, train.shares, train.epochs, train.min_steps) == ("paper", (0.9, 0.05, 0.05), 2, 0)
+    assert (train.multiplier_every, train.candidate_every, train.learning_rate) == (10, 100, 1e-3)
+    assert (train.imitation_threshold, train.scaled_multipliers, campaign.meta.discount) == (0, False, 0.8)
+    split = run.data().manifest["users_per_split"]
+    assert split["learn"] / 10_000 == pytest.approx(0.9, abs=0.01)
+    assert train.batch == 512
+    assert run.manifest["steps"] == round(2 * 7 * split["learn"] / 512 / 100) * 100
+    assert 'preset = "paper"' in (tmp_path / "run" / "settings.toml").read_text()
+
+
+def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(habit: Habit, tmp_path: Path) -> None:
+    path = habit.changed(tmp_path, (f"at_most = {LIMIT}", "at_most = 6.0"))
+    outlay.prepare(path, tmp_path / "data")
+    run = outlay.train(tmp_path / "data", tmp_path / "run", preset="paper")
+    assert any("the split stays as prepared, [0.7, 0.15, 0.15]" in note for note in run.manifest["notes"])
+
+
+def test_a_limit_that_no_policy_keeps_is_infeasible_and_the_smallest_reachable_cost_is_told(
+    habit: Habit, tmp_path: Path
+) -> None:
+    """Always the cheapest coupon costs 0.42 in truth; the log's select users say nearly that."""
+    least = measure(habit.truth, np.zeros(habit.truth.num_states, int))[1]
+    path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 0.3"))
+    with pytest.raises(InfeasibleError, match="no policy keeps the limit") as caught:
+        outlay.train(path, tmp_path / "run")
+    message = str(caught.value)
+    assert "coupon_cost (at most 0.3 per decision)" in message
+    assert "Raise the limit" in message
+    assert str(path) in message
+    told = float(message.split("kept from ")[1].split(" ")[0])
+    assert told == pytest.approx(least, rel=0.1)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["in"]  # nothing half-written
+
+
+def test_a_limit_that_training_does_not_reach_names_what_it_reached(habit: Habit, tmp_path: Path) -> None:
+    """After 200 steps λ is still 0, and every policy found is over the limit."""
+    short = (("min_steps = 2000", "min_steps = 200"), ("epochs = 1.0", "epochs = 0.1"))
+    path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 0.6"), *short)
+    with pytest.raises(InfeasibleError, match=r"coupon_cost: the smallest reachable is .* per decision"):
+        outlay.train(path, tmp_path / "run")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["in"]
+
+
+def test_what_outlay_did_not_write_is_not_replaced(habit: Habit, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "thesis.tex").write_text("x")
+    with pytest.raises(FolderError, match="outlay did not write it"):
+        outlay.train(habit.data, out)
+    assert [path.name for path in tmp_path.rglob("*")] == ["run", "thesis.tex"]
+
+
+def test_an_older_run_stays_until_the_new_one_is_finished(habit: Habit, run: Path, tmp_path: Path) -> None:
+    before = (run / "manifest.json").read_bytes()
+    path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 0.3"))
+    with pytest.raises(InfeasibleError):
+        outlay.train(path, run)
+    assert (run / "manifest.json").read_bytes() == before
+    outlay.train(habit.data, run, seed=5)
+    assert Run.open(run).manifest["seed"] == 5
+    assert not (run / "data").exists()  # nothing of the old one is left
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "run"]
+
+
+@pytest.mark.parametrize("inside", [".", "data", "campaign.toml"])
+def test_a_run_does_not_replace_what_it_learns_from(inside: str, run: Path) -> None:
+    before = sorted(run.rglob("*"))
+    with pytest.raises(FolderError, match="lies in the folder that the run is to replace"):
+        outlay.train(run / inside, run)
+    assert sorted(run.rglob("*")) == before
+
+
+def test_unknown_names_are_told_with_the_known_ones(habit: Habit, tmp_path: Path) -> None:
+    with pytest.raises(OutlayError, match=r"method: is 'aim'\. Known methods: uniform, single-best"):
+        outlay.train(habit.data, tmp_path / "run", method="aim")  # type: ignore[arg-type]
+    with pytest.raises(OutlayError, match=r"oracle: is 'dqn'\. Known oracles: bcq, edrr, ddqn"):
+        outlay.train(habit.data, tmp_path / "run", oracle="dqn")  # type: ignore[arg-type]
+    with pytest.raises(OutlayError, match=r"train\.preset: is 'fast'"):
+        outlay.train(habit.data, tmp_path / "run", preset="fast")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_split_without_users_is_told(habit: Habit, tmp_path: Path) -> None:
+    """DATA of an older day: its users file has no certify users."""
+    data = tmp_path / "data"
+    shutil.copytree(habit.data, data)
+    users = np.load(data / "users.npy")
+    users["split"] = np.minimum(users["split"], 1)
+    np.save(data / "users.npy", users)
+    with pytest.raises(LogError, match="no user fell into the split 'certify'"):
+        outlay.train(data, tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_progress_rises_to_one(habit: Habit, tmp_path: Path) -> None:
+    seen: list[tuple[float, str]] = []
+    outlay.train(habit.campaign, tmp_path / "run", progress=lambda share, text: seen.append((share, text)))
+    shares = [share for share, _ in seen]
+    assert (np.diff(shares) > -1e-9).all()
+    assert shares[-1] == 1
+    assert any("1000 of 2000 steps" in text for _, text in seen)

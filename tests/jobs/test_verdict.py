@@ -1,0 +1,67 @@
+"""The sentence that says what to do, for every way an evaluation can end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlay.core.estimate import Estimate
+from outlay.estimators.certificate import Certificate, Line
+from outlay.jobs.verdict import verdict
+from small_logs import campaign
+
+LINE = Line(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)
+
+
+def certificate(**changes: Any) -> Certificate:
+    fields: dict[str, Any] = {
+        "certified": True, "words": "certified", "confidence": 0.975, "users": 500, "budgets": (LINE,),
+        "gain": 0.05, "gain_bound": 0.02, "withheld": None,
+    }  # fmt: skip
+    return Certificate(**{**fields, **changes})
+
+
+def estimates(new_cost: float = 0.9) -> list[Estimate]:
+    values = {("old", "reward"): 0.5, ("old", "cost"): 1.0, ("mixture", "reward"): 0.55, ("mixture", "cost"): new_cost}
+    return [Estimate(policy=p, estimator="fqe", target=t, value=value) for (p, t), value in values.items()]
+
+
+def test_a_sure_gain_within_the_budget_is_to_be_served() -> None:
+    found = verdict(estimates(), certificate(), campaign())
+    assert found == (
+        "Serve it: +10.0 % r against the old policy (97.5 % sure of +4.0 % at least) at 10 % less cost, "
+        "and cost at most 1 per decision is certified."
+    )
+
+
+def test_the_spend_is_compared_with_the_old_policys() -> None:
+    assert " at 20 % more cost, " in verdict(estimates(1.2), certificate(), campaign())
+    assert " at the same cost, " in verdict(estimates(1.003), certificate(), campaign())
+
+
+def test_a_gain_that_may_be_none_is_to_be_tested() -> None:
+    found = verdict(estimates(), certificate(gain_bound=-0.01), campaign())
+    assert found.startswith("No gain over the old policy can be claimed (+10.0 % r, 97.5 % sure of -2.0 % at least)")
+    assert "test it against the old policy" in found
+
+
+def test_an_uncertified_budget_is_not_served_whatever_it_gains() -> None:
+    words = "not certified: cost by 0.02 (upper bound 1.02 against 1)"
+    found = verdict(estimates(), certificate(certified=False, words=words), campaign())
+    assert found.startswith(f"Do not serve it yet: {words}.")
+    assert "Serve it" not in found
+
+
+def test_a_gain_that_could_not_be_measured_is_not_invented() -> None:
+    """Also where the old policy brought nothing, so that there is no percentage."""
+    found = verdict(estimates(), certificate(gain=None, gain_bound=None), campaign())
+    assert "could not be measured" in found
+    nothing = [Estimate(policy="old", estimator="fqe", target="reward", value=0.0)]
+    assert "could not be measured" in verdict(nothing, certificate(), campaign())
+    withheld = [Estimate(policy="old", estimator="fqe", target="reward", value=None, withheld="thin")]
+    assert "could not be measured" in verdict(withheld, certificate(), campaign())
+
+
+def test_a_floor_is_said_as_a_floor() -> None:
+    about = campaign(budgets=[{"name": "cost", "cost": "c", "at_least": 0.5, "per": "user"}])
+    values = [Estimate(policy="old", estimator="fqe", target=t, value=1.0) for t in ("reward@7", "cost")]
+    assert "cost at least 0.5 per user is certified" in verdict(values, certificate(), about)

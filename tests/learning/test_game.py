@@ -1,0 +1,180 @@
+"""The game: the same seed the same play, a box for λ, and no network stored that nobody needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from small_games import BUDGETS, TRAIN, game
+
+from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.learning.critic import Oracle
+from outlay.learning.game import SPARES, Game, Progress, frugal, play
+from outlay.learning.heads import coordinates
+from outlay.learning.mixing import RULES
+from small_logs import campaign, draw, random_cmdp
+
+
+def played(of: Game) -> tuple[Progress, Any]:
+    *_, last = play(of)
+    return last
+
+
+def leaves(tree: Any) -> list[NDArray[Any]]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def same(one: Any, other: Any) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(leaves(one), leaves(other), strict=True))
+
+
+@pytest.fixture(scope="module")
+def first() -> tuple[Progress, Any]:
+    return played(game())
+
+
+def test_the_same_seed_gives_the_same_play_and_another_seed_another(first: tuple[Progress, Any]) -> None:
+    """Bitwise, on one machine."""
+    again, other = played(game()), played(game(seed=1))
+    assert same(first[0].player, again[0].player)
+    assert first[1].members == again[1].members
+    assert np.array_equal(first[1].weights, again[1].weights)
+    for a, b in zip(first[0].candidates, again[0].candidates, strict=True):
+        assert (a.number, a.step, a.loss) == (b.number, b.step, b.loss)
+        assert np.array_equal(a.measured, b.measured)
+    assert not same(first[0].player.critic, other[0].player.critic)
+
+
+def test_candidates_come_by_the_schedule(first: tuple[Progress, Any]) -> None:
+    progress = first[0]
+    assert [c.number for c in progress.candidates] == list(range(30))
+    assert [c.step for c in progress.candidates] == list(range(20, 601, 20))
+    assert int(progress.player.rounds) == 60  # a λ step every 10 gradient steps
+    assert len(progress.kept) == 30
+    assert progress.seconds > 0
+    assert progress.candidates[-1].loss < progress.candidates[0].loss
+
+
+def test_the_number_of_steps_is_whole_blocks() -> None:
+    """The larger of epochs · rows / batch and min_steps, rounded to whole candidates, one at least."""
+    for epochs, least, wanted in ((1.0, 0, 40), (1.0, 70, 80), (4.0, 70, 160), (0.01, 0, 20)):
+        assert game(epochs=epochs, min_steps=least).steps == wanted  # 1,200 rows in batches of 32: 37.5 an epoch
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_networks_that_nobody_needs_are_freed(rule: str) -> None:
+    """At every moment: the members of the rule's mixture and one more, the most frugal. Uniform drops nothing.
+
+    The LP rule may come back to a policy that carries no weight now, so it holds a few spares.
+    """
+    of = game(rule=rule)
+    most = {"uniform": of.steps, "single-best": 1, "lp": 2 + 1 + SPARES}.get(rule, 2 + 2)  # m is 2
+    for progress, mixture in play(of):
+        spare = frugal(progress.candidates, of.coords)
+        stored = set(progress.networks)
+        assert {*mixture.members, spare} <= stored
+        assert len(stored - {spare}) <= progress.kept[-1] <= most
+        if rule != "lp":
+            assert stored == {*mixture.members, spare}
+            assert progress.kept[-1] == len(mixture.members)
+        if rule == "uniform":
+            assert len(stored) == len(progress.candidates)
+        assert mixture.weights.sum() == pytest.approx(1)
+    if rule != "single-best":
+        assert max(progress.kept) > 1
+
+
+def test_a_stored_network_stays_the_candidate_that_it_was() -> None:
+    """The pair kept under a number gives the measurement that the candidate was offered with."""
+    of = game()
+    kept: dict[int, Any] = {}
+    for progress, _ in play(of):
+        newest = progress.candidates[-1].number
+        kept[newest] = leaves(progress.player.critic.target)
+        for number, network in progress.networks.items():
+            assert same(network, kept[number])
+
+
+def test_the_multiplier_stays_in_its_box_and_reaches_it() -> None:
+    """An impossible limit pushes λ to its bound; the other one, a floor that is kept, stays at 0."""
+    budgets = [{"name": "a", "cost": "a", "at_most": -5.0}, {"name": "b", "cost": "b", "at_least": -5.0}]
+    of = game(budgets=budgets, bound=0.7)
+    progress, _ = played(of)
+    multipliers = np.array([c.multiplier for c in progress.candidates]) / of.multiplier_unit
+    assert (multipliers >= 0).all()
+    assert (multipliers <= 0.7 + 1e-6).all()
+    np.testing.assert_allclose(multipliers[-1], [0.7, 0], atol=1e-6)
+
+
+def test_multipliers_are_in_reward_units_per_unit_of_coordinate() -> None:
+    """Scaled steps: one unit is reward scale / coordinate scale; the paper's schedule steps in raw units."""
+    scaled, raw = game(), game(scaled_multipliers=False)
+    np.testing.assert_allclose(scaled.multiplier_unit, scaled.coords.reward_scale / scaled.coords.scale)
+    assert raw.multiplier_unit.tolist() == [1, 1]
+
+
+def test_a_candidate_is_measured_by_what_is_given() -> None:
+    of = game(measured=True)
+    progress, mixture = played(of)
+    for candidate in progress.candidates:
+        assert candidate.measured[0] == candidate.measured[1] == -candidate.measured[2]
+        assert not np.array_equal(candidate.measured, candidate.critic)
+    np.testing.assert_allclose(mixture.measurements, [progress.candidates[n].measured for n in mixture.members])
+    own, _ = played(game())
+    assert all(np.array_equal(c.measured, c.critic) for c in own.candidates)
+
+
+def test_where_a_policy_changes_how_often_it_decides_there_is_a_head_for_that() -> None:
+    assert game().shape.num_heads == 3
+    of = game(steady=False)
+    assert of.shape.num_heads == 4
+    progress, _ = played(of)
+    assert len(progress.candidates[-1].measured) == 3  # but no coordinate
+    assert np.isfinite(progress.candidates[-1].measured).all()
+
+
+@pytest.mark.parametrize(
+    ("oracle", "outcomes", "imitation"), [("ddqn", 0, False), ("edrr", 3, False), ("bcq", 3, True)]
+)
+def test_the_oracles_differ_in_their_heads_alone(oracle: Oracle, outcomes: int, imitation: bool) -> None:
+    of = game(oracle=oracle)
+    assert (of.shape.num_outcomes, of.shape.imitation) == (outcomes, imitation)
+    assert of.settings.oracle == oracle
+
+
+def test_play_goes_on_where_it_stopped(first: tuple[Progress, Any]) -> None:
+    """From a Progress in the middle, the rest is bitwise what it would have been."""
+    going = play(game())
+    for _ in range(11):
+        progress, _ = next(going)
+    *_, (progress, mixture) = play(game(), replace(progress))
+    assert same(progress.player, first[0].player)
+    assert mixture.members == first[1].members
+    assert np.array_equal(mixture.weights, first[1].weights)
+    assert sorted(progress.networks) == sorted(first[0].networks)
+
+
+def test_the_frugal_candidate_has_most_room_under_its_tightest_limit(first: tuple[Progress, Any]) -> None:
+    of = game()
+    room = [max((c.measured[1:] - of.coords.limits) / of.coords.scale) for c in first[0].candidates]
+    assert frugal(first[0].candidates, of.coords) == int(np.argmin(room))
+
+
+def test_a_policy_honours_masks_and_forced_start_rows_are_no_choice() -> None:
+    """Masks are part of the state: in no state does any candidate's policy leave them."""
+    about = campaign(0.8, BUDGETS[:1], TRAIN)
+    allowed = np.array([[True, False, True], [False, True, False], [True, True, True]])
+    data: Transitions = draw(
+        random_cmdp(3), 300, 6, seed=0, about=about, split=np.repeat([LEARN, SELECT], 150), allowed=allowed
+    )
+    of = replace(game(), data=data, coords=coordinates(about, data.outcome, steady=True), bound=np.ones(1),
+                 learn_rows=data.rows_of(LEARN))  # fmt: skip
+    assert data.states is not None
+    for progress, _ in play(of):
+        newest = progress.candidates[-1]
+        chosen = of.policy(progress.networks.get(newest.number, progress.player.critic.target), newest.multiplier)
+        assert allowed[np.arange(3), chosen.choose(data.states)].all()
