@@ -286,7 +286,6 @@ def test_a_half_written_data_folder_is_not_taken_for_whole(habit: Habit, tmp_pat
         (data / name).write_bytes(kept)
 
 
-@pytest.mark.xfail(reason="Transitions.open reads the table of states outside its try")
 def test_a_data_folder_without_its_table_of_states_is_damaged(habit: Habit, tmp_path: Path) -> None:
     shutil.copytree(habit.data, tmp_path / "data")
     (tmp_path / "data" / "state_codes.npy").unlink()

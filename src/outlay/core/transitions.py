@@ -26,6 +26,7 @@ LEARN, SELECT, CERTIFY = 0, 1, 2
 SPLITS = ("learn", "select", "certify")
 USERS = np.dtype([("first_row", "<i8"), ("start_row", "<i8"), ("window", "<i4"), ("split", "u1"), ("segment", "<i2")])
 CODE_TYPES = ("uint8", "uint16", "uint32")
+AGAIN = "Write it again with: outlay prepare CAMPAIGN --out DATA"
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Transitions:
             FolderError: if it is missing, half-written, damaged or of another format version.
         """
         folder = Path(folder)
-        manifest = read_manifest(folder, "data", unfinished="Write it with: outlay prepare CAMPAIGN --out DATA")
+        manifest = read_manifest(folder, "data", unfinished=AGAIN)
         columns = folder / "columns"
 
         def column(name: str) -> NDArray[Any] | None:
@@ -152,13 +153,13 @@ class Transitions:
             except (OSError, ValueError, EOFError) as error:
                 raise FolderError(
                     f"cannot be read ({error}): the DATA folder is damaged.", file=path,
-                    way_out="Write it again with: outlay prepare CAMPAIGN --out DATA",
+                    way_out=AGAIN,
                 ) from None  # fmt: skip
             if list(array.shape) != manifest["columns"][name]["shape"]:
                 raise FolderError(
                     f"has shape {list(array.shape)}; the manifest says {manifest['columns'][name]['shape']}.",
                     file=path,
-                    way_out="Write it again with: outlay prepare CAMPAIGN --out DATA",
+                    way_out=AGAIN,
                 )
             return array  # type: ignore[no-any-return]
 
@@ -166,7 +167,7 @@ class Transitions:
             array = column(name)
             if array is None:
                 raise FolderError("a column is absent from the manifest.", file=folder, where=name,
-                                  way_out="Write it again with: outlay prepare CAMPAIGN --out DATA")  # fmt: skip
+                                  way_out=AGAIN)  # fmt: skip
             return array
 
         rows = int(manifest["rows"])
@@ -174,16 +175,15 @@ class Transitions:
         try:
             schema = Schema.read(folder / "vocabulary.parquet")
             users = np.load(folder / "users.npy")
+            states = None
+            if "state" in manifest["columns"]:
+                parts = (np.load(folder / f"state_{part}.npy") for part in ("codes", "numbers", "allowed"))
+                states = States(*parts)
         except (OSError, ValueError, EOFError, KeyError) as error:
             raise FolderError(f"is damaged ({error}).", file=folder,
-                              way_out="Write it again with: outlay prepare CAMPAIGN --out DATA") from None  # fmt: skip
+                              way_out=AGAIN) from None  # fmt: skip
         positions: dict[str, tuple[int, ...]] = {k: tuple(v) for k, v in manifest["code_columns"].items()}
-        state = column("state")
         actions = np.asarray(manifest["actions"], np.float64)
-        states = None
-        if state is not None:
-            states = States(np.load(folder / "state_codes.npy"), np.load(folder / "state_numbers.npy"),
-                            np.load(folder / "state_allowed.npy"))  # fmt: skip
         return cls(
             folder=folder,
             manifest=manifest,
@@ -201,7 +201,7 @@ class Transitions:
             forced=np.zeros(rows, np.bool_) if forced is None else forced,
             terminal=np.zeros(rows, np.bool_) if terminal is None else terminal,
             propensity=column("propensity"),
-            state=state,
+            state=column("state"),
             states=states,
             code_columns=tuple((places, needed(name)) for name, places in positions.items()),
             number_columns=needed("numbers"),
