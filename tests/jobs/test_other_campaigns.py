@@ -196,3 +196,20 @@ def test_the_money_is_spent_on_decisions_only(untidy_run: Run) -> None:
     forced = (0.35 + 0.05 * level[~free]).sum()
     per_decision = (cost[free].mean(axis=0) * free.sum() + forced) / free.sum()
     assert float(bundle.weights @ per_decision) <= 1.3 * 1.05
+
+
+def test_where_nothing_learned_keeps_the_limit_a_constant_is_served(tmp_path: Path) -> None:
+    """200 gradient steps learn no price; always 1 yuan costs 0.55 in truth, and is within the limit of 0.7."""
+    path = outlay.simulate("habit", tmp_path / "campaign", users=20_000, seed=1)
+    short = TRAIN.replace("min_steps = 2000", "min_steps = 200").replace("epochs = 1.0", "epochs = 0.1")
+    path.write_text(path.read_text().replace("at_most = 2.2", "at_most = 0.7") + short)
+    run = outlay.train(path, tmp_path / "run")
+    names = [member["name"] for member in run.manifest["members"]]
+    assert "always 1" in names
+    states = pq.read_table(tmp_path / "campaign" / "states.parquet")
+    table = outlay.load_bundle(run.bundle).decide(states, members=True)
+    always = table["action"].to_numpy().reshape(10, -1)[:, names.index("always 1")]
+    assert (always == 1).all()
+    found = outlay.evaluate(run)
+    assert found.certificate.certified
+    assert "report.html" in str(outlay.report(run))

@@ -164,7 +164,7 @@ def test_the_frugal_candidate_has_most_room_under_its_tightest_limit(first: tupl
     assert frugal(first[0].candidates, of.coords) == int(np.argmin(room))
 
 
-def test_a_policy_honours_masks_and_forced_start_rows_are_no_choice() -> None:
+def test_a_policy_honours_masks() -> None:
     """Masks are part of the state: in no state does any candidate's policy leave them."""
     about = campaign(0.8, BUDGETS[:1], TRAIN)
     allowed = np.array([[True, False, True], [False, True, False], [True, True, True]])
