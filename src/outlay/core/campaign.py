@@ -158,11 +158,17 @@ class Train(_Section):
 PAPER = {
     "preset": "paper",
     "shares": (0.90, 0.05, 0.05),  # the paper's 90/10, its evaluation part halved into select and certify
+    "batch": 512,
     "epochs": 2.0,
     "min_steps": 0,
-    "imitation_threshold": 0.0,
+    "multiplier_every": 10,
+    "candidate_every": 100,
     "scaled_multipliers": False,
+    "small_q_weight": 0.8,
+    "imitation_weight": 1.0,
+    "imitation_threshold": 0.0,
 }
+PAPER_DISCOUNT = 0.8
 
 
 class Campaign(_Section):
@@ -245,7 +251,7 @@ class Campaign(_Section):
         train = content.get("train")
         if isinstance(train, dict) and train.get("preset") == "paper":
             content["train"] = {**PAPER, **train}
-            content["campaign"] = {"discount": 0.8, **content.get("campaign", {})}
+            content["campaign"] = {"discount": PAPER_DISCOUNT, **content.get("campaign", {})}
         if "path" in content:
             raise CampaignError("unknown key.", file=path, where="path", way_out="Remove it.")
         try:
@@ -256,6 +262,9 @@ class Campaign(_Section):
     def with_train(self, **changes: Any) -> Campaign:
         """The same campaign with some settings of `[train]` replaced (None: left as they are).
 
+        `preset="paper"` replaces whatever the file says of the schedule and the discount; other settings given here
+        stand.
+
         Raises:
             CampaignError: if a value is impossible.
         """
@@ -263,6 +272,7 @@ class Campaign(_Section):
         given = {key: value for key, value in changes.items() if value is not None}
         if given.get("preset") == "paper":
             given = {**PAPER, **given}
+            content["campaign"] = {**content["campaign"], "discount": PAPER_DISCOUNT}
         content["train"] = {**content["train"], **given}
         return self.parse(content, self.path)
 

@@ -109,8 +109,7 @@ def _train(
     threads: int | None,
     report: Callable[[float, str], None],
 ) -> Run:
-    data, notes = _data(source, partial, preset, threads, report)
-    campaign = data.campaign if preset is None else data.campaign.with_train(preset=preset)
+    data, campaign, notes = _data(source, partial, preset, threads, report)
     game = _game(data, campaign, method, oracle, seed)
     key = {"data": data.manifest["data_hash"], "campaign": campaign.model_dump(mode="json", exclude={"train"}),
            "settings": campaign.train.model_dump(mode="json"), "seed": seed, "method": method,
@@ -132,8 +131,8 @@ def _data(
     preset: str | None,
     threads: int | None,
     report: Callable[[float, str], None],
-) -> tuple[Transitions, list[str]]:
-    """Open DATA, or prepare the campaign's log into RUN/data."""
+) -> tuple[Transitions, Campaign, list[str]]:
+    """Open DATA, or prepare the campaign's log into RUN/data; the campaign with its settings; what to tell the user."""
     notes: list[str] = []
     if isinstance(source, Campaign) or Path(source).is_file() or Path(source).suffix == ".toml":
         campaign = source if isinstance(source, Campaign) else Campaign.load(source)
@@ -143,18 +142,31 @@ def _data(
         if not (folder / "manifest.json").exists():
             prepare(campaign, folder, threads=threads, progress=lambda f, text: report(0.15 * f, text))
         data = Transitions.open(folder)
+        campaign = data.campaign
     else:
         data = Transitions.open(source)
-        if preset == "paper":
+        campaign = data.campaign
+        if preset is not None:  # the split and the discount are in the data
+            campaign = campaign.with_train(preset=preset, shares=campaign.train.shares)
+            campaign = campaign.model_copy(update={"meta": data.campaign.meta})
             notes.append(
-                f"preset paper on prepared data: the split stays as prepared, {list(data.campaign.train.shares)}, "
-                "and so does the discount; train from the campaign file for the paper's."
+                f"preset on prepared data: the split stays as prepared, {list(campaign.train.shares)}, and so does the "
+                "discount; train from the campaign file for the preset's."
             )
+        if campaign.path.exists() and Campaign.load(campaign.path) != data.campaign:
+            notes.append(f"{campaign.path} has changed since the data were prepared; this run uses it as it was then. "
+                         "Train from the campaign file, or prepare again, to use it as it is now.")  # fmt: skip
+    if campaign.train.preset == "paper":
+        t = campaign.train
+        notes.append(
+            f"preset paper: batch {t.batch}, {t.epochs:g} epochs, λ every {t.multiplier_every} steps in raw units of cost, "
+            f"a candidate every {t.candidate_every}, discount {campaign.meta.discount:g}, users split {list(t.shares)}."
+        )
     for split, name in enumerate(SPLITS):
         if len(data.users_of(split)) == 0:
             raise LogError(f"no user fell into the split {name!r}.", file=data.manifest["source"], where="train.shares",
                            way_out="Take a log with more users, or give that split a larger share.")  # fmt: skip
-    return data, notes
+    return data, campaign, notes
 
 
 def _game(data: Transitions, campaign: Campaign, method: str, oracle: Any, seed: int) -> Game:
