@@ -159,8 +159,9 @@ def _data(
     if campaign.train.preset == "paper":
         t = campaign.train
         notes.append(
-            f"preset paper: batch {t.batch}, {t.epochs:g} epochs, λ every {t.multiplier_every} steps in raw units of cost, "
-            f"a candidate every {t.candidate_every}, discount {campaign.meta.discount:g}, users split {list(t.shares)}."
+            f"preset paper: batch {t.batch}, {t.epochs:g} epochs, λ every {t.multiplier_every} steps in raw units of "
+            f"cost, a candidate every {t.candidate_every}, discount {campaign.meta.discount:g}, users split "
+            f"{list(t.shares)}."
         )
     for split, name in enumerate(SPLITS):
         if len(data.users_of(split)) == 0:
