@@ -252,10 +252,11 @@ def test_complete_needs_the_action_that_means_nothing(tmp_path: Path) -> None:
 
 
 def test_absences_must_be_explained_unless_nothing_comes_later(tmp_path: Path) -> None:
-    columns = {name: values[:-2] for name, values in panel().items()}
+    keep = [i for i in range(120) if i % 10 != 4]
+    columns = {name: [values[i] for i in keep] for name, values in panel().items()}
     with pytest.raises(LogError, match="complete = true"):
         prepare(campaign_file(tmp_path, columns), tmp_path / "DATA")
-    assert len(prepare(campaign_file(tmp_path, columns, discount=0.0), tmp_path / "DATA")) == 118
+    assert len(prepare(campaign_file(tmp_path, columns, discount=0.0), tmp_path / "DATA")) == 108
 
 
 def test_weekly_rows_are_regular(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ def init(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="Parquet or CSV (.gz); a row per user and day.")],
     out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("campaign.toml"),
     quiet: Quiet = False,
+    threads: Threads = None,
 ) -> None:
     """Look at a log's columns and write a commented campaign.toml with guesses.
 
@@ -23,6 +24,7 @@ def init(
     """
     from outlay.jobs.init import init as job
 
+    use_threads(threads)
     job(log, out)
     if not quiet:
         stdout.print(f"{out} written. Read its comments, mend the guesses, then run: outlay check {out}", markup=False)

@@ -112,13 +112,14 @@ def _interval(value: Any) -> str:
     return f"{value.value:.3f}" if value.low is None else f"{value.value:.3f} ±{(value.high - value.low) / 2:.3f}"
 
 
-def report(run: RunFolder, quiet: Quiet = False) -> None:
+def report(run: RunFolder, quiet: Quiet = False, threads: Threads = None) -> None:
     """Write the HTML report of a run again, into RUN/report.html.
 
     Example: outlay report run
     """
     from outlay.jobs.report import report as job
 
+    use_threads(threads)
     path = job(run)
     if not quiet:
         stdout.print(f"{path} written: one page, no network needed.", markup=False)

@@ -59,6 +59,7 @@ def simulate(
         str | None, typer.Option(help="Two actions, e.g. 1,3: each user keeps one of them for all days.")
     ] = None,
     quiet: Quiet = False,
+    threads: Threads = None,
 ) -> None:
     """Write a campaign whose truth is known: log, campaign file, truth and states.
 
@@ -66,6 +67,7 @@ def simulate(
     """
     from outlay.jobs.simulate import simulate as job
 
+    use_threads(threads)
     path = job(campaign, out, users=users, days=days, seed=seed, held=_pair(held))
     if not quiet:
         stdout.print(f"{out} written. Next: outlay check {path}", markup=False)
@@ -81,15 +83,16 @@ def _pair(text: str | None) -> tuple[float, float] | None:
     return first, second
 
 
-def doctor(as_json: Json = False) -> None:
+def doctor(as_json: Json = False, quiet: Quiet = False, threads: Threads = None) -> None:
     """What is installed, which devices there are, how fast the disk syncs.
 
     Example: outlay doctor --json
     """
     from outlay.jobs.doctor import doctor as job
 
+    use_threads(threads)
     found = job()
     if as_json:
         print_json(found)
-    else:
+    elif not quiet:
         table("", ("", ""), [(name, str(value)) for name, value in found.items()])

@@ -15,6 +15,7 @@ from outlay.logs.link import last_time
 from outlay.logs.roles import Log
 
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
+ABSENT = 0.05  # share of user-days without a row from which somebody has to say what absence means
 LEVELS = ("error", "warning", "note")
 
 
@@ -244,18 +245,24 @@ def _links(log: Log, duplicates: int) -> list[Finding]:
 def _gaps(log: Log, users: int) -> list[Finding]:
     """Absences before the end of the log: information, unless somebody says otherwise (method: variable gaps)."""
     end = last_time(log)
-    low, high, wide = log.source.run("SELECT min(gap), max(gap), count(*) FILTER (gap > 1) FROM links WHERE gap > 0")[0]
+    low, high, wide, inside = log.source.run("""
+        SELECT min(gap), max(gap), count(*) FILTER (gap > 1), coalesce(sum(gap - 1), 0) FROM links WHERE gap > 0""")[0]
     step = int(low) if low is not None and low == high else 1
-    left = int(log.source.run(f"SELECT count(*) FROM users WHERE NOT ended AND last_time <= {end} - {step}")[0][0])
-    settings, discount = log.campaign.log, log.campaign.meta.discount
+    left, after, window = log.source.run(f"""
+        SELECT count(*) FILTER (NOT ended AND last_time <= {end} - {step}),
+            coalesce(sum({end} - last_time) FILTER (NOT ended AND last_time <= {end} - {step}), 0),
+            sum({end} - first_time + 1) FROM users""")[0]
     if (high is None or low == high) and not left:
         return []
-    absent = f"{wide or 0:,} gaps between a user's rows are longer than 1 (the longest {high or 0}), and {left:,} of " \
-             f"{users:,} users have no row in the log's last days"  # fmt: skip
-    count = int(wide or 0) + left
+    share = float(after + (inside if low != high else 0)) / float(window)
+    absent = f"{share:.1%} of the users' days have no row: {wide or 0:,} gaps between rows are longer than 1 (the " \
+             f"longest {high or 0}), and {left:,} of {users:,} users have none in the log's last days"  # fmt: skip
+    count = int(wide or 0) + int(left)
+    settings, discount = log.campaign.log, log.campaign.meta.discount
     if settings.complete:
         return [Finding("note", "log.complete", f"{absent}; absent days are filled in.", "", count)]
-    if settings.complete is None and settings.terminal is None and discount > 0:
+    unsaid = settings.complete is None and settings.terminal is None and discount > 0
+    if unsaid and share >= ABSENT:
         message = f"{absent}. If users have rows only on days when they came, their absence is information, and " \
                   "without it long-term values come out too high."  # fmt: skip
         way_out = (
