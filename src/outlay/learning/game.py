@@ -82,7 +82,7 @@ class Progress:
         player: the two players.
         candidates: all so far.
         networks: of the kept candidates, by number.
-        kept: how many members the rule's mixture had after each candidate.
+        kept: how many networks were stored after each candidate: the rule's, and the frugal one.
         seconds: of training so far.
     """
 
@@ -212,7 +212,7 @@ def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progres
         held = state.members if isinstance(state, lp.State) else mixture.members
         keep = {*held, frugal(progress.candidates, game.coords)}
         progress.networks = {n: net for n, net in progress.networks.items() if n in keep}
-        progress.kept.append(len(held))
+        progress.kept.append(len(progress.networks))
         progress.seconds += time.perf_counter() - began
         yield progress, mixture
 
