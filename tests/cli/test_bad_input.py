@@ -335,7 +335,7 @@ def test_rows_without_a_feature_column_are_not_decided(finished: Path, tmp_path:
 
 @pytest.mark.parametrize("confidence", ["2", "0.5", "1", "-0.95", "nan"])
 def test_an_impossible_confidence_is_refused(confidence: str, run: Path, tmp_path: Path) -> None:
-    refused(tmp_path, "train.confidence", confidence, command=("evaluate", run, "--confidence", confidence))
+    refused(tmp_path, "confidence: is", confidence, "0.95", command=("evaluate", run, "--confidence", confidence))
 
 
 def test_an_unknown_method_is_refused_with_the_known_ones(habit: Habit, tmp_path: Path) -> None:

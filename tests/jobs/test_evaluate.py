@@ -14,7 +14,7 @@ import pytest
 
 import outlay
 from conftest import Habit
-from outlay.core.errors import BundleError, CampaignError, FolderError
+from outlay.core.errors import BundleError, FolderError, OutlayError
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.jobs.run import Run
 from outlay.ops.tabular import measure, totals
@@ -222,7 +222,7 @@ def test_a_changed_bundle_is_refused_before_anything_is_looked_at(run: Path) -> 
 
 @pytest.mark.parametrize("confidence", [0.5, 1.0, 95.0])
 def test_an_impossible_confidence_is_refused(run: Path, confidence: float) -> None:
-    with pytest.raises(CampaignError, match=r"train\.confidence"):
+    with pytest.raises(OutlayError, match=rf"confidence: is {confidence:g}.*0\.95"):
         outlay.evaluate(run, confidence=confidence)
 
 

@@ -404,3 +404,13 @@ def test_one_step_logs_with_a_made_up_user_and_day(tmp_path: Path) -> None:
     assert len(data.users) == 120
     assert set(data.next_row.tolist()) == {-1}
     np.testing.assert_array_equal(data.outcome[:, 0], panel()["active"])
+
+
+def test_a_folder_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
+    """A finished RUN is not the price of a slip in --out."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "manifest.json").write_text('{"format": "outlay-run", "version": 1}')
+    with pytest.raises(FolderError, match="is a RUN folder; it is not replaced by a DATA folder"):
+        prepare(campaign_file(tmp_path, panel()), run)
+    assert (run / "manifest.json").exists()

@@ -137,3 +137,15 @@ def test_a_checkpoint_of_the_last_step_is_finished_without_a_step(habit: Habit, 
     (tmp_path / "run" / "checkpoints").rename(tmp_path / ".run.partial" / "checkpoints")
     again = outlay.train(habit.data, tmp_path / "run", resume=True)
     assert again.manifest["members"] == whole.manifest["members"]
+
+
+def test_a_changed_campaign_file_is_not_resumed(habit: Habit, tmp_path: Path) -> None:
+    """Data were prepared, then the limit was changed: going on would certify the old limit."""
+    text = (habit.folder / "campaign.toml").read_text().replace('"log.parquet"', f'"{habit.folder}/log.parquet"')
+    path = tmp_path / "campaign.toml"
+    path.write_text(text)
+    outlay.prepare(path, tmp_path / ".run.partial" / "data")
+    path.write_text(text.replace("at_most = 2.2", "at_most = 1.9"))
+    with pytest.raises(FolderError, match="another campaign file"):
+        outlay.train(path, tmp_path / "run", resume=True)
+    assert (tmp_path / ".run.partial" / "data").exists()

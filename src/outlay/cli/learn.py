@@ -82,9 +82,12 @@ def evaluate(
     if as_json:
         print_json(found.to_dict())
     elif not quiet:
-        from outlay.jobs.report import policy_rows
+        from outlay.jobs.report import DISCOUNTED, policy_rows
 
         show_policies(policy_rows(opened, found.to_dict()), opened, found.confidence)
+        meta = opened.campaign.meta
+        if meta.discount > 0 and any(b.per == "decision" for b in opened.campaign.budgets):
+            stdout.print(DISCOUNTED.format(discount=meta.discount), markup=False, highlight=False)
         stdout.print(found.verdict, markup=False)
 
 

@@ -58,7 +58,7 @@ def run() -> None:
     except OutlayError as error:
         stderr.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
-    except (PermissionError, NotADirectoryError, IsADirectoryError) as error:
+    except (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError) as error:
         stderr.print(
             f"error: {error.filename}: {error.strerror}. Give another path.", markup=False, highlight=False,
             soft_wrap=True,
@@ -66,7 +66,10 @@ def run() -> None:
         sys.exit(2)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            stderr.print("interrupted; nothing half-written was left as finished.", markup=False)
+            stderr.print(
+                "interrupted; nothing half-written was left as finished. A training goes on with --resume.",
+                markup=False,
+            )
         raise
     except Exception:
         traceback.print_exc()

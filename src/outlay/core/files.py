@@ -41,22 +41,30 @@ def write_json(path: Path, value: object) -> None:
         temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def written_by_us(path: Path) -> bool:
-    """Whether `path` is a folder whose manifest says that outlay wrote it."""
+def kind_of(path: Path) -> str | None:
+    """What outlay wrote into a folder (data, run, bundle, campaign, …), or None if it did not write it."""
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and str(manifest.get("format", "")).startswith("outlay-")
+        return None
+    found = str(manifest.get("format", "")) if isinstance(manifest, dict) else ""
+    return found.removeprefix("outlay-") if found.startswith("outlay-") else None
 
 
-def check_replaceable(path: Path) -> None:
-    """Raise FolderError unless `path` is free, empty, or a folder that outlay wrote."""
+def check_replaceable(path: Path, kind: str | None = None) -> None:
+    """Raise FolderError unless `path` is free, empty, or a folder that outlay wrote (of this kind, if one is given)."""
     if not path.exists():
         return
     if not path.is_dir():
         raise FolderError("a file stands where a folder is to be written.", file=path, way_out="Give another --out.")
-    if any(path.iterdir()) and not written_by_us(path):
+    found = kind_of(path)
+    if found is not None and kind is not None and found != kind:
+        raise FolderError(
+            f"is a {found.upper()} folder; it is not replaced by a {kind.upper()} folder.",
+            file=path,
+            way_out="Give another --out, or remove the folder yourself.",
+        )
+    if any(path.iterdir()) and found is None:
         raise FolderError(
             "the folder exists and outlay did not write it (no manifest.json of ours), so it is not replaced.",
             file=path,

@@ -141,7 +141,7 @@ def _about_choice(
     findings = []
     if not verdict.looks_randomised:
         if verdict.stated:
-            way_out = "Check log.propensity, or leave it out."
+            way_out = "Check log.propensity, and that every feature is known before the decision, not a result of it."
         elif forced:
             way_out = "Differences may be of the users, not of the action; give log.propensity where it is known."
         else:

@@ -186,12 +186,19 @@ def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Ca
             way_out="Take a longer or larger log, or leave out actions that were hardly ever given (log.actions).",
         )
     least = np.array([limits + (k.x[1:] - limits) / k.decisions for k in pool]).min(axis=0)
+    alone = [j for j in range(len(limits)) if least[j] > limits[j]] or range(len(limits))
     words = "; ".join(
-        f"{b.name}: the smallest reachable is {b.sign * low:.4g} per {b.per}, the limit is {b.words}"
-        for b, low in zip(campaign.budgets, least, strict=True)
+        f"{b.name}: the {'smallest' if b.sign > 0 else 'largest'} reachable is {round(b.sign * least[j], 9) + 0:.4g} "
+        f"per {b.per}, the limit is {b.words}"
+        for j, b in enumerate(campaign.budgets)
+        if j in alone
     )
-    return InfeasibleError(f"no policy that was found keeps the limits. {words}.", file=campaign.path,
-                           where="[[budget]]", way_out="Raise the limit, or add cheaper actions.")  # fmt: skip
+    return InfeasibleError(
+        f"no policy that was found keeps the limits. {words}.",
+        file=campaign.path,
+        where="[[budget]]",
+        way_out="Raise a ceiling, lower a floor, or add actions that reach it.",
+    )
 
 
 def bundle_spec(

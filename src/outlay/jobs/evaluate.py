@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate
 from outlay.core.campaign import Campaign
+from outlay.core.errors import OutlayError
 from outlay.core.estimate import Estimate
 from outlay.core.files import write_json
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
@@ -94,6 +95,10 @@ def evaluate(run: str | Path | Run, *, confidence: float | None = None, progress
     """
     report = progress or (lambda _fraction, _text: None)
     run = run if isinstance(run, Run) else Run.open(run)
+    if confidence is not None and not 0.5 < confidence < 1:
+        raise OutlayError(
+            f"is {confidence:g}.", where="confidence", way_out="Give a share above 0.5 and below 1: 0.95."
+        )
     campaign = run.campaign.with_train(confidence=confidence)
     level = campaign.train.confidence
     data, bundle = run.data(), load_bundle(run.bundle)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
-from outlay.core.files import new_folder, sha256, write_manifest
+from outlay.core.files import check_replaceable, new_folder, sha256, write_manifest
 from outlay.core.schema import canonical_text
 from outlay.core.transitions import SPLITS, USERS, Transitions
 from outlay.core.version import __version__
@@ -57,6 +57,7 @@ def prepare(
         campaign = Campaign.load(campaign)
     out = Path(out)
     tell = _Teller(progress)
+    check_replaceable(out, "data")
     with new_folder(out) as folder:
         work = folder / "work"
         work.mkdir()

@@ -31,6 +31,10 @@ from outlay.reports.content import (
 )
 from outlay.reports.page import render
 
+DISCOUNTED = (
+    "A cost per decision is the discount-weighted mean over all days to come (each day weighs {discount:g} times the "
+    "day before), so single days lie above and below it."
+)
 RESTS_ON = (
     "Outcomes and moves depend on state and action alone, the same on every day of the log: that is how a week of log "
     "speaks for the days after it.",
@@ -196,6 +200,9 @@ def _certificate(run: Run, found: dict[str, Any]) -> Certificate | None:
 
 def _notes(run: Run, found: dict[str, Any] | None) -> tuple[str, ...]:
     notes = list(run.manifest["notes"])
+    campaign = run.campaign
+    if any(b.per == "decision" for b in campaign.budgets) and campaign.meta.discount > 0:
+        notes.append(DISCOUNTED.format(discount=campaign.meta.discount))
     notes.append(f"While training, the rule chose by {run.manifest['candidates_measured_by']}; the kept members were "
                  "measured again by a fitted evaluation, and the weights solved again.")  # fmt: skip
     if found:

@@ -34,7 +34,12 @@ class Run:
         Raises:
             FolderError: if it is missing, half-written or of another format version.
         """
-        return cls(Path(folder), read_manifest(Path(folder), "run", unfinished=UNFINISHED))
+        manifest = read_manifest(Path(folder), "run", unfinished=UNFINISHED)
+        absent = {"campaign", "campaign_file", "data", "data_hash", "members", "method"} - set(manifest)
+        if absent or not (Path(folder) / "metrics.jsonl").exists():
+            raise FolderError(f"is damaged: {', '.join(sorted(absent)) or 'metrics.jsonl'} is absent.", file=folder,
+                              way_out="Train again.")  # fmt: skip
+        return cls(Path(folder), manifest)
 
     @property
     def bundle(self) -> Path:

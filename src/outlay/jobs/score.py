@@ -77,6 +77,8 @@ def score(
     out = Path(out)
     if out.suffix not in SUFFIXES or out.is_dir():
         raise OutlayError("is not a .parquet or .csv file.", file=out, where="out", way_out="Change its ending.")
+    if out.resolve() == Path(rows).resolve():
+        raise OutlayError("is the file of rows itself.", file=out, where="out", way_out="Give another --out.")
     bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
     total = _count(rows)
     done, unknown = 0, 0

@@ -77,7 +77,7 @@ def train(
         raise OutlayError(f"is {oracle!r}.", where="oracle", way_out="Known oracles: bcq, edrr, ddqn.")
     report = progress or (lambda _fraction, _text: None)
     out = Path(out)
-    check_replaceable(out)
+    check_replaceable(out, "run")
     if not isinstance(source, Campaign) and Path(source).resolve().is_relative_to(out.resolve()):
         raise FolderError("lies in the folder that the run is to replace.", file=source, way_out="Give another --out.")
     partial = out.with_name(f".{out.name}.partial")
@@ -142,6 +142,9 @@ def _data(
         if not (folder / "manifest.json").exists():
             prepare(campaign, folder, threads=threads, progress=lambda f, text: report(0.15 * f, text))
         data = Transitions.open(folder)
+        if data.campaign.model_dump() != campaign.model_dump():
+            raise FolderError("the unfinished run was begun with another campaign file or preset.", file=campaign.path,
+                              way_out="Put the file back as it was, or train without --resume.")  # fmt: skip
         campaign = data.campaign
     else:
         data = Transitions.open(source)
