@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import outlay
+from conftest import Habit
 from outlay.core.errors import FolderError
 from outlay.jobs.looks import FILE, look, looks, next_alpha
 
@@ -41,3 +43,18 @@ def test_a_damaged_record_is_not_taken_for_no_looks(tmp_path: Path, content: str
         with pytest.raises(FolderError, match=r"looks\.json: is not valid JSON.*another train\.salt"):
             function(tmp_path)
     assert (tmp_path / FILE).read_text() == content
+
+
+def test_the_same_log_prepared_again_keeps_the_count(habit: Habit, tmp_path: Path) -> None:
+    """Also with another limit: the certify users are the same."""
+    text = (habit.folder / "campaign.toml").read_text().replace('"log.parquet"', f'"{habit.folder}/log.parquet"')
+    path = tmp_path / "campaign.toml"
+    path.write_text(text)
+    data = outlay.prepare(path, tmp_path / "data")
+    look(data.folder, "first", 0.95)
+    path.write_text(text.replace("at_most = 2.2", "at_most = 1.9"))
+    again = outlay.prepare(path, tmp_path / "data")
+    assert again.campaign.budgets[0].limit == 1.9
+    assert looks(again.folder) == ["first"]
+    path.write_text(f"{text.split('[train]')[0]}\n[train]\nsalt = 'another'\n")
+    assert looks(outlay.prepare(path, tmp_path / "data").folder) == []

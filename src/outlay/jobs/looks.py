@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from outlay.core.errors import FolderError
-from outlay.core.files import write_json
+from outlay.core.files import MANIFEST, write_json
 
 FILE = "looks.json"
 
@@ -47,3 +47,13 @@ def look(folder: Path, bundle: str, confidence: float) -> tuple[int, float]:
         write_json(folder / FILE, seen)
     number = seen.index(bundle) + 1
     return number, (1 - confidence) / 2**number
+
+
+def carry_over(old: Path, new: Path) -> None:
+    """Keep the count where the same data are written again: `new` takes over the looks of the DATA folder `old`."""
+    try:
+        hashes = [json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["data_hash"] for folder in (old, new)]
+    except (OSError, ValueError, KeyError):
+        return
+    if hashes[0] == hashes[1] and (seen := looks(old)) and not looks(new):
+        write_json(new / FILE, seen)

@@ -17,6 +17,7 @@ from outlay.core.files import check_replaceable, new_folder, sha256, write_manif
 from outlay.core.schema import canonical_text
 from outlay.core.transitions import SPLITS, USERS, Transitions
 from outlay.core.version import __version__
+from outlay.jobs.looks import carry_over
 from outlay.logs.encode import Columns, make_schema, write_features, write_links, write_roles
 from outlay.logs.link import complete, link
 from outlay.logs.quality import inspect, refuse
@@ -105,6 +106,7 @@ def prepare(
             "campaign": content, "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
             "data_hash": _data_hash(folder, shapes),
         })  # fmt: skip
+        carry_over(out, folder)
     tell.now(1.0, "done")
     return Transitions.open(out)
 

@@ -25,6 +25,7 @@ from outlay.core.files import check_replaceable, put_in_place
 from outlay.core.mixture import Mixture
 from outlay.core.transitions import LEARN, SELECT, SPLITS, Transitions
 from outlay.jobs.choose import choose
+from outlay.jobs.looks import carry_over
 from outlay.jobs.prepare import prepare
 from outlay.jobs.record import record
 from outlay.jobs.run import Run
@@ -110,6 +111,7 @@ def _train(
     report: Callable[[float, str], None],
 ) -> Run:
     data, campaign, notes = _data(source, partial, preset, threads, report)
+    carry_over(out / "data", data.folder)
     game = _game(data, campaign, method, oracle, seed)
     key = {"data": data.manifest["data_hash"], "campaign": campaign.model_dump(mode="json", exclude={"train"}),
            "settings": campaign.train.model_dump(mode="json"), "seed": seed, "method": method,
