@@ -72,13 +72,11 @@ class Chosen:
         members: those with a weight above 0.
         weights: `[k]`.
         margin: `[m]` by which the costs were raised, weighted.
-        limits: `[m]` in ≤ form.
     """
 
     members: tuple[Kept, ...]
     weights: Vector
     margin: Vector
-    limits: Vector
 
 
 def choose(
@@ -174,7 +172,7 @@ def _mixed(pool: list[Kept], weights: Vector | None, limits: Vector, game: Game,
     members = tuple(k for k, w in zip(pool, weights, strict=True) if w > 0)
     share = weights[weights > 0]
     margin = share @ np.array([_margin(k, game, campaign) for k in members])
-    return Chosen(members, share, margin, limits)
+    return Chosen(members, share, margin)
 
 
 def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Campaign) -> InfeasibleError:
