@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from outlay.jobs.score import score
     from outlay.jobs.simulate import simulate
     from outlay.jobs.train import train
+    from outlay.learning.exact import solve
 
 _HOMES = {
     "TabularCMDP": "outlay.core.cmdp",
@@ -34,6 +35,7 @@ _HOMES = {
     "report": "outlay.jobs.report",
     "score": "outlay.jobs.score",
     "simulate": "outlay.jobs.simulate",
+    "solve": "outlay.learning.exact",
     "train": "outlay.jobs.train",
 }
 
@@ -49,6 +51,7 @@ __all__ = [
     "report",
     "score",
     "simulate",
+    "solve",
     "train",
 ]
 

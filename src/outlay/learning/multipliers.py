@@ -1,15 +1,26 @@
-"""The multiplier player: online gradient descent on λ, kept in a box.
+"""The multiplier player: which λ to ask a best response for next.
 
-    λ ← clip(λ + (x_c − limit) / √t, 0, λ_max)
+    ogd     λ ← clip(λ + (x_c − limit) / √t, 0, λ_max)                                          λ₁ = 0
+    eg      λ_j = λ_max,j · z_j,   z ∝ exp(η_t Σ λ_max,j (x_c,j − limit_j)),  with one z more, for "no price"
+    duals   λ = (1 − s) · dual of the linear program over the policies so far + s · λ of the least upper bound
 
-Without the bound the regret, and so the duality gap of the averaged play, is unbounded when the limits cannot be met.
+Without a bound on λ the regret, and so the duality gap of the averaged play, is unbounded where the limits cannot be
+met. With it, after T rounds against exact best responses, for the mean policy μ̄ and the mean multiplier λ̄,
 
-Source: Zinkevich (2003); the step 1/√t is Cai et al. (WSDM 2023), section 4.2; the bound is ours.
+    max_π L(π, λ̄) − min_λ L(μ̄, λ) ≤ regret(T) / T,         L(π, λ) = r(π) − λᵀ(c(π) − limit)
+
+Source: Zinkevich (2003) for ogd, its step 1/√t from Cai et al. (WSDM 2023), section 4.2, the bound is ours; Le,
+Voloshin & Yue (2019) for eg, here with a step that needs no horizon; Wentges (1997) for the smoothing of duals.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 
 def ogd_step(multiplier: Any, excess: Any, step_number: Any, bound: Any) -> Any:
@@ -25,3 +36,45 @@ def ogd_step(multiplier: Any, excess: Any, step_number: Any, bound: Any) -> Any:
         `[m]` the new λ in [0, bound].
     """
     return (multiplier + excess / step_number**0.5).clip(0, bound)
+
+
+def ogd_regret(rounds: int, bound: Floats, largest: Floats) -> float:
+    """Most that `ogd_step` can lose to the best fixed λ in [0, bound], over `rounds` in all (Zinkevich 2003, th. 1).
+
+    Args:
+        rounds: T.
+        bound: `[m]` λ_max.
+        largest: `[m]` bound on |excess|.
+    """
+    root = rounds**0.5
+    return float(bound @ bound * root / 2 + largest @ largest * (root - 0.5))
+
+
+def eg_multiplier(total: Floats, step_number: int, bound: Floats, largest: Floats) -> Floats:
+    """λ of round t by exponentiated gradient: `[m]`, in the simplex Σ λ_j / bound_j ≤ 1.
+
+    Args:
+        total: `[m]` Σ excess of the rounds before.
+        step_number: t = 1, 2, ….
+        bound: `[m]` λ_max.
+        largest: `[m]` bound on |excess|.
+    """
+    gains = np.append(bound * total, 0.0)
+    exponents = gains * (np.log(len(gains)) / step_number) ** 0.5 / max(float((bound * largest).max()), 1e-300)
+    weights = np.exp(exponents - exponents.max())
+    shares: Floats = bound * (weights[:-1] / weights.sum())
+    return shares
+
+
+def eg_regret(rounds: int, bound: Floats, largest: Floats) -> float:
+    """Most that `eg_multiplier` can lose to the best fixed λ of its simplex, over `rounds` in all."""
+    return float(2 * (bound * largest).max() * (rounds * np.log(len(bound) + 1)) ** 0.5)
+
+
+def smoothed(dual: Floats, best: Floats, share: float) -> Floats:
+    """`[m]` a λ between the dual of the master program and the λ that has proved the least upper bound.
+
+    The duals of early masters jump from end to end; asking near the best known λ needs fewer best responses.
+    """
+    between: Floats = share * best + (1 - share) * dual
+    return between

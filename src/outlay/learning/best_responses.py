@@ -1,0 +1,133 @@
+"""Best responses to λ on a model that is known, and the bounds that they prove.
+
+    asked (1, −λ):   max_π r(π) − λᵀ(c(π) − limits)    ≥  reward of every mixture that keeps the limits
+    asked (0, −λ):   min_π λᵀ(c(π) − limits)           ≤  scaled violation of every mixture, if ‖λ · scale‖₂ ≤ 1
+
+Source: weak duality; the norm is its own dual.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.mixture import Mixture
+from outlay.learning.mixing import rule
+from outlay.learning.solution import History, SolveResult
+from outlay.ops.mixture_lp import FEASIBLE
+from outlay.ops.tabular import measure, policy_iteration
+
+Floats = NDArray[np.float64]
+Policy = NDArray[np.intp]
+Response = tuple[Policy, Floats]
+
+LEAST_ROOM = 1e-3  # of the scale: with less room under a limit than this, λ_max is not larger still
+
+
+class BestResponses:
+    """Answers one problem's questions, each started from the last answer, and keeps what they prove.
+
+    Attributes:
+        cmdp: the model.
+        terms: limits and their scale.
+        allowed: `[S, A]` the actions that may be chosen, or None.
+        upper: the least upper bound so far.
+        multiplier: `[m]` the λ that proved it.
+        least_violation: the largest lower bound of the scaled violation so far; above 0 the limits cannot be kept.
+        proof: `[m]` the λ that proved it.
+    """
+
+    def __init__(self, cmdp: TabularCMDP, terms: rule.Terms, allowed: NDArray[np.bool_] | None = None) -> None:
+        self.cmdp = cmdp
+        self.terms = terms
+        self.allowed = allowed
+        self.upper = float("inf")
+        self.multiplier: Floats = np.zeros(len(terms.limits))
+        self.least_violation = 0.0
+        self.proof: Floats = np.zeros(len(terms.limits))
+        self.count = 0
+        self._last: Policy | None = None
+        self._newest: tuple[Floats, Floats] = (self.multiplier, np.full(1 + len(terms.limits), np.nan))
+        self._course: list[tuple[int, Floats, Floats, Floats, float]] = []
+
+    def best(self, multiplier: Floats) -> Response:
+        """The policy `[S]` of the largest r − λᵀ(c − limits), and its measurement `[1+m]`."""
+        policy, x = self._respond(1.0, multiplier)
+        bound = float(x[0] - multiplier @ (x[1:] - self.terms.limits))
+        if bound < self.upper:
+            self.upper, self.multiplier = bound, multiplier
+        return policy, x
+
+    def least_cost(self, proof: Floats) -> Response:
+        """The policy `[S]` of the least λᵀ(c − limits), ‖λ · scale‖₂ ≤ 1, and its measurement `[1+m]`."""
+        policy, x = self._respond(0.0, proof)
+        least = float(proof @ (x[1:] - self.terms.limits))
+        if least > self.least_violation:
+            self.least_violation, self.proof = least, proof
+        return policy, x
+
+    def default_bound(self) -> Floats:
+        """`[m]` λ_max, by 1 + m responses.
+
+        Slater: Σ λ_j room_j ≤ most reward − reward of any policy with room under every limit. With one limit the policy
+        of least cost proves the bound; with more it may have no room under the others, hence the factor m.
+        """
+        count = len(self.terms.limits)
+        most = self.best(np.zeros(count))[1][0]
+        bound = np.empty(count)
+        for j, unit in enumerate(np.eye(count) / self.terms.scale):
+            x = self.least_cost(unit)[1]
+            room = max(self.terms.limits[j] - x[1 + j], LEAST_ROOM * self.terms.scale[j])
+            bound[j] = count * (most - x[0]) / room
+        return np.maximum(bound, 1e-9 * (float(np.ptp(self.cmdp.reward)) or 1.0) / self.terms.scale)
+
+    def record(self, mixture: Mixture[Policy]) -> None:
+        """The mixture after the responses so far goes into the history."""
+        self._course.append((self.count, *self._newest, mixture.measurement, self.upper))
+
+    def result(self, method: str, mixture: Mixture[Policy]) -> SolveResult:
+        """All that is known, with the mixture that was found."""
+        terms, x = self.terms, mixture.measurement
+        violation = rule.violation(terms, x)
+        feasible = violation <= FEASIBLE
+        if not feasible and violation > self.least_violation:
+            self.least_cost(np.maximum(x[1:] - terms.limits, 0.0) / terms.scale**2 / violation)
+        impossible = self.least_violation > FEASIBLE
+        return SolveResult(
+            method=method,
+            limits=terms.limits,
+            mixture=mixture,
+            lower=float(x[0]) if feasible else float("-inf"),
+            upper=float("-inf") if impossible else self.upper,
+            best_responses=self.count,
+            feasible=feasible,
+            violation=violation,
+            least_violation=self.least_violation,
+            multiplier=self.proof if impossible else self.multiplier,
+            history=self._history(),
+        )
+
+    def _respond(self, reward_weight: float, multiplier: Floats) -> Response:
+        weights = np.concatenate([[reward_weight], -multiplier])
+        policy = policy_iteration(self.cmdp, weights, allowed=self.allowed, initial=self._last)
+        x = measure(self.cmdp, policy)
+        self._last = policy
+        self.count += 1
+        self._newest = multiplier, x
+        return policy, x
+
+    def _history(self) -> History:
+        counts, multipliers, responses, mixtures, uppers = zip(*self._course, strict=True)
+        mixture = np.array(mixtures)
+        excess = np.maximum((mixture[:, 1:] - self.terms.limits) / self.terms.scale, 0.0)
+        violation = np.sqrt((excess * excess).sum(axis=1))
+        return History(
+            best_responses=np.array(counts),
+            multiplier=np.array(multipliers),
+            response=np.array(responses),
+            mixture=mixture,
+            violation=violation,
+            lower=np.where(violation <= FEASIBLE, mixture[:, 0], -np.inf),
+            upper=np.array(uppers),
+        )

@@ -1,0 +1,237 @@
+"""The exact game: the best mixed policy of a model that is known, with a certificate.
+
+    result = solve(cmdp, limits)                   # column generation
+    result.mixture, result.lower, result.upper, result.gap
+
+    max r(μ)  s.t.  c(μ) ≤ limits  over mixtures μ of deterministic policies;   x(π) = [r, c] = (1−γ)·J(π)
+
+Every round asks policy iteration for the best response to a λ ≥ 0. Its value r − λᵀ(c − limits) is an upper bound of
+the optimum whoever chose λ; a mixture that keeps the limits is a lower bound. All in (1−γ)·J, in the units of reward
+and costs.
+
+Source: Cai et al. (WSDM 2023) for the game; Dantzig & Wolfe (1960) for column generation; Xiao et al. (2019) for the
+bisection; Altman (1999) for the occupancy program. The rules that mix are in `mixing/`, the players of λ in
+`multipliers.py`, the answer in `solution.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from outlay.core.cmdp import ModelError, TabularCMDP
+from outlay.core.errors import InfeasibleError
+from outlay.core.mixture import Mixture
+from outlay.learning.best_responses import BestResponses, Policy, Response
+from outlay.learning.mixing import RULES, Rule, lp, rule
+from outlay.learning.multipliers import eg_multiplier, ogd_step, smoothed
+from outlay.learning.solution import SolveResult
+from outlay.ops.tabular import constrained_optimum
+
+Method = Literal["lp", "aim-greedy", "aim-mean", "single-best", "uniform", "bisection", "exact"]
+Multipliers = Literal["ogd", "eg", "duals"]
+
+Floats = NDArray[np.float64]
+
+PAPER_ROUNDS = 1480  # λ steps of the paper's schedule on its data
+MOST_ROUNDS = 1000  # of column generation and bisection, which stop by themselves long before
+SMOOTHING = 0.5  # share of the best known λ in the λ that column generation asks for
+PROVEN = 1e-9  # of the violation: an infeasible limit is proven to this
+ROUNDING = 1e-13  # of the size of the rewards: a smaller gain is none
+
+
+def solve(
+    cmdp: TabularCMDP,
+    limits: ArrayLike,
+    *,
+    method: Method = "lp",
+    rounds: int | None = None,
+    multipliers: Multipliers | None = None,
+    every: int = 1,
+    tolerance: float | None = None,
+    scale: ArrayLike | None = None,
+    bound: ArrayLike | None = None,
+    scaled_multipliers: bool = True,
+    allowed: NDArray[np.bool_] | None = None,
+) -> SolveResult:
+    """The best mixed policy under limits, by the method of your choice.
+
+    Args:
+        cmdp: the model.
+        limits: `[m]` finite, in (1−γ)·J of each cost. For a floor negate cost and limit.
+        method: how the best responses are mixed. `lp`: the best mixture of all of them. `aim-greedy`, `aim-mean`,
+            `single-best`, `uniform`: the paper's rules, one response at a time. `bisection` (m = 1): the two ends of
+            an interval that is halved. `exact`: the occupancy program (HiGHS), its policy taken apart.
+        rounds: best responses at most; default 1,480 with `ogd` and `eg` (the paper's schedule), else 1,000.
+        multipliers: who chooses λ; default `duals` for `lp`, else `ogd`. `bisection` and `exact` need none.
+        every: a response is given to the rule every so many rounds (10 in the paper); `ogd` and `eg` only.
+        tolerance: stop once the gap is at most this, in reward; default 1e-9 of the spread of the rewards.
+        scale: `[m]` one unit of violation of each limit; default |limit|, or 1 where it is 0.
+        bound: `[m]` λ_max of `ogd`, `eg` and `bisection`, in reward per unit of cost. Default: found with 1 + m best
+            responses, m · (largest reward − reward of the policy of least cost j) / (its room under limit j).
+        scaled_multipliers: `ogd` and `eg` step in units of the scale and of the rewards' spread; False: raw, as the
+            paper does.
+        allowed: `[S, A]` the actions that may be chosen; default all.
+
+    Raises:
+        ModelError: naming the argument that is wrong, what was found and what is expected.
+    """
+    terms = _checked_terms(cmdp, limits, scale)
+    _check_choice("method", method, get_args(Method))
+    player = multipliers or ("duals" if method == "lp" else "ogd")
+    _check_choice("multipliers", player, get_args(Multipliers))
+    _check_count("rounds", rounds)
+    _check_count("every", every)
+    if method == "bisection" and len(terms.limits) != 1:
+        raise ModelError(f"'bisection' takes one limit, found {len(terms.limits)}; try 'lp'.", where="method")
+    if tolerance is None:
+        tolerance = 1e-9 * (float(np.ptp(cmdp.reward)) or 1.0)
+
+    ask = BestResponses(cmdp, terms, allowed)
+    if method == "exact":
+        mixture = _exact(ask, tolerance)
+    elif method != "bisection" and player == "duals":
+        mixture = _column_generation(ask, RULES[method], rounds or MOST_ROUNDS, tolerance)
+    else:
+        largest = ask.default_bound() if bound is None else _checked_bound(bound, len(terms.limits))
+        if method == "bisection":
+            mixture = _bisection(ask, largest, rounds or MOST_ROUNDS, tolerance)
+        else:
+            raw = not scaled_multipliers
+            mixture = _play(ask, RULES[method], player, rounds or PAPER_ROUNDS, every, largest, raw)
+    return ask.result(method, mixture)
+
+
+def _column_generation(ask: BestResponses, mixing: Rule, rounds: int, least_gap: float) -> Mixture[Policy]:
+    """λ from the duals of the linear program over all responses so far; another rule than `lp` mixes them beside it."""
+    master = lp.init(ask.terms.limits, ask.terms.scale)
+    beside = None if mixing is lp else mixing.init(ask.terms.limits, ask.terms.scale)
+    rounding = ROUNDING * float(np.abs(ask.cmdp.reward).max())
+    share = 0.0
+    for _ in range(rounds):
+        before = master
+        if before.members and not before.solution.feasible:
+            policy, x = ask.least_cost(lp.duals(before))
+        else:
+            policy, x = ask.best(smoothed(lp.duals(before), ask.multiplier, share))
+        master = lp.step(before, policy, x)
+        if beside is not None:
+            beside = mixing.step(beside, policy, x)
+        ask.record(mixing.mixture(master if beside is None else beside))
+        if not master.solution.feasible:
+            if ask.least_violation >= master.solution.violation * (1 - PROVEN):
+                break
+            continue
+        if ask.upper - lp.lower(master) <= least_gap:
+            break
+        improved = not before.solution.feasible or lp.reduced_cost(before, x[None])[0] > rounding
+        if not improved and share == 0.0:
+            break  # an exact best response to the duals that improves nothing: optimal to rounding
+        # A λ that was moved and found nothing new: next the dual itself is asked.
+        share = SMOOTHING if improved and before.solution.feasible else 0.0
+    return mixing.mixture(master if beside is None else beside)
+
+
+def _play(
+    ask: BestResponses, mixing: Rule, player: Multipliers, rounds: int, every: int, bound: Floats, raw: bool
+) -> Mixture[Policy]:
+    """The paper's game: a no-regret player of λ against best responses; at the end the mean λ is asked, too."""
+    terms = ask.terms
+    size = np.ones(len(terms.limits)) if raw else terms.scale
+    unit = np.ones(len(terms.limits)) if raw else (float(ask.cmdp.reward.std()) or 1.0) / terms.scale
+    cost = ask.cmdp.cost
+    largest = np.abs(np.stack([cost.min((0, 1)), cost.max((0, 1))]) - terms.limits).max(0) / size
+    scaled, total, mean = np.zeros((3, len(terms.limits)))
+    state = mixing.init(terms.limits, terms.scale)
+    for t in range(1, rounds + 1):
+        if player == "eg":
+            scaled = eg_multiplier(total, t, bound / unit, largest)
+        policy, x = ask.best(scaled * unit)
+        excess = (x[1:] - terms.limits) / size
+        mean += (scaled * unit - mean) / t
+        total += excess
+        if player == "ogd":
+            scaled = ogd_step(scaled, excess, t, bound / unit)
+        if t % every == 0 or t == rounds:
+            state = mixing.step(state, policy, x)
+            ask.record(mixing.mixture(state))
+    ask.best(mean)
+    return mixing.mixture(state)
+
+
+def _bisection(ask: BestResponses, bound: Floats, rounds: int, least_gap: float) -> Mixture[Policy]:
+    """With one limit: halve the interval of λ between a response over the limit and one within it, and mix the two."""
+    over = ask.best(np.zeros(1))
+    within = over if rule.feasible(ask.terms, over[1]) else ask.least_cost(1 / ask.terms.scale)
+    low, high = 0.0, float(bound[0])
+    ends = _two_ends(ask, over, within)
+    ask.record(lp.mixture(ends))
+    for _ in range(rounds if ends.solution.feasible else 0):
+        middle = (low + high) / 2
+        if not low < middle < high or ask.upper - lp.lower(ends) <= least_gap:
+            break
+        found = ask.best(np.array([middle]))
+        if rule.feasible(ask.terms, found[1]):
+            within, high = found, middle
+        else:
+            over, low = found, middle
+        ends = _two_ends(ask, over, within)
+        ask.record(lp.mixture(ends))
+    return lp.mixture(ends)
+
+
+def _two_ends(ask: BestResponses, over: Response, within: Response) -> lp.State:
+    state = lp.init(ask.terms.limits, ask.terms.scale)
+    for policy, x in (within, over):
+        state = lp.step(state, policy, x)
+    return state
+
+
+def _exact(ask: BestResponses, least_gap: float) -> Mixture[Policy]:
+    """The occupancy program's policy draws anew at every step in a few states; as a mixture it is drawn once.
+
+    Its occupancy lies in the hull of the deterministic policies that take only its actions, so column generation
+    among those finds the mixture.
+    """
+    try:
+        optimum = constrained_optimum(ask.cmdp, ask.terms.limits, allowed=ask.allowed)
+    except InfeasibleError:
+        return _column_generation(ask, lp, MOST_ROUNDS, least_gap)
+    ask.best(optimum.dual)
+    within = BestResponses(ask.cmdp, ask.terms, optimum.policy > 0)
+    mixture = _column_generation(within, lp, MOST_ROUNDS, least_gap)
+    ask.count += within.count
+    ask.record(mixture)
+    return mixture
+
+
+def _checked_terms(cmdp: TabularCMDP, limits: ArrayLike, scale: ArrayLike | None) -> rule.Terms:
+    try:
+        terms = rule.terms(limits, scale)
+    except ValueError as error:
+        where, _, found = str(error).partition(": ")
+        raise ModelError(found, where=where) from None
+    if len(terms.limits) != cmdp.num_costs:
+        raise ModelError(
+            f"expected {cmdp.num_costs} numbers, one a cost of the model, found {len(terms.limits)}.", where="limits"
+        )
+    return terms
+
+
+def _checked_bound(bound: ArrayLike, count: int) -> Floats:
+    largest = np.asarray(bound, dtype=np.float64)
+    if largest.shape != (count,) or not (largest > 0).all() or not np.isfinite(largest).all():
+        raise ModelError(f"is {bound!r}; expected {count} finite numbers above 0.", where="bound")
+    return largest
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ModelError(f"is {value!r}; expected one of {', '.join(choices)}.", where=name)
+
+
+def _check_count(name: str, value: int | None) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
+        raise ModelError(f"is {value!r}; expected a whole number, 1 or more.", where=name)
