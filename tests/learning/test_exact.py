@@ -258,7 +258,7 @@ def test_pruning_to_the_support_cycles() -> None:
         state, actions = lp.init(limits, spares=spares), []
         for _ in range(20):
             price = lp.duals(state)
-            kept = not state.members or state.solution.feasible
+            kept = not len(state.members) or state.feasible
             policy = policy_iteration(model, np.r_[1.0 if kept else 0.0, -price])
             state = lp.step(state, policy, measure(model, policy))
             actions.append(int(policy[0]))

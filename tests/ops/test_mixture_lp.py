@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 def prove(measurements: Floats, limits: Floats, scale: Floats, solution: MixtureSolution) -> None:
     """Weak duality, by hand: the multipliers bound what any weights can reach, and the weights reach it."""
-    weights, duals, violation, feasible = solution
+    weights, duals, violation, feasible, _ = solution
     excess = measurements[:, 1:] - limits
     size = 1e-9 * (1 + np.abs(excess / scale).max() + np.ptp(measurements[:, 0]))
     assert weights.min() >= 0
@@ -103,6 +103,24 @@ def test_the_duals_prove_the_weights_best(m: int, k: int, degenerate: bool, ease
         measurements, limits = np.round(measurements), np.round(limits)
     scale = 10.0 ** rng.uniform(-2, 2, size=m)
     prove(measurements, limits, scale, solve_mixture(measurements, limits, scale))
+
+
+@given(st.integers(1, 8), st.integers(1, 25), st.integers(1, 5), st.booleans(), st.integers(0, 2**32 - 1))
+def test_a_known_basis_is_a_start_and_not_another_answer(
+    m: int, k: int, more: int, degenerate: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    measurements = rng.normal(size=(k + more, 1 + m))
+    limits, scale = rng.normal(size=m) + 0.5, 10.0 ** rng.uniform(-2, 2, size=m)
+    if degenerate:
+        measurements, limits = np.round(measurements), np.round(limits)
+    known = solve_mixture(measurements[:k], limits, scale)
+    if known.violation > 1e-12:
+        return
+    warm = solve_mixture(measurements, limits, scale, known.basis)
+    prove(measurements, limits, scale, warm)
+    cold = solve_mixture(measurements, limits, scale)
+    assert warm.weights @ measurements[:, 0] == pytest.approx(cold.weights @ measurements[:, 0], abs=1e-10)
 
 
 @given(

@@ -112,7 +112,7 @@ def _column_generation(ask: BestResponses, mixing: Rule, rounds: int, least_gap:
     share = 0.0
     for _ in range(rounds):
         before = master
-        if before.members and not before.solution.feasible:
+        if len(before.members) and not before.feasible:
             policy, x = ask.least_cost(lp.duals(before))
         else:
             policy, x = ask.best(smoothed(lp.duals(before), ask.multiplier, share))
@@ -120,17 +120,17 @@ def _column_generation(ask: BestResponses, mixing: Rule, rounds: int, least_gap:
         if beside is not None:
             beside = mixing.step(beside, policy, x)
         ask.record(mixing.mixture(master if beside is None else beside))
-        if not master.solution.feasible:
-            if ask.least_violation >= master.solution.violation * (1 - PROVEN):
+        if not master.feasible:
+            if ask.least_violation >= master.violation * (1 - PROVEN):
                 break
             continue
         if ask.upper - lp.lower(master) <= least_gap:
             break
-        improved = not before.solution.feasible or lp.reduced_cost(before, x[None])[0] > rounding
+        improved = not before.feasible or lp.reduced_cost(before, x[None])[0] > rounding
         if not improved and share == 0.0:
             break  # an exact best response to the duals that improves nothing: optimal to rounding
         # A λ that was moved and found nothing new: next the dual itself is asked.
-        share = SMOOTHING if improved and before.solution.feasible else 0.0
+        share = SMOOTHING if improved and before.feasible else 0.0
     return mixing.mixture(master if beside is None else beside)
 
 
@@ -168,7 +168,7 @@ def _bisection(ask: BestResponses, bound: Floats, rounds: int, least_gap: float)
     low, high = 0.0, float(bound[0])
     ends = _two_ends(ask, over, within)
     ask.record(lp.mixture(ends))
-    for _ in range(rounds if ends.solution.feasible else 0):
+    for _ in range(rounds if ends.feasible else 0):
         middle = (low + high) / 2
         if not low < middle < high or ask.upper - lp.lower(ends) <= least_gap:
             break

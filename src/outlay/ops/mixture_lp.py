@@ -45,12 +45,14 @@ class MixtureSolution(NamedTuple):
             Infeasible: the proof, without reward, λᵀ(cᵢ − limit) ≥ violation for every i, with ‖λ · scale‖₂ = 1.
         violation: Euclidean norm of the scaled violation.
         feasible: whether the limits can be kept, to 1e-9 in scaled units.
+        basis: `[m+1]` what the solution is made of: i ≥ 0 for policy i, −1 − j for the room left under limit j.
     """
 
     weights: Floats
     duals: Floats
     violation: float
     feasible: bool
+    basis: NDArray[np.intp]
 
 
 def scaled_violation(costs: Floats, limits: Floats, scale: Floats) -> float:
@@ -59,26 +61,34 @@ def scaled_violation(costs: Floats, limits: Floats, scale: Floats) -> float:
     return float(np.sqrt(excess @ excess))
 
 
-def solve_mixture(measurements: Floats, limits: Floats, scale: Floats) -> MixtureSolution:
+def solve_mixture(
+    measurements: Floats, limits: Floats, scale: Floats, start: NDArray[np.intp] | None = None
+) -> MixtureSolution:
     """Weights of least scaled violation and, among those, of the highest reward.
 
     Args:
         measurements: `[k, 1+m]`, k ≥ 1, reward first, then costs in ≤ form. A margin per policy is a cost added here.
         limits: `[m]` in the unit of the costs.
         scale: `[m]` > 0, what counts as one unit of violation of each limit.
+        start: `[m+1]` basis of a solution that keeps the limits, if one is known: saves phase one and most pivots.
 
     Returns:
         A basic solution, with its duals.
     """
     rewards = measurements[:, 0]
     excess = ((measurements[:, 1:] - limits) / scale).T
-    least, basis = _least_excess(rewards, excess)
+    rows, count = excess.shape
+    if start is None:
+        least, basis = _least_excess(rewards, excess)
+    else:
+        least, basis = np.zeros(rows), np.where(start < 0, count - 1 - start, start)
     violation = float(np.sqrt(least @ least))
-    weights, row_duals = _best_reward(rewards, excess, least, basis)
+    weights, row_duals, basis = _best_reward(rewards, excess, least, basis)
     reached = np.maximum(excess @ weights, 0.0)
     feasible = violation <= FEASIBLE
     duals = (row_duals if feasible else least / violation) / scale
-    return MixtureSolution(weights, duals, float(np.sqrt(reached @ reached)), feasible)
+    basis = np.where(basis < count, basis, count - 1 - basis)
+    return MixtureSolution(weights, duals, float(np.sqrt(reached @ reached)), feasible, basis)
 
 
 def _least_excess(rewards: Floats, excess: Floats) -> tuple[Floats, NDArray[np.intp]]:
@@ -121,8 +131,10 @@ def _columns(excess: Floats) -> Floats:
     return columns
 
 
-def _best_reward(rewards: Floats, excess: Floats, bound: Floats, basis: NDArray[np.intp]) -> tuple[Floats, Floats]:
-    """Basic `[k]` α of the highest reward with `excess` `[m, k]` @ α ≤ bound, and the limits' duals `[m]`.
+def _best_reward(
+    rewards: Floats, excess: Floats, bound: Floats, basis: NDArray[np.intp]
+) -> tuple[Floats, Floats, NDArray[np.intp]]:
+    """Basic `[k]` α of the highest reward with `excess` `[m, k]` @ α ≤ bound, the limits' duals `[m]`, and the basis.
 
     From a feasible basis: price all columns, let the best one in, let out the one that reaches 0 first.
     """
@@ -176,4 +188,4 @@ def _best_reward(rewards: Floats, excess: Floats, bound: Floats, basis: NDArray[
     member = basis < count
     weights[basis[member]] = level[member]
     weights[weights < 1e-15] = 0.0
-    return weights / weights.sum(), np.maximum(prices[:rows], 0.0) * unit / row_unit
+    return weights / weights.sum(), np.maximum(prices[:rows], 0.0) * unit / row_unit, basis

@@ -13,25 +13,27 @@ from numpy.typing import ArrayLike
 
 from outlay.core.mixture import Mixture
 from outlay.learning.mixing import rule
+from outlay.learning.mixing.growing import Growing, GrowingRows
 
 
 class State(NamedTuple):
-    """Everything seen."""
+    """Everything seen: k members and their measurements `[k, 1+m]`."""
 
     terms: rule.Terms
-    members: tuple[Any, ...]
-    measurements: tuple[rule.Floats, ...]
+    members: Growing
+    measurements: GrowingRows
 
 
 def init(limits: ArrayLike, scale: ArrayLike | None = None) -> State:
     """State before the first policy."""
-    return State(rule.terms(limits, scale), (), ())
+    held_to = rule.terms(limits, scale)
+    return State(held_to, Growing(), GrowingRows(np.empty((0, 1 + len(held_to.limits)))))
 
 
 def step(state: State, member: Any, measurement: ArrayLike) -> State:
     """One more policy."""
     vector = rule.checked(state.terms, measurement)
-    return State(state.terms, (*state.members, member), (*state.measurements, vector))
+    return State(state.terms, state.members.appended(member), state.measurements.appended(vector))
 
 
 def mixture(state: State) -> Mixture[Any]:
@@ -39,4 +41,4 @@ def mixture(state: State) -> Mixture[Any]:
     count = len(state.members)
     if not count:
         raise rule.no_policy_yet()
-    return Mixture(state.members, np.full(count, 1.0 / count), np.array(state.measurements))
+    return Mixture(tuple(state.members), np.full(count, 1.0 / count), state.measurements.array)
