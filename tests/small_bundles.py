@@ -46,6 +46,7 @@ def random_network(
     actions: int = 3,
     heads: int = 2,
     imitation: bool = True,
+    outcomes: int = 0,
     pair: int = 2,
 ) -> NetworkArrays:
     rng = np.random.default_rng(seed)
@@ -62,6 +63,7 @@ def random_network(
         head=dense(widths[-1], actions * heads),
         imitation=dense(widths[-1], actions) if imitation else None,
         num_actions=actions,
+        outcome=dense(widths[-1], actions * outcomes) if outcomes else None,
     )
 
 

@@ -33,7 +33,7 @@ def rows(sizes: tuple[int, ...], numbers: int) -> tuple[Any, Any]:
     ("sizes", "numbers", "shape"),
     [
         ((6, 5), 2, {}),
-        ((6, 5), 0, {"heads": 4, "actions": 11}),
+        ((6, 5), 0, {"heads": 4, "actions": 11, "outcomes": 3}),
         ((), 4, {"pair": 1}),
         ((9,), 2, {"layers": (), "imitation": False}),
         ((40,) * 30, 60, {"layers": (128, 64)}),
@@ -46,6 +46,7 @@ def test_graph_and_reference_agree_on_ten_thousand_rows(
     codes, values = rows(sizes, numbers)
     policy, wanted = member(network, len(sizes), numbers), forward(network, codes, values)
     names = ["q", "features", "imitation"] if network.imitation is not None else ["q", "features"]
+    names += ["outcome"] if network.outcome is not None else []
     assert list(policy.shapes) == names
     assert policy.inputs == tuple(n for n, there in (("codes", sizes), ("numbers", numbers)) if there)
     assert policy.shapes["features"] == (network.num_features,)

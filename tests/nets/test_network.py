@@ -76,7 +76,12 @@ def test_arrays_reference_and_onnx_agree_with_jax(sizes: tuple[int, ...], num_nu
     np.testing.assert_allclose(found["q"], q, atol=1e-5)
     np.testing.assert_allclose(found["features"], features, atol=1e-5)
     assert ("imitation" in found) == imitation == (reference.imitation is not None)
+    assert ("outcome" in found) == imitation == (reference.outcome is not None)
     if imitation:
+        assert outputs.outcome is not None
+        outcome = np.asarray(outputs.outcome.mean(0)) * SPREAD
+        np.testing.assert_allclose(reference.outcome, outcome, atol=1e-5)
+        np.testing.assert_allclose(found["outcome"], outcome, atol=1e-5)
         assert outputs.logits is not None
         log_prob = np.asarray(jax.nn.log_softmax(outputs.logits.mean(0)))
         np.testing.assert_allclose(found["imitation"], log_prob, atol=1e-5)
@@ -84,11 +89,9 @@ def test_arrays_reference_and_onnx_agree_with_jax(sizes: tuple[int, ...], num_nu
         np.testing.assert_allclose(reference.imitation, log_prob, atol=1e-5)
 
 
-def test_the_supervised_head_is_for_learning_only() -> None:
-    """EDRR's extra head shapes the trunk; it is neither stored nor served."""
-    with_head, without = (arrays(init_pair(shape((5,), 0, kind), 0), SPREAD) for kind in (True, False))
-    assert with_head.num_parameters - without.num_parameters == 2 * (64 * 4 + 4)  # π_B alone
-    assert init_pair(shape((5,), 0, True), 0).supervised is not None
+def test_the_heads_of_imitation_and_of_the_day_are_stored_too() -> None:
+    with_heads, without = (arrays(init_pair(shape((5,), 0, kind), 0), SPREAD) for kind in (True, False))
+    assert with_heads.num_parameters - without.num_parameters == 2 * (64 * 4 + 4) + 2 * (64 * 8 + 8)
 
 
 def test_the_pair_is_two_different_networks_and_a_function_of_the_seed() -> None:

@@ -140,6 +140,14 @@ class Bundle:
             return None
         return self.members[member].run(["imitation"], codes, numbers)[0]
 
+    def outcome(
+        self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]
+    ) -> NDArray[np.float32] | None:
+        """`[N, K, 1+m]` what the day itself brings and costs, or None where the member's network does not say."""
+        if "outcome" not in self.members[member].shapes:
+            return None
+        return self.members[member].run(["outcome"], codes, numbers)[0]
+
     def _drawn_member(
         self, rows: NDArray[np.int64], actions: NDArray[np.int64], users: Any, episode: str | None
     ) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A Q-network as an ONNX graph, written node by node.
 
-    codes [B, F], numbers [B, n]  →  q [B, K, H], features [B, E·width], imitation [B, K] (log π_B, where there is one)
+    codes [B, F], numbers [B, n]  →  q [B, K, H], features [B, E·width]
+                                     and, where there are such heads, imitation [B, K] (log π_B), outcome [B, K, 1+m]
 
 The equations are those of `core/network.py`. A mean over the pair of heads is one product with the features of both:
 mean_e (h_e W_e + b_e) = concat(h_e) · concat(W_e)/E + mean(b_e). Only Gather, Concat, Gemm and Relu are used, so any
@@ -82,6 +83,13 @@ def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int
     if network.imitation is not None:
         node("LogSoftmax", [dense(features, "logits", *_mean_head(network.imitation))], "imitation", axis=1)
         outputs.append(helper.make_tensor_value_info("imitation", TensorProto.FLOAT, ["batch", network.num_actions]))
+
+    if network.outcome is not None:
+        num_outcomes = network.outcome[1].shape[1] // network.num_actions
+        shape_x = constant("shape_outcome", np.array([0, network.num_actions, num_outcomes], np.int64))
+        node("Reshape", [dense(features, "day", *_mean_head(network.outcome)), shape_x], "outcome")
+        wanted = ["batch", network.num_actions, num_outcomes]
+        outputs.append(helper.make_tensor_value_info("outcome", TensorProto.FLOAT, wanted))
 
     graph = helper.make_graph(nodes, "policy", inputs, outputs, constants)
     model = helper.make_model(

@@ -17,11 +17,13 @@ class Outputs(NamedTuple):
         q: `[N, K, H]`, in raw units of (1−γ)·J.
         features: `[N, E·width]` last hidden layer of all E networks.
         imitation: `[N, K]` log π_B, or None where the network has no such head.
+        outcome: `[N, K, 1+m]` immediate outcomes, or None where the network has no such head.
     """
 
     q: NDArray[np.float64]
     features: NDArray[np.float64]
     imitation: NDArray[np.float64] | None
+    outcome: NDArray[np.float64] | None
 
 
 def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> Outputs:
@@ -46,7 +48,10 @@ def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[n
         logits = _mean(hidden, network.imitation)
         logits = logits - logits.max(1, keepdims=True)
         imitation = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    return Outputs(q, np.concatenate(hidden, axis=1), imitation)
+    outcome = None
+    if network.outcome is not None:
+        outcome = _mean(hidden, network.outcome).reshape(rows, network.num_actions, -1)
+    return Outputs(q, np.concatenate(hidden, axis=1), imitation, outcome)
 
 
 def _mean(hidden: list[NDArray[np.float64]], head: Dense) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
     z = concat(embedding[codes + offsets], numbers)          per network of the pair
     h = relu(… relu(z W₁ + b₁) …)
     Q(s, a) = mean over the pair of (h W_q + b_q), as [K, H];  log π_B(a|s) = log softmax(mean of (h W_i + b_i))
+    x(s, a) = mean of (h W_x + b_x), as [K, 1+m]: what the day itself brings and costs
 
 H heads: reward, the m costs, and decisions (J_1) where it is measured. All in raw units of (1−γ)·J.
 """
@@ -28,6 +29,7 @@ class NetworkArrays:
         head: Q-values, out = K·H, action-major.
         imitation: logits of π_B, out = K; None where the oracle has no such head.
         num_actions: K.
+        outcome: immediate outcomes, out = K·(1+m), action-major, raw units; None where the oracle has no such head.
     """
 
     embedding: NDArray[np.float32]
@@ -36,6 +38,7 @@ class NetworkArrays:
     head: Dense
     imitation: Dense | None
     num_actions: int
+    outcome: Dense | None = None
 
     @property
     def num_heads(self) -> int:
@@ -50,7 +53,7 @@ class NetworkArrays:
     @property
     def num_parameters(self) -> int:
         """Stored parameters."""
-        dense = (*self.layers, self.head, *(() if self.imitation is None else (self.imitation,)))
+        dense = (*self.layers, self.head, *(part for part in (self.imitation, self.outcome) if part is not None))
         return int(self.embedding.size + sum(w.size + b.size for w, b in dense))
 
 

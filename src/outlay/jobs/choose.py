@@ -1,15 +1,15 @@
-"""After the game: measure the kept members again, and solve their weights on limits with a margin.
+"""After learning: measure the policies that were found again, and solve their weights on limits with a margin.
 
-The rule chose by measurements made while training; choosing by measured value chooses the errors too. So the ≤ m+2
-members that it kept are measured once more on the *select* users, by the fitted evaluation that the certificate will
-use, and their weights are solved with every cost raised by the margin that makes a certificate likely
-(`estimators/certificate.py`). Where they cannot keep the limits, the most frugal candidate and then the constant
-actions are taken in.
+Whoever found them chose by measurements of its own; choosing by measured value chooses the errors too. So the policies
+that are left are measured once more on the *select* users, by the fitted evaluation that the certificate will use, and
+their weights are solved with every cost raised by the margin that makes a certificate likely
+(`estimators/certificate.py`). Where they cannot keep the limits, the reserve and then the constant actions are taken
+in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,16 +21,13 @@ from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
-from outlay.core.mixture import Mixture
 from outlay.core.network import NetworkArrays, constant_network
-from outlay.core.transitions import CERTIFY, SELECT
+from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.certificate import expected_se, margins
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.units import coordinates, decisions, horizons
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
-from outlay.learning.game import Candidate, Game, Progress, frugal
-from outlay.nets.network import arrays
 from outlay.ops.intervals import std_error
 from outlay.ops.mixture_lp import solve_mixture
 
@@ -38,26 +35,64 @@ Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A policy that may be served, with what it was measured at on *select*.
+class Frame:
+    """What all policies of one run share.
+
+    Attributes:
+        data: the transitions.
+        campaign: limits and settings as used.
+        scale: `[m]` one unit of violation of each limit.
+        heads: `[H]` names of the networks' heads.
+        imitation_threshold: BCQ's; None where no network has such a head.
+        seed: of the training.
+        folder: of the run that is being made.
+    """
+
+    data: Transitions
+    campaign: Campaign
+    scale: Vector
+    heads: tuple[str, ...]
+    imitation_threshold: float | None
+    seed: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A policy that may be served.
 
     Attributes:
         name: `step 2400`, or `always 1.5`.
-        candidate: where it came from; None for a constant action.
-        network: its critic.
+        network: it gives the action with the largest w·Q.
         multiplier: `[m]` λ it answers.
-        head_weights: `[H]`.
+        head_weights: `[H]` w.
+        number: of the candidate it was; None for a constant action.
+        step: gradient steps made by then; None for a constant action.
+        learned: `[1+m]` what learning itself said of it, as tables show it; None where it said nothing.
+    """
+
+    name: str
+    network: NetworkArrays
+    multiplier: Vector
+    head_weights: Vector
+    number: int | None = None
+    step: int | None = None
+    learned: Vector | None = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A policy with what it was measured at on *select*.
+
+    Attributes:
+        policy: the policy.
         x: `[1+m]` objective and budgets in ≤ form; NaN where it could not be measured.
         std_error: `[1+m]`.
         decisions: `[m]` what excesses are divided by in tables (`units.decisions`).
         withheld: why not, where it could not be measured.
     """
 
-    name: str
-    candidate: Candidate | None
-    network: NetworkArrays
-    multiplier: Vector
-    head_weights: Vector
+    policy: Offered
     x: Vector
     std_error: Vector
     decisions: Vector
@@ -79,99 +114,86 @@ class Chosen:
     margin: Vector
 
 
-def choose(
-    game: Game, progress: Progress, mixture: Mixture[int], campaign: Campaign, method: str, folder: Path
-) -> Chosen:
-    """Measure the kept members on *select*, and solve their weights again.
+def choose(frame: Frame, offered: Sequence[Offered], reserve: Sequence[Offered] = (), *, equal: bool = False) -> Chosen:
+    """Measure policies on *select*, and solve their weights.
 
     Args:
-        game: as played.
-        progress: where it ended; holds the kept networks.
-        mixture: the rule's.
-        campaign: its limits and settings.
-        method: the rule's name; `uniform` keeps its equal weights, as the original method does.
-        folder: where a bundle of all kept members may be written for a moment.
+        frame: what they share.
+        offered: the policies to mix.
+        reserve: taken in where those cannot keep the limits.
+        equal: keep equal weights, as the original method does.
 
     Raises:
         InfeasibleError: if no mixture of what was found keeps the limits, or nothing can be measured.
     """
-    numbers = list(dict.fromkeys(mixture.members))
-    reserve = [n for n in [frugal(progress.candidates, game.coords)] if n not in numbers]
-    kept, at = _measured(game, progress, [progress.candidates[n] for n in numbers + reserve], campaign, folder)
-    limits = np.array([b.sign * b.limit for b in campaign.budgets])
-    first = kept[: len(numbers)]
-    if method == "uniform":  # the original method: every policy, equal weights
-        return _mixed([k for k in first if k.withheld is None], None, limits, game, campaign)
-    pools: list[Callable[[], list[Kept]]] = [lambda: first, lambda: kept, lambda: kept + _constants(game, at, campaign)]
+    kept, at = _measured(frame, [*offered, *reserve])
+    limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
+    first = kept[: len(offered)]
+    if equal:
+        return _mixed([k for k in first if k.withheld is None], None, limits, frame)
+    pools: list[Callable[[], list[Kept]]] = [lambda: first, lambda: kept, lambda: kept + _constants(frame, at)]
     pool: list[Kept] = []
     for grown in pools:
         pool = [k for k in grown() if k.withheld is None]
         if not pool:
             continue
-        raised = np.array([k.x + np.append(0.0, _margin(k, game, campaign)) for k in pool])
-        solution = solve_mixture(raised, limits, game.coords.scale)
+        raised = np.array([k.x + np.append(0.0, _margin(k, frame)) for k in pool])
+        solution = solve_mixture(raised, limits, frame.scale)
         if solution.feasible:
-            return _mixed(pool, solution.weights, limits, game, campaign)
+            return _mixed(pool, solution.weights, limits, frame)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
     x = np.array([k.x for k in pool]) if pool else np.empty((0, 1 + len(limits)))
-    if pool and (exact := solve_mixture(x, limits, game.coords.scale)).feasible:
-        return _mixed(pool, exact.weights, limits, game, campaign)
-    raise _infeasible(kept, pool, limits, campaign)
+    if pool and (exact := solve_mixture(x, limits, frame.scale)).feasible:
+        return _mixed(pool, exact.weights, limits, frame)
+    raise _infeasible(kept, pool, limits, frame.campaign)
 
 
-def _measured(
-    game: Game, progress: Progress, candidates: list[Candidate], campaign: Campaign, folder: Path
-) -> tuple[list[Kept], Measure]:
-    """Candidates with their fitted evaluation, by way of a bundle: measured as they would be served."""
-    unknown = np.full(1 + len(campaign.budgets), np.nan)
-    bare = [
-        Kept(f"step {c.step}", c, arrays(progress.networks[c.number], game.coords.spread), c.multiplier,
-             game.coords.weights(c.multiplier), unknown, unknown, unknown[1:], None)
-        for c in candidates
-    ]  # fmt: skip
-    write_bundle(folder / "bundle", bundle_spec(game, bare, np.full(len(bare), 1 / len(bare)), campaign, 0))
-    at = Measure(game.data, SELECT, load_bundle(folder / "bundle"))
-    return [_with(kept, fitted, campaign) for kept, fitted in zip(bare, at.members(), strict=True)], at
+def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure]:
+    """Policies with their fitted evaluation, by way of a bundle: measured as they would be served."""
+    write_bundle(frame.folder / "bundle", bundle_spec(frame, offered, np.full(len(offered), 1 / len(offered))))
+    at = Measure(frame.data, SELECT, load_bundle(frame.folder / "bundle"))
+    kept = [_kept(policy, fitted, frame.campaign) for policy, fitted in zip(offered, at.members(), strict=True)]
+    return kept, at
 
 
-def _constants(game: Game, at: Measure, campaign: Campaign) -> list[Kept]:
+def _constants(frame: Frame, at: Measure) -> list[Kept]:
     """Always the same action, for each action that is allowed everywhere."""
-    if game.data.eligible is not None:
+    data = frame.data
+    if data.eligible is not None:
         return []
-    heads, count = len(game.coords.spread), game.data.num_actions
-    unknown = np.full(1 + len(campaign.budgets), np.nan)
-    fits = at.constants(range(count), horizons(campaign))
+    heads, count = len(frame.heads), data.num_actions
+    fits = at.constants(range(count), horizons(frame.campaign))
     out = []
     for a, fitted in enumerate(fits):
-        network = constant_network(a, game.shape.sizes, game.shape.num_numbers, count, heads)
-        bare = Kept(f"always {game.data.actions[a]:g}", None, network, np.zeros(len(campaign.budgets)),
-                    np.eye(heads)[0], unknown, unknown, unknown[1:], None)  # fmt: skip
-        out.append(_with(bare, fitted, campaign))
+        network = constant_network(a, data.schema.sizes, data.number_columns.shape[1], count, heads)
+        no_price = np.zeros(len(frame.campaign.budgets))
+        out.append(_kept(Offered(f"always {data.actions[a]:g}", network, no_price, np.eye(heads)[0]), fitted,
+                         frame.campaign))  # fmt: skip
     return out
 
 
-def _with(kept: Kept, fitted: Fitted, campaign: Campaign) -> Kept:
+def _kept(policy: Offered, fitted: Fitted, campaign: Campaign) -> Kept:
     x, influence, _ = coordinates(fitted, campaign)
     reason = None if np.isfinite(x).all() else next((r for r in fitted.withheld if r), "it could not be measured")
-    return Kept(kept.name, kept.candidate, kept.network, kept.multiplier, kept.head_weights, x, std_error(influence),
-                decisions(fitted, campaign), reason)  # fmt: skip
+    return Kept(policy, x, std_error(influence), decisions(fitted, campaign), reason)
 
 
-def _margin(kept: Kept, game: Game, campaign: Campaign) -> Vector:
-    users = [len(game.data.users_of(split)) for split in (SELECT, CERTIFY)]
-    confidence = 1 - next_alpha(game.data.folder, campaign.train.confidence)
+def _margin(kept: Kept, frame: Frame) -> Vector:
+    users = [len(frame.data.users_of(split)) for split in (SELECT, CERTIFY)]
+    train = frame.campaign.train
+    confidence = 1 - next_alpha(frame.data.folder, train.confidence)
     expected = expected_se(kept.std_error[1:], *users)
-    return margins(kept.std_error[1:], expected, confidence=confidence, margin=campaign.train.margin)
+    return margins(kept.std_error[1:], expected, confidence=confidence, margin=train.margin)
 
 
-def _mixed(pool: list[Kept], weights: Vector | None, limits: Vector, game: Game, campaign: Campaign) -> Chosen:
+def _mixed(pool: list[Kept], weights: Vector | None, limits: Vector, frame: Frame) -> Chosen:
     if not pool:
-        raise _infeasible([], [], limits, campaign)
+        raise _infeasible([], [], limits, frame.campaign)
     if weights is None:
         weights = np.full(len(pool), 1 / len(pool))
     members = tuple(k for k, w in zip(pool, weights, strict=True) if w > 0)
     share = weights[weights > 0]
-    margin = share @ np.array([_margin(k, game, campaign) for k in members])
+    margin = share @ np.array([_margin(k, frame) for k in members])
     return Chosen(members, share, margin)
 
 
@@ -199,31 +221,27 @@ def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Ca
     )
 
 
-def bundle_spec(
-    game: Game, members: list[Kept] | tuple[Kept, ...], weights: Vector, campaign: Campaign, seed: int
-) -> BundleSpec:
-    """What a bundle of these members says. Measurements stand as tables show them."""
-    heads = ["reward", *(b.name for b in campaign.budgets), *(() if game.data.steady else ("decisions",))]
+def bundle_spec(frame: Frame, members: Sequence[Offered | Kept], weights: Vector) -> BundleSpec:
+    """What a bundle of these members says. Measurements stand as tables show them, 0 before there are any."""
     return BundleSpec(
-        campaign=campaign,
-        schema=game.data.schema,
-        actions=game.data.actions,
-        heads=tuple(heads),
+        campaign=frame.campaign,
+        schema=frame.data.schema,
+        actions=frame.data.actions,
+        heads=frame.heads,
         members=tuple(
-            MemberSpec(
-                network=kept.network,
-                weight=float(weight),
-                multiplier=kept.multiplier,
-                head_weights=kept.head_weights,
-                measurement=np.nan_to_num(shown(kept, campaign)),
-            )
-            for kept, weight in zip(members, weights, strict=True)
+            _member(member, float(weight), frame.campaign) for member, weight in zip(members, weights, strict=True)
         ),
-        imitation_threshold=game.settings.threshold if game.settings.oracle == "bcq" else None,
-        data_hash=game.data.manifest["data_hash"],
-        seed=seed,
+        imitation_threshold=frame.imitation_threshold,
+        data_hash=frame.data.manifest["data_hash"],
+        seed=frame.seed,
         versions={name: version(name) for name in ("jax", "equinox", "optax")},
     )
+
+
+def _member(member: Offered | Kept, weight: float, campaign: Campaign) -> MemberSpec:
+    policy = member.policy if isinstance(member, Kept) else member
+    known = np.zeros(1 + len(campaign.budgets)) if isinstance(member, Offered) else shown(member, campaign)
+    return MemberSpec(policy.network, weight, policy.multiplier, policy.head_weights, np.nan_to_num(known))
 
 
 def shown(kept: Kept, campaign: Campaign) -> Vector:

@@ -74,17 +74,13 @@ def score(
         LogError: if there are no rows, a column is absent, a user is missing, or no action is allowed in a row.
         OutlayError: if `out` ends in neither .parquet nor .csv.
     """
-    out = Path(out)
-    if out.suffix not in SUFFIXES or out.is_dir():
-        raise OutlayError("is not a .parquet or .csv file.", file=out, where="out", way_out="Change its ending.")
-    if out.resolve() == Path(rows).resolve():
-        raise OutlayError("is the file of rows itself.", file=out, where="out", way_out="Give another --out.")
+    out = checked_out(out, rows)
     bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
     total = _count(rows)
     done, unknown = 0, 0
     given = np.zeros(len(bundle.actions))
-    with new_file(out) as temporary, _writer(temporary, out.suffix) as write:
-        for batch in _batches(bundle, rows):
+    with new_file(out) as temporary, table_writer(temporary) as write:
+        for batch in needed_batches(bundle, rows):
             decisions = bundle.decide_batch(batch, first_row=done, episode=episode, members=members, file=rows)
             write(decisions)
             weight = decisions["weight"].to_numpy() if members else None
@@ -99,7 +95,21 @@ def score(
     return ScoreResult(out, done, unknown, shares)
 
 
-def _batches(bundle: Bundle, rows: str | Path) -> Iterator[Any]:
+def checked_out(out: str | Path, rows: str | Path) -> Path:
+    """Where decisions may be written.
+
+    Raises:
+        OutlayError: if it ends in neither .parquet nor .csv, or is the file of rows.
+    """
+    out = Path(out)
+    if out.suffix not in SUFFIXES or out.is_dir():
+        raise OutlayError("is not a .parquet or .csv file.", file=out, where="out", way_out="Change its ending.")
+    if out.resolve() == Path(rows).resolve():
+        raise OutlayError("is the file of rows itself.", file=out, where="out", way_out="Give another --out.")
+    return out
+
+
+def needed_batches(bundle: Bundle, rows: str | Path) -> Iterator[Any]:
     """Batches of the columns that a decision needs, named as the bundle names them."""
     user, eligible = bundle.manifest["user"], bundle.manifest["eligible"]
     needed = {name: name for name in (*bundle.schema.names, *((eligible,) if eligible else ()))}
@@ -109,18 +119,18 @@ def _batches(bundle: Bundle, rows: str | Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _writer(path: Path, suffix: str) -> Iterator[Callable[[Any], None]]:
-    """A function that appends a table to the file; the first one sets the columns."""
+def table_writer(path: Path) -> Iterator[Callable[[Any], None]]:
+    """A function that appends a table to a .parquet or .csv file; the first one sets the columns."""
     opened: list[Any] = []
 
     def write(table: Any) -> None:
         table = table.replace_schema_metadata()
-        if suffix == ".csv" and "q" in table.column_names:
+        if path.suffix == ".csv" and "q" in table.column_names:
             inner = pc.binary_join(table["q"].cast(pa.list_(pa.string())), ", ")
             texts = pc.binary_join_element_wise("[", inner, "]", "")
             table = table.set_column(table.column_names.index("q"), "q", texts)
         if not opened:
-            make = pacsv.CSVWriter if suffix == ".csv" else pq.ParquetWriter
+            make = pacsv.CSVWriter if path.suffix == ".csv" else pq.ParquetWriter
             opened.append(make(path, table.schema))
         opened[0].write_table(table)
 

@@ -10,37 +10,22 @@ users are not touched here.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from outlay.core.campaign import Campaign
-from outlay.core.cmdp import TabularCMDP
-from outlay.core.errors import FolderError, InfeasibleError, LogError, OutlayError
+from outlay.core.errors import FolderError, LogError, OutlayError
 from outlay.core.files import check_replaceable, put_in_place
-from outlay.core.mixture import Mixture
-from outlay.core.transitions import LEARN, SELECT, SPLITS, Transitions
-from outlay.jobs.choose import choose
+from outlay.core.transitions import SPLITS, Transitions
 from outlay.jobs.looks import carry_over
+from outlay.jobs.play import learn
 from outlay.jobs.prepare import prepare
 from outlay.jobs.record import record
 from outlay.jobs.run import Run
-from outlay.learning import checkpoint
-from outlay.learning.game import Game, Progress, play, settings_of
-from outlay.learning.heads import coordinates, largest_multiplier
 from outlay.learning.mixing import RULES
-from outlay.learning.policy import Policy
-from outlay.learning.tabular import counted_model
-from outlay.ops.tabular import constrained_optimum, measure
-
-CHECKPOINT_SECONDS = 15.0
 
 Method = Literal["aim-greedy", "aim-mean", "single-best", "uniform", "lp"]
-Vector = NDArray[np.float64]
 
 
 def train(
@@ -112,16 +97,11 @@ def _train(
 ) -> Run:
     data, campaign, notes = _data(source, partial, preset, threads, report)
     carry_over(out / "data", data.folder)
-    game = _game(data, campaign, method, oracle, seed)
-    key = {"data": data.manifest["data_hash"], "campaign": campaign.model_dump(mode="json", exclude={"train"}),
-           "settings": campaign.train.model_dump(mode="json"), "seed": seed, "method": method,
-           "oracle": oracle}  # fmt: skip
-    finished, mixture = _play(game, partial / "checkpoints", key, resume, report)
-    report(0.95, "measuring the kept members")
-    chosen = choose(game, finished, mixture, campaign, method, partial)
-    if np.any(finished.candidates[-1].multiplier >= game.bound * game.multiplier_unit * (1 - 1e-6)):
-        notes.append("λ reached its bound λ_max: the limit is close to the least that the log's actions can cost.")
-    record(game, finished, chosen, campaign, method, oracle, seed, notes, partial)
+    learned = learn(
+        data, campaign, method, oracle, seed, partial, resume, lambda f, text: report(0.15 + 0.85 * f, text)
+    )
+    record(learned.frame, learned.chosen, learned.course,
+           {**learned.found, "method": method, "oracle": oracle, "notes": [*notes, *learned.notes]})  # fmt: skip
     put_in_place(partial, out)
     report(1.0, "done")
     return Run.open(out)
@@ -173,69 +153,3 @@ def _data(
             raise LogError(f"no user fell into the split {name!r}.", file=data.manifest["source"], where="train.shares",
                            way_out="Take a log with more users, or give that split a larger share.")  # fmt: skip
     return data, campaign, notes
-
-
-def _game(data: Transitions, campaign: Campaign, method: str, oracle: Any, seed: int) -> Game:
-    """Set the game up; an infeasible limit is found here where states can be counted."""
-    rows = data.rows_of(LEARN)
-    sample = rows if len(rows) <= 1_000_000 else np.sort(np.random.default_rng(0).choice(rows, 1_000_000, False))
-    outcome = data.outcome[sample]
-    coords = coordinates(campaign, outcome, steady=data.steady)
-    train = campaign.train
-    if train.multiplier_max is None:
-        scaled = largest_multiplier(data.action[sample], outcome, coords, campaign.meta.discount)
-        raw = scaled * coords.reward_scale / coords.scale
-        bound = scaled if train.scaled_multipliers else raw
-    else:
-        bound = np.full(len(coords.limits), train.multiplier_max)
-    model = counted_model(data, SELECT)
-
-    def fitted(policy: Policy) -> Vector:
-        assert model is not None  # it is given to the game only then
-        assert data.states is not None
-        return coords.of(measure(model, policy.choose(data.states)))
-
-    per_decision = all(budget.per == "decision" for budget in campaign.budgets)
-    if model is not None and data.states is not None and per_decision:
-        ceilings = np.array([b.sign for b in campaign.budgets]) * model.cost
-        signed = TabularCMDP(transition=model.transition, reward=model.reward, cost=ceilings, start=model.start,
-                             discount=model.discount)  # fmt: skip
-        try:
-            constrained_optimum(signed, coords.limits, allowed=data.states.allowed)
-        except InfeasibleError as error:
-            raise InfeasibleError(
-                f"no policy keeps the limits. {error}",
-                file=campaign.path,
-                where=", ".join(f"budget {b.name} ({b.words})" for b in campaign.budgets),
-                way_out="Raise the limit, or add cheaper actions to the campaign.",
-            ) from None
-    return Game(
-        data=data,
-        train=train,
-        settings=settings_of(train, oracle, campaign.meta.discount),
-        coords=coords,
-        bound=bound,
-        rule=RULES[method],
-        measure=None if model is None else fitted,
-        learn_rows=rows,
-        seed=seed,
-    )
-
-
-def _play(
-    game: Game, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
-) -> tuple[Progress, Mixture[int]]:
-    """Play to the end, with checkpoints."""
-    start = checkpoint.load(folder, game, key) if resume and folder.exists() else game.begin()
-    progress, mixture, saved = start, None, time.monotonic()
-    blocks = game.steps // game.train.candidate_every
-    for progress, mixture in play(game, start):  # noqa: B007  the last one is wanted
-        done = len(progress.candidates)
-        report(0.15 + 0.8 * done / blocks, f"{done * game.train.candidate_every} of {game.steps} steps")
-        if time.monotonic() - saved > CHECKPOINT_SECONDS:
-            checkpoint.save(folder, progress, key)
-            saved = time.monotonic()
-    checkpoint.save(folder, progress, key)
-    if mixture is None:  # resumed after the last block: the rule's state is replayed
-        mixture = game.rule.mixture(game.rule_state(progress.candidates))
-    return progress, mixture

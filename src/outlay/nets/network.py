@@ -125,13 +125,17 @@ def arrays(pair: QNetwork, spread: NDArray[np.float64]) -> NetworkArrays:
     def dense(layer: Linear) -> Dense:
         return np.asarray(layer.weight, np.float32), np.asarray(layer.bias, np.float32)
 
-    weight, bias = dense(pair.head)
-    units = np.tile(np.asarray(spread, np.float32), pair.shape.num_actions)
+    def raw(layer: Linear, unit: NDArray[np.float64]) -> Dense:
+        weight, bias = dense(layer)
+        units = np.tile(np.asarray(unit, np.float32), pair.shape.num_actions)
+        return weight * units, bias * units
+
     return NetworkArrays(
         embedding=np.asarray(pair.embedding, np.float32),
         offsets=offsets(pair.shape.sizes),
         layers=tuple(dense(layer) for layer in pair.trunk),
-        head=(weight * units, bias * units),
+        head=raw(pair.head, spread),
         imitation=None if pair.imitation is None else dense(pair.imitation),
+        outcome=None if pair.supervised is None else raw(pair.supervised, spread[: pair.shape.num_outcomes]),
         num_actions=pair.shape.num_actions,
     )

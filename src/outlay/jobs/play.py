@@ -1,0 +1,210 @@
+"""A game on a log: set it up, and hand over what it found to measuring, choosing and recording."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.errors import InfeasibleError
+from outlay.core.mixture import Mixture
+from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.jobs.choose import Chosen, Frame, Offered, choose
+from outlay.learning import checkpoint
+from outlay.learning.game import Game, Progress, frugal, play, settings_of
+from outlay.learning.heads import coordinates, largest_multiplier
+from outlay.learning.mixing import RULES, Rule
+from outlay.learning.policy import Policy
+from outlay.learning.tabular import counted_model
+from outlay.nets.network import arrays
+from outlay.ops.tabular import constrained_optimum, measure
+
+CHECKPOINT_SECONDS = 15.0
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a way of learning hands over.
+
+    Attributes:
+        frame: what all policies share.
+        chosen: the mixture to serve.
+        course: a record per candidate.
+        found: what the manifest says of it.
+        notes: what to tell the user.
+    """
+
+    frame: Frame
+    chosen: Chosen
+    course: list[dict[str, Any]]
+    found: dict[str, Any]
+    notes: list[str]
+
+
+def learn(
+    data: Transitions,
+    campaign: Campaign,
+    method: str,
+    oracle: Any,
+    seed: int,
+    folder: Path,
+    resume: bool,
+    report: Callable[[float, str], None],
+) -> Learned:
+    """Play the game, with checkpoints in the folder, and choose among what the rule kept.
+
+    Raises:
+        InfeasibleError: if no policy that was found keeps the limits.
+    """
+    game = set_up(data, campaign, RULES[method], oracle, seed)
+    key = {"data": data.manifest["data_hash"], "campaign": campaign.model_dump(mode="json", exclude={"train"}),
+           "settings": campaign.train.model_dump(mode="json"), "seed": seed, "method": method,
+           "oracle": oracle}  # fmt: skip
+    finished, mixture = _play(game, folder / "checkpoints", key, resume, report)
+    report(0.95, "measuring the kept members")
+    frame = frame_of(game, campaign, seed, folder)
+    numbers = list(dict.fromkeys(mixture.members))
+    spare = [n for n in [frugal(finished.candidates, game.coords)] if n not in numbers]
+    chosen = choose(frame, offered(game, finished, numbers), offered(game, finished, spare), equal=method == "uniform")
+    notes = []
+    if np.any(finished.candidates[-1].multiplier >= game.bound * game.multiplier_unit * (1 - 1e-6)):
+        notes.append("λ reached its bound λ_max: the limit is close to the least that the log's actions can cost.")
+    return Learned(frame, chosen, _course(game, finished), _found(game, finished), notes)
+
+
+def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed: int) -> Game:
+    """A game on a log.
+
+    Raises:
+        InfeasibleError: if no policy keeps the limits, which is found here where states can be counted.
+    """
+    rows = data.rows_of(LEARN)
+    sample = rows if len(rows) <= 1_000_000 else np.sort(np.random.default_rng(0).choice(rows, 1_000_000, False))
+    outcome = data.outcome[sample]
+    coords = coordinates(campaign, outcome, steady=data.steady)
+    train = campaign.train
+    if train.multiplier_max is None:
+        scaled = largest_multiplier(data.action[sample], outcome, coords, campaign.meta.discount)
+        raw = scaled * coords.reward_scale / coords.scale
+        bound = scaled if train.scaled_multipliers else raw
+    else:
+        bound = np.full(len(coords.limits), train.multiplier_max)
+    model = counted_model(data, SELECT)
+
+    def fitted(policy: Policy) -> Vector:
+        assert model is not None  # it is given to the game only then
+        assert data.states is not None
+        return coords.of(measure(model, policy.choose(data.states)))
+
+    per_decision = all(budget.per == "decision" for budget in campaign.budgets)
+    if model is not None and data.states is not None and per_decision:
+        ceilings = np.array([b.sign for b in campaign.budgets]) * model.cost
+        signed = TabularCMDP(transition=model.transition, reward=model.reward, cost=ceilings, start=model.start,
+                             discount=model.discount)  # fmt: skip
+        try:
+            constrained_optimum(signed, coords.limits, allowed=data.states.allowed)
+        except InfeasibleError as error:
+            raise InfeasibleError(
+                f"no policy keeps the limits. {error}",
+                file=campaign.path,
+                where=", ".join(f"budget {b.name} ({b.words})" for b in campaign.budgets),
+                way_out="Raise the limit, or add cheaper actions to the campaign.",
+            ) from None
+    return Game(
+        data=data,
+        train=train,
+        settings=settings_of(train, oracle, campaign.meta.discount),
+        coords=coords,
+        bound=bound,
+        rule=rule,
+        measure=None if model is None else fitted,
+        learn_rows=rows,
+        seed=seed,
+    )
+
+
+def _play(
+    game: Game, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
+) -> tuple[Progress, Mixture[int]]:
+    """Play to the end, with checkpoints."""
+    start = checkpoint.load(folder, game, key) if resume and folder.exists() else game.begin()
+    progress, mixture, saved = start, None, time.monotonic()
+    blocks = game.steps // game.train.candidate_every
+    for progress, mixture in play(game, start):  # noqa: B007  the last one is wanted
+        done = len(progress.candidates)
+        report(0.95 * done / blocks, f"{done * game.train.candidate_every} of {game.steps} steps")
+        if time.monotonic() - saved > CHECKPOINT_SECONDS:
+            checkpoint.save(folder, progress, key)
+            saved = time.monotonic()
+    checkpoint.save(folder, progress, key)
+    if mixture is None:  # resumed after the last block: the rule's state is replayed
+        mixture = game.rule.mixture(game.rule_state(progress.candidates))
+    return progress, mixture
+
+
+def frame_of(game: Game, campaign: Campaign, seed: int, folder: Path) -> Frame:
+    """What all policies of a game share."""
+    heads = ("reward", *(b.name for b in campaign.budgets), *(() if game.data.steady else ("decisions",)))
+    threshold = game.settings.threshold if game.settings.oracle == "bcq" else None
+    return Frame(game.data, campaign, game.coords.scale, heads, threshold, seed, folder)
+
+
+def offered(game: Game, progress: Progress, numbers: list[int]) -> list[Offered]:
+    """The candidates with these numbers, whose networks were kept."""
+    coords = game.coords
+    return [
+        Offered(
+            name=f"step {c.step}",
+            network=arrays(progress.networks[c.number], coords.spread),
+            multiplier=c.multiplier,
+            head_weights=coords.weights(c.multiplier),
+            number=c.number,
+            step=c.step,
+            learned=coords.shown(c.critic, c.decisions),
+        )
+        for c in (progress.candidates[n] for n in numbers)
+    ]
+
+
+def _course(game: Game, progress: Progress) -> list[dict[str, Any]]:
+    """A record per candidate."""
+    parameters = _parameters(game, progress)
+    return [
+        {
+            "step": c.step,
+            "multiplier": c.multiplier.tolist(),
+            "critic": game.coords.shown(c.critic, c.decisions).tolist(),
+            "measured": game.coords.shown(c.measured, c.decisions).tolist(),
+            "loss": c.loss,
+            "kept": kept,
+            "stored_parameters": kept * parameters,
+            "original_parameters": (c.number + 1) * parameters,
+        }
+        for c, kept in zip(progress.candidates, progress.kept, strict=True)
+    ]
+
+
+def _found(game: Game, progress: Progress) -> dict[str, Any]:
+    """What the manifest says of the game."""
+    multipliers = np.array([c.multiplier for c in progress.candidates])
+    return {
+        "steps": game.steps,
+        "seconds": progress.seconds,
+        "parameters": _parameters(game, progress),
+        "multiplier_max": (game.bound * game.multiplier_unit).tolist(),
+        "multiplier_mean": multipliers.mean(axis=0).tolist(),
+        "candidates_measured_by": "the critic" if game.measure is None else "the counted model of the select users",
+    }
+
+
+def _parameters(game: Game, progress: Progress) -> int:
+    return arrays(next(iter(progress.networks.values())), game.coords.spread).num_parameters

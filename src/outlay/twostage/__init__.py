@@ -1,0 +1,1 @@
+"""Predict, then optimise: response models and allocation."""

@@ -1,0 +1,136 @@
+"""What a trained response model answers: for rows of a log, or for states of which no history is known.
+
+    response.predict(data, rows)                    # [n, K, H]: every incentive in every row
+    response.predict(data, rows, logged=True)       # [n, H]: the incentive in the log
+    response.predict_states(codes, numbers)         # [n, K, H]
+
+DeepFM knows a row by its state alone, so where the log has few distinct states each is evaluated once.
+
+Source: ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from outlay.core.transitions import Transitions
+from outlay.nets import din
+from outlay.nets.batches import Column
+from outlay.nets.deepfm import DeepFM, ResponseShape
+from outlay.nets.din import DIN, PastDays
+from outlay.twostage.history import History
+
+BLOCK_BYTES = 1 << 24  # of what a prediction holds beside its answers; larger ones fall out of the caches
+
+
+class Rows(NamedTuple):
+    """What a network is asked about. Arrays have the leading shape `[B]`, or `[steps, batch]` in a block."""
+
+    codes: Column  # [..., F]
+    numbers: Column  # [..., n]
+    action: Column  # [...] in the log
+    past: PastDays | None  # for DIN
+
+
+@dataclass(frozen=True)
+class Response:
+    """A trained response model.
+
+    Attributes:
+        network: heads in units of `spread` around `mean`.
+        mean: `[H]` of the labels.
+        spread: `[H]` of the labels.
+        days_back: L, the days of history that DIN reads; 0 for DeepFM.
+        outcome_spread: `[1+m]` units in which history tells outcomes.
+    """
+
+    network: DeepFM | DIN
+    mean: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    days_back: int
+    outcome_spread: NDArray[np.float64]
+
+    @property
+    def num_parameters(self) -> int:
+        """Stored parameters."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.network))
+
+    def predict(self, data: Transitions, rows: NDArray[np.int64], *, logged: bool = False) -> NDArray[np.float32]:
+        """What each incentive would bring in each row, masks aside.
+
+        Args:
+            data: the log, or another one encoded with the same vocabulary.
+            rows: `[n]`.
+            logged: only for the incentive in the log.
+
+        Returns:
+            `[n, K, H]`, or `[n, H]` of the logged incentives, in the unit of the labels. Some 16 MB are held beside
+            it; for long logs ask for some rows at a time.
+        """
+        if self.days_back == 0 and data.states is not None and data.state is not None:
+            answers = self.predict_states(data.states.codes, data.states.numbers)
+            at = (data.state[rows], data.action[rows]) if logged else (data.state[rows],)
+            found: NDArray[np.float32] = answers[at]
+            return found
+        history = History.of(data, self.days_back, self.outcome_spread) if self.days_back else None
+        return self._blocks(len(rows), lambda at: gather_rows(data, rows[at], history), logged=logged)
+
+    def predict_states(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`[n, K, H]` for encoded states `codes [n, F]`, `numbers [n, 2·F']` of which no day before is known."""
+
+        def gather(at: NDArray[np.int64]) -> Rows:
+            past = din.no_past(self.network, len(at), self.days_back) if isinstance(self.network, DIN) else None
+            return Rows(codes[at], numbers[at], np.zeros(len(at), np.int32), past)
+
+        return self._blocks(len(codes), gather, logged=False)
+
+    def _blocks(self, count: int, gather: Callable[[NDArray[np.int64]], Rows], *, logged: bool) -> NDArray[np.float32]:
+        """Evaluate block by block; the last block is filled up, so that one program serves all."""
+        shape = self.network.shape
+        answers = np.empty((count, *(() if logged else (shape.num_actions,)), shape.num_heads), np.float32)
+        size = max(1, min(count, BLOCK_BYTES // (4 * _numbers_held(shape, self.days_back))))
+        for begin in range(0, count, size):
+            part = np.arange(begin, min(begin + size, count))
+            found = np.asarray(_evaluate(self.network, gather(np.resize(part, size)), logged))[: len(part)]
+            answers[part] = found * self.spread + self.mean
+        return answers
+
+
+def gather_rows(data: Transitions, rows: NDArray[np.int64], history: History | None) -> Rows:
+    """What a network is asked about rows of any shape."""
+    codes, numbers = data.features(rows.ravel())
+    return Rows(
+        codes=codes.reshape(*rows.shape, codes.shape[1]),
+        numbers=numbers.reshape(*rows.shape, numbers.shape[1]),
+        action=data.action[rows.ravel()].astype(np.int32).reshape(rows.shape),
+        past=None if history is None else history.gather(data, rows),
+    )
+
+
+def answer(network: DeepFM | DIN, rows: Rows, *, logged: bool) -> Array:
+    """`[B, K, H]`, or `[B, H]` for the logged incentives, in units of the network."""
+    states = rows.codes, rows.numbers
+    if isinstance(network, DeepFM):
+        return network.logged(*states, rows.action) if logged else network.every(*states)
+    assert rows.past is not None
+    return network.logged(*states, rows.action, rows.past) if logged else network.every(*states, rows.past)
+
+
+@eqx.filter_jit
+def _evaluate(network: DeepFM | DIN, rows: Rows, logged: bool) -> Array:
+    return answer(network, rows, logged=logged)
+
+
+def _numbers_held(shape: ResponseShape, days_back: int) -> int:
+    """Of each row in a prediction: embeddings, hidden units, and what the attention unit makes."""
+    embedded = (1 + days_back) * shape.num_fields * shape.embedding
+    attention = days_back * (2 * shape.embedding + 2 * din.UNIT_WIDTH)
+    return embedded + shape.num_actions * (sum(shape.layers) + attention + shape.num_heads)

@@ -1,0 +1,205 @@
+"""Response models: what every incentive would bring a user within k days, learned from the log.
+
+    rows, label = k_day_labels(data, 7, data.rows_of(LEARN))
+    response = fit(data, rows, label, response="din")
+    response.predict(data, rows)                       # [n, K, H], columns as in labels.py
+
+    loss = mean over rows of ‖ ŷ(s, a) − (label − mean) / spread ‖²,   only the logged a has a label
+
+The step size of Adam falls to 0 along a half cosine, so that the last rows seen do not colour the predictions.
+
+Source: Guo et al. (2017) and Zhou et al. (2018) for the models; training is ours, on the `[train]` settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Train
+from outlay.core.errors import LogError, OutlayError
+from outlay.core.transitions import Transitions
+from outlay.nets import deepfm, din
+from outlay.nets.batches import Column
+from outlay.nets.deepfm import DeepFM, ResponseShape
+from outlay.nets.din import DIN
+from outlay.nets.loop import compiled_block
+from outlay.twostage.answers import Response, Rows, answer, gather_rows
+from outlay.twostage.history import History
+
+Kind = Literal["deepfm", "din"]
+Progress = Callable[[float, str], None]
+
+BLOCK_STEPS = 100  # gradient steps a compiled block, fewer where rows are wide
+BLOCK_BYTES = 1 << 26  # of such a block on the host
+ADAM = optax.scale_by_adam()  # the step size is part of a batch, so that one program serves logs of any length
+
+
+class Learner(NamedTuple):
+    """What the next gradient step needs."""
+
+    network: DeepFM | DIN
+    optimiser: optax.OptState
+
+
+class Batch(NamedTuple):
+    """A gradient step's rows; with a leading axis of steps in a block."""
+
+    rows: Rows
+    label: Column  # [..., batch, H] in units of the network
+    rate: Column  # [...] step size
+
+
+def fit(
+    data: Transitions,
+    rows: NDArray[np.int64],
+    label: NDArray[np.float32],
+    *,
+    response: Kind = "deepfm",
+    train: Train | None = None,
+    days_back: int = 7,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Response:
+    """Learn a response model.
+
+    Args:
+        data: the transitions.
+        rows: `[n]` rows to learn from.
+        label: `[n, H]` what followed.
+        response: `deepfm` or `din`.
+        train: batch, layers, embedding, learning_rate, epochs and min_steps are used; default those of the data.
+        days_back: the days of history that DIN reads; DeepFM reads none.
+        seed: of everything random.
+        progress: called with the share done and what is being done, after every block of gradient steps.
+
+    Raises:
+        OutlayError: if there is no such model, or `days_back` is below 1.
+        LogError: if there are no rows.
+    """
+    if response not in ("deepfm", "din"):
+        raise OutlayError(f"is {response!r}.", where="response", way_out="Known response models: deepfm, din.")
+    if response == "din" and days_back < 1:
+        raise OutlayError(f"is {days_back}.", where="days_back", way_out="Give 1 or more, or take deepfm.")
+    if len(rows) == 0:
+        raise LogError("no row has a label: there is nothing to learn a response from.", where="label days",
+                       way_out="Take a longer log, or labels of fewer days.")  # fmt: skip
+    train = data.campaign.train if train is None else train
+    back = days_back if response == "din" else 0
+    spread, mean = np.maximum(label.std(0, dtype=np.float64), 1e-6), label.mean(0, dtype=np.float64)
+    outcome_spread = np.maximum(data.outcome[rows].std(0, dtype=np.float64), 1e-6)
+    history = History.of(data, back, outcome_spread) if back else None
+
+    shape = ResponseShape(data.schema.sizes, data.number_columns.shape[1], data.num_actions, label.shape[1],
+                          train.layers, train.embedding)  # fmt: skip
+    network: DeepFM | DIN = deepfm.init(shape, seed)
+    if back:
+        network = din.init(shape, len(outcome_spread), seed)
+    row_bytes = 4 * ((1 + back) * (shape.num_fields + data.outcome.shape[1]) + label.shape[1])
+    every = int(np.clip(BLOCK_BYTES // (train.batch * row_bytes), 1, BLOCK_STEPS))
+    blocks = max(1, round(max(train.epochs * len(rows) / train.batch, train.min_steps) / every))
+
+    total = blocks * every
+    rate = train.learning_rate * (1 + np.cos(np.pi * np.arange(total, dtype=np.float32) / total)) / 2
+    learner = Learner(network, ADAM.init(network))
+    block = _compiled(every)
+    running: Array | None = None
+    for number, places in enumerate(_batches(len(rows), every, train.batch, blocks, seed)):
+        done = number * every
+        # This block is gathered while the last one trains; one ahead and no more, so that memory is bounded.
+        scaled = ((label[places] - mean) / spread).astype(np.float32)
+        batch = Batch(gather_rows(data, rows[places], history), scaled, rate[done : done + every])
+        if running is not None:
+            running.block_until_ready()
+        learner, (running, _) = block(learner, batch)
+        if progress is not None:
+            progress((done + every) / total, f"{done + every} of {total} steps")
+    return Response(learner.network, mean, spread, back, outcome_spread)
+
+
+def cross_fitted(
+    data: Transitions,
+    rows: NDArray[np.int64],
+    label: NDArray[np.float32],
+    *,
+    folds: int = 2,
+    logged: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> NDArray[np.float32]:
+    """Predictions for the rows by models that never saw the row's user.
+
+    Args:
+        data: the transitions.
+        rows: `[n]`.
+        label: `[n, H]`.
+        folds: parts that the users are dealt into; each is predicted by a model of the others.
+        logged: only for the incentive in the log.
+        seed: of everything random.
+        progress: as in `fit`.
+        settings: the further settings of `fit`.
+
+    Returns:
+        `[n, K, H]`, or `[n, H]` of the logged incentives.
+
+    Raises:
+        OutlayError: if there are fewer than two folds, or fewer users than folds.
+    """
+    users, place = np.unique(data.user[rows], return_inverse=True)
+    if not 2 <= folds <= len(users):
+        raise OutlayError(f"is {folds} for {len(users)} users with labels.", where="folds",
+                          way_out="Give 2 or more, and at most as many as there are users.")  # fmt: skip
+    fold = (np.random.default_rng(seed).permutation(len(users)) % folds)[place]
+    width = (label.shape[1],) if logged else (data.num_actions, label.shape[1])
+    answers = np.empty((len(rows), *width), np.float32)
+    for part in range(folds):
+        rest, here = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
+        model = fit(
+            data, rows[rest], label[rest], seed=seed + part, progress=_within(progress, part, folds), **settings
+        )
+        answers[here] = model.predict(data, rows[here], logged=logged)
+    return answers
+
+
+def _within(progress: Progress | None, part: int, parts: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda share, text: progress((part + share) / parts, f"fold {part + 1} of {parts}, {text}")
+
+
+def _batches(count: int, steps: int, batch: int, blocks: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Blocks `[steps, batch]` of places in 0 … count−1, each epoch a new permutation."""
+    rng = np.random.default_rng(seed)
+    left = np.empty(0, np.int64)
+    need = steps * batch
+    for _ in range(blocks):
+        while len(left) < need:
+            left = np.concatenate([left, rng.permutation(count)])
+        yield left[:need].reshape(steps, batch)
+        left = left[need:]
+
+
+@lru_cache(maxsize=8)
+def _compiled(every: int) -> Callable[[Learner, Batch], tuple[Learner, tuple[Array, None]]]:
+    """The compiled block of so many steps; kept, so that folds, seeds and label days share a program."""
+
+    def loss(network: DeepFM | DIN, batch: Batch) -> Array:
+        return jnp.square(answer(network, batch.rows, logged=True) - batch.label).sum(1).mean()
+
+    def step(learner: Learner, batch: Batch) -> tuple[Learner, Array]:
+        value, gradient = eqx.filter_value_and_grad(loss)(learner.network, batch)
+        updates, optimiser = ADAM.update(gradient, learner.optimiser)
+        updates = jax.tree.map(lambda update: -batch.rate * update, updates)
+        return Learner(eqx.apply_updates(learner.network, updates), optimiser), value
+
+    return compiled_block(step, lambda learner: (learner, None), every)
