@@ -5,7 +5,7 @@
 Least squares over the parameters of `outlay.simulators.habit.Habit`, from several starts. The targets are the effects
 of holding 3 instead of 1 yuan on the active days of a week, by segment, and the level of activity; a weak pull towards
 round values picks one among parameters that fit alike. Prints the fitted parameters, targets against fitted, and the
-exact reference values of the campaign.
+exact reference values of the campaign: the optimum, the 1-day allocator with true responses, the best constants.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from dataclasses import astuple, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares, linprog
+from scipy.optimize import least_squares
 
 from outlay.core.cmdp import TabularCMDP
+from outlay.ops.myopic import constant_points, one_day_points, value_at
 from outlay.ops.tabular import constrained_optimum, measure, policy_iteration, totals
 from outlay.simulators import habit as campaign
 from outlay.simulators.habit import COUPONS, INACTIVE_UP_TO, Habit
@@ -69,7 +70,7 @@ def habit_of(parameters: NDArray[np.float64]) -> Habit:
 
 def residuals(parameters: NDArray[np.float64]) -> NDArray[np.float64]:
     """What least squares minimises, each in the unit of what we would call a miss."""
-    cmdp = campaign.cmdp(habit_of(parameters))
+    cmdp = campaign.model(habit_of(parameters)).cmdp()
     off = (effects(cmdp) - np.array(list(EFFECTS.values()))).ravel() / 0.01
     level = held_days(cmdp, 3.0)
     share = segment_starts(cmdp)["inactive"].sum()
@@ -87,16 +88,9 @@ def fit(starts: int = 6) -> Habit:
     return habit_of(best.x.round(3))
 
 
-def best_constants(cmdp: TabularCMDP, limit: float) -> float:
-    """(1−γ)·J_r of the best mixture of constant coupons within the limit."""
-    points = np.array([measure(cmdp, np.full(cmdp.num_states, a)) for a in range(cmdp.num_actions)])
-    found = linprog(-points[:, 0], A_ub=points[:, 1:].T, b_ub=[limit], A_eq=np.ones((1, len(points))), b_eq=[1])
-    return float(-found.fun)
-
-
 def report(habit: Habit) -> None:
     """Print the parameters, targets against fitted, and the exact reference values."""
-    cmdp = campaign.cmdp(habit)
+    cmdp = campaign.model(habit).cmdp()
     print("parameters (effects in log odds of being active; probabilities per day)")
     for field, value in zip(fields(Habit), astuple(habit), strict=True):
         print(f"  {field.name:20} {value:8.3f}")
@@ -114,11 +108,14 @@ def report(habit: Habit) -> None:
     print("\nper decision ((1−γ)·J):     active   yuan")
     for name, x in (("old policy (uniform)", uniform), ("smallest cost", cheapest), ("largest useful cost", dearest)):
         print(f"  {name:24} {x[0]:.4f}  {x[1]:.4f}")
-    print("\n  limit  optimum  best constants    gain   dual")
+    constants, one_day = constant_points(cmdp), one_day_points(cmdp).measurements
+    print("\n  limit  optimum   1-day  constants  optimum over 1-day  over constants   dual")
     for limit in sorted({1.2, 1.6, 2.0, campaign.AT_MOST, round(float(uniform[1]), 4), 2.8, 3.6}):
-        best, constants = constrained_optimum(cmdp, [limit]), best_constants(cmdp, limit)
-        gain = best.value / constants - 1
-        print(f"  {limit:5.3f}   {best.value:.4f}          {constants:.4f}  {gain:+.2%}  {best.dual[0]:.4f}")
+        best, today, simple = constrained_optimum(cmdp, [limit]), value_at(one_day, limit), value_at(constants, limit)
+        print(
+            f"  {limit:5.3f}   {best.value:.4f}  {today:.4f}     {simple:.4f}"
+            f"              {best.value / today - 1:+.2%}          {best.value / simple - 1:+.2%}  {best.dual[0]:.4f}"
+        )
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from outlay.core.errors import FolderError, OutlayError
 from outlay.jobs.simulate import simulate
 from outlay.ops.tabular import constrained_optimum, measure, policy_iteration, totals
 from outlay.simulators import habit
+from outlay.simulators.text import campaign_text
 
 PAPER = {"inactive": (0.15, 0.54, 1.24), "active": (0.11, 0.31, 0.68)}
 
@@ -26,12 +27,12 @@ def held_days(cmdp: TabularCMDP, coupon: float) -> NDArray[np.float64]:
 
 def segment(name: str) -> TabularCMDP:
     inactive = habit.states()[1] <= habit.INACTIVE_UP_TO
-    start = habit.cmdp().start * (inactive if name == "inactive" else ~inactive)
-    return replace(habit.cmdp(), start=start / start.sum())
+    start = habit.model().cmdp().start * (inactive if name == "inactive" else ~inactive)
+    return replace(habit.model().cmdp(), start=start / start.sum())
 
 
 def log_of(users: int, days: int, seed: int, held: tuple[float, float] | None = None) -> dict[str, NDArray[np.generic]]:
-    chunks = list(habit.generate(users, days, seed, held=held))
+    chunks = list(habit.simulator().generate(users, days, seed, held=held))
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
@@ -47,14 +48,14 @@ def test_three_against_one_yuan_wins_the_days_that_the_paper_measured(name: str)
 
 
 def test_the_level_of_activity_and_the_segments_are_those_of_the_paper() -> None:
-    days = held_days(habit.cmdp(), 3.0)
+    days = held_days(habit.model().cmdp(), 3.0)
     assert days[0] == pytest.approx(0.6, abs=0.02)
     assert 4.8 < days[2] < 5.2
-    assert 0.4 < habit.cmdp().start[habit.states()[1] <= habit.INACTIVE_UP_TO].sum() < 0.6
+    assert 0.4 < habit.model().cmdp().start[habit.states()[1] <= habit.INACTIVE_UP_TO].sum() < 0.6
 
 
 def test_the_limit_binds_and_the_optimum_beats_the_old_policy_for_less() -> None:
-    cmdp = habit.cmdp()
+    cmdp = habit.model().cmdp()
     old = measure(cmdp, np.full((10, 11), 1 / 11))
     cheapest, dearest = (measure(cmdp, policy_iteration(cmdp, w)) for w in ([0.0, -1.0], [1.0, 0.0]))
     optimum = constrained_optimum(cmdp, [habit.AT_MOST])
@@ -65,7 +66,7 @@ def test_the_limit_binds_and_the_optimum_beats_the_old_policy_for_less() -> None
 
 def test_the_log_follows_the_truth() -> None:
     """Every frequency with an expectation of 50 or more lies within four standard errors."""
-    cmdp, log = habit.cmdp(), log_of(60_000, 7, seed=1)
+    cmdp, log = habit.model().cmdp(), log_of(60_000, 7, seed=1)
     state, action = state_of(log), np.searchsorted(habit.COUPONS, log["coupon"].astype(float))
     first, last = log["day"] == 0, log["day"] == 6
 
@@ -114,7 +115,9 @@ def test_a_held_coupon_stays_and_only_the_first_row_was_a_choice() -> None:
     assert np.mean(coupon[:, 0] == 3.0) == pytest.approx(0.5, abs=4 * 0.5 / 200)
     np.testing.assert_array_equal(log["forced"], log["day"] > np.int32(0))
     np.testing.assert_array_equal(log["propensity"], np.where(log["forced"], 1.0, 0.5))
-    for days, truth in zip((1, 3, 7), held_days(habit.cmdp(), 3.0) - held_days(habit.cmdp(), 1.0), strict=True):
+    for days, truth in zip(
+        (1, 3, 7), held_days(habit.model().cmdp(), 3.0) - held_days(habit.model().cmdp(), 1.0), strict=True
+    ):
         total = active[:, :days].sum(axis=1)
         high, low = total[coupon[:, 0] == 3.0], total[coupon[:, 0] == 1.0]
         error = np.sqrt(high.var() / len(high) + low.var() / len(low))
@@ -122,7 +125,7 @@ def test_a_held_coupon_stays_and_only_the_first_row_was_a_choice() -> None:
 
 
 def test_chunks_hold_whole_users_and_bound_the_rows() -> None:
-    chunks = list(habit.generate(20_001, 10, seed=0))
+    chunks = list(habit.simulator().generate(20_001, 10, seed=0))
     assert [len(chunk["user"]) for chunk in chunks] == [100_000, 100_000, 10]
     np.testing.assert_array_equal(np.concatenate([c["user"] for c in chunks]), np.repeat(np.arange(20_001), 10))
 
@@ -148,7 +151,9 @@ def test_the_folder_holds_the_files_that_the_design_pins(tmp_path: Path) -> None
     }  # fmt: skip
     np.testing.assert_array_equal(truth["actions"], np.arange(2, 13) / 2)
     for state, row in enumerate(states.to_pylist()):
-        assert truth["reward"][state, 0] == pytest.approx(habit.active_prob()[5 * row["yesterday"] + row["level"], 0])
+        assert truth["reward"][state, 0] == pytest.approx(
+            habit.model().active_prob[5 * row["yesterday"] + row["level"], 0]
+        )
 
 
 def test_the_campaign_file_reads_back_and_has_its_keys_at_the_line_start(tmp_path: Path) -> None:
@@ -170,7 +175,7 @@ def test_a_held_campaign_lists_the_two_coupons_and_its_forced_rows(tmp_path: Pat
     assert campaign.log.actions == campaign.log.contrast == (1.0, 3.0)
     assert campaign.log.forced == "forced"
     assert (campaign.meta.horizon_days, campaign.meta.report_days) == (3, (1, 3))
-    one, three = (measure(habit.cmdp(), np.full(10, index))[1] for index in (0, 4))
+    one, three = (measure(habit.model().cmdp(), np.full(10, index))[1] for index in (0, 4))
     assert one < campaign.budgets[0].limit < three
     assert len(np.load(path.parent / "truth.npz")["actions"]) == 11
     assert "forced" in pq.read_schema(path.parent / "log.parquet").names
@@ -208,6 +213,13 @@ def test_a_folder_of_ours_is_replaced_and_another_is_not(tmp_path: Path) -> None
         ({"held": (2.0, 2.0)}, "held: is 2, 2"),
         ({"held": (2.0,)}, "held: is 2"),
         ({"campaign": "habits"}, "campaign: is 'habits'"),
+        ({"fields": 20}, "fields: habit has no such option. It is an option of wide"),
+        ({"campaign": "thirty-day", "values": 20}, "values: thirty-day has no such option"),
+        ({"campaign": "wide", "fields": 1}, "fields: is 1"),
+        ({"campaign": "wide", "fields": 2.5}, "fields: is 2.5"),
+        ({"campaign": "wide", "fields": 50, "values": 60}, "values: is 60; 50 fields have at least"),
+        ({"campaign": "wide", "values": -1}, "values: is -1; 50 fields"),
+        ({"campaign": "thirty-day", "held": (1.0, 3.0)}, "held: 3 is not an action"),
     ],
 )
 def test_impossible_numbers_are_named_and_nothing_is_written(
@@ -219,5 +231,6 @@ def test_impossible_numbers_are_named_and_nothing_is_written(
 
 
 def test_the_limit_in_the_file_is_a_number_that_toml_reads() -> None:
+    simulator = habit.simulator()
     for held in (None, (1.0, 1.5), (5.5, 6.0)):
-        assert tomllib.loads(habit.campaign_text(7, held))["budget"][0]["at_most"] == habit.limit(held)
+        assert tomllib.loads(campaign_text(simulator, 7, held))["budget"][0]["at_most"] == simulator.limit(held)

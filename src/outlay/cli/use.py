@@ -50,26 +50,36 @@ def score(
 
 
 def simulate(
-    campaign: Annotated[Literal["habit"], typer.Argument(help="Which campaign.")],
+    campaign: Annotated[Literal["habit", "wide", "thirty-day"], typer.Argument(help="Which campaign.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 200_000,
-    days: Annotated[int, typer.Option(min=1, help="Days of log.")] = 7,
+    days: Annotated[int | None, typer.Option(min=1, help="Days of log. Default: 7; thirty-day 30.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 0,
     held: Annotated[
         str | None, typer.Option(help="Two actions, e.g. 1,3: each user keeps one of them for all days.")
     ] = None,
+    fields: Annotated[int | None, typer.Option(min=2, help="wide: number of fields. Default: 50.")] = None,
+    values: Annotated[
+        int | None, typer.Option(min=1, help="wide: distinct values over all fields. Default: 5000.")
+    ] = None,
+    as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
     """Write a campaign whose truth is known: log, campaign file, truth and states.
 
+    habit has the paper's effects; wide is the same behind many categorical fields; in thirty-day looking ahead pays.
+
     Example: outlay simulate habit --out habit --users 200000
     """
+    from outlay.core.files import read_manifest
     from outlay.jobs.simulate import simulate as job
 
     use_threads(threads)
-    path = job(campaign, out, users=users, days=days, seed=seed, held=_pair(held))
-    if not quiet:
+    path = job(campaign, out, users=users, days=days, seed=seed, held=_pair(held), fields=fields, values=values)
+    if as_json:
+        print_json({"path": str(path), **read_manifest(out, "campaign")})
+    elif not quiet:
         stdout.print(f"{out} written. Next: outlay check {path}", markup=False)
 
 

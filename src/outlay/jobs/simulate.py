@@ -2,7 +2,7 @@
 
     path = simulate("habit", "habit/", users=200_000)      # campaign.toml of the folder
 
-A new simulator is a file in `simulators/` and a branch here.
+The campaigns are listed in `simulators/catalogue.py`.
 """
 
 from __future__ import annotations
@@ -13,70 +13,75 @@ from typing import Literal
 from outlay.core.errors import OutlayError
 from outlay.core.files import check_replaceable
 from outlay.core.version import __version__
-from outlay.simulators import habit
+from outlay.simulators.catalogue import find
+from outlay.simulators.simulator import Held
+from outlay.simulators.text import campaign_text
 from outlay.simulators.write import write_campaign
-
-CAMPAIGNS = ("habit",)
 
 
 def simulate(
-    campaign: Literal["habit"],
+    campaign: Literal["habit", "wide", "thirty-day"],
     out: str | Path,
     *,
     users: int = 200_000,
-    days: int = 7,
+    days: int | None = None,
     seed: int = 0,
-    held: tuple[float, float] | None = None,
+    held: Held = None,
+    fields: int | None = None,
+    values: int | None = None,
 ) -> Path:
     """Write a simulated campaign: log, campaign file, truth and states.
 
     Args:
-        campaign: which one; `habit` is the only one so far.
+        campaign: `habit` (the paper's effects; looking ahead gains nothing), `wide` (the same people behind many
+            categorical fields) or `thirty-day` (looking ahead pays).
         out: the folder to write; an older folder of ours is replaced.
         users: number of users.
-        days: days of log per user.
+        days: days of log per user; default 7, and 30 for `thirty-day`.
         seed: of the random numbers; the same arguments give the same campaign.
         held: two of the campaign's actions. Each user keeps one of them, drawn with equal probability, for all days:
             the experiment that shows the effect of an incentive held for a whole window.
+        fields: of `wide`: number of categorical fields; default 50.
+        values: of `wide`: number of distinct values, over all fields; default 5,000.
 
     Returns:
         The path of campaign.toml in the folder.
 
     Raises:
-        OutlayError: if the campaign is unknown, a number is impossible, or `held` is not two of the actions.
+        OutlayError: if the campaign is unknown, a number is impossible, an option is not one of the campaign's, or
+            `held` is not two of its actions.
         FolderError: if `out` holds something that outlay did not write.
     """
-    if campaign not in CAMPAIGNS:
-        raise OutlayError(f"is {campaign!r}.", where="campaign", way_out=f"Known campaigns: {', '.join(CAMPAIGNS)}.")
+    simulator = find(campaign, fields=fields, values=values)
+    days = simulator.log_days if days is None else days
     for name, value, least in (("users", users, 1), ("days", days, 1), ("seed", seed, 0)):
         if not isinstance(value, int) or value < least:
             raise OutlayError(f"is {value}.", where=name, way_out=f"Give a whole number, {least} or more.")
     if held is not None:
-        held = _pair(held)
+        held = _pair(held, simulator.model.coupons.tolist())
     out = Path(out)
     check_replaceable(out)
-    yesterday, level = habit.states()
     return write_campaign(
         out,
-        text=habit.campaign_text(days, held),
-        log=habit.generate(users, days, seed, held=held),
-        states={"yesterday": yesterday, "level": level},
-        truth=habit.cmdp(),
-        actions=habit.COUPONS,
+        text=campaign_text(simulator, days, held),
+        log=simulator.generate(users, days, seed, held=held),
+        states=simulator.states(),
+        truth=simulator.model.cmdp(),
+        actions=simulator.model.coupons,
         manifest={
             "campaign": campaign,
             "users": users,
             "days": days,
             "seed": seed,
             "held": None if held is None else list(held),
+            "features": len(simulator.features),
             "outlay": __version__,
         },
     )
 
 
-def _pair(held: tuple[float, ...]) -> tuple[float, float]:
+def _pair(held: tuple[float, ...], coupons: list[float]) -> tuple[float, float]:
     """The two held coupons, ascending."""
-    coupons = habit.COUPONS.tolist()
     choice = f"Give two different values of: {', '.join(f'{c:g}' for c in coupons)}."
     for value in held:
         if value not in coupons:

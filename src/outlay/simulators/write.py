@@ -5,7 +5,7 @@
     truth.npz        transition [S, A, S], reward [S, A], cost [S, A, m], start [S], actions [A], discount
     states.parquet   row i = state i: the feature columns as in the log, with the same types
 
-A simulator is one file in this folder that makes these four; this file only writes them.
+A simulator gives what these four hold; this file only writes them.
 
 Source: ours.
 """
@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.files import new_folder, write_manifest
-
-Columns = Mapping[str, NDArray[np.generic]]
+from outlay.simulators.simulator import Columns
 
 USER_DIGITS = 7  # u0000017; more users get more digits
 

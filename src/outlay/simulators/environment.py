@@ -1,0 +1,103 @@
+"""Campaigns as Gymnasium environments: an episode is one user, a step is one day.
+
+    env = environment("thirty-day")
+    observation, info = env.reset(seed=0)
+    observation, reward, terminated, truncated, info = env.step(7)      # index of the coupon: env.coupons[7]
+    info["cost"]                                                        # [m] what the coupon cost
+
+Outcomes are drawn as in the log: the reward is 0 or 1, and the coupon costs only on an active day. A story never ends
+by itself; the episode is truncated after the campaign's days.
+
+Source: ours; the interface is Gymnasium's, with `info["cost"]` as in Safety-Gymnasium, but one entry a budget.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.errors import OutlayError
+from outlay.simulators.catalogue import find
+from outlay.simulators.simulator import Simulator
+
+try:
+    import gymnasium
+except ImportError:
+    raise OutlayError(
+        "Gymnasium is not installed (needed for environments only).", way_out="pip install 'outlay[gym]'"
+    ) from None
+
+
+def environment(campaign: str, *, days: int | None = None, **options: int | None) -> CampaignEnvironment:
+    """The environment of a campaign.
+
+    Args:
+        campaign: `habit`, `wide` or `thirty-day`.
+        days: of an episode; default: the days of the campaign's log.
+        options: of the campaign, as `fields` and `values` of *wide*.
+
+    Raises:
+        OutlayError: if the campaign is unknown, or an option is not one of its own or impossible.
+    """
+    simulator = find(campaign, **options)
+    days = simulator.log_days if days is None else days
+    if not isinstance(days, int) or days < 1:
+        raise OutlayError(f"is {days}.", where="days", way_out="Give a whole number, 1 or more.")
+    return CampaignEnvironment(simulator, days)
+
+
+class CampaignEnvironment(gymnasium.Env[NDArray[np.int64], np.int64]):
+    """One user at a time.
+
+    Attributes:
+        coupons: `[A]` the value given by each action, in the campaign's unit of money.
+        observation_space: the codes of the F features, in the order of the log's columns.
+        action_space: index of the coupon.
+    """
+
+    def __init__(self, simulator: Simulator, days: int) -> None:
+        self.coupons = simulator.model.coupons
+        self.observation_space = gymnasium.spaces.MultiDiscrete([len(f.values) for f in simulator.features])
+        self.action_space = gymnasium.spaces.Discrete(len(self.coupons))
+        self._simulator = simulator
+        self._days = days
+        self._day = days  # no episode has begun
+        self._user_seed = 0
+        self._state = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        """A new user, on the first day. `info["state"]` is the true state; there are no `options`."""
+        super().reset(seed=seed, options=options)
+        self._day = 0
+        self._user_seed = int(self.np_random.integers(2**63))
+        self._state = int(self._simulator.model.newcomers(self.np_random, 1)[0])
+        return self._observation(), {"state": self._state}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
+        """One day. `info["cost"]` is `[m]` what it cost, `info["state"]` the true state of the next day.
+
+        Raises:
+            gymnasium.error.ResetNeeded: if no episode is under way.
+            gymnasium.error.InvalidAction: if the action is not the index of a coupon.
+        """
+        if self._day >= self._days:
+            raise gymnasium.error.ResetNeeded("the episode is over, or has not begun: call reset().")
+        if not self.action_space.contains(action):
+            raise gymnasium.error.InvalidAction(f"action is {action!r}; expected 0 to {len(self.coupons) - 1}.")
+        active, state = self._simulator.model.day(self.np_random, np.array([self._state]), np.array([action]))
+        self._day += 1
+        self._state = int(state[0])
+        info = {"cost": self.coupons[[action]] * active, "state": self._state}
+        return self._observation(), float(active[0]), False, self._day >= self._days, info
+
+    def _observation(self) -> NDArray[np.int64]:
+        simulator, state = self._simulator, np.array([[self._state]])
+        if simulator.show is None:
+            codes = simulator.codes[:, self._state]
+        else:
+            codes = simulator.show(np.random.default_rng(self._user_seed), self.np_random, state)[:, 0]
+        return codes.astype(np.int64)

@@ -1,0 +1,158 @@
+"""A simulator: a participation campaign, how its states show in a log, and the words of its campaign file.
+
+A file of this folder that makes a campaign has a function `simulator` that returns this record; the log, the campaign
+file, the truth on disk and the environment are all made from it.
+
+Source: ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.ops.tabular import measure
+from outlay.simulators.participation import Participation
+
+Columns = Mapping[str, NDArray[np.generic]]
+Held = tuple[float, float] | None  # two coupons, one of which each user keeps
+
+CHUNK_ROWS = 100_000  # bounds the memory, and is the size of a row group in the log
+CHUNK_CELLS = 8_000_000  # rows times fields: a log with many fields has smaller chunks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Feature:
+    """A categorical column of the log.
+
+    Attributes:
+        name: of the column.
+        values: what the log says for code 0, 1, …; the type of the column.
+    """
+
+    name: str
+    values: NDArray[np.generic]
+
+
+class Show(Protocol):
+    """How states show in the features, where a state has more than one row."""
+
+    def __call__(
+        self, user: np.random.Generator, day: np.random.Generator, state: NDArray[np.intp]
+    ) -> NDArray[np.integer]:
+        """`[F, n·days]` codes for states `[n, days]`; what stays with a user is drawn from `user`, the rest from `day`.
+
+        The same `user` generator gives the same lasting fields, whatever the number of days.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulator:
+    """A campaign whose truth is known.
+
+    Attributes:
+        name: of the campaign.
+        model: the truth.
+        features: F columns, the state as a log shows it.
+        codes: `[F, S]` one row of the features for each state (column i = state i).
+        show: draws rows of the features; None: a state always shows as in `codes`.
+        log_days: days of log, unless one says otherwise.
+        horizon_days: of a total per user.
+        report_days: windows of the tables.
+        at_most: the limit in the campaign file, in money per decision.
+        contrast: the two coupons of the effect table.
+        none: the value that means no coupon, if there is one.
+        segment: column or SQL expression of the groups in tables.
+        segment_column: `[S]` the column `segment`, where no feature tells the group; else None.
+        about_features: what the features are, in words.
+    """
+
+    name: str
+    model: Participation
+    features: tuple[Feature, ...]
+    codes: NDArray[np.integer]
+    show: Show | None = None
+    log_days: int
+    horizon_days: int
+    report_days: tuple[int, ...]
+    at_most: float
+    contrast: tuple[float, float]
+    none: float | None = None
+    segment: str
+    segment_column: NDArray[np.str_] | None = None
+    about_features: str
+
+    def states(self) -> Columns:
+        """The feature columns, row i = state i."""
+        return self._columns(self.codes)
+
+    def limit(self, held: Held) -> float:
+        """The limit that the campaign file sets, per decision; midway between what two held coupons cost."""
+        if held is None:
+            return self.at_most
+        cmdp = self.model.cmdp()
+        kept = np.searchsorted(self.model.coupons, held)
+        costs = [measure(cmdp, np.full(cmdp.num_states, action))[1] for action in kept]
+        return float(f"{np.mean(costs):.3g}")
+
+    def generate(self, users: int, days: int, seed: int, *, held: Held = None) -> Iterator[Columns]:
+        """The log, in chunks of whole users; a user's rows are contiguous and in the order of the days.
+
+        Args:
+            users: number of users.
+            days: rows per user.
+            seed: of the random numbers; the same arguments give the same log.
+            held: None: every day one of the coupons, uniform and independent. Two coupons: one of them per user, drawn
+                with equal probability and kept, so that rows after the first are forced.
+
+        Yields:
+            Columns of N rows: `user` (index), `day`, the features, `segment` where the simulator has that column,
+            `coupon`, `active`, `cost`, `propensity`, and with `held` also `forced`.
+        """
+        rng = np.random.default_rng(seed)
+        rows = min(CHUNK_ROWS, CHUNK_CELLS // len(self.features))
+        per_chunk = max(1, rows // days)
+        for begin in range(0, users, per_chunk):
+            yield self._chunk(rng, np.arange(begin, min(begin + per_chunk, users)), days, held)
+
+    def _chunk(self, rng: np.random.Generator, user: NDArray[np.int64], days: int, held: Held) -> Columns:
+        """All `days` of the users `[n]`, one day of all of them at a time."""
+        n, coupons = len(user), self.model.coupons
+        if held is None:
+            action = rng.integers(len(coupons), size=(n, days), dtype=np.int8)
+            propensity = np.full((n, days), 1 / len(coupons))
+        else:
+            pair = np.searchsorted(coupons, held).astype(np.int8)
+            action = np.repeat(pair[rng.integers(2, size=n)][:, None], days, axis=1)
+            propensity = np.where(np.arange(days) == 0, 0.5, np.ones((n, 1)))
+        state = np.empty((n, days), dtype=np.intp)
+        active = np.empty((n, days), dtype=np.int8)
+        now = self.model.newcomers(rng, n)
+        for day in range(days):
+            state[:, day] = now
+            active[:, day], now = self.model.day(rng, now, action[:, day])
+        codes = self.codes[:, state.ravel()] if self.show is None else self.show(rng, rng, state)
+        coupon = coupons[action]
+        columns: dict[str, NDArray[np.generic]] = {
+            "user": np.repeat(user, days),
+            "day": np.tile(np.arange(days, dtype=np.int32), n),
+            **self._columns(codes),
+        }
+        if self.segment_column is not None:
+            columns["segment"] = self.segment_column[state.ravel()]
+        columns |= {
+            "coupon": coupon.ravel(),
+            "active": active.ravel(),
+            "cost": (coupon * active).ravel(),
+            "propensity": propensity.ravel(),
+        }
+        if held is not None:
+            columns["forced"] = np.tile(np.arange(days) > 0, n)
+        return columns
+
+    def _columns(self, codes: NDArray[np.integer]) -> Columns:
+        return {feature.name: feature.values[code] for feature, code in zip(self.features, codes, strict=True)}
