@@ -2,12 +2,13 @@
 # make test    the tests
 # make check   format, lint, strict types, import arrows
 # make bench   the benchmarks (minutes to an hour; peers are installed into an environment of their own)
+# make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.outlay
 
-.PHONY: setup demo test check format bench clean
+.PHONY: setup demo test check format bench bench-game clean
 
 setup: $(STAMP)
 
@@ -36,6 +37,9 @@ format: setup
 bench: setup
 	$(BIN)/python benchmarks/training_speed.py
 	$(BIN)/python benchmarks/whole_job.py
+
+bench-game: setup
+	$(BIN)/python benchmarks/random_games.py
 
 clean:
 	rm -rf .venv runs dist

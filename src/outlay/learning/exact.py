@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 PAPER_ROUNDS = 1480  # λ steps of the paper's schedule on its data
 MOST_ROUNDS = 1000  # of column generation and bisection, which stop by themselves long before
-SMOOTHING = 0.5  # share of the best known λ in the λ that column generation asks for
+SMOOTHING = 0.5  # share of the best known λ in the λ that column generation asks for, with two limits or more
 PROVEN = 1e-9  # of the violation: an infeasible limit is proven to this
 ROUNDING = 1e-13  # of the size of the rewards: a smaller gain is none
 
@@ -109,6 +109,7 @@ def _column_generation(ask: BestResponses, mixing: Rule, rounds: int, least_gap:
     master = lp.init(ask.terms.limits, ask.terms.scale)
     beside = None if mixing is lp else mixing.init(ask.terms.limits, ask.terms.scale)
     rounding = ROUNDING * float(np.abs(ask.cmdp.reward).max())
+    smoothing = SMOOTHING if len(ask.terms.limits) > 1 else 0.0  # one price alone does not jump about
     share = 0.0
     for _ in range(rounds):
         before = master
@@ -130,7 +131,7 @@ def _column_generation(ask: BestResponses, mixing: Rule, rounds: int, least_gap:
         if not improved and share == 0.0:
             break  # an exact best response to the duals that improves nothing: optimal to rounding
         # A λ that was moved and found nothing new: next the dual itself is asked.
-        share = SMOOTHING if improved and before.feasible else 0.0
+        share = smoothing if improved and before.feasible else 0.0
     return mixing.mixture(master if beside is None else beside)
 
 
