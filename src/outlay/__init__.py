@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from outlay.bundles.read import load_bundle
     from outlay.core.cmdp import TabularCMDP
     from outlay.jobs.check import check
+    from outlay.jobs.compare import compare
     from outlay.jobs.evaluate import evaluate
     from outlay.jobs.init import init
     from outlay.jobs.prepare import prepare
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from outlay.jobs.simulate import simulate
     from outlay.jobs.train import train
     from outlay.learning.exact import solve
+    from outlay.twostage.allocation import allocate
 
 _HOMES = {
     "TabularCMDP": "outlay.core.cmdp",
+    "allocate": "outlay.twostage.allocation",
     "check": "outlay.jobs.check",
+    "compare": "outlay.jobs.compare",
     "evaluate": "outlay.jobs.evaluate",
     "init": "outlay.jobs.init",
     "load_bundle": "outlay.bundles.read",
@@ -43,7 +47,9 @@ __all__ = [
     "Campaign",
     "TabularCMDP",
     "__version__",
+    "allocate",
     "check",
+    "compare",
     "evaluate",
     "init",
     "load_bundle",

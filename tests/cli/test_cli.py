@@ -20,9 +20,11 @@ from conftest import Habit
 from outlay.cli.console import number, use_threads
 from outlay.cli.main import app
 from outlay.core.version import __version__
-from outlay.jobs import doctor, train
+from outlay.jobs import doctor, play
 
-COMMANDS = ("init", "check", "prepare", "train", "evaluate", "report", "score", "simulate", "doctor")
+COMMANDS = (
+    "init", "check", "prepare", "train", "evaluate", "report", "compare", "score", "allocate", "simulate", "doctor",
+)  # fmt: skip
 
 
 def test_these_are_the_commands() -> None:
@@ -158,7 +160,7 @@ def test_a_bug_of_ours_exits_with_1_and_asks_for_a_report(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(train, "_play", broken)
+    monkeypatch.setattr(play, "learn", broken)
     found = outlay("train", habit.data, "--out", tmp_path / "run")
     assert found.code == 1
     assert "ZeroDivisionError: ours" in found.err
@@ -170,7 +172,7 @@ def test_ctrl_c_is_told_without_a_traceback(habit: Habit, tmp_path: Path, monkey
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, "_play", interrupted)
+    monkeypatch.setattr(play, "learn", interrupted)
     found = outlay("train", habit.data, "--out", tmp_path / "run")
     assert found.code == 130
     assert "interrupted" in found.err

@@ -11,9 +11,15 @@ import pytest
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
+from outlay.bundles.response_reference import respond
+from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
+from outlay.core.network import NetworkArrays, constant_network
+from outlay.core.response import Past, ResponseArrays
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, Transitions
 from outlay.jobs import measure
 from outlay.jobs.measure import Measure
+from small_logs import campaign, draw, random_cmdp
+from small_responses import random_response
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +93,91 @@ def test_where_states_are_many_the_imitation_head_gives_propensities(habit_data:
     found = Measure(wide, CERTIFY, bundle).propensity()
     assert found is not None
     assert found.mean() == pytest.approx(1 / 11, rel=0.15)
+
+
+PAST_DAYS = 3
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["counted states", "many states"])
+def walked(request: pytest.FixtureRequest) -> Transitions:
+    """A log with gaps between the days, of users in all three splits."""
+    split = np.arange(400) % 3
+    data = draw(random_cmdp(3, states=5), 400, 6, 0, split=split, counted=request.param)
+    return replace(data, day=data.day + data.day // 3)
+
+
+@pytest.fixture(scope="module")
+def walked_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Two prices of a DIN, and a constant action, for the logs of `draw`."""
+    schema = draw(random_cmdp(3, states=5), 2, 2, 0).schema
+    response = random_response(0, past_days=PAST_DAYS, sizes=schema.sizes, numbers=2)
+    networks: list[NetworkArrays | ResponseArrays] = [response, response, constant_network(2, schema.sizes, 2, 3, 2)]
+    members = tuple(MemberSpec(n, 1 / 3, [0.5 * i], [1.0, -0.5 * i], [0, 0]) for i, n in enumerate(networks))
+    spec = BundleSpec(campaign(), schema, [0.0, 1.0, 2.0], ("reward", "cost"), members)
+    folder = tmp_path_factory.mktemp("walked") / "bundle"
+    write_bundle(folder, spec)
+    return load_bundle(folder)
+
+
+def test_a_member_that_looks_back_is_told_the_days_before_each_row(walked: Transitions, walked_bundle: Bundle) -> None:
+    """Against the longhand reference, with the past of each row looked up day by day."""
+    at = Measure(walked, CERTIFY, walked_bundle)
+    codes, numbers = walked.features(at.panel.rows)
+    days = [[row - back for back in range(1, PAST_DAYS + 1)] for row in at.panel.rows]
+    known = np.array([[d >= 0 and walked.user[d] == walked.user[r] for d in before]
+                      for r, before in zip(at.panel.rows, days, strict=True)])  # fmt: skip
+    assert 0 < known.mean() < 1
+    before = np.maximum(days, 0)
+    told = walked.features(before.ravel())
+    past = Past(
+        codes=told[0].reshape(*before.shape, -1),
+        numbers=told[1].reshape(*before.shape, -1),
+        action=walked.action[before].astype(np.int32),
+        outcome=walked.outcome[before],
+        age=np.where(known, walked.day[at.panel.rows][:, None] - walked.day[before], -1),
+    )
+    response = random_response(0, past_days=PAST_DAYS, sizes=walked.schema.sizes, numbers=2)
+    q = respond(response, codes, numbers, past).q
+    for member, price in enumerate((0.0, 0.5)):
+        value = q @ [1.0, -price]
+        ordered = np.sort(value, axis=1)
+        sure = ordered[:, -1] - ordered[:, -2] > 1e-4
+        assert sure.mean() > 0.99
+        assert np.array_equal(at.actions(member)[sure], value.argmax(1)[sure])
+        assert len(np.unique(at.actions(member))) > 1
+    assert set(at.actions(2).tolist()) == {2}
+
+
+def test_chunks_do_not_matter_to_a_member_that_looks_back(
+    walked: Transitions, walked_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [Measure(walked, SELECT, walked_bundle).actions(i) for i in range(3)]
+    monkeypatch.setattr(measure, "CHUNK_ROWS", 100)
+    at = Measure(walked, SELECT, walked_bundle)
+    assert max(len(rows) for rows in at._chunks()) == 25  # three past days are gathered with each row
+    for i, actions in enumerate(wanted):
+        assert np.array_equal(at.actions(i), actions)
+
+
+def test_everything_is_measured_where_members_look_back(walked: Transitions, walked_bundle: Bundle) -> None:
+    """A constant among the members is worth what the constant is worth."""
+    at = Measure(walked, LEARN, walked_bundle)
+    members, old, (constant,) = at.members(), at.old(), at.constants([2], at.days)
+    assert len(members) == 3
+    for found in (*members, old, constant):
+        assert np.isfinite(found.value[found.column("reward@3")])
+    np.testing.assert_allclose(members[2].value, constant.value, rtol=1e-6)
+    cost = [found.value[found.column("cost")] for found in members]
+    assert cost[1] < cost[0]  # the dearer price
+
+
+def test_a_response_model_that_does_not_look_back_is_asked_once_per_state(tmp_path: Path) -> None:
+    data = draw(random_cmdp(3, states=5), 60, 4, 0)
+    response = random_response(0, sizes=data.schema.sizes, numbers=2)
+    members = (MemberSpec(response, 1.0, [0.5], [1.0, -0.5], [0, 0]),)
+    write_bundle(tmp_path / "bundle", BundleSpec(campaign(), data.schema, [0.0, 1.0, 2.0], ("reward", "cost"), members))
+    bundle = load_bundle(tmp_path / "bundle")
+    counted, many = (Measure(d, LEARN, bundle) for d in (data, replace(data, state=None, states=None)))
+    assert np.array_equal(counted.actions(0), many.actions(0))
+    assert "_row_actions" not in counted.__dict__
+    assert np.isfinite(many.members()[0].value).all()

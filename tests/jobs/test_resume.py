@@ -21,10 +21,10 @@ from outlay.jobs.run import Run
 # The real command, which waits to be killed once it has written its seventh checkpoint.
 SLOW = """
 import time
-from outlay.jobs import train
+from outlay.jobs import play
 from outlay.learning import checkpoint
 
-train.CHECKPOINT_SECONDS = 0.0
+play.CHECKPOINT_SECONDS = 0.0
 save, saved = checkpoint.save, []
 
 def slow_save(*arguments):

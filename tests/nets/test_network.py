@@ -80,6 +80,7 @@ def test_arrays_reference_and_onnx_agree_with_jax(sizes: tuple[int, ...], num_nu
     if imitation:
         assert outputs.outcome is not None
         outcome = np.asarray(outputs.outcome.mean(0)) * SPREAD
+        assert reference.outcome is not None
         np.testing.assert_allclose(reference.outcome, outcome, atol=1e-5)
         np.testing.assert_allclose(found["outcome"], outcome, atol=1e-5)
         assert outputs.logits is not None

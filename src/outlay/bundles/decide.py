@@ -8,8 +8,10 @@ Every row is decided alone: the table it stands in changes nothing (but the last
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from outlay.bundles.policy import Member
 from outlay.bundles.rows import eligible_actions, record_batches, users_of
+from outlay.core.response import Past
 from outlay.core.schema import Schema, canonical_text
 from outlay.ops.hashing import rendezvous
 
@@ -61,6 +64,11 @@ class Bundle:
         """Of π_B; 0 where there is none."""
         return float(self.manifest["imitation_threshold"] or 0)
 
+    @property
+    def past_days(self) -> int:
+        """L, the past days of a user that its members look at; 0 where a row says all."""
+        return int(self.manifest.get("past_days", 0))
+
     def decide(self, table: Any, *, episode: str | None = None, members: bool = False) -> Any:
         """Decide for every row of a table.
 
@@ -79,6 +87,7 @@ class Bundle:
 
         Raises:
             LogError: if a column is absent, a user is null, or `eligible` allows nothing or an unknown value.
+            BundleError: if its members look at past days, which a table of rows does not have.
         """
         schema, batches = record_batches(table)
         parts, row = [], 0
@@ -105,10 +114,7 @@ class Bundle:
         encoded = self.schema.encode(batch, file=file)
         name = self.manifest["eligible"]
         eligible = None if name is None else eligible_actions(batch, name, self.actions, first_row=first_row, file=file)
-        chosen, values = zip(
-            *(member.choose(encoded.codes, encoded.numbers, eligible, self.threshold) for member in self.members),
-            strict=True,
-        )
+        chosen, values = zip(*self.choices(encoded.codes, encoded.numbers, eligible), strict=True)
         actions = np.stack(chosen, axis=1)
         rows = np.arange(first_row, first_row + batch.num_rows)
         if members:
@@ -118,19 +124,46 @@ class Bundle:
             columns = self._drawn_member(rows, actions, users, episode)
         return pa.table(columns).replace_schema_metadata({UNKNOWN: str(encoded.unknown)})
 
+    def choices(
+        self,
+        codes: NDArray[np.int32],
+        numbers: NDArray[np.float32],
+        eligible: NDArray[np.bool_] | None = None,
+        past: Past | None = None,
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """`[N]` actions and `[N, K]` wᵀQ of one member after the other; a network that neighbours share is run once.
+
+        Args:
+            codes: `[N, F]`.
+            numbers: `[N, n]`.
+            eligible: `[N, K]`, at least one per row; None allows all.
+            past: the days before, where `past_days` is not 0.
+
+        Raises:
+            BundleError: if a member looks at past days and none are given.
+        """
+        for _, alike in groupby(self.members, key=lambda member: id(member.session)):
+            first, *others = alike
+            answer = first.answer(codes, numbers, self.threshold, past)
+            for member in (first, *others):
+                yield member.pick(answer, eligible, self.threshold)
+
     def member_actions(
         self,
         member: int,
         codes: NDArray[np.int32],
         numbers: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None = None,
+        past: Past | None = None,
     ) -> NDArray[np.int64]:
-        """`[N]` actions of one member for `[N, F]` codes and `[N, n]` numbers; `eligible` is `[N, K]` or None: all."""
-        return self.members[member].choose(codes, numbers, eligible, self.threshold)[0]
+        """`[N]` actions of one member; arguments as for `choices`."""
+        return self.members[member].choose(codes, numbers, eligible, self.threshold, past)[0]
 
-    def features(self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        """`[N, d]` last hidden layers of one member's networks."""
-        return self.members[member].run(["features"], codes, numbers)[0]
+    def features(
+        self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
+    ) -> NDArray[np.float32]:
+        """`[N, d]` what one member's networks make of the state, whatever the action and the past."""
+        return self.members[member].run(["features"], codes, numbers, past)[0]
 
     def imitation(
         self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]
@@ -141,12 +174,12 @@ class Bundle:
         return self.members[member].run(["imitation"], codes, numbers)[0]
 
     def outcome(
-        self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]
+        self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
     ) -> NDArray[np.float32] | None:
         """`[N, K, 1+m]` what the day itself brings and costs, or None where the member's network does not say."""
         if "outcome" not in self.members[member].shapes:
             return None
-        return self.members[member].run(["outcome"], codes, numbers)[0]
+        return self.members[member].run(["outcome"], codes, numbers, past)[0]
 
     def _drawn_member(
         self, rows: NDArray[np.int64], actions: NDArray[np.int64], users: Any, episode: str | None

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.errors import BundleError
+from outlay.core.response import Past
+
 CELLS = 1 << 20  # codes and numbers a session sees at a time, so that wide rows do not fill the memory
-CHUNK_ROWS = 4_096  # and at most so many rows, so that activations stay near the processor
+DAY_CELLS = 64  # about what a graph holds of a past day for each action, beside what it is told of it
+CHUNK_ROWS = 1_024  # and at most so many rows, so that activations stay near the processor
 
 
 @dataclass(frozen=True)
@@ -23,17 +28,24 @@ class Member:
         weight: α.
         salt: of the draw.
         head_weights: `[H]` w.
+        file: of the graph, for errors.
     """
 
     session: Any
     weight: float
     salt: str
     head_weights: NDArray[np.float64]
+    file: Path | None = None
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """What the graph takes: codes, numbers, or both."""
+        """What the graph takes: codes, numbers, or both; and the same of past days where it looks back."""
         return tuple(given.name for given in self.session.get_inputs())
+
+    @cached_property
+    def past_days(self) -> int:
+        """L, the days that the graph looks back; 0 for most."""
+        return next((int(given.shape[1]) for given in self.session.get_inputs() if given.name == "past_action"), 0)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -41,7 +53,7 @@ class Member:
         return {output.name: tuple(output.shape[1:]) for output in self.session.get_outputs()}
 
     def run(
-        self, outputs: Sequence[str], codes: NDArray[np.int32], numbers: NDArray[np.float32]
+        self, outputs: Sequence[str], codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
     ) -> list[NDArray[np.float32]]:
         """Some outputs for N rows.
 
@@ -49,13 +61,28 @@ class Member:
             outputs: names out of `shapes`.
             codes: `[N, F]`, F may be 0.
             numbers: `[N, n]`, n may be 0.
+            past: the days before, for a graph that looks back; others take no notice.
 
         Returns:
             `[N, …]` for each output.
+
+        Raises:
+            BundleError: if the graph looks back and no past is given.
         """
         rows = len(codes)
-        feed = {"codes": codes, "numbers": numbers}
-        chunk = max(1, min(CHUNK_ROWS, CELLS // (codes.shape[1] + numbers.shape[1])))
+        feed: dict[str, NDArray[Any]] = {"codes": codes, "numbers": numbers}
+        cells = codes.shape[1] + numbers.shape[1]
+        if self.past_days:
+            if past is None:
+                raise BundleError(
+                    f"its response model (DIN) needs each user's past {self.past_days} days, which a table of rows "
+                    "does not have.",
+                    file=self.file,
+                    way_out="Train with --response deepfm, or use outlay evaluate, which reads the past from the log.",
+                )
+            feed |= {f"past_{name}": column for name, column in past._asdict().items()}
+            cells += self.past_days * (cells + self.shapes["q"][0] * DAY_CELLS)
+        chunk = max(1, min(CHUNK_ROWS, CELLS // cells))
         if 0 < rows <= chunk:
             return list(self.session.run(outputs, {name: feed[name] for name in self.inputs}))
         results = [np.empty((rows, *self.shapes[name]), np.float32) for name in outputs]
@@ -72,6 +99,7 @@ class Member:
         numbers: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None,
         threshold: float,
+        past: Past | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The action of each row: the largest wᵀQ among those allowed, the lower one of equals.
 
@@ -80,15 +108,27 @@ class Member:
             numbers: `[N, n]`.
             eligible: `[N, K]`, at least one per row; None allows all.
             threshold: actions with π_B below this share of the largest among the eligible are left out; 0 keeps all.
+            past: as for `run`.
 
         Returns:
             `[N]` action indices and `[N, K]` wᵀQ.
         """
+        return self.pick(self.answer(codes, numbers, threshold, past), eligible, threshold)
+
+    def answer(
+        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], threshold: float, past: Past | None
+    ) -> list[NDArray[np.float32]]:
+        """The part of `choose` that is the same for members with one network: Q, and log π_B if a threshold asks."""
         imitates = threshold > 0 and "imitation" in self.shapes
-        found = self.run(["q", "imitation"] if imitates else ["q"], codes, numbers)
-        value = found[0] @ self.head_weights
+        return self.run(["q", "imitation"] if imitates else ["q"], codes, numbers, past)
+
+    def pick(
+        self, answer: list[NDArray[np.float32]], eligible: NDArray[np.bool_] | None, threshold: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The part of `choose` that is this member's own."""
+        value = answer[0] @ self.head_weights
         allowed = np.ones(value.shape, np.bool_) if eligible is None else eligible
-        if imitates:
-            log_prob = np.where(allowed, found[1], -np.inf)
+        if len(answer) > 1:
+            log_prob = np.where(allowed, answer[1], -np.inf)
             allowed = log_prob >= np.log(threshold) + log_prob.max(1, keepdims=True)
         return np.where(allowed, value, -np.inf).argmax(1), value

@@ -1,7 +1,7 @@
 """Write a bundle: an immutable folder named by its content.
 
 A member's salt is the hash of its graph and its head weights, so a policy that stays keeps its users in the next
-bundle. The folder is read back and checked before it takes its place.
+bundle. A network that members share is written once. The folder is read back and checked before it takes its place.
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ from outlay.bundles.graph import policy_graph
 from outlay.bundles.manifest import GOLDEN, VOCABULARY, digest, seal, unseal
 from outlay.bundles.read import load_bundle
 from outlay.bundles.reference import forward
+from outlay.bundles.response_graph import response_graph
+from outlay.bundles.response_reference import respond
 from outlay.core.campaign import Campaign
 from outlay.core.files import new_folder, sha256
 from outlay.core.network import NetworkArrays
+from outlay.core.response import Past, ResponseArrays
 from outlay.core.schema import CLIP, Schema
 from outlay.core.version import __version__
+
+Rows = tuple[NDArray[np.int32], NDArray[np.float32]]  # codes [N, F], numbers [N, n]
 
 GOLDEN_ROWS = 256
 ROUNDING = 1e-6  # weights may miss 1 by this much
@@ -35,14 +40,14 @@ class MemberSpec:
     """One member of the mixture.
 
     Attributes:
-        network: its critic.
+        network: its critic, or the response model it prices.
         weight: α, its share of users.
         multiplier: `[m]` λ it answers, one per budget.
         head_weights: `[H]` w: it gives the action with the largest w·Q.
         measurement: `[1+m]` reward and costs it was measured at, in (1−γ)·J.
     """
 
-    network: NetworkArrays
+    network: NetworkArrays | ResponseArrays
     weight: float
     multiplier: ArrayLike
     head_weights: ArrayLike
@@ -96,6 +101,19 @@ class BundleSpec:
                     f"member {i} has {member.network.num_heads} heads and head weights of shape "
                     f"{np.shape(member.head_weights)}; the bundle names {len(self.heads)} heads"
                 )
+        lengths = {network.past_days for network in self.networks if isinstance(network, ResponseArrays)} - {0}
+        if len(lengths) > 1:
+            raise ValueError(f"members look back {sorted(lengths)} days; it must be the same number for all")
+
+    @property
+    def networks(self) -> list[NetworkArrays | ResponseArrays]:
+        """The different ones, in the order of the members."""
+        return list({id(member.network): member.network for member in self.members}.values())
+
+    @property
+    def past_days(self) -> int:
+        """L, the days that members look back; 0 where none does."""
+        return max(network.past_days if isinstance(network, ResponseArrays) else 0 for network in self.networks)
 
 
 def write_bundle(folder: Path, spec: BundleSpec) -> str:
@@ -107,23 +125,29 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
         ValueError: if two members are the same policy.
     """
     rng = np.random.default_rng(spec.seed)
-    codes, numbers = _golden_rows(spec.schema, rng)
-    golden: dict[str, NDArray[Any]] = {"codes": codes, "numbers": numbers}
+    rows = _golden_rows(spec.schema, GOLDEN_ROWS, rng)
+    past = _golden_past(spec, rng) if spec.past_days else None
+    golden: dict[str, NDArray[Any]] = dict(zip(("codes", "numbers"), rows, strict=True))
+    if past is not None:
+        golden |= {f"past_{name}": column for name, column in past._asdict().items()}
     total = sum(member.weight for member in spec.members)
     members: list[dict[str, Any]] = []
     with new_folder(Path(folder)) as temporary:
-        for i, member in enumerate(spec.members):
+        written: dict[int, tuple[str, str]] = {}
+        for i, network in enumerate(spec.networks):
             name = f"policy-{i}.onnx"
-            graph = policy_graph(member.network, codes.shape[1], numbers.shape[1]).SerializeToString(deterministic=True)
+            graph, golden[f"q_{i}"] = _computed(network, rows, past)
             (temporary / name).write_bytes(graph)
-            golden[f"q_{i}"] = forward(member.network, codes, numbers).q.astype(np.float32)
+            written[id(network)] = name, hashlib.sha256(graph).hexdigest()
+        for member in spec.members:
+            name, graph_hash = written[id(member.network)]
             head_weights = _floats(member.head_weights)
             members.append({
                 "file": name,
                 "weight": float(member.weight / total),
                 "multiplier": _floats(member.multiplier),
                 "head_weights": head_weights,
-                "salt": digest([hashlib.sha256(graph).hexdigest(), head_weights])[:16],
+                "salt": digest([graph_hash, head_weights])[:16],
                 "measurement": _floats(member.measurement),
                 "parameters": member.network.num_parameters,
             })  # fmt: skip
@@ -132,7 +156,7 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
             raise ValueError("two members are the same policy; give it once, with the sum of their weights")
         spec.schema.write(temporary / VOCABULARY)
         np.savez(temporary / GOLDEN, **golden)  # type: ignore[arg-type]  # NumPy types the names as flags
-        names = [*(member["file"] for member in members), VOCABULARY, GOLDEN]
+        names = [*(name for name, _ in written.values()), VOCABULARY, GOLDEN]
         files = {name: sha256(temporary / name) for name in names}
         identity = seal(temporary, {**_content(spec), "members": members, "files": files})
         load_bundle(temporary)
@@ -163,6 +187,7 @@ def _content(spec: BundleSpec) -> dict[str, Any]:
             "categorical": [f.name for f in spec.schema.categorical],
             "numeric": [f.name for f in spec.schema.numeric],
         },
+        "past_days": spec.past_days,
         "user": campaign.log.user,
         "eligible": campaign.log.eligible,
         "budgets": [{"name": b.name, "limit": b.limit, "per": b.per, "sign": b.sign} for b in campaign.budgets],
@@ -180,13 +205,36 @@ def _content(spec: BundleSpec) -> dict[str, Any]:
     }
 
 
-def _golden_rows(schema: Schema, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def _computed(network: NetworkArrays | ResponseArrays, rows: Rows, past: Past | None) -> tuple[bytes, Any]:
+    """The graph of a network, and `[N, K, H]` what it has to compute."""
+    codes, numbers = rows
+    if isinstance(network, ResponseArrays):
+        graph, q = response_graph(network), respond(network, codes, numbers, past).q
+    else:
+        graph, q = policy_graph(network, codes.shape[1], numbers.shape[1]), forward(network, codes, numbers).q
+    return graph.SerializeToString(deterministic=True), q.astype(np.float32)
+
+
+def _golden_rows(schema: Schema, count: int, rng: np.random.Generator) -> Rows:
     sizes = np.array(schema.sizes, np.int64)
-    codes = rng.integers(0, sizes, (GOLDEN_ROWS, len(sizes))).astype(np.int32)
-    values = np.clip(rng.normal(0, 2, (GOLDEN_ROWS, len(schema.numeric))), -CLIP, CLIP)
+    codes = rng.integers(0, sizes, (count, len(sizes))).astype(np.int32)
+    values = np.clip(rng.normal(0, 2, (count, len(schema.numeric))), -CLIP, CLIP)
     missing = rng.random(values.shape) < 0.1
-    numbers = np.stack([np.where(missing, 0, values), missing], axis=2).reshape(GOLDEN_ROWS, -1)
+    numbers = np.stack([np.where(missing, 0, values), missing], axis=2).reshape(count, -1)
     return codes, numbers.astype(np.float32)
+
+
+def _golden_past(spec: BundleSpec, rng: np.random.Generator) -> Past:
+    """Random days, a third of them absent, some of them long ago."""
+    shape = (GOLDEN_ROWS, spec.past_days)
+    codes, numbers = _golden_rows(spec.schema, GOLDEN_ROWS * spec.past_days, rng)
+    return Past(
+        codes=codes.reshape(*shape, codes.shape[1]),
+        numbers=numbers.reshape(*shape, numbers.shape[1]),
+        action=rng.integers(0, np.size(spec.actions), shape).astype(np.int32),
+        outcome=rng.exponential(1, (*shape, len(spec.heads))).astype(np.float32),
+        age=np.where(rng.random(shape) < 1 / 3, -1, rng.integers(1, 60, shape)).astype(np.int32),
+    )
 
 
 def _floats(values: ArrayLike) -> list[float]:

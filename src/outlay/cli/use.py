@@ -1,4 +1,4 @@
-"""Commands that use a bundle or make a campaign: score, simulate, doctor."""
+"""Commands that use a run or make a campaign: score, allocate, simulate, doctor."""
 
 from __future__ import annotations
 
@@ -47,6 +47,50 @@ def score(
             [(f"{action:g}", f"{share:.1%}") for action, share in result.shares.items()],
         )
         stdout.print(f"{out} written: {number(result.rows)} rows.", markup=False)
+
+
+def allocate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")],
+    users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with the features, a row a user.")],
+    total: Annotated[float, typer.Option("--total", help="The most that may be spent on them, in money.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet or .csv.")],
+    cost: Annotated[
+        Literal["expected", "reserve"],
+        typer.Option(help="What counts: the expected cost of the day, or what must be set aside for the worst."),
+    ] = "expected",
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """One day's decisions for a fixed list of users under a hard total.
+
+    Example: outlay allocate run today.parquet --total 50000 --out decisions.parquet
+    """
+    from outlay.jobs.allocate import allocate_users as job
+    from outlay.jobs.run import Run
+
+    use_threads(threads)
+    with progress("allocate", quiet=quiet or as_json) as report:
+        opened = Run.open(run)
+        result = job(opened, users, total, out, cost=cost, progress=report)
+    if as_json:
+        shares = [{"action": action, "share": share} for action, share in result.shares.items()]
+        print_json({"path": str(result.path), "rows": result.rows, "total": result.total, "cost": result.cost,
+                    "value": result.value, "bound": result.bound, "unknown": result.unknown,
+                    "shares": shares})  # fmt: skip
+        return
+    if result.unknown:
+        stderr.print(
+            f"{number(result.unknown)} values were not in the vocabulary and got the unknown code.", markup=False
+        )
+    if not quiet:
+        unit = opened.campaign.meta.unit
+        table("", ("action", "share of users"), [(f"{a:g}", f"{share:.1%}") for a, share in result.shares.items()])
+        stdout.print(
+            f"{out} written: {number(result.rows)} users, {cost} cost {result.cost:,.2f} of {result.total:,.2f} "
+            f"{unit}; at most {100 * result.gap:.2g} % of the value is lost against the best allocation.",
+            markup=False, highlight=False,
+        )  # fmt: skip
 
 
 def simulate(

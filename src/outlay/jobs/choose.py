@@ -22,6 +22,7 @@ from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
 from outlay.core.network import NetworkArrays, constant_network
+from outlay.core.response import ResponseArrays
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.certificate import expected_se, margins
 from outlay.estimators.fitted import Fitted
@@ -72,7 +73,7 @@ class Offered:
     """
 
     name: str
-    network: NetworkArrays
+    network: NetworkArrays | ResponseArrays
     multiplier: Vector
     head_weights: Vector
     number: int | None = None
@@ -107,11 +108,13 @@ class Chosen:
         members: those with a weight above 0.
         weights: `[k]`.
         margin: `[m]` by which the costs were raised, weighted.
+        measured: every policy that was offered, reserve included.
     """
 
     members: tuple[Kept, ...]
     weights: Vector
     margin: Vector
+    measured: tuple[Kept, ...]
 
 
 def choose(frame: Frame, offered: Sequence[Offered], reserve: Sequence[Offered] = (), *, equal: bool = False) -> Chosen:
@@ -130,7 +133,7 @@ def choose(frame: Frame, offered: Sequence[Offered], reserve: Sequence[Offered] 
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
     first = kept[: len(offered)]
     if equal:
-        return _mixed([k for k in first if k.withheld is None], None, limits, frame)
+        return _mixed([k for k in first if k.withheld is None], None, limits, frame, kept)
     pools: list[Callable[[], list[Kept]]] = [lambda: first, lambda: kept, lambda: kept + _constants(frame, at)]
     pool: list[Kept] = []
     for grown in pools:
@@ -140,11 +143,11 @@ def choose(frame: Frame, offered: Sequence[Offered], reserve: Sequence[Offered] 
         raised = np.array([k.x + np.append(0.0, _margin(k, frame)) for k in pool])
         solution = solve_mixture(raised, limits, frame.scale)
         if solution.feasible:
-            return _mixed(pool, solution.weights, limits, frame)
+            return _mixed(pool, solution.weights, limits, frame, kept)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
     x = np.array([k.x for k in pool]) if pool else np.empty((0, 1 + len(limits)))
     if pool and (exact := solve_mixture(x, limits, frame.scale)).feasible:
-        return _mixed(pool, exact.weights, limits, frame)
+        return _mixed(pool, exact.weights, limits, frame, kept)
     raise _infeasible(kept, pool, limits, frame.campaign)
 
 
@@ -186,7 +189,7 @@ def _margin(kept: Kept, frame: Frame) -> Vector:
     return margins(kept.std_error[1:], expected, confidence=confidence, margin=train.margin)
 
 
-def _mixed(pool: list[Kept], weights: Vector | None, limits: Vector, frame: Frame) -> Chosen:
+def _mixed(pool: list[Kept], weights: Vector | None, limits: Vector, frame: Frame, measured: list[Kept]) -> Chosen:
     if not pool:
         raise _infeasible([], [], limits, frame.campaign)
     if weights is None:
@@ -194,7 +197,7 @@ def _mixed(pool: list[Kept], weights: Vector | None, limits: Vector, frame: Fram
     members = tuple(k for k, w in zip(pool, weights, strict=True) if w > 0)
     share = weights[weights > 0]
     margin = share @ np.array([_margin(k, frame) for k in members])
-    return Chosen(members, share, margin)
+    return Chosen(members, share, margin, tuple(measured))
 
 
 def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Campaign) -> InfeasibleError:

@@ -21,18 +21,17 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.estimate import Estimate
 from outlay.core.files import write_json
-from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.core.transitions import CERTIFY
 from outlay.estimators import importance
-from outlay.estimators.certificate import Certificate, certify, expected_se, margins
+from outlay.estimators.certificate import Certificate, certify
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.units import coordinates, decisions, estimates, objective
+from outlay.jobs.constants import best_constants, in_words
 from outlay.jobs.looks import look
 from outlay.jobs.measure import Measure
 from outlay.jobs.run import Run
 from outlay.jobs.verdict import verdict
-from outlay.ops.intervals import std_error
-from outlay.ops.mixture_lp import solve_mixture
 
 Report = Callable[[float, str], None]
 LEAST_SHARE = 0.01  # of the choices: a smaller segment says nothing
@@ -111,7 +110,9 @@ def evaluate(run: str | Path | Run, *, confidence: float | None = None, progress
     weights = np.array([member.weight for member in bundle.members])
     mixture = combine(parts, weights)
     report(0.4, "constant actions")
-    constant, note = _best_constants(data, at, campaign)
+    constants, constant, note = best_constants(at, campaign), None, ""
+    if constants is not None:
+        constant, note = combine(at.constants(constants[0], at.days), constants[1]), in_words(at, *constants)
     report(0.7, "importance sampling")
     sampled = _sampled(at, weights)
 
@@ -180,30 +181,6 @@ def _certificate(
         decisions=decisions(mixture, campaign),
         withheld=reason,
     )
-
-
-def _best_constants(data: Transitions, at: Measure, campaign: Campaign) -> tuple[Fitted | None, str]:
-    """The best mixture of constant actions, chosen on *select* with the same margin, and it in words."""
-    if data.eligible is not None:  # a constant is not allowed everywhere
-        return None, ""
-    needed = [int(goal.partition("@")[2])] if "@" in (goal := objective(campaign)) else []
-    before = Measure(data, SELECT, at.bundle).constants(range(data.num_actions), needed)
-    parts = [coordinates(fitted, campaign) for fitted in before]
-    usable = [a for a, part in enumerate(parts) if np.isfinite(part[0]).all()]
-    if not usable:
-        return None, ""
-    users = (len(before[0].influence), at.panel.num_users)
-    train = campaign.train
-    cautious = []
-    for a in usable:
-        error = std_error(parts[a][1])[1:]
-        extra = margins(error, expected_se(error, *users), confidence=train.confidence, margin=train.margin)
-        cautious.append(parts[a][0] + np.append(0.0, extra))
-    limits = parts[0][2]
-    solution = solve_mixture(np.array(cautious), limits, np.where(limits == 0, 1.0, np.abs(limits)))
-    chosen = {usable[i]: float(w) for i, w in enumerate(solution.weights) if w > 0}
-    words = ", ".join(f"{data.actions[a]:g} for {w:.0%} of users" for a, w in chosen.items())
-    return combine(at.constants(list(chosen), at.days), np.array(list(chosen.values()))), words
 
 
 def _sampled(at: Measure, weights: NDArray[np.float64]) -> dict[str, importance.Weighted]:

@@ -8,24 +8,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
+from outlay.core.response import Past
 from outlay.core.transitions import LEARN, Transitions
 from outlay.estimators.basis import Basis, Counted, Features
 from outlay.estimators.fitted import Fitted, fit
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import horizons
 
-CHUNK_ROWS = 65_536
+CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
 MOST_FEATURES = 32  # directions of the last hidden layer that a fitted evaluation uses
 
 
 @dataclass(frozen=True)
 class Measure:
     """Fitted evaluation on one split.
+
+    A member that looks at past days (DIN) decides every row of the log from the days before it in the log, and the
+    fitted evaluation knows the row by its state alone. So its value is an approximation: had the member decided from
+    the first day, other days would lie behind each state, and it might decide there otherwise.
 
     Attributes:
         data: the transitions.
@@ -49,29 +56,31 @@ class Measure:
 
     def members(self) -> list[Fitted]:
         """Every member of the bundle."""
-        return [
-            fit(self.panel, self._basis(i), self.actions(i), days=self.days) for i in range(len(self.bundle.members))
-        ]
+        fits = []
+        for source, members in groupby(range(len(self.bundle.members)), key=self._source):
+            basis = self._basis(source)
+            fits += [fit(self.panel, basis, self.actions(i), days=self.days) for i in members]
+        return fits
 
     def old(self) -> Fitted:
         """The log's own policy."""
-        return fit(self.panel, self._basis(0), None, days=self.days)
+        return fit(self.panel, self._basis(self._source(0)), None, days=self.days)
+
+    def policy(self, actions: NDArray[np.integer]) -> Fitted:
+        """A policy from elsewhere, by its action index `[n]` in every row of the panel."""
+        return fit(self.panel, self._basis(self._source(0)), actions, days=self.days)
 
     def constants(self, actions: Sequence[int], days: Sequence[int]) -> list[Fitted]:
         """Always the same action, for each of `actions`, with totals of `days` days."""
-        basis = self._basis(0)
+        basis = self._basis(self._source(0))
         return [fit(self.panel, basis, np.full(len(self.panel), a), days=days) for a in actions]
 
     def actions(self, member: int) -> NDArray[np.int64]:
         """`[n]` action index of a member in every row of the panel, forced rows not yet regarded."""
         states = self.data.states
-        if states is not None and self.panel.state is not None:
-            return self.bundle.member_actions(member, states.codes, states.numbers, states.allowed)[self.panel.state]
-        parts = []
-        for rows in self._chunks():
-            codes, numbers = self.data.features(rows)
-            parts.append(self.bundle.member_actions(member, codes, numbers, self.data.allowed(rows)))
-        return np.concatenate(parts)
+        if self.panel.state is None or states is None or self.bundle.past_days:
+            return np.asarray(self._row_actions[member], np.int64)
+        return self.bundle.member_actions(member, states.codes, states.numbers, states.allowed)[self.panel.state]
 
     def propensity(self) -> NDArray[np.float64] | None:
         """`[n]` of the logged action: as logged, else counted or imitated on *learn* users; None where neither is."""
@@ -95,18 +104,51 @@ class Measure:
             parts.append(np.exp(log_prob[np.arange(len(rows)), self.data.action[rows]], dtype=np.float64))
         return np.concatenate(parts)
 
-    def _basis(self, member: int) -> Basis:
-        if self.data.states is not None and self.panel.state is not None:
-            return Counted(self.panel.state, len(self.data.states), self.data.num_actions)
+    @cached_property
+    def _row_actions(self) -> NDArray[Any]:
+        """`[k, n]` action index of every member in every row, each row decided from its own features and past."""
+        chosen = np.empty((len(self.bundle.members), len(self.panel)), np.min_scalar_type(self.data.num_actions))
+        done = 0
+        for rows in self._chunks():
+            place = slice(done, done := done + len(rows))
+            decided = self.bundle.choices(*self.data.features(rows), self.data.allowed(rows), self._past(rows))
+            for member, (actions, _) in enumerate(decided):
+                chosen[member, place] = actions
+        return chosen
+
+    def _source(self, member: int) -> int:
+        """The first of the members with the network whose features make the basis of this one."""
         # A constant action has no hidden layer to speak of; the widest member then lends its own.
         wide = [m.shapes["features"][0] for m in self.bundle.members]
         source = member if wide[member] == max(wide) else int(np.argmax(wide))
-        hidden = np.concatenate([self.bundle.features(source, *self.data.features(rows)) for rows in self._chunks()])
-        return Features(principal(hidden), self.data.num_actions)
+        sessions = [m.session for m in self.bundle.members]
+        return sessions.index(sessions[source])
+
+    def _basis(self, source: int) -> Basis:
+        if self.data.states is not None and self.panel.state is not None:
+            return Counted(self.panel.state, len(self.data.states), self.data.num_actions)
+        hidden = [self.bundle.features(source, *self.data.features(rows), self._past(rows)) for rows in self._chunks()]
+        return Features(principal(np.concatenate(hidden)), self.data.num_actions)
+
+    def _past(self, rows: NDArray[np.int64]) -> Past | None:
+        """The days before some rows, where the bundle looks at them."""
+        if self._history is None:
+            return None
+        past = self._history.gather(self.data, rows)
+        return Past(past.codes, past.numbers, past.action, past.outcome, np.where(past.present, past.age, -1))
+
+    @cached_property
+    def _history(self) -> Any:
+        if self.bundle.past_days == 0:
+            return None
+        # It brings JAX with it, which no other evaluation needs.
+        from outlay.twostage.history import History
+
+        return History.of(self.data, self.bundle.past_days, np.ones(self.data.outcome.shape[1]))
 
     def _chunks(self) -> list[NDArray[np.int64]]:
-        rows = self.panel.rows
-        return [rows[i : i + CHUNK_ROWS] for i in range(0, len(rows), CHUNK_ROWS)]
+        rows, size = self.panel.rows, max(1, CHUNK_ROWS // (1 + self.bundle.past_days))
+        return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
 def principal(hidden: NDArray[np.float32]) -> NDArray[np.float32]:

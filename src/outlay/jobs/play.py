@@ -177,7 +177,7 @@ def offered(game: Game, progress: Progress, numbers: list[int]) -> list[Offered]
 
 def _course(game: Game, progress: Progress) -> list[dict[str, Any]]:
     """A record per candidate."""
-    parameters = _parameters(game, progress)
+    size = parameters(game, progress)
     return [
         {
             "step": c.step,
@@ -186,8 +186,8 @@ def _course(game: Game, progress: Progress) -> list[dict[str, Any]]:
             "measured": game.coords.shown(c.measured, c.decisions).tolist(),
             "loss": c.loss,
             "kept": kept,
-            "stored_parameters": kept * parameters,
-            "original_parameters": (c.number + 1) * parameters,
+            "stored_parameters": kept * size,
+            "original_parameters": (c.number + 1) * size,
         }
         for c, kept in zip(progress.candidates, progress.kept, strict=True)
     ]
@@ -199,12 +199,13 @@ def _found(game: Game, progress: Progress) -> dict[str, Any]:
     return {
         "steps": game.steps,
         "seconds": progress.seconds,
-        "parameters": _parameters(game, progress),
+        "parameters": parameters(game, progress),
         "multiplier_max": (game.bound * game.multiplier_unit).tolist(),
         "multiplier_mean": multipliers.mean(axis=0).tolist(),
         "candidates_measured_by": "the critic" if game.measure is None else "the counted model of the select users",
     }
 
 
-def _parameters(game: Game, progress: Progress) -> int:
+def parameters(game: Game, progress: Progress) -> int:
+    """Of one candidate's networks."""
     return arrays(next(iter(progress.networks.values())), game.coords.spread).num_parameters

@@ -16,6 +16,8 @@ from outlay.jobs.run import Run
 from outlay.reports.content import (
     Bound,
     BudgetLine,
+    CalibrationLine,
+    CalibrationTenth,
     Candidate,
     Certificate,
     DailyRow,
@@ -89,12 +91,14 @@ def content(run: Run) -> ReportContent:
         ),
         mixture=_measured(critic, fitted, campaign),
         old=_old(found, campaign),
-        training=tuple(
+        training=() if manifest["method"] == "two-stage" else tuple(
             TrainingPoint(step=m["step"], multiplier=tuple(m["multiplier"]), measured=_point(m["critic"]),
                           stored_parameters=m["stored_parameters"], original_parameters=m["original_parameters"],
                           loss=m["loss"])
             for m in metrics
         ),
+        calibration=tuple(_calibration(line) for line in manifest.get("calibration", ())),
+        label_days=manifest.get("label_days", 1),
         shares=tuple(ShareRow(**row) for row in found["shares"]) if found else (),
         daily=tuple(
             DailyRow(policy=row["policy"], day=row["day"], reward=row["reward"], costs=tuple(row["costs"]))
@@ -143,6 +147,20 @@ def _interval(estimate: dict[str, Any] | None) -> Interval | None:
     if estimate is None or estimate["value"] is None:
         return None
     return Interval(estimate["value"], estimate["low"], estimate["high"])
+
+
+def _calibration(line: dict[str, Any]) -> CalibrationLine:
+    tenths = line["tenths"]
+    cells = zip(*(tenths[name] for name in ("predicted", "observed", "std_error", "count")), strict=True)
+    return CalibrationLine(
+        head=line["head"],
+        slope=line["slope"],
+        slope_error=line["slope_error"],
+        expected_error=line["expected_error"],
+        tenths=tuple(
+            CalibrationTenth(head=line["head"], predicted=p, observed=o, std_error=e, rows=n) for p, o, e, n in cells
+        ),
+    )
 
 
 def _point(x: Any) -> Point:
@@ -203,8 +221,9 @@ def _notes(run: Run, found: dict[str, Any] | None) -> tuple[str, ...]:
     campaign = run.campaign
     if any(b.per == "decision" for b in campaign.budgets) and campaign.meta.discount > 0:
         notes.append(DISCOUNTED.format(discount=campaign.meta.discount))
-    notes.append(f"While training, the rule chose by {run.manifest['candidates_measured_by']}; the kept members were "
-                 "measured again by a fitted evaluation, and the weights solved again.")  # fmt: skip
+    if run.manifest["method"] != "two-stage":
+        notes.append(f"While training, the rule chose by {run.manifest['candidates_measured_by']}; the kept members "
+                     "were measured again by a fitted evaluation, and the weights solved again.")  # fmt: skip
     if found:
         notes.append(f"{found['reproduction'][:1].upper()}{found['reproduction'][1:]}.")
     return tuple(notes)

@@ -79,7 +79,7 @@ def score(
     total = _count(rows)
     done, unknown = 0, 0
     given = np.zeros(len(bundle.actions))
-    with new_file(out) as temporary, table_writer(temporary) as write:
+    with new_file(out) as temporary, table_writer(temporary, out.suffix) as write:
         for batch in needed_batches(bundle, rows):
             decisions = bundle.decide_batch(batch, first_row=done, episode=episode, members=members, file=rows)
             write(decisions)
@@ -119,18 +119,18 @@ def needed_batches(bundle: Bundle, rows: str | Path) -> Iterator[Any]:
 
 
 @contextmanager
-def table_writer(path: Path) -> Iterator[Callable[[Any], None]]:
-    """A function that appends a table to a .parquet or .csv file; the first one sets the columns."""
+def table_writer(path: Path, suffix: str) -> Iterator[Callable[[Any], None]]:
+    """A function that appends a table to the file, written as `suffix` says; the first one sets the columns."""
     opened: list[Any] = []
 
     def write(table: Any) -> None:
         table = table.replace_schema_metadata()
-        if path.suffix == ".csv" and "q" in table.column_names:
+        if suffix == ".csv" and "q" in table.column_names:
             inner = pc.binary_join(table["q"].cast(pa.list_(pa.string())), ", ")
             texts = pc.binary_join_element_wise("[", inner, "]", "")
             table = table.set_column(table.column_names.index("q"), "q", texts)
         if not opened:
-            make = pacsv.CSVWriter if path.suffix == ".csv" else pq.ParquetWriter
+            make = pacsv.CSVWriter if suffix == ".csv" else pq.ParquetWriter
             opened.append(make(path, table.schema))
         opened[0].write_table(table)
 

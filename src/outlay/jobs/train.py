@@ -18,14 +18,18 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, LogError, OutlayError
 from outlay.core.files import check_replaceable, put_in_place
 from outlay.core.transitions import SPLITS, Transitions
+from outlay.jobs import play, two_stage
 from outlay.jobs.looks import carry_over
-from outlay.jobs.play import learn
 from outlay.jobs.prepare import prepare
 from outlay.jobs.record import record
 from outlay.jobs.run import Run
 from outlay.learning.mixing import RULES
 
-Method = Literal["aim-greedy", "aim-mean", "single-best", "uniform", "lp"]
+METHODS = (*RULES, "two-stage")
+ORACLES = ("bcq", "edrr", "ddqn")
+RESPONSES = ("deepfm", "din")
+
+Method = Literal["aim-greedy", "aim-mean", "single-best", "uniform", "lp", "two-stage"]
 
 
 def train(
@@ -34,6 +38,8 @@ def train(
     *,
     method: Method = "aim-greedy",
     oracle: Literal["bcq", "edrr", "ddqn"] = "bcq",
+    response: Literal["deepfm", "din"] = "deepfm",
+    label_days: int = 1,
     preset: Literal["outlay", "paper"] | None = None,
     seed: int = 0,
     resume: bool = False,
@@ -45,8 +51,10 @@ def train(
     Args:
         source: campaign.toml (the log is prepared into RUN/data) or a DATA folder.
         out: the RUN folder; an older one of ours is replaced when this one is finished.
-        method: the mixing rule.
-        oracle: the best-response learner.
+        method: the mixing rule; or `two-stage`, which predicts and then prices, without looking ahead.
+        oracle: the best-response learner, of all methods but `two-stage`.
+        response: the response model of `two-stage`.
+        label_days: days that its labels look ahead.
         preset: `paper` for the paper's schedule; default: as in the campaign file.
         seed: of everything random.
         resume: go on from the last checkpoint of an unfinished run into the same folder.
@@ -57,10 +65,12 @@ def train(
         OutlayError: for wrong input.
         InfeasibleError: if no policy that was found keeps the limits.
     """
-    if method not in RULES:
-        raise OutlayError(f"is {method!r}.", where="method", way_out=f"Known methods: {', '.join(RULES)}.")
-    if oracle not in ("bcq", "edrr", "ddqn"):
-        raise OutlayError(f"is {oracle!r}.", where="oracle", way_out="Known oracles: bcq, edrr, ddqn.")
+    for name, value, known in (("method", method, METHODS), ("oracle", oracle, ORACLES),
+                               ("response", response, RESPONSES)):  # fmt: skip
+        if value not in known:
+            raise OutlayError(f"is {value!r}.", where=name, way_out=f"Known: {', '.join(known)}.")
+    if label_days < 1:
+        raise OutlayError(f"is {label_days}.", where="label_days", way_out="Give 1 or more.")
     report = progress or (lambda _fraction, _text: None)
     out = Path(out)
     check_replaceable(out, "run")
@@ -76,7 +86,7 @@ def train(
     partial.mkdir(parents=True, exist_ok=True)
 
     try:
-        return _train(source, out, partial, method, oracle, preset, seed, resume, threads, report)
+        return _train(source, out, partial, method, oracle, response, label_days, preset, seed, resume, threads, report)
     except OutlayError:
         if not resume:  # the same input would fail again; a run to be resumed may only have met a wrong option
             shutil.rmtree(partial, ignore_errors=True)
@@ -89,6 +99,8 @@ def _train(
     partial: Path,
     method: Method,
     oracle: Any,
+    response: Any,
+    label_days: int,
     preset: str | None,
     seed: int,
     resume: bool,
@@ -97,11 +109,17 @@ def _train(
 ) -> Run:
     data, campaign, notes = _data(source, partial, preset, threads, report)
     carry_over(out / "data", data.folder)
-    learned = learn(
-        data, campaign, method, oracle, seed, partial, resume, lambda f, text: report(0.15 + 0.85 * f, text)
-    )
+
+    def further(fraction: float, text: str) -> None:
+        report(0.15 + 0.85 * fraction, text)
+
+    if method == "two-stage":
+        learned = two_stage.learn(data, campaign, response, label_days, seed, partial, further)
+        teacher = f"{response}, {label_days}-day labels"
+    else:
+        learned, teacher = play.learn(data, campaign, method, oracle, seed, partial, resume, further), oracle
     record(learned.frame, learned.chosen, learned.course,
-           {**learned.found, "method": method, "oracle": oracle, "notes": [*notes, *learned.notes]})  # fmt: skip
+           {**learned.found, "method": method, "oracle": teacher, "notes": [*notes, *learned.notes]})  # fmt: skip
     put_in_place(partial, out)
     report(1.0, "done")
     return Run.open(out)

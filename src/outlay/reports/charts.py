@@ -11,7 +11,7 @@ import altair as alt
 
 from outlay.core.estimate import Estimate
 from outlay.reports import words
-from outlay.reports.content import Bound, BudgetLine, Interval, PolicyRow, ReportContent
+from outlay.reports.content import Bound, BudgetLine, CalibrationLine, Interval, PolicyRow, ReportContent
 from outlay.reports.style import (
     BLUE,
     BLUES,
@@ -73,6 +73,27 @@ def _forest(rows: Sequence[tuple[PolicyRow, Interval | None]], title: str, budge
     if budget:
         layers = [*limit_line(budget.limit, budget, "x", scale), *layers]
     return finished(alt.layer(*layers), 34 * len(data) + 14, f"{title} by policy")
+
+
+def calibration(content: ReportContent, line: CalibrationLine) -> Spec:
+    """What a response model said against what came, with two standard errors, beside the line where both agree."""
+    data = [
+        {"predicted": t.predicted, "observed": t.observed, "rows": t.rows,
+         "low": t.observed - 2 * (t.std_error or 0), "high": t.observed + 2 * (t.std_error or 0)}
+        for t in line.tenths
+    ]  # fmt: skip
+    title = words.calibration_title(content, line)
+    scale = scale_around([value for t in line.tenths for value in (t.predicted, t.observed)])
+    low, high = scale["domain"]
+    ends = [{"predicted": low, "observed": low}, {"predicted": high, "observed": high}]
+    y = alt.Y("observed:Q", title="observed", scale=scale, axis=alt.Axis(tickCount=5))
+    x = along_x("predicted", f"predicted: {title}", scale)
+    tips = [value_tip("predicted", "predicted"), value_tip("observed", "observed"), value_tip("rows", "rows")]
+    agree = alt.Chart(inline(ends)).mark_line(color=QUIET, strokeDash=[5, 4], strokeWidth=1.2).encode(x=x, y=y)
+    base = alt.Chart(inline(data)).encode(x=x, tooltip=tips)
+    bars = base.mark_rule(color=BLUE, strokeWidth=2, clip=True).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
+    points = base.mark_point(color=BLUE, filled=True, size=60, opacity=1).encode(y=y)
+    return finished(alt.layer(agree, bars, points), 210, f"{title}: observed against predicted, by tenths")
 
 
 def action_shares(content: ReportContent) -> Spec:

@@ -192,6 +192,44 @@ class DailyRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationTenth:
+    """Rows of the select users with like predictions: what a response model said, and what came.
+
+    Attributes:
+        head: `reward` or a budget's name.
+        predicted: mean prediction, in the unit of the label.
+        observed: mean outcome.
+        std_error: of observed − predicted; None where it is unknown.
+        rows: how many.
+    """
+
+    head: str
+    predicted: float
+    observed: float
+    std_error: float | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationLine:
+    """How outcomes follow the predictions of one head: observed = intercept + slope · predicted.
+
+    Attributes:
+        head: `reward` or a budget's name.
+        slope: 1 where predictions are right; None where it cannot be told.
+        slope_error: its standard error.
+        expected_error: mean distance of predicted and observed over the tenths, in the unit of the label.
+        tenths: by prediction, ascending.
+    """
+
+    head: str
+    slope: float | None
+    slope_error: float | None
+    expected_error: float
+    tenths: tuple[CalibrationTenth, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """One limit in the certificate, in the unit of its budget.
 
@@ -255,6 +293,8 @@ class ReportContent:
         mixture: its two figures.
         old: the old policy's measurement, from the log.
         training: the course of the game.
+        calibration: of a response model, a line per head; empty where there is none.
+        label_days: days that its labels span.
         shares: actions by segment and policy; two policies read best.
         daily: reward and cost day by day.
         certificate: None before the evaluation.
@@ -279,6 +319,8 @@ class ReportContent:
     mixture: Measured = Measured()
     old: Point | None = None
     training: tuple[TrainingPoint, ...] = ()
+    calibration: tuple[CalibrationLine, ...] = ()
+    label_days: int = 1
     shares: tuple[ShareRow, ...] = ()
     daily: tuple[DailyRow, ...] = ()
     certificate: Certificate | None = None

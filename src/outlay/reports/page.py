@@ -10,11 +10,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import vl_convert
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from outlay.core.estimate import Estimate
@@ -46,13 +45,13 @@ def render(content: ReportContent) -> str:
     figures = {section: made for section, made in _figures(content).items() if made}
     specs = {figure.name: figure.spec for made in figures.values() for figure in made}
     chosen, others = _estimates(content)
-    return _template().render(
+    return template("page.html").render(
         c=content,
         words=words,
         figures=figures,
         specs=specs,
         config=CONFIG,
-        scripts=_scripts() if specs else None,
+        scripts=scripts() if specs else None,
         headline=words.headline(content),
         table=_result_table(content),
         chosen_estimates=chosen,
@@ -86,6 +85,8 @@ def _figures(content: ReportContent) -> dict[str, list[Figure]]:
             add("certificate", bound.budget, charts.certificate_bound(c, bound))
     for estimates in _compared(c):
         add("estimates", words.target(c, estimates[0].target), charts.estimators(c, estimates))
+    for line in c.calibration:
+        add("calibration", words.calibration_title(c, line), charts.calibration(c, line))
     if len(c.training) > 1:
         add("training", "λ, the price of the budget", course.multipliers(c))
         for j, budget in enumerate(c.budgets):
@@ -153,15 +154,22 @@ def _cell(interval: Interval | None, digits: int) -> tuple[str, str]:
 
 
 @cache
-def _template() -> Template:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+def template(name: str) -> Template:
+    """A page's template of this folder, which may include its neighbours."""
+    environment = Environment(
+        loader=PackageLoader("outlay.reports", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["setting"] = _setting
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return environment.from_string(resources.files("outlay.reports").joinpath("page.html").read_text(encoding="utf-8"))
+    return environment.get_template(name)
 
 
 @cache
-def _scripts() -> Markup:
+def scripts() -> Markup:
     """Vega, Vega-Lite and Vega-Embed in one script that may stand inside HTML."""
     source: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return Markup(source.replace("</script", "<\\/script").replace("<!--", "<\\!--"))  # our own dependency's text

@@ -9,7 +9,16 @@ import math
 from collections.abc import Iterable, Sequence
 
 from outlay.core.estimate import Estimate
-from outlay.reports.content import Bound, BudgetLine, Interval, Measured, Point, PolicyRow, ReportContent
+from outlay.reports.content import (
+    Bound,
+    BudgetLine,
+    CalibrationLine,
+    Interval,
+    Measured,
+    Point,
+    PolicyRow,
+    ReportContent,
+)
 
 NONE = "–"
 
@@ -91,6 +100,25 @@ def target(content: ReportContent, name: str) -> str:
 def days(count: str | int) -> str:
     """`1 day`, `7 days`."""
     return f"{count} day" if str(count) == "1" else f"{count} days"
+
+
+def calibration_title(content: ReportContent, line: CalibrationLine) -> str:
+    """What a head of a response model predicts."""
+    what = content.reward_label if line.head == "reward" else line.head
+    return f"{what} within {days(content.label_days)}"
+
+
+def calibration_finding(content: ReportContent) -> str:
+    """Whether outcomes follow the predictions, head by head."""
+    parts = []
+    for line in content.calibration:
+        said = calibration_title(content, line)
+        if line.slope is None or line.slope_error is None:
+            parts.append(f"{said}: all predictions are alike")
+        else:
+            slope = f"{number(line.slope, 3)} ± {number(2 * line.slope_error, 3)}"
+            parts.append(f"{said}: outcomes move by {slope} where predictions move by 1")
+    return "; ".join(parts)
 
 
 def one_of(content: ReportContent, kind: str) -> PolicyRow | None:

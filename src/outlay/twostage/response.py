@@ -96,7 +96,8 @@ def fit(
     train = data.campaign.train if train is None else train
     back = days_back if response == "din" else 0
     spread, mean = np.maximum(label.std(0, dtype=np.float64), 1e-6), label.mean(0, dtype=np.float64)
-    outcome_spread = np.maximum(data.outcome[rows].std(0, dtype=np.float64), 1e-6)
+    deviation = data.outcome[rows].std(0, dtype=np.float64)
+    outcome_spread = np.where(deviation > 1e-6, deviation, 1.0)  # a constant must not come in as a huge number
     history = History.of(data, back, outcome_spread) if back else None
 
     shape = ResponseShape(data.schema.sizes, data.number_columns.shape[1], data.num_actions, label.shape[1],

@@ -1,0 +1,67 @@
+"""An ONNX graph while it is written: its inputs, nodes, constants and outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+OPSET = 17
+IR_VERSION = 8  # the oldest that holds OPSET, for older runtimes
+
+
+class Graph:
+    """Collects what a graph is made of; every method gives back the name that later nodes refer to."""
+
+    def __init__(self) -> None:
+        # Only whoever writes bundles needs the package onnx; serving does without.
+        import onnx
+
+        self._onnx = onnx
+        self._nodes: list[Any] = []
+        self._constants: dict[str, Any] = {}
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+
+    def integers(self, name: str, *shape: int) -> str:
+        """An input of int32, `[batch, *shape]`."""
+        return self._put(self._inputs, self._onnx.TensorProto.INT32, name, shape)
+
+    def floats(self, name: str, *shape: int) -> str:
+        """An input of float32, `[batch, *shape]`."""
+        return self._put(self._inputs, self._onnx.TensorProto.FLOAT, name, shape)
+
+    def output(self, name: str, *shape: int) -> str:
+        """The node of this name is an output, float32 of `[batch, *shape]`."""
+        return self._put(self._outputs, self._onnx.TensorProto.FLOAT, name, shape)
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        """An array that is part of the graph, once however often it is asked for."""
+        self._constants.setdefault(name, self._onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """One operation; its only output is called `output`."""
+        self._nodes.append(self._onnx.helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def dense(self, x: str, name: str, weight: NDArray[np.float32], bias: NDArray[np.float32]) -> str:
+        """The product x W + b for x `[batch, in]`."""
+        return self.node(
+            "Gemm", [x, self.constant(f"{name}_weight", weight), self.constant(f"{name}_bias", bias)], name
+        )
+
+    def model(self) -> Any:
+        """An `onnx.ModelProto` that the ONNX checker accepts."""
+        helper = self._onnx.helper
+        graph = helper.make_graph(self._nodes, "policy", self._inputs, self._outputs, list(self._constants.values()))
+        model = helper.make_model(
+            graph, producer_name="outlay", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+        )
+        self._onnx.checker.check_model(model)
+        return model
+
+    def _put(self, among: list[Any], kind: int, name: str, shape: tuple[int, ...]) -> str:
+        among.append(self._onnx.helper.make_tensor_value_info(name, kind, ["batch", *shape]))
+        return name

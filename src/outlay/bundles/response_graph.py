@@ -1,0 +1,154 @@
+"""A response model as an ONNX graph, written node by node.
+
+    codes [B, F], numbers [B, n]  →  q [B, K, 1+m], outcome [B, K, 1+m], features [B, width + k]
+    and, for DIN,  past_codes [B, L, F], past_numbers [B, L, n], past_action [B, L], past_outcome [B, L, 1+m],
+                   past_age [B, L], −1 where the day is absent
+
+q is the label's total of reward and costs, outcome the same reward and the costs of the day itself, features the state
+alone: its part of the first layer after ReLU, and the sum of its embeddings. The equations are those of
+`core/response.py`; what belongs to an incentive alone is multiplied out here, once. Only operations that every runtime
+has are used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from outlay.bundles.nodes import Graph
+from outlay.core.response import Attention, Pairs, ResponseArrays
+
+PAST = "past_"  # before the names of what is asked of a past day
+
+
+def response_graph(network: ResponseArrays) -> Any:
+    """The graph of one response model.
+
+    Returns:
+        An `onnx.ModelProto` that the ONNX checker accepts. No categorical field: no input `codes`; no numeric one: no
+        `numbers`.
+    """
+    graph = Graph()
+    width = (len(network.offsets) + len(network.number)) * network.action.shape[1]
+    weight, bias = network.layers[0]
+    of_state, of_action, of_pooled = np.split(weight, [width, width + network.action.shape[1]])
+
+    fields = _fields(graph, network, "")
+    flat = graph.node("Reshape", [fields, graph.constant("flat_shape", np.array([0, width], np.int64))], "flat")
+    deep = graph.dense(flat, "deep", of_state, bias)
+    total = graph.node("ReduceSum", [fields, _axis(graph, 1)], "total", keepdims=0)
+    graph.node("Concat", [graph.node("Relu", [deep], "deep_features"), total], "features", axis=1)
+
+    deep_action = graph.constant("deep_action", network.action @ of_action)
+    x = graph.node("Add", [graph.node("Unsqueeze", [deep, _axis(graph, 1)], "deep_each"), deep_action], "first")
+    if isinstance(network.own, Attention):
+        pooled = _pooled(graph, network, network.own, flat, width)
+        pooled = graph.node("MatMul", [pooled, graph.constant("deep_pooled", of_pooled)], "first_pooled")
+        x = graph.node("Add", [x, pooled], "first_with_past")
+    for depth, (weight, bias) in enumerate(network.layers[1:]):
+        x = graph.node("Relu", [x], f"hidden_{depth}")
+        x = graph.node("MatMul", [x, graph.constant(f"dense_{depth}_weight", weight)], f"product_{depth}")
+        x = graph.node("Add", [x, graph.constant(f"dense_{depth}_bias", bias)], f"dense_{depth}")
+    if isinstance(network.own, Pairs):
+        x = graph.node("Add", [x, _pairs(graph, network, network.own, fields, total)], "with_pairs")
+
+    K, heads = network.num_actions, network.num_heads
+    graph.node("Gather", [x, graph.constant("total_heads", np.arange(heads))], "q", axis=2)
+    graph.node("Gather", [x, graph.constant("day_heads", network.day_heads)], "outcome", axis=2)
+    graph.output("q", K, heads)
+    graph.output("features", network.num_features)
+    graph.output("outcome", K, heads)
+    return graph.model()
+
+
+def _fields(graph: Graph, network: ResponseArrays, of: str, *days: int) -> str:
+    """`[B, (L,) F + n, k]` the embeddings of a state; the names of its inputs begin with `of`."""
+    parts = []
+    if num_fields := len(network.offsets):
+        offsets = graph.constant("offsets", network.offsets.astype(np.int32))
+        places = graph.node("Add", [graph.integers(f"{of}codes", *days, num_fields), offsets], f"{of}places")
+        parts.append(graph.node("Gather", [graph.constant("code", network.code), places], f"{of}embedded", axis=0))
+    if num_numbers := len(network.number):
+        column = graph.node(
+            "Unsqueeze", [graph.floats(f"{of}numbers", *days, num_numbers), _axis(graph, -1)], f"{of}column"
+        )
+        parts.append(graph.node("Mul", [column, graph.constant("number", network.number)], f"{of}scaled"))
+    return graph.node("Concat", parts, f"{of}fields", axis=1 + len(days))
+
+
+def _pairs(graph: Graph, network: ResponseArrays, own: Pairs, fields: str, total: str) -> str:
+    """`[B, K, H]` the first order and the pairs, those of the state and those of the state with each incentive."""
+    squares = graph.node("Mul", [fields, fields], "squares")
+    squares = graph.node("ReduceSum", [squares, _axis(graph, 1)], "sum_of_squares", keepdims=0)
+    x = graph.node("Sub", [graph.node("Mul", [total, total], "square_of_sum"), squares], "twice_pairs")
+    x = graph.node("MatMul", [x, graph.constant("half_product", own.product / 2)], "pairs")
+    if len(network.offsets):
+        weights = graph.node("Gather", [graph.constant("code_weight", own.code), "places"], "code_weights", axis=0)
+        weights = graph.node("ReduceSum", [weights, _axis(graph, 1)], "of_codes", keepdims=0)
+        x = graph.node("Add", [x, weights], "pairs_codes")
+    if len(network.number):
+        weights = graph.node("MatMul", ["numbers", graph.constant("number_weight", own.number)], "of_numbers")
+        x = graph.node("Add", [x, weights], "pairs_numbers")
+    x = graph.node("Unsqueeze", [x, _axis(graph, 1)], "of_state")
+    x = graph.node("Add", [x, graph.constant("action_weight", own.action)], "of_state_and_action")
+
+    shape = (network.num_actions, own.product.shape[1])
+    with_action = np.einsum("ad,dh->dah", network.action, own.product).reshape(len(own.product), -1)
+    cross = graph.node("MatMul", [total, graph.constant("cross_weight", with_action)], "cross_flat")
+    cross = graph.node("Reshape", [cross, graph.constant("cross_shape", np.array([0, *shape], np.int64))], "cross")
+    return graph.node("Add", [x, cross], "beside")
+
+
+def _pooled(graph: Graph, network: ResponseArrays, own: Attention, flat: str, width: int) -> str:
+    """`[B, K, D]` Σ_l u_l e_l."""
+    weight, bias = own.day
+    action_day = graph.constant("action_day", network.action @ weight[width:])
+    query = graph.node("Unsqueeze", [graph.dense(flat, "query_state", weight[:width], bias), _axis(graph, 1)], "today")
+    query = graph.node("Add", [query, action_day], "query")
+    days = _days(graph, network, own, width)
+
+    # [q, e, q·e] W in three parts: the first two need not be made for every pair of query and day.
+    of_query, of_day, of_product = np.split(own.unit[0], 3)
+    query_each = graph.node("Unsqueeze", [query, _axis(graph, 2)], "query_each")
+    x = graph.node("Mul", [query_each, graph.node("Unsqueeze", [days, _axis(graph, 1)], "days_each")], "both")
+    x = graph.node("MatMul", [x, graph.constant("unit_both", of_product)], "unit_of_both")
+    part = graph.node("MatMul", [query, graph.constant("unit_query", of_query)], "unit_of_query")
+    x = graph.node("Add", [x, graph.node("Unsqueeze", [part, _axis(graph, 2)], "unit_query_each")], "unit_part")
+    part = graph.node("MatMul", [days, graph.constant("unit_day", of_day)], "unit_of_day")
+    part = graph.node("Add", [part, graph.constant("unit_bias", own.unit[1])], "unit_of_day_bias")
+    x = graph.node("Add", [x, graph.node("Unsqueeze", [part, _axis(graph, 1)], "unit_day_each")], "unit")
+    x = graph.node(
+        "MatMul", [graph.node("Relu", [x], "unit_hidden"), graph.constant("rate", own.relevance[0])], "rated"
+    )
+    x = graph.node("Add", [x, graph.constant("rate_bias", own.relevance[1])], "rated_bias")
+    x = graph.node("Squeeze", [x, _axis(graph, -1)], "relevance_any")
+
+    zero = graph.constant("no_day", np.array(0, np.int32))
+    present = graph.node("GreaterOrEqual", [f"{PAST}age", zero], "present")
+    present = graph.node("Unsqueeze", [present, _axis(graph, 1)], "present_each")
+    x = graph.node("Where", [present, x, graph.constant("irrelevant", np.array(0, np.float32))], "relevance")
+    return graph.node("MatMul", [x, days], "pooled")
+
+
+def _days(graph: Graph, network: ResponseArrays, own: Attention, width: int) -> str:
+    """`[B, L, D]` what each past day was."""
+    back = own.past_days
+    shape = graph.constant("past_flat_shape", np.array([0, back, width], np.int64))
+    flat = graph.node("Reshape", [_fields(graph, network, PAST, back), shape], "past_flat")
+    x = graph.node("MatMul", [flat, graph.constant("day_weight", own.day[0][:width])], "day_state")
+    x = graph.node("Add", [x, graph.constant("day_bias", own.day[1])], "day_state_bias")
+    action = graph.node("Gather", ["action_day", graph.integers(f"{PAST}action", back)], "day_action", axis=0)
+    x = graph.node("Add", [x, action], "day_with_action")
+    outcome = graph.floats(f"{PAST}outcome", back, len(own.outcome))
+    outcome = graph.node("MatMul", [outcome, graph.constant("outcome_weight", own.outcome)], "day_outcome")
+    x = graph.node("Add", [x, outcome], "day_with_outcome")
+    # −1, where the day is absent, takes the last row; its relevance is 0.
+    oldest = graph.constant("oldest", np.array(len(own.age) - 1, np.int32))
+    age = graph.node("Min", [graph.integers(f"{PAST}age", back), oldest], "age")
+    age = graph.node("Gather", [graph.constant("age_table", own.age), age], "day_age", axis=0)
+    return graph.node("Add", [x, age], "days")
+
+
+def _axis(graph: Graph, axis: int) -> str:
+    return graph.constant(f"axis_{axis}", np.array([axis], np.int64))

@@ -1,0 +1,93 @@
+"""A response model's forward pass in NumPy, written longhand: what its graph is checked against."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.bundles.reference import Outputs
+from outlay.core.response import Attention, Layer, Pairs, Past, ResponseArrays
+
+Doubles = NDArray[np.float64]
+
+
+def respond(
+    network: ResponseArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
+) -> Outputs:
+    """Evaluate the equations of `core/response.py` in double precision, one incentive after another.
+
+    Args:
+        network: DeepFM or DIN.
+        codes: `[N, F]`, F may be 0.
+        numbers: `[N, n]`, n may be 0.
+        past: the days before, for DIN.
+    """
+    rows = len(codes)
+    fields = _embedded(network, codes, numbers)
+    days = None if past is None else _days(network, past)
+    answers = []
+    for a in range(network.num_actions):
+        action = np.broadcast_to(network.action[a].astype(np.float64), (rows, 1, network.action.shape[1]))
+        v = np.concatenate([fields, action], axis=1)
+        z = v.reshape(rows, -1)
+        if isinstance(network.own, Attention):
+            assert past is not None
+            assert days is not None
+            z = np.concatenate([z, _pooled(network.own, z, days, past.age >= 0)], axis=1)
+        answer = _dense(z, network.layers[0])
+        for layer in network.layers[1:]:
+            answer = _dense(np.maximum(answer, 0), layer)
+        if isinstance(network.own, Pairs):
+            answer = answer + _beside(network, network.own, v, codes, numbers, a)
+        answers.append(answer)
+    every = np.stack(answers, axis=1)
+    weight, bias = network.layers[0]
+    flat = fields.reshape(rows, -1)
+    first = np.maximum(flat @ weight[: flat.shape[1]].astype(np.float64) + bias, 0)
+    features = np.concatenate([first, fields.sum(1)], axis=1)
+    return Outputs(every[:, :, : network.num_heads], features, None, every[:, :, network.day_heads])
+
+
+def _embedded(network: ResponseArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> Doubles:
+    """`[…, F]`, `[…, n]` → `[…, F + n, k]`."""
+    of_codes = network.code[codes + network.offsets].astype(np.float64)
+    return np.concatenate([of_codes, numbers[..., None].astype(np.float64) * network.number], axis=-2)
+
+
+def _beside(
+    network: ResponseArrays, own: Pairs, v: Doubles, codes: NDArray[np.int32], numbers: NDArray[np.float32], a: int
+) -> Doubles:
+    """`[N, H]` the first order and the products of all pairs of fields, the incentive's `a` among them."""
+    pairs = (np.square(v.sum(1)) - np.square(v).sum(1)) / 2
+    first = own.action[a] + numbers.astype(np.float64) @ own.number
+    for field, offset in enumerate(network.offsets):
+        first = first + own.code[offset + codes[:, field]]
+    beside: Doubles = first + pairs @ own.product
+    return beside
+
+
+def _days(network: ResponseArrays, past: Past) -> list[Doubles]:
+    """e_l `[N, D]` of each past day."""
+    assert isinstance(network.own, Attention)
+    days = []
+    for back in range(network.past_days):
+        fields = _embedded(network, past.codes[:, back], past.numbers[:, back])
+        z = np.concatenate([fields.reshape(len(fields), -1), network.action[past.action[:, back]]], axis=1)
+        age = network.own.age[np.clip(past.age[:, back], 0, len(network.own.age) - 1)]
+        days.append(_dense(z, network.own.day) + past.outcome[:, back].astype(np.float64) @ network.own.outcome + age)
+    return days
+
+
+def _pooled(own: Attention, z: Doubles, days: list[Doubles], present: NDArray[np.bool_]) -> Doubles:
+    """`[N, D]` Σ_l u_l e_l for one incentive."""
+    query = _dense(z, own.day)
+    pooled = np.zeros_like(query)
+    for back, day in enumerate(days):
+        hidden = np.maximum(_dense(np.concatenate([query, day, query * day], axis=1), own.unit), 0)
+        pooled += np.where(present[:, back, None], _dense(hidden, own.relevance) * day, 0)
+    return pooled
+
+
+def _dense(x: Doubles, layer: Layer) -> Doubles:
+    product: Doubles = x @ layer[0].astype(np.float64) + layer[1]
+    return product

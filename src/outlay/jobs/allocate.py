@@ -1,0 +1,208 @@
+"""`outlay allocate`: one day's decisions for a fixed list of users under a hard total.
+
+    result = allocate_users("runs/first", "today.parquet", 50_000, "decisions.parquet")
+
+    max  Σ_i Σ_k α_k Q_k,r(s_i, a_i)     s.t.     Σ_i c(s_i, a_i) ≤ total
+
+Q_k,r is the reward head of the run's members (the value in the long run, or the k-day total of a response model), α
+their weights, c what an action is expected to cost that day, or what has to be set aside for it. All users are
+decided together, so a decision depends on who else is on the list; `score` decides everyone alone.
+
+Source: the paper's budget control (WSDM'23, section 6.2), by `twostage/allocation.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from outlay.bundles.decide import Bundle
+from outlay.bundles.read import load_bundle
+from outlay.bundles.rows import eligible_actions, users_of
+from outlay.core.campaign import Campaign
+from outlay.core.errors import CampaignError, InfeasibleError, LogError, OutlayError
+from outlay.core.files import new_file
+from outlay.core.schema import Encoded
+from outlay.jobs.run import Run
+from outlay.jobs.score import checked_out, needed_batches, table_writer
+from outlay.twostage.allocation import allocate
+
+Cost = Literal["expected", "reserve"]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class AllocateResult:
+    """What was decided.
+
+    Attributes:
+        path: the file of decisions.
+        rows: users decided.
+        total: the hard total, in units of money.
+        cost: what the decisions add up to, never above it.
+        value: what they are worth, in (1−γ)·J of the reward or, from a response model, its k-day total.
+        bound: no decisions within the total are worth more.
+        unknown: values that the vocabulary does not know.
+        shares: action → share of users who get it.
+    """
+
+    path: Path
+    rows: int
+    total: float
+    cost: float
+    value: float
+    bound: float
+    unknown: int
+    shares: dict[float, float]
+
+    @property
+    def gap(self) -> float:
+        """At most this share of the bound is lost."""
+        return (self.bound - self.value) / abs(self.bound) if self.bound else 0.0
+
+
+def allocate_users(
+    run: str | Path | Run,
+    users: str | Path,
+    total: float,
+    out: str | Path,
+    *,
+    cost: Cost = "expected",
+    progress: Callable[[float, str], None] | None = None,
+) -> AllocateResult:
+    """Decide for a list of users under a hard total of the money budget.
+
+    Args:
+        run: a RUN folder.
+        users: Parquet or CSV (.gz) with the feature columns, one row a user.
+        total: the most that may be spent, in units of money.
+        out: .parquet or .csv with `row`, `user` (where known), `action`, `action_index`, `value`, `cost`.
+        cost: `expected`, what an action costs that day on average, as the run's networks learned it; `reserve`, what
+            has to be set aside for it (`reserve` of the budget, else the largest cost seen), so that even the worst
+            day keeps the total.
+        progress: called with the fraction done and what is being done.
+
+    Raises:
+        OutlayError: if the total is no number of 0 or more, or the run's networks do not know what a day costs.
+        InfeasibleError: if even the cheapest decisions cost more than the total; it says how much.
+        LogError: if there are no users, or a column is absent.
+    """
+    report = progress or (lambda _fraction, _text: None)
+    if not total >= 0:
+        raise OutlayError(f"is {total:g}.", where="total", way_out="Give an amount of money, 0 or more.")
+    out = checked_out(out, users)
+    run = run if isinstance(run, Run) else Run.open(run)
+    bundle = load_bundle(run.bundle)
+    reserved = _reserves(run) if cost == "reserve" else None
+    report(0.05, "values and costs")
+    names, value, costs, allowed, unknown = _read(bundle, users, run, reserved)
+    report(0.6, "allocating")
+    try:
+        found = allocate(value, costs, total, allowed)
+    except InfeasibleError as error:
+        raise InfeasibleError(error.found, file=users, where="total", way_out=error.way_out) from None
+    rows = np.arange(len(value))
+    action = found.action_index
+    table = pa.table({
+        "row": rows,
+        **({} if names is None else {"user": names}),
+        "action": bundle.actions[action],
+        "action_index": action,
+        "value": value[rows, action],
+        "cost": costs[rows, action],
+    })  # fmt: skip
+    with new_file(out) as temporary, table_writer(temporary, out.suffix) as write:
+        write(table)
+    shares = np.bincount(action, minlength=len(bundle.actions)) / len(action)
+    return AllocateResult(
+        path=out,
+        rows=len(action),
+        total=float(total),
+        cost=float(found.cost),
+        value=found.value,
+        bound=found.bound,
+        unknown=unknown,
+        shares=dict(zip(bundle.actions.tolist(), shares.tolist(), strict=True)),
+    )
+
+
+def _read(
+    bundle: Bundle, users: str | Path, run: Run, reserved: NDArray[np.float64] | None
+) -> tuple[Any, Floats, Floats, NDArray[np.bool_] | None, int]:
+    """Names of the users (None where not known), value and cost `[N, K]`, what is allowed, unknown values."""
+    name = bundle.manifest["eligible"]
+    names: list[Any] = []
+    values: list[Floats] = []
+    costs: list[Floats] = []
+    allowed: list[NDArray[np.bool_]] = []
+    done, unknown = 0, 0
+    for batch in needed_batches(bundle, users):
+        encoded = bundle.schema.encode(batch, file=users)
+        unknown += encoded.unknown
+        if name is not None:
+            allowed.append(eligible_actions(batch, name, bundle.actions, first_row=done, file=users))
+        names.append(users_of(batch, bundle.manifest["user"], first_row=done, file=users))
+        values.append(_mean(bundle, run, "q", 0, encoded))
+        if reserved is None:
+            cost = _mean(bundle, run, "outcome", 1 + run.campaign.money, encoded)
+            costs.append(np.maximum(cost, 0))
+        else:
+            costs.append(np.tile(reserved.astype(np.float32), (len(encoded.codes), 1)))
+        done += batch.num_rows
+    if not done:
+        raise LogError("has no rows.", file=users, way_out="Give a file with at least one user to decide for.")
+    known = None if any(part is None for part in names) else pa.chunked_array(names)
+    return known, np.concatenate(values), np.concatenate(costs), np.concatenate(allowed) if allowed else None, unknown
+
+
+def _mean(bundle: Bundle, run: Run, output: str, head: int, encoded: Encoded) -> Floats:
+    """`[N, K]` one head of an output, averaged over the members that have it, with their weights."""
+    total, weight = np.zeros((len(encoded.codes), len(bundle.actions)), np.float32), 0.0
+    for member, about in zip(bundle.members, run.manifest["members"], strict=True):
+        # A constant action was not learned: it has no values of its own.
+        if about["number"] is not None and output in member.shapes:
+            total += np.float32(member.weight) * member.run([output], encoded.codes, encoded.numbers)[0][:, :, head]
+            weight += member.weight
+    if weight == 0:
+        raise OutlayError(
+            "its networks do not know what an action costs on the day itself (ddqn learns long-run costs only)."
+            if output == "outcome"
+            else "it serves constant actions only, which have no values.",
+            file=bundle.folder,
+            way_out="Train with --oracle bcq or edrr, or --method two-stage; for costs, --cost reserve helps too.",
+        )
+    return total / np.float32(weight)
+
+
+def _reserves(run: Run) -> NDArray[np.float64]:
+    """`[K]` what has to be set aside for each action."""
+    campaign, data = run.campaign, run.data()
+    budget = campaign.budgets[campaign.money]
+    if budget.reserve is None:
+        largest = np.zeros(data.num_actions)
+        np.maximum.at(largest, np.asarray(data.action), np.asarray(data.outcome[:, 1 + campaign.money], np.float64))
+        return largest
+    return _evaluated(budget.reserve, campaign, data.actions)
+
+
+def _evaluated(expression: str, campaign: Campaign, actions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[K]` the reserve of each action, an SQL expression over the action column."""
+    connection = duckdb.connect()
+    connection.register("actions", pa.table({campaign.action_label: actions}))
+    try:
+        (column,) = connection.execute(f"select ({expression})::double from actions").fetchnumpy().values()
+    except duckdb.Error as error:
+        raise CampaignError(
+            f"{expression!r} cannot be evaluated for an action alone: {str(error).splitlines()[0]}",
+            file=campaign.path,
+            where=f"budget {campaign.budgets[campaign.money].name}, reserve",
+            way_out=f"Let it depend on {campaign.action_label} only, or leave it out.",
+        ) from None
+    return np.asarray(column, np.float64)

@@ -1,0 +1,81 @@
+"""The truth beside a simulated campaign: exact values of policies, where `truth.npz` and `states.parquet` lie there.
+
+    truth = Truth.beside(campaign, data)           # None where there is none
+    truth.values(actions)                          # {"reward": …, "coupon_cost": …, "reward@7": …}
+
+A policy is known here by its action in each of the model's states; one that looks further back is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.transitions import Transitions
+from outlay.ops.tabular import measure, totals
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The model that a log was drawn from, with the log's actions only.
+
+    Attributes:
+        model: S states, the K actions of the log.
+        codes: `[S, F]` its states, encoded as the log was.
+        numbers: `[S, 2·F']`.
+        budgets: names of its costs.
+    """
+
+    model: TabularCMDP
+    codes: NDArray[np.int32]
+    numbers: NDArray[np.float32]
+    budgets: tuple[str, ...]
+
+    @classmethod
+    def beside(cls, campaign: Campaign, data: Transitions) -> Truth | None:
+        """The truth in the campaign's folder; None where there is none that fits the campaign."""
+        folder = campaign.path.parent
+        if not (folder / "truth.npz").exists() or not (folder / "states.parquet").exists():
+            return None
+        with np.load(folder / "truth.npz") as file:
+            arrays = {name: file[name] for name in file.files}
+        place = np.searchsorted(arrays["actions"], data.actions)
+        fits = (
+            arrays["cost"].shape[2] == len(campaign.budgets)
+            and (place < len(arrays["actions"])).all()
+            and np.allclose(arrays["actions"][np.minimum(place, len(arrays["actions"]) - 1)], data.actions)
+        )
+        if not fits:
+            return None
+        encoded = data.schema.encode(pq.read_table(folder / "states.parquet"))
+        model = TabularCMDP(
+            transition=arrays["transition"][:, place],
+            reward=arrays["reward"][:, place],
+            cost=arrays["cost"][:, place],
+            start=arrays["start"],
+            discount=campaign.meta.discount,
+        )
+        return cls(model, encoded.codes, encoded.numbers, tuple(budget.name for budget in campaign.budgets))
+
+    def values(self, policy: NDArray[Any], days: Sequence[int]) -> dict[str, float]:
+        """True value of a policy, `[S]` action indices or `[S, K]` probabilities, by target."""
+        names = ("reward", *self.budgets)
+        found = dict(zip(names, measure(self.model, policy).tolist(), strict=True))
+        if days:
+            whole = totals(self.model, policy, max(days))
+            found |= {f"{name}@{k}": float(whole[k - 1, j]) for k in days for j, name in enumerate(names)}
+        return found
+
+    def mixed(self, policies: Sequence[NDArray[Any]], weights: Vector, days: Sequence[int]) -> dict[str, float]:
+        """True value of a sticky mixture."""
+        parts = [self.values(policy, days) for policy in policies]
+        return {name: float(sum(w * part[name] for part, w in zip(parts, weights, strict=True))) for name in parts[0]}

@@ -1,0 +1,294 @@
+"""The page of `outlay compare`: methods side by side at equal spend, complete in itself like the report's page.
+
+What counts as better is what the findings count: a lead of more than two standard deviations over seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from outlay.core.version import __version__
+from outlay.reports import comparison_charts as charts
+from outlay.reports import words
+from outlay.reports.comparison_charts import ORIGINAL, Row
+from outlay.reports.content import BudgetLine, Interval
+from outlay.reports.page import Figure, scripts, template
+from outlay.reports.style import CONFIG
+
+CONTROLS = {"immediate": "equal spend on day one", "total": "the campaign's limits"}  # as the findings call them
+GROUPS = {"log": "", "constant": "", "two-stage": "Two-stage: predict k days, then price",
+          "rl": "Looking ahead: an oracle and a mixing rule"}  # fmt: skip
+MARKS = {"holds": "✓", "a tie": "≈", "does not hold": "✕"}
+
+_LIMIT = re.compile(r"(.*) (at most|at least) (\S+) per (decision|user)", re.DOTALL)
+_FINDING = re.compile(r"(.*?): (holds|a tie|does not hold) \((.*)\)\.", re.DOTALL)
+
+Kind = Literal["value", "truth"]
+
+
+class Cell(NamedTuple):
+    """One figure in words: the estimate with its spread and interval, the truth, whether it breaks a limit.
+
+    What is not there is empty.
+    """
+
+    value: str
+    spread: str = ""
+    ends: str = ""
+    truth: str = ""
+    limit: str = ""
+    best: bool = False
+    true_best: bool = False
+    over: bool = False
+    true_over: bool = False
+
+
+class Line(NamedTuple):
+    """One row of a table; `cells` is empty where it was refused, and `note` says why."""
+
+    name: str
+    note: str
+    group: str
+    cells: list[Cell]
+    stored: str
+
+
+class Finding(NamedTuple):
+    """One ordering; without `verdict` it is a plain sentence."""
+
+    control: str
+    claim: str
+    verdict: str = ""
+    numbers: str = ""
+
+
+def render(found: Mapping[str, Any]) -> str:
+    """The page.
+
+    Args:
+        found: comparison.json:
+            campaign, unit, reward_label, money: names for words; `money` is the name of the money budget.
+            limits: a sentence per budget, `coupon_cost at most 1.2 per decision`.
+            immediate: what day one costs per user under immediate control, in `unit`.
+            report_days: of the totals `reward@k`.
+            seeds, confidence, users: how many trainings; of intervals; certify users.
+            rows: each {name, group: log | constant | two-stage | rl, control: none | immediate | total, oracle, rule,
+                label_days, figures: {target: {value, low, high, sd, truth, truth_sd}}, stored_parameters, seconds,
+                refused}; targets are `reward@k`, `reward` (per decision), each budget's name (in its unit), `NAME@1`.
+            stored: {method: [(gradient step, parameters)]}, and `original method`.
+            findings: sentences `claim: holds | a tie | does not hold (numbers).`
+    """
+    budgets = [_budget(text, found) for text in found["limits"]]
+    tables = {control: _rows(found, control) for control in CONTROLS}
+    figures = _figures(found, budgets, tables)
+    specs = {figure.name: figure.spec for made in figures.values() for figure in made}
+    lines = _stored(found)
+    return template("comparison.html").render(
+        c=found,
+        words=words,
+        budgets=budgets,
+        heads={control: _heads(found, budgets, control) for control in CONTROLS},
+        groups=GROUPS,
+        tables={control: _table(found, budgets, control, rows) for control, rows in tables.items()},
+        leads={control: _lead(found, rows) for control, rows in tables.items()},
+        truth=any(f["truth"] is not None for row in found["rows"] for f in row["figures"].values()),
+        findings={c: [f for f in map(_finding, found["findings"]) if f.control == c] for c in ("", *CONTROLS)},
+        controls=CONTROLS,
+        marks=MARKS,
+        count=_count(found),
+        stored_by=_first_oracle(found),
+        stored_words=_stored_words(lines),
+        figures=figures,
+        specs=specs,
+        config=CONFIG,
+        scripts=scripts() if specs else None,
+        version=__version__,
+    )
+
+
+def _budget(text: str, found: Mapping[str, Any]) -> BudgetLine:
+    match = _LIMIT.fullmatch(text)
+    assert match is not None, text
+    name, side, limit, per = match.groups()
+    return BudgetLine(
+        name=name,
+        limit=float(limit),
+        sign=1 if side == "at most" else -1,
+        per="user" if per == "user" else "decision",
+        unit=found["unit"] if name == found["money"] else "",
+    )
+
+
+def _rows(found: Mapping[str, Any], control: str) -> list[Row]:
+    """Those of one control and the log's policy, group by group."""
+    rows = [row for row in found["rows"] if row["control"] in ("none", control)]
+    return sorted(rows, key=lambda row: list(GROUPS).index(row["group"]))
+
+
+def _figures(
+    found: Mapping[str, Any], budgets: Sequence[BudgetLine], tables: Mapping[str, Sequence[Row]]
+) -> dict[str, list[Figure]]:
+    """The figures of each section; no data, no figure."""
+    reward, longest = found["reward_label"], max(found["report_days"])
+    made: dict[str, list[Figure]] = {}
+    for control, rows in tables.items():
+        if any(f"reward@{longest}" in row["figures"] for row in rows):
+            title = f"{reward} in {words.days(longest)}, {CONTROLS[control]}"
+            made[control] = [Figure(f"{control}-rewards", title, charts.rewards(rows, longest, reward))]
+    if "total" in made:
+        made["total"] += [
+            Figure(f"total-plane-{j}", f"Reward against {budget.name}", charts.plane(tables["total"], budget, reward))
+            for j, budget in enumerate(budgets)
+        ]
+    if lines := _stored(found):
+        made["stored"] = [Figure("stored-parameters", "Stored parameters", charts.stored(lines))]
+    return made
+
+
+def _columns(found: Mapping[str, Any], budgets: Sequence[BudgetLine]) -> list[str]:
+    """The targets that a table shows."""
+    totals = [f"reward@{k}" for k in sorted(found["report_days"])]
+    return [*totals, f"{found['money']}@1", *(budget.name for budget in budgets)]
+
+
+def _heads(found: Mapping[str, Any], budgets: Sequence[BudgetLine], control: str) -> list[tuple[str, str]]:
+    """(head, small print) of each column; what the control holds is told with its limit."""
+    totals = [(words.days(k), found["reward_label"]) for k in sorted(found["report_days"])]
+    unit = f"{found['unit']} per user"
+    if control == "immediate":
+        unit = f"held at {words.number(found['immediate'])} {unit}"
+    costs = [(b.name, words.limit(b) if control == "total" else words.per(b)) for b in budgets]
+    return [*totals, (f"{found['money']} on day one", unit), *costs]
+
+
+def _table(found: Mapping[str, Any], budgets: Sequence[BudgetLine], control: str, rows: Sequence[Row]) -> list[Line]:
+    limits = {budget.name: budget for budget in budgets} if control == "total" else {}
+    columns = [_column(rows, target, limits, found["seeds"]) for target in _columns(found, budgets)]
+    lines = []
+    for i, row in enumerate(rows):
+        cells = [column[i] for column in columns] if row["figures"] else []
+        count = row["stored_parameters"]
+        stored = words.NONE if count is None else words.short(count)
+        lines.append(Line(*_name(row), row["group"], cells, stored))
+    return lines
+
+
+def _name(row: Row) -> tuple[str, str]:
+    """What the row is called, and what stands beside it."""
+    if row["refused"]:
+        return row["name"], f"refused{' with some seeds' if row['figures'] else ''}: {row['refused']}"
+    if row["group"] == "constant":
+        name, _, which = row["name"].partition(" (")
+        return name, which.removesuffix(")")
+    return row["name"], ""
+
+
+def _column(rows: Sequence[Row], target: str, limits: Mapping[str, BudgetLine], seeds: int) -> list[Cell]:
+    """A target for every row, rounded alike; the best rewards and the broken limits marked."""
+    figures = [row["figures"].get(target) for row in rows]
+    digits = _digits([figure for figure in figures if figure is not None])
+    judged = target.startswith("reward@") and seeds > 1
+    best, true_best = (_best(rows, target, kind, limits) if judged else set() for kind in ("value", "truth"))
+    limit = limits.get(target)
+    cells = []
+    for i, figure in enumerate(figures):
+        if figure is None:
+            cells.append(Cell(words.NONE))
+            continue
+        number = {key: words.number(value, digits) for key, value in figure.items()}
+        ends = "" if figure["low"] is None or figure["high"] is None else f"{number['low']} to {number['high']}"
+        truth = "" if figure["truth"] is None else f"true {number['truth']}"
+        if truth and figure["truth_sd"] is not None:
+            truth += f" ± {number['truth_sd']}"
+        spread = "" if figure["sd"] is None else f"± {number['sd']}"
+        over, true_over = (limit is not None and _past(figure[kind], limit) for kind in ("value", "truth"))
+        broken = "breaks the limit" if over else "breaks the limit in truth" if true_over else ""
+        cells.append(Cell(number["value"], spread, ends, truth, broken, i in best, i in true_best, over, true_over))
+    return cells
+
+
+def _digits(figures: Sequence[Mapping[str, Any]]) -> int:
+    """Digits after the point: those of the intervals, and one more where the spread over seeds calls for it."""
+    known = [f for f in figures if f["value"] is not None]
+    digits = words.decimals([Interval(f["value"], f["low"], f["high"]) for f in known])
+    spreads = [Interval(f["value"], f["value"] - f["sd"], f["value"] + f["sd"]) for f in known if f["sd"]]
+    return max(digits, min(words.decimals(spreads), digits + 1)) if spreads else digits
+
+
+def _best(rows: Sequence[Row], target: str, kind: Kind, limits: Mapping[str, BudgetLine]) -> set[int]:
+    """The row ahead of all others, and those not behind it by more than two standard deviations of the difference."""
+    known = {}
+    for i, row in enumerate(rows):
+        figure = row["figures"].get(target)
+        if figure is not None and figure[kind] is not None and _keeps(row, limits, kind):
+            known[i] = figure[kind], figure["sd" if kind == "value" else "truth_sd"] or 0.0
+    if not known:
+        return set()
+    most, spread = max(known.values())
+    return {i for i, (value, sd) in known.items() if most - value <= 2 * math.hypot(spread, sd)}
+
+
+def _keeps(row: Row, limits: Mapping[str, BudgetLine], kind: Kind) -> bool:
+    costs = {name: row["figures"].get(name, {}).get(kind) for name in limits}
+    return all(cost is not None and not _past(cost, limits[name]) for name, cost in costs.items())
+
+
+def _past(cost: float | None, limit: BudgetLine) -> bool:
+    return cost is not None and limit.sign * (cost - limit.limit) > 0
+
+
+def _lead(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    """The best of each group over the longest horizon, by the estimates."""
+    longest = max(found["report_days"])
+    parts = []
+    for group in ("rl", "two-stage", "constant", "log"):
+        known = []
+        for row in rows:
+            figure = row["figures"].get(f"reward@{longest}")
+            if row["group"] == group and figure and figure["value"] is not None:
+                known.append((figure["value"], row["name"].partition(" (")[0]))
+        if known:
+            value, name = max(known)
+            parts.append(f"{name} {words.number(value)}")
+    said = f"{found['reward_label']} in {words.days(longest)}, the best of each kind: {'; '.join(parts)}"
+    return said[:1].upper() + said[1:] if parts else "Nothing could be evaluated"
+
+
+def _finding(sentence: str) -> Finding:
+    """Claim, verdict and numbers apart, under the control that the claim begins with."""
+    match = _FINDING.fullmatch(sentence)
+    claim, verdict, numbers = match.groups() if match else (sentence, "", "")
+    for control, said in CONTROLS.items():
+        if claim.startswith(said):
+            return Finding(control, claim.removeprefix(said).lstrip(",: "), verdict, numbers)
+    return Finding("", claim, verdict, numbers)
+
+
+def _count(found: Mapping[str, Any]) -> str:
+    verdicts = [_finding(sentence).verdict for sentence in found["findings"]]
+    holds, ties, fails = (verdicts.count(verdict) for verdict in MARKS)
+    return f"Orderings that hold: {holds}; ties: {ties}; that do not hold: {fails}"
+
+
+def _first_oracle(found: Mapping[str, Any]) -> str:
+    """The oracle whose rules the figure of stored parameters shows, as its rows are called."""
+    return next((charts.family(row) for row in found["rows"] if row["name"] in found["stored"]), "")
+
+
+def _stored(found: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]]:
+    """{rule: course}, of the first oracle, and the original method."""
+    rows = [row for row in found["rows"] if row["name"] in found["stored"]]
+    first = _first_oracle(found)
+    lines = {row["rule"]: found["stored"][row["name"]] for row in rows if charts.family(row) == first}
+    if lines and ORIGINAL in found["stored"]:
+        lines[ORIGINAL] = found["stored"][ORIGINAL]
+    return {name: course for name, course in lines.items() if course}
+
+
+def _stored_words(lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """What each rule has in store at the end."""
+    parts = [f"{name} {words.short(course[-1][1])}" for name, course in lines.items()]
+    return f"Parameters in store at the end: {', '.join(parts)}"

@@ -1,0 +1,163 @@
+"""The figures of a comparison: rewards with intervals, reward against cost, stored parameters.
+
+Rows as comparison.json has them in, Vega-Lite specifications out. Colour says the family (two-stage, or the oracle of a
+method that looks ahead), shape the mixing rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from outlay.reports import words
+from outlay.reports.content import BudgetLine
+from outlay.reports.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    Spec,
+    along_x,
+    cycled,
+    finished,
+    inline,
+    limit_line,
+    named_colors,
+    scale_around,
+    text_tip,
+    thinned,
+    value_tip,
+)  # fmt: skip
+
+Row = Mapping[str, Any]
+
+ORIGINAL = "original method"
+_YARDSTICKS = {"log": ("old policy", GREY), "constant": ("best constants", INK), "two-stage": ("two-stage", ORANGE)}
+_ORACLE_COLORS = (PURPLE, GREEN, BLUE)
+_SHAPES = {"log": "square", "constant": "cross", "two-stage": "diamond"}
+_RULE_SHAPES = ("triangle-up", "triangle-down", "circle", "triangle-right")
+
+
+def rewards(rows: Sequence[Row], days: int, reward: str) -> Spec:
+    """The total over `days` of every method with its interval, and the truth where it is known."""
+    data: list[Spec] = []
+    for row in rows:
+        figure = row["figures"].get(f"reward@{days}")
+        if figure is not None:
+            data.append({"method": _short(row), "family": family(row), **figure})
+    names = [d["method"] for d in data]
+    title = f"{reward} per user in {words.days(days)}"
+    scale = scale_around([d[end] for d in data for end in ("value", "low", "high", "truth")])
+    y = alt.Y("method:N", title=None, sort=names, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
+    tooltip = [text_tip("method"), value_tip("value", title), value_tip("sd", "± over seeds"), value_tip("low", "low"),
+               value_tip("high", "high"), value_tip("truth", "true")]  # fmt: skip
+    base = alt.Chart(inline(data)).encode(y=y, tooltip=tooltip)
+    color = alt.Color("family:N", legend=None, scale=named_colors(_colors(rows)))
+    layers = [
+        base.mark_rule(strokeWidth=2.5).encode(x=along_x("low", title, scale), x2="high:Q", color=color),
+        base.mark_point(size=70, filled=True, opacity=1).encode(x=along_x("value", title, scale), color=color),
+        base.mark_point(shape="diamond", size=130, filled=False, stroke=INK, strokeWidth=1.4, opacity=1).encode(
+            x=along_x("truth", title, scale)
+        ),
+    ]
+    return finished(alt.layer(*layers), 22 * len(data) + 14, f"{title} by method")
+
+
+def plane(rows: Sequence[Row], budget: BudgetLine, reward: str) -> Spec:
+    """Reward per decision against one cost in its budget's unit: up is better, beyond the line is too dear."""
+    data: list[Spec] = []
+    for row in rows:
+        gained, cost = row["figures"].get("reward"), row["figures"].get(budget.name)
+        if gained is not None and cost is not None and None not in (gained["value"], cost["value"]):
+            data.append({"method": _short(row), "family": family(row), "rule": row["rule"] or row["group"],
+                         "reward": gained["value"], "cost": cost["value"]})  # fmt: skip
+    framed = [d for d in data if d["rule"] != "log"]  # an old policy far away must not squeeze the methods
+    x_scale = scale_around([*(d["cost"] for d in framed), budget.limit])
+    y_scale = scale_around([d["reward"] for d in framed])
+    title = f"{budget.name} ({words.per(budget)})"
+    x = along_x("cost", title, x_scale)
+    y = alt.Y("reward:Q", title=f"{reward} per decision", scale=y_scale, axis=alt.Axis(tickCount=6))
+    rules = _rules(rows)
+    shapes = {**_SHAPES, **dict(zip(rules, cycled(_RULE_SHAPES, range(len(rules))), strict=True))}
+    families = alt.Legend(title=None, columns=3, symbolType="circle")
+    of_rules = alt.Legend(
+        title=None, columns=2, orient="top", values=rules, symbolFillColor=GREY, symbolStrokeColor=GREY
+    )
+    points = (
+        alt.Chart(inline(data))
+        .mark_point(size=110, filled=True, clip=True, opacity=0.85, stroke="white", strokeWidth=0.8)
+        .encode(
+            x=x, y=y,
+            color=alt.Color("family:N", scale=named_colors(_colors(rows)), legend=families),
+            shape=alt.Shape("rule:N", scale=alt.Scale(domain=list(shapes), range=list(shapes.values())),
+                            legend=of_rules if rules else None),
+            tooltip=[text_tip("method"), value_tip("reward", "reward"), value_tip("cost", title)],
+        )
+    )  # fmt: skip
+    edge = x_scale["domain"][1 if budget.sign > 0 else 0]
+    beyond = alt.Chart(inline([{"from": budget.limit, "to": edge}])).mark_rect(color=ORANGE, opacity=0.06)
+    area = beyond.encode(x=alt.X("from:Q", scale=x_scale), x2="to:Q")
+    layers = [area, *limit_line(budget.limit, budget, "x", x_scale), points]
+    return finished(alt.layer(*layers), 340, f"{reward} against {budget.name} by method, with the limit")
+
+
+def stored(lines: Mapping[str, Sequence[Sequence[float]]]) -> Spec:
+    """Parameters in store over training, a line for each rule, on a logarithmic axis; the original method in grey.
+
+    Args:
+        lines: {rule or `original method`: (gradient step, parameters)}.
+    """
+    data: list[Spec] = [
+        {"step": step, "rule": name, "value": count}
+        for name, course in lines.items()
+        for step, count in thinned(course)
+        if count > 0
+    ]
+    low, high = (math.log10(end([d["value"] for d in data])) for end in (min, max))
+    scale = alt.Scale(type="log", domain=[10 ** (low - 0.1), 10 ** (high + 0.1)], nice=False)
+    ticks = [m * 10**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 3)]
+    rules = [name for name in lines if name != ORIGINAL]
+    colors = dict(zip(rules, cycled((BLUE, GREEN, PURPLE, ORANGE), range(len(rules))), strict=True))
+    dashes = cycled(([1, 0], [6, 3], [2, 2], [8, 3, 2, 3]), range(len(rules)))
+    names, legend = [*rules, ORIGINAL], alt.Legend(title=None, symbolType="stroke", symbolSize=300)
+    chart = (
+        alt.Chart(inline(data))
+        .mark_line(strokeWidth=2, clip=True)
+        .encode(
+            x=alt.X("step:Q", title="gradient step", axis=alt.Axis(tickCount=6), scale=alt.Scale(nice=False)),
+            y=alt.Y("value:Q", title="stored parameters (log axis)", scale=scale,
+                    axis=alt.Axis(format="~s", values=ticks)),
+            color=alt.Color("rule:N", legend=legend, scale=named_colors({**colors, ORIGINAL: GREY})),
+            strokeDash=alt.StrokeDash("rule:N", legend=legend, scale=alt.Scale(domain=names, range=[*dashes, [1, 0]])),
+            tooltip=[value_tip("step", "step"), text_tip("rule"), alt.Tooltip("value:Q", format=",")],
+        )
+    )  # fmt: skip
+    return finished(chart, 240, "stored parameters over gradient steps, by mixing rule and for the original method")
+
+
+def family(row: Row) -> str:
+    """What a row's colour stands for: `old policy`, `two-stage`, `BCQ`, …."""
+    yardstick = _YARDSTICKS.get(row["group"])
+    return str(row["name"]).partition(", ")[0] if yardstick is None else yardstick[0]
+
+
+def _short(row: Row) -> str:
+    """The name without what the constants are: that stands in the table."""
+    return family(row) if row["group"] == "constant" else str(row["name"])
+
+
+def _colors(rows: Sequence[Row]) -> dict[str, str]:
+    found = list(dict.fromkeys(family(row) for row in rows))
+    fixed = dict(_YARDSTICKS.values())
+    oracles = [name for name in found if name not in fixed]
+    colors = {**fixed, **dict(zip(oracles, cycled(_ORACLE_COLORS, range(len(oracles))), strict=True))}
+    return {name: colors[name] for name in found}
+
+
+def _rules(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["rule"] for row in rows if row["rule"]))

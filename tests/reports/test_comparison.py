@@ -1,0 +1,294 @@
+"""The comparison's page: complete in itself, escaped, honest about ties, limits and what was refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pytest
+from comparison_examples import found
+from report_examples import example
+
+from outlay.jobs.findings import Figure, Row, findings
+from outlay.reports import page
+from outlay.reports.comparison import render
+
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
+
+
+class _Page(HTMLParser):
+    """Tags with their attributes, the rows of each section's tables, and the text outside scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: dict[str, list[list[str]]] = {}  # section → rows of cells
+        self.marked: dict[str, list[str]] = {"best": [], "over": []}  # class → texts
+        self.text = ""
+        self.json = ""
+        self._section = ""
+        self._inside: tuple[str, dict[str, str | None]] = ("", {})
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag, dict(attrs)
+        self.tags.append(self._inside)
+        if tag == "section":
+            self._section = str(self._inside[1]["id"])
+            self.rows[self._section] = []
+        if tag == "tr":
+            self.rows[self._section].append([])
+        if tag in ("th", "td"):
+            self.rows[self._section][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = (f"/{tag}", {})
+
+    def handle_data(self, data: str) -> None:
+        tag, attrs = self._inside
+        if tag == "script" and attrs.get("id") == "figures":
+            self.json += data
+        elif tag not in ("script", "style"):
+            self.text += data
+            if str(attrs.get("class")) in self.marked:
+                self.marked[str(attrs["class"])].append(data)
+            if self.rows.get(self._section) and self.rows[self._section][-1]:
+                self.rows[self._section][-1][-1] += data
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        specs: dict[str, Any] = json.loads(self.json)["specs"]
+        return specs
+
+    def names(self, section: str) -> list[str]:
+        """What stands first in each row of a section's tables, the head left out."""
+        return [row[0].split("\n")[0] for row in self.rows[section] if len(row) > 1][1:]
+
+    def row(self, section: str, name: str) -> list[str]:
+        return next(row for row in self.rows[section] if row and row[0].startswith(name))
+
+
+@cache
+def full(budgets: int = 1) -> _Page:
+    return _Page(render(found(budgets)))
+
+
+def of(content: dict[str, Any], name: str, control: str) -> dict[str, Any]:
+    row: dict[str, Any] = next(r for r in content["rows"] if (r["name"], r["control"]) == (name, control))
+    return row
+
+
+def only(*names: str, seeds: int = 3) -> dict[str, Any]:
+    """The example with a few methods only."""
+    content = found(seeds=seeds, truth=False)
+    content["rows"] = [row for row in content["rows"] if row["name"] in names]
+    return content
+
+
+@pytest.mark.parametrize("budgets", [1, 2])
+def test_every_section_and_a_valid_specification_for_every_place(budgets: int) -> None:
+    got = full(budgets)
+    assert [a["id"] for tag, a in got.tags if tag == "section"] == ["immediate", "total", "findings", "stored"]
+    assert sorted(str(a["id"]) for _, a in got.tags if a.get("class") == "plot") == sorted(got.figures)
+    assert sum(name.startswith("total-plane-") for name in got.figures) == budgets
+    for spec in got.figures.values():
+        alt.LayerChart.validate(spec) if "layer" in spec else alt.Chart.validate(spec)
+
+
+def test_rows_go_from_the_old_policy_to_two_stage_to_looking_ahead() -> None:
+    names = full().names("immediate")
+    assert names[:2] == ["old policy", "DeepFM, 1-day label"]
+    assert names[6:8] == ["DIN, 7-day label", "DDQN, single-best"]
+    assert names[-1] == "BCQ, lp"
+    assert len(names) == 1 + 6 + 12
+    assert full().names("total")[1].startswith("best constants")
+
+
+def test_the_heading_says_who_how_many_and_that_nothing_is_certified() -> None:
+    text = " ".join(full().text.split())
+    for words in ("29,874 users who were never used", "mean of 3 seeds", "1.81 yuan per user", "Nothing is certified"):
+        assert words in text
+    assert "coupon_cost at most 2 per decision" in text
+
+
+def test_a_cell_holds_the_mean_its_spread_its_interval_and_the_truth() -> None:
+    content = only("old policy", "BCQ, lp")
+    of(content, "BCQ, lp", "immediate")["figures"]["reward@7"] = {
+        "value": 4.7, "low": 4.66, "high": 4.74, "sd": 0.012, "truth": 4.71, "truth_sd": 0.02}  # fmt: skip
+    cell = _Page(render(content)).row("immediate", "BCQ, lp")[3]
+    assert cell.split() == ["4.700", "±", "0.012", "4.660", "to", "4.740", "true", "4.710", "±", "0.020"]
+
+
+def test_what_is_ahead_by_more_than_two_deviations_is_bold_alone_and_ties_are_bold_together() -> None:
+    content = only("BCQ, lp", "EDRR, lp", "DDQN, lp")
+    for name, value in (("BCQ, lp", 4.80), ("EDRR, lp", 4.79), ("DDQN, lp", 4.70)):
+        row = of(content, name, "immediate")
+        row["figures"] = {"reward@7": {**row["figures"]["reward@7"], "value": value, "sd": 0.01}}
+    content["rows"] = [row for row in content["rows"] if row["control"] == "immediate"]
+    assert [text.rstrip("0") for text in _Page(render(content)).marked["best"]] == ["4.79", "4.8"]
+    of(content, "EDRR, lp", "immediate")["figures"]["reward@7"]["value"] = 4.77  # 0.03 > 2 · √2 · 0.01
+    assert [text.rstrip("0") for text in _Page(render(content)).marked["best"]] == ["4.8"]
+
+
+def test_a_method_that_breaks_a_limit_is_orange_and_never_the_best() -> None:
+    content = only("old policy", "BCQ, lp", "EDRR, lp")
+    rich = of(content, "BCQ, lp", "total")["figures"]
+    rich["reward@7"]["value"], rich["coupon_cost"]["value"] = 6.5, 2.2
+    got = _Page(render(content))
+    assert "breaks the limit" in got.row("total", "BCQ, lp")[5]
+    assert "breaks the limit" not in got.row("total", "EDRR, lp")[5]
+    assert "breaks the limit" not in " ".join(got.row("immediate", "BCQ, lp")), "no limit holds under this control"
+    assert not [text for text in got.marked["best"] if text.startswith("6.5")]
+
+
+def test_with_two_budgets_a_floor_is_broken_from_below() -> None:
+    content = found(2)
+    of(content, "BCQ, lp", "total")["figures"]["reach"].update(value=0.5, truth=0.5)
+    got = _Page(render(content))
+    assert "at least 0.52 per decision" in got.rows["total"][0][6]
+    assert "breaks the limit" in got.row("total", "BCQ, lp")[6]
+    assert "breaks the limit" not in got.row("total", "EDRR, lp")[6]
+    assert "at least 0.52" in json.dumps(got.figures["total-plane-1"])
+
+
+def test_a_refused_method_says_why_and_stands_in_no_figure() -> None:
+    got = full()
+    assert got.row("total", "DIN, 1-day label")[1] == "refused: the least that can be spent is 2.07"
+    assert "DIN, 1-day label" not in json.dumps(got.figures["total-rewards"])
+    assert "DIN, 1-day label" in json.dumps(got.figures["immediate-rewards"])
+
+
+def test_a_method_refused_with_some_seeds_keeps_its_figures() -> None:
+    content = found()
+    of(content, "BCQ, lp", "total")["refused"] = "the least is 2.3"
+    row = _Page(render(content)).row("total", "BCQ, lp")
+    assert "refused with some seeds: the least is 2.3" in row[0]
+    assert row[3].strip()
+
+
+def test_without_a_known_truth_no_truth_is_spoken_of() -> None:
+    content = found(truth=False)
+    content["findings"] = []
+    got = _Page(render(content))
+    assert "true " not in got.text
+    assert "truth" not in got.text
+    assert "findings" not in got.rows
+
+
+def test_one_seed_has_no_spread_and_no_best() -> None:
+    got = _Page(render(found(seeds=1)))
+    assert got.marked["best"] == []
+    assert "Every figure is of one seed" in got.text
+    assert "±" not in got.text
+
+
+def test_findings_are_marked_in_signs_and_words_under_their_control() -> None:
+    rows = full().rows["findings"]
+    assert [row[0] for row in rows] == ["✕ does not hold", "✓ holds", "≈ a tie", "✓ holds"]
+    assert rows[0][1].startswith("1 d: looking ahead below 1-day labels")
+    assert rows[3][1].startswith("BCQ, aim-greedy ≥ BCQ, single-best")
+    assert "Orderings that hold: 2; ties: 1; that do not hold: 1" in full().text
+
+
+def test_a_finding_in_other_words_is_shown_as_it_is() -> None:
+    content = found()
+    content["findings"] = ["Nobody won."]
+    assert _Page(render(content)).rows["findings"] == [["", "Nobody won."]]
+
+
+def test_every_sentence_that_findings_writes_is_taken_apart() -> None:
+    rows = [
+        Row(**{**row, "figures": {name: Figure(**figure) for name, figure in row["figures"].items()}})
+        for row in found()["rows"]
+    ]
+    content = {**found(), "findings": findings(rows, (1, 3, 7), NASTY)}
+    listed = _Page(render(content)).rows["findings"]
+    assert len(listed) == len(content["findings"]) > 20
+    assert all(row[0] for row in listed)
+
+
+def test_stored_parameters_show_the_rules_of_the_first_oracle_and_the_original_method() -> None:
+    data = full().figures["stored-parameters"]["data"]["values"]
+    assert list(dict.fromkeys(d["rule"] for d in data)) == [
+        "single-best", "aim-mean", "aim-greedy", "lp", "original method"]  # fmt: skip
+    assert "with DDQN as the oracle" in " ".join(full().text.split())
+
+
+def test_without_methods_that_look_ahead_nothing_is_said_of_storing() -> None:
+    content = found()
+    content["rows"] = [row for row in content["rows"] if row["group"] != "rl"]
+    content["stored"] = {}
+    got = _Page(render(content))
+    assert "stored" not in got.rows
+    assert "lp" not in json.dumps(got.figures["total-plane-0"]["layer"][-1]["encoding"]["shape"])
+
+
+def test_the_page_asks_for_nothing_from_outside() -> None:
+    html = render(found(2))
+    got = _Page(html)
+    assert not [a for _, attrs in got.tags for key, a in attrs.items() if key in ("src", "href", "data", "srcset")]
+    assert not [tag for tag, _ in got.tags if tag in ("link", "iframe", "img", "object", "base", "form")]
+    policy = next(attrs["content"] for _, attrs in got.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    assert str(policy).startswith("default-src 'none'")
+    assert "unsafe-eval" not in str(policy)
+    assert "http" not in got.json
+    assert not re.search(r"@import|url\(", html[: html.index("</style>")])
+
+
+def test_both_pages_have_the_same_look() -> None:
+    styles = [
+        html.partition("<style>")[2].partition("</style>")[0] for html in (page.render(example()), render(found()))
+    ]
+    assert len(styles[0]) > 2_000
+    assert styles[1].startswith(styles[0].rstrip())
+
+
+def test_names_from_files_are_escaped_everywhere() -> None:
+    content = found()
+    for row in content["rows"]:
+        row["figures"] = {name.replace("coupon_cost", NASTY): figure for name, figure in row["figures"].items()}
+    of(content, "BCQ, lp", "total").update(refused=NASTY)
+    content.update(campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY, limits=[f"{NASTY} at most 2 per user"])
+    content["findings"] = [NASTY, f"the campaign's limits: a ≥ b: holds (a 1, b 2 {NASTY} in 7 d)."]
+    html = render(content)
+    got = _Page(html)
+    assert html.count("<script") == 3
+    assert html.count("</script>") == 3
+    assert "<script>alert" in got.text, "shown as text"
+    assert "{{ 7*7 }}" in got.text, "not run as a template"
+    assert len(got.names("total")) == 20
+
+
+def test_the_page_is_the_same_from_the_file_and_survives_what_is_not_finite() -> None:
+    content = found()
+    assert render(json.loads(json.dumps(content))) == render(content)
+    of(content, "BCQ, lp", "total")["figures"]["reward@7"].update(value=None, low=None, high=None, sd=None)
+    of(content, "EDRR, lp", "total")["figures"]["reward"]["value"] = float("nan")
+    assert _Page(render(content)).row("total", "BCQ, lp")[3].startswith("–")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+def test_a_real_browser_draws_every_figure(tmp_path: Path) -> None:
+    html = render(found(2))
+    (tmp_path / "comparison.html").write_text(html, encoding="utf-8")
+    dom = subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         f"--user-data-dir={tmp_path}/profile", "--window-size=1280,2000", "--virtual-time-budget=8000", "--dump-dom",
+         f"file://{tmp_path}/comparison.html"],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    places = {name: dom[dom.index(f'id="{name}"') :].partition("</figure>")[0] for name in _Page(html).figures}
+    assert [name for name, place in places.items() if "<svg" not in place or "role-mark" not in place] == []
+    assert "could not be drawn" not in _Page(dom).text
+    assert "BCQ, aim-greedy" in places["total-rewards"]

@@ -1,0 +1,109 @@
+"""A response model as JAX, as plain arrays, as the longhand reference, and as an ONNX graph: one function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+from outlay.bundles.response_graph import response_graph
+from outlay.bundles.response_reference import respond
+from outlay.core.response import Past, ResponseArrays
+from outlay.nets import deepfm, din
+from outlay.nets.deepfm import ResponseShape
+from outlay.nets.din import PastDays
+from outlay.twostage.answers import Response, Rows, answer
+from outlay.twostage.arrays import arrays
+from small_responses import random_past, random_states
+
+ROWS, BACK, ACTIONS = 3000, 5, 4
+SPREAD = np.array([0.5, 20.0, 3.0])
+MEAN = np.array([4.0, 100.0, -1.0])
+OUTCOME_SPREAD = np.array([0.4, 7.0])
+
+FIELDS = pytest.mark.parametrize(
+    ("sizes", "num_numbers"),
+    [((5, 9), 0), ((), 4), ((5, 9), 4)],
+    ids=["categorical only", "numeric only", "both"],
+)
+
+
+def response(
+    kind: str, sizes: tuple[int, ...], num_numbers: int, heads: int = 3, layers: tuple[int, ...] = (32, 16)
+) -> Response:
+    """With every parameter away from zero, where a term that is forgotten would pass."""
+    shape = ResponseShape(sizes, num_numbers, ACTIONS, heads, layers, 8)
+    fresh: Any = deepfm.init(shape, 0) if kind == "deepfm" else din.init(shape, 2, 0)
+    rng = np.random.default_rng(1)
+    network = jax.tree.map(lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), fresh)
+    return Response(network, MEAN[:heads], SPREAD[:heads], BACK if kind == "din" else 0, OUTCOME_SPREAD)
+
+
+def predicted(of: Response, codes: Any, numbers: Any, past: Past | None) -> NDArray[np.float64]:
+    """As `Response` itself predicts: `[N, K, H]` in the unit of the labels."""
+    days = None
+    if past is not None:
+        told = (past.outcome / OUTCOME_SPREAD).astype(np.float32)
+        days = PastDays(past.codes, past.numbers, past.action, told, np.maximum(past.age, 0), past.age >= 0)
+    rows = Rows(codes, numbers, np.zeros(len(codes), np.int32), days)
+    return np.asarray(answer(of.network, rows, logged=False), np.float64) * of.spread + of.mean
+
+
+def run(network: ResponseArrays, codes: Any, numbers: Any, past: Past | None) -> dict[str, Any]:
+    session = onnxruntime.InferenceSession(
+        response_graph(network).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feed = {"codes": codes, "numbers": numbers}
+    feed |= {} if past is None else {f"past_{name}": column for name, column in past._asdict().items()}
+    names = [given.name for given in session.get_inputs()]
+    found = session.run(None, {name: feed[name] for name in names})
+    return dict(zip([output.name for output in session.get_outputs()], found, strict=True))
+
+
+def close(found: Any, wanted: Any) -> None:
+    """Each head to 1e-5 of its own scale."""
+    assert found.shape == wanted.shape
+    scale = np.abs(wanted).reshape(-1, wanted.shape[-1]).max(0)
+    assert (np.abs(found - wanted) / scale).max() < 1e-5
+
+
+@FIELDS
+@pytest.mark.parametrize("kind", ["deepfm", "din"])
+def test_arrays_reference_and_onnx_agree_with_jax(kind: str, sizes: tuple[int, ...], num_numbers: int) -> None:
+    of = response(kind, sizes, num_numbers)
+    codes, numbers = random_states(ROWS, sizes, num_numbers)
+    past = random_past(ROWS, BACK, sizes, num_numbers, actions=ACTIONS) if kind == "din" else None
+    y = predicted(of, codes, numbers, past)
+    network = arrays(of)
+    reference, found = respond(network, codes, numbers, past), run(network, codes, numbers, past)
+    for q, outcome in ((reference.q, reference.outcome), (found["q"], found["outcome"])):
+        close(q, y[:, :, :2])
+        close(outcome, y[:, :, [0, 2]])
+    close(found["features"], reference.features)
+    assert found["features"].shape == (ROWS, network.num_features) == (ROWS, 32 + 8)
+
+
+@pytest.mark.parametrize("kind", ["deepfm", "din"])
+@pytest.mark.parametrize(("heads", "layers"), [(2, (16,)), (3, ())], ids=["one-day label", "no hidden layer"])
+def test_other_shapes_agree_too(kind: str, heads: int, layers: tuple[int, ...]) -> None:
+    of = response(kind, (5, 9), 2, heads, layers)
+    codes, numbers = random_states(ROWS, (5, 9), 2)
+    past = random_past(ROWS, BACK, (5, 9), 2, actions=ACTIONS) if kind == "din" else None
+    y, found = predicted(of, codes, numbers, past), run(arrays(of), codes, numbers, past)
+    close(found["q"], y[:, :, :2])
+    close(found["outcome"], y[:, :, [0, heads - 1]])
+    assert np.array_equal(found["outcome"], found["q"]) == (heads == 2)
+
+
+@pytest.mark.parametrize("kind", ["deepfm", "din"])
+def test_arrays_say_what_the_model_holds(kind: str) -> None:
+    of = response(kind, (5, 9), 4)
+    network = arrays(of)
+    assert network.num_parameters == of.num_parameters
+    assert (network.num_actions, network.num_heads) == (ACTIONS, 2)
+    assert network.past_days == of.days_back
+    assert network.day_heads.tolist() == [0, 2]
