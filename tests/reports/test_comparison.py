@@ -37,6 +37,7 @@ class _Page(HTMLParser):
         self.text = ""
         self.json = ""
         self._section = ""
+        self._in_cell = False
         self._inside: tuple[str, dict[str, str | None]] = ("", {})
         self.feed(html)
 
@@ -50,8 +51,12 @@ class _Page(HTMLParser):
             self.rows[self._section].append([])
         if tag in ("th", "td"):
             self.rows[self._section][-1].append("")
+            self._in_cell = True
 
     def handle_endtag(self, tag: str) -> None:
+        if tag in ("th", "td"):
+            self._in_cell = False
+            self.rows[self._section][-1][-1] = self.rows[self._section][-1][-1].strip()
         self._inside = (f"/{tag}", {})
 
     def handle_data(self, data: str) -> None:
@@ -62,8 +67,8 @@ class _Page(HTMLParser):
             self.text += data
             if str(attrs.get("class")) in self.marked:
                 self.marked[str(attrs["class"])].append(data)
-            if self.rows.get(self._section) and self.rows[self._section][-1]:
-                self.rows[self._section][-1][-1] += data
+            if self._in_cell:
+                self.rows[self._section][-1][-1] += data.strip() + "\n"
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -218,7 +223,8 @@ def test_every_sentence_that_findings_writes_is_taken_apart() -> None:
 
 
 def test_stored_parameters_show_the_rules_of_the_first_oracle_and_the_original_method() -> None:
-    data = full().figures["stored-parameters"]["data"]["values"]
+    spec = full().figures["stored-parameters"]
+    data = spec["datasets"][spec["data"]["name"]]
     assert list(dict.fromkeys(d["rule"] for d in data)) == [
         "single-best", "aim-mean", "aim-greedy", "lp", "original method"]  # fmt: skip
     assert "with DDQN as the oracle" in " ".join(full().text.split())

@@ -156,7 +156,7 @@ def compare(
                 _add(tallies, judge, at, contender, costs, immediate)
                 if seed == 0 and contender.course:
                     stored[contender.name] = contender.course
-                    stored["original method"] = contender.original
+                    stored.setdefault("original method", contender.original)  # of the first oracle
         report(0.97, "writing")
         assert immediate is not None  # there is a contender
         rows = [_row(tally, campaign) for tally in tallies.values()]
