@@ -71,7 +71,7 @@ class Habit:
 @pytest.fixture(scope="session")
 def habit(tmp_path_factory: pytest.TempPathFactory) -> Habit:
     folder = tmp_path_factory.mktemp("habit")
-    path = outlay.simulate("habit", folder / "campaign", users=3000, seed=1)
+    path = outlay.simulate("habit", folder / "campaign", users=6000, seed=1)
     with path.open("a") as handle:
         handle.write(TRAIN)
     outlay.prepare(path, folder / "data")
@@ -85,7 +85,7 @@ def habit(tmp_path_factory: pytest.TempPathFactory) -> Habit:
 def finished(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A RUN folder with its DATA inside, trained, not evaluated; shared, so only read it."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    outlay.train(habit.campaign, folder)
+    outlay.train(habit.campaign, folder, method="aim-greedy")
     return folder
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from outlay.jobs.check import check
     from outlay.jobs.compare import compare
     from outlay.jobs.evaluate import evaluate
+    from outlay.jobs.frontier import frontier
     from outlay.jobs.init import init
     from outlay.jobs.prepare import prepare
     from outlay.jobs.report import report
@@ -33,6 +34,7 @@ _HOMES = {
     "check": "outlay.jobs.check",
     "compare": "outlay.jobs.compare",
     "evaluate": "outlay.jobs.evaluate",
+    "frontier": "outlay.jobs.frontier",
     "init": "outlay.jobs.init",
     "load_bundle": "outlay.bundles.read",
     "prepare": "outlay.jobs.prepare",
@@ -51,6 +53,7 @@ __all__ = [
     "check",
     "compare",
     "evaluate",
+    "frontier",
     "init",
     "load_bundle",
     "prepare",

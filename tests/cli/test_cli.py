@@ -20,10 +20,11 @@ from conftest import Habit
 from outlay.cli.console import number, use_threads
 from outlay.cli.main import app
 from outlay.core.version import __version__
-from outlay.jobs import doctor, play
+from outlay.jobs import doctor, train_frontier
 
 COMMANDS = (
-    "init", "check", "prepare", "train", "evaluate", "report", "compare", "score", "allocate", "simulate", "doctor",
+    "init", "check", "prepare", "train", "evaluate", "frontier", "report", "compare", "score", "allocate", "simulate",
+    "doctor",
 )  # fmt: skip
 
 
@@ -97,12 +98,12 @@ def test_check_json_has_the_effect_table(habit: Habit) -> None:
     assert wanted <= {(e["segment"], e["days"]) for e in found["effects"]}
     for effect in found["effects"]:
         assert effect["low"] < effect["effect"] < effect["high"]
-    assert (found["rows"], found["users"], found["days"], found["duplicates"]) == (21_000, 3000, 7, 0)
+    assert (found["rows"], found["users"], found["days"], found["duplicates"]) == (42_000, 6000, 7, 0)
     assert found["blocks"] is False
 
 
 def test_train_json_is_the_manifest(habit: Habit, tmp_path: Path) -> None:
-    found = document("train", habit.data, "--out", tmp_path / "run", "--seed", 3, "--oracle", "bcq")
+    found = document("train", habit.data, "--out", tmp_path / "run", "--seed", 3, "--method", "aim-greedy")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert found == {"run": str(tmp_path / "run"), **manifest}
     assert (found["seed"], found["method"]) == (3, "aim-greedy")
@@ -160,7 +161,7 @@ def test_a_bug_of_ours_exits_with_1_and_asks_for_a_report(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(play, "learn", broken)
+    monkeypatch.setattr(train_frontier, "learn", broken)
     found = outlay("train", habit.data, "--out", tmp_path / "run")
     assert found.code == 1
     assert "ZeroDivisionError: ours" in found.err
@@ -172,7 +173,7 @@ def test_ctrl_c_is_told_without_a_traceback(habit: Habit, tmp_path: Path, monkey
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(play, "learn", interrupted)
+    monkeypatch.setattr(train_frontier, "learn", interrupted)
     found = outlay("train", habit.data, "--out", tmp_path / "run")
     assert found.code == 130
     assert "interrupted" in found.err

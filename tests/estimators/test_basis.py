@@ -53,6 +53,15 @@ def test_leverage_adds_up_to_the_coordinates_and_is_endless_in_directions_withou
     assert basis.leverage(LEFT[np.flatnonzero(LEFT.actions == 0)], gram).min() > 1e3
 
 
+def test_rows_said_to_be_alike_have_the_same_values() -> None:
+    basis = Counted(STATE, S, K)
+    _, first, of = np.unique(basis.alike, return_index=True, return_inverse=True)
+    assert len(first) == S
+    theta = RNG.random((basis.size, 2))
+    stands_for = Pairs(first[of][LEFT.rows], LEFT.actions)
+    assert np.array_equal(basis.evaluate(stands_for, theta), basis.evaluate(LEFT, theta))
+
+
 def test_the_solver_solves_dense_and_sparse_systems_and_their_transposes() -> None:
     dense = np.eye(6) + RNG.random((6, 6)) * (RNG.random((6, 6)) < 0.5)
     sparse, right = csc_array(dense), RNG.random((6, 2))

@@ -9,7 +9,7 @@ from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY, LEARN, Transitions
 from outlay.estimators.basis import Counted, Features
-from outlay.estimators.fitted import combine, fit
+from outlay.estimators.fitted import Evaluator, combine, fit
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel
 from outlay.ops import tabular
@@ -117,6 +117,63 @@ def test_gaps_terminal_truncated_and_forced_rows_agree_with_longhand_loops(seed:
         at = result.column(f"reward@{k}")
         assert result.value[at : at + 2] == pytest.approx(longhand(panel, target, k), abs=1e-10)
     assert result.withheld == (None,) * 9
+
+
+def test_a_policy_that_acts_otherwise_in_the_same_state_agrees_with_longhand_loops_and_with_single_rows() -> None:
+    """It looks at the row, so that a state has several actions; one-hot features take every row by itself."""
+    panel = Panel.of(ragged(6, users=200), CERTIFY)
+    target = np.random.default_rng(0).integers(2, size=len(panel))
+    result = fit(panel, counted(panel), target, days=(2, 5), least_rows=1)
+    assert result.value[:3] == pytest.approx(longhand(panel, target, None), abs=1e-10)
+    at = result.column("reward@5")
+    assert result.value[at : at + 2] == pytest.approx(longhand(panel, target, 5), abs=1e-10)
+    single = fit(panel, Features(np.eye(3, dtype=np.float32)[np.asarray(panel.state)], 2), target, days=(2, 5))
+    assert result.influence == pytest.approx(single.influence, abs=1e-5)
+    assert result.mass == pytest.approx(single.mass, abs=1e-5)
+
+
+def test_one_evaluator_gives_every_policy_what_a_fit_of_its_own_gives() -> None:
+    panel = Panel.of(ragged(7, users=100), CERTIFY)
+    rng = np.random.default_rng(1)
+    hot = np.eye(3, dtype=np.float32)[np.asarray(panel.state)]
+    for basis in (counted(panel), Features(hot, 2)):
+        evaluator = Evaluator(panel, basis)
+        for days in ((), (3,), (1, 6)):
+            target = rng.integers(2, size=3)[np.asarray(panel.state)]
+            shared, alone = evaluator.fit(target, days=days), fit(panel, basis, target, days=days)
+            assert shared.targets == alone.targets
+            assert shared.value == pytest.approx(alone.value, abs=1e-12)
+            assert shared.influence == pytest.approx(alone.influence, abs=1e-12)
+
+
+def test_daily_totals_are_those_of_every_number_of_days_up_to_the_longest() -> None:
+    panel = Panel.of(ragged(8, users=100), CERTIFY)
+    policies = np.array([[0, 1, 1], [1, 0, 0]])[:, np.asarray(panel.state)]
+    parts = [fit(panel, counted(panel), policy, days=(2, 5)) for policy in policies]
+    every = [fit(panel, counted(panel), policy, days=range(1, 6)) for policy in policies]
+    for part, whole in zip(parts, every, strict=True):
+        wanted = whole.value[3:].reshape(5, 2)
+        assert np.isfinite(wanted).all()
+        assert part.daily == pytest.approx(wanted, abs=1e-12)
+    weights = np.array([0.4, 0.6])
+    assert combine(parts, weights).daily == pytest.approx(np.tensordot(weights, [part.daily for part in parts], 1))
+    assert fit(panel, counted(panel), policies[0]).daily.shape == (0, 2)
+
+
+def test_daily_totals_are_withheld_up_to_the_span_that_is() -> None:
+    """On the second day all are in state 1, where action 1 was never given."""
+    U = 100
+    data = transitions(user=np.repeat(np.arange(U), 3), day=np.tile(np.arange(3), U), state=np.tile([0, 1, 1], U),
+                       action=np.tile([0, 0, 0, 1, 0, 0], U // 2), outcome=np.ones((3 * U, 2)), num_states=2,
+                       num_actions=2)  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    always = np.ones(len(panel), np.intp)
+    given = fit(panel, counted(panel), always, days=(1, 3))
+    assert given.withheld[given.column("reward@1")] is None
+    assert given.withheld[given.column("reward@3")] is not None
+    assert given.daily[0] == pytest.approx([1.0, 1.0])
+    assert np.isnan(given.daily[1:]).all()
+    assert np.isnan(fit(panel, counted(panel), always, days=(3,)).daily).all()
 
 
 def test_three_rows_worked_by_hand() -> None:

@@ -143,7 +143,7 @@ def test_a_second_run_on_the_same_data_is_a_second_look_with_half_the_error(habi
     looks: list[Any] = []
     margins = []
     for seed in (0, 1):
-        run = outlay.train(tmp_path / "data", tmp_path / f"run-{seed}", seed=seed)
+        run = outlay.train(tmp_path / "data", tmp_path / f"run-{seed}", seed=seed, method="aim-greedy")
         found = outlay.evaluate(run)
         looks.append((found.look, found.alpha))
         errors = sum(m["weight"] * m["std_error"][1] for m in run.manifest["members"])

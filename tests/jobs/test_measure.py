@@ -71,6 +71,19 @@ def test_constants_are_ordered_as_in_truth(habit_data: Transitions, bundle: Bund
         assert high.value[high.column(target)] > low.value[low.column(target)]
 
 
+def test_members_are_measured_with_the_spans_asked_for(habit_data: Transitions, bundle: Bundle) -> None:
+    """By default those of the tables, and every day's points; without spans the discounted values alone."""
+    at = Measure(habit_data, CERTIFY, bundle)
+    whole, alone = at.members(), at.members(days=())
+    assert at.days == (1, 3, 7)
+    for one, other in zip(whole, alone, strict=True):
+        assert other.targets == ("reward", "coupon_cost", "decisions")
+        assert one.targets[3:] == tuple(f"{name}@{k}" for k in (1, 3, 7) for name in ("reward", "coupon_cost"))
+        np.testing.assert_array_equal(one.value[:3], other.value)
+        assert one.daily.shape == (7, 2)
+        np.testing.assert_array_equal(one.daily[6, 0], one.value[one.column("reward@7")])
+
+
 def test_propensities_are_as_logged_else_counted_on_learn_users(habit_data: Transitions, bundle: Bundle) -> None:
     logged = Measure(habit_data, CERTIFY, bundle).propensity()
     assert logged is not None

@@ -57,7 +57,8 @@ def wait_for(path: Path, process: subprocess.Popen[bytes], candidates: int) -> N
 def killed(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The path of the RUN folder of a training that was killed (kill -9) after 7 of 20 candidates."""
     out = tmp_path_factory.mktemp("killed") / "run"
-    command = [sys.executable, "-c", SLOW, "train", str(habit.data), "--out", str(out), "--seed", "2", "--quiet"]
+    command = [sys.executable, "-c", SLOW, "train", str(habit.data), "--out", str(out), "--seed", "2", "--method",
+               "aim-greedy", "--quiet"]  # fmt: skip
     process = subprocess.Popen(command)
     try:
         wait_for(out.with_name(".run.partial") / "checkpoints" / "candidates.json", process, 7)
@@ -82,7 +83,7 @@ def test_a_wrong_option_does_not_cost_the_checkpoint(killed: Path, habit: Habit)
     """Another seed, method or campaign is refused, and the run can still be resumed."""
     before = sorted(killed.parent.rglob("*"))
     with pytest.raises(FolderError, match="made with another seed"):
-        outlay.train(habit.data, killed, seed=3, resume=True)
+        outlay.train(habit.data, killed, seed=3, resume=True, method="aim-greedy")
     with pytest.raises(FolderError, match="made with another method, oracle"):
         outlay.train(habit.data, killed, seed=2, method="lp", oracle="ddqn", resume=True)
     assert sorted(killed.parent.rglob("*")) == before
@@ -92,7 +93,7 @@ def test_other_limits_on_the_same_log_are_another_training(killed: Path, habit: 
     """The columns are the same, and so is their hash; the limit is not."""
     outlay.prepare(habit.changed(tmp_path, ("at_most = 2.2", "at_most = 3.0")), tmp_path / "data")
     with pytest.raises(FolderError, match="made with another campaign"):
-        outlay.train(tmp_path / "data", killed, seed=2, resume=True)
+        outlay.train(tmp_path / "data", killed, seed=2, resume=True, method="aim-greedy")
 
 
 def test_resume_ends_where_an_uninterrupted_training_ends(killed: Path, habit: Habit, tmp_path: Path) -> None:
@@ -100,8 +101,10 @@ def test_resume_ends_where_an_uninterrupted_training_ends(killed: Path, habit: H
     left_over = killed.with_name(".run.partial") / ".checkpoints.1.tmp"
     left_over.mkdir()
     calls: list[str] = []
-    resumed = outlay.train(habit.data, killed, seed=2, resume=True, progress=lambda _, text: calls.append(text))
-    whole = outlay.train(habit.data, tmp_path / "run", seed=2)
+    resumed = outlay.train(
+        habit.data, killed, seed=2, resume=True, progress=lambda _, text: calls.append(text), method="aim-greedy"
+    )
+    whole = outlay.train(habit.data, tmp_path / "run", seed=2, method="aim-greedy")
     assert calls[0] == "800 of 2000 steps"  # it did go on, and did not start anew
     assert [path.name for path in killed.parent.iterdir()] == ["run"]
     assert not (killed / left_over.name).exists()
@@ -118,7 +121,7 @@ def test_resume_ends_where_an_uninterrupted_training_ends(killed: Path, habit: H
 
 def test_there_must_be_something_to_resume(habit: Habit, tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"no unfinished run to resume\. Train without --resume"):
-        outlay.train(habit.data, tmp_path / "run", resume=True)
+        outlay.train(habit.data, tmp_path / "run", resume=True, method="aim-greedy")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -126,16 +129,16 @@ def test_training_without_resume_starts_anew(habit: Habit, tmp_path: Path) -> No
     partial = tmp_path / ".run.partial"
     partial.mkdir()
     (partial / "bundle").write_text("of a killed run")
-    outlay.train(habit.data, tmp_path / "run")
+    outlay.train(habit.data, tmp_path / "run", method="aim-greedy")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_checkpoint_of_the_last_step_is_finished_without_a_step(habit: Habit, tmp_path: Path) -> None:
     """Killed while the kept members were measured: the rule's mixture is replayed."""
-    whole = outlay.train(habit.data, tmp_path / "run")
+    whole = outlay.train(habit.data, tmp_path / "run", method="aim-greedy")
     (tmp_path / ".run.partial").mkdir()
     (tmp_path / "run" / "checkpoints").rename(tmp_path / ".run.partial" / "checkpoints")
-    again = outlay.train(habit.data, tmp_path / "run", resume=True)
+    again = outlay.train(habit.data, tmp_path / "run", resume=True, method="aim-greedy")
     assert again.manifest["members"] == whole.manifest["members"]
 
 
@@ -147,5 +150,5 @@ def test_a_changed_campaign_file_is_not_resumed(habit: Habit, tmp_path: Path) ->
     outlay.prepare(path, tmp_path / ".run.partial" / "data")
     path.write_text(text.replace("at_most = 2.2", "at_most = 1.9"))
     with pytest.raises(FolderError, match="another campaign file"):
-        outlay.train(path, tmp_path / "run", resume=True)
+        outlay.train(path, tmp_path / "run", resume=True, method="aim-greedy")
     assert (tmp_path / ".run.partial" / "data").exists()

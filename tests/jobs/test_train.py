@@ -65,7 +65,7 @@ def test_the_original_method_keeps_every_policy_with_equal_weights(habit: Habit,
 
 @pytest.mark.parametrize("oracle", ["ddqn", "edrr"])
 def test_every_oracle_keeps_the_limit(oracle: str, habit: Habit, tmp_path: Path) -> None:
-    run = outlay.train(habit.data, tmp_path / "run", oracle=oracle)  # type: ignore[arg-type]
+    run = outlay.train(habit.data, tmp_path / "run", oracle=oracle, method="aim-greedy")  # type: ignore[arg-type]
     assert run.manifest["oracle"] == oracle
     check_truth(run, habit)
     bundle = outlay.load_bundle(run.bundle)
@@ -103,7 +103,7 @@ def test_the_weights_leave_room_for_the_certificate(finished: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_bundle_and_another_seed_another(habit: Habit, tmp_path: Path) -> None:
-    ids = [outlay.load_bundle(outlay.train(habit.data, tmp_path / f"{i}", seed=seed).bundle).id
+    ids = [outlay.load_bundle(outlay.train(habit.data, tmp_path / f"{i}", seed=seed, method="aim-greedy").bundle).id
            for i, seed in enumerate((3, 3, 4))]  # fmt: skip
     assert ids[0] == ids[1] != ids[2]
 
@@ -113,7 +113,7 @@ def test_the_paper_preset_is_the_papers_schedule_and_says_so(habit: Habit, tmp_p
     path = outlay.simulate("habit", tmp_path / "campaign", users=10_000, seed=1)
     text = path.read_text().replace(f"at_most = {LIMIT}", "at_most = 6.0")
     path.write_text(text + "[train]\nlayers = [16, 8]\n")
-    run = outlay.train(path, tmp_path / "run", preset="paper")
+    run = outlay.train(path, tmp_path / "run", preset="paper", method="aim-greedy")
     train, campaign = run.campaign.train, run.campaign
     assert (train.preset, train.shares, train.epochs, train.min_steps) == ("paper", (0.9, 0.05, 0.05), 2, 0)
     assert (train.multiplier_every, train.candidate_every, train.learning_rate) == (10, 100, 1e-3)
@@ -128,14 +128,14 @@ def test_the_paper_preset_is_the_papers_schedule_and_says_so(habit: Habit, tmp_p
 def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(habit: Habit, tmp_path: Path) -> None:
     path = habit.changed(tmp_path, (f"at_most = {LIMIT}", "at_most = 6.0"))
     outlay.prepare(path, tmp_path / "data")
-    run = outlay.train(tmp_path / "data", tmp_path / "run", preset="paper")
+    run = outlay.train(tmp_path / "data", tmp_path / "run", preset="paper", method="aim-greedy")
     assert any("the split stays as prepared, [0.7, 0.15, 0.15]" in note for note in run.manifest["notes"])
 
 
 def test_a_limit_that_no_policy_keeps_is_infeasible_and_the_smallest_reachable_cost_is_told(
     habit: Habit, tmp_path: Path
 ) -> None:
-    """Always the cheapest coupon costs 0.42 in truth; the log's select users say nearly that."""
+    """Always the cheapest coupon costs 0.42 in truth; the log's learn users say nearly that."""
     least = measure(habit.truth, np.zeros(habit.truth.num_states, int))[1]
     path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 0.3"))
     with pytest.raises(InfeasibleError, match="no policy keeps the limit") as caught:
@@ -150,10 +150,10 @@ def test_a_limit_that_no_policy_keeps_is_infeasible_and_the_smallest_reachable_c
 
 
 def test_a_limit_that_training_does_not_reach_names_what_it_reached(habit: Habit, tmp_path: Path) -> None:
-    """After 200 steps λ is still 0, and every policy found is over the limit."""
-    short = (("min_steps = 2000", "min_steps = 200"), ("epochs = 1.0", "epochs = 0.1"))
-    path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 0.6"), *short)
-    with pytest.raises(InfeasibleError, match=r"coupon_cost: the smallest reachable is .* per decision"):
+    """The cheapest coupon costs 4 yuan in 7 days: a limit per user is not known to be too low before the choice."""
+    unit = ('per = "decision"', 'per = "user"')
+    path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 3.0"), unit)
+    with pytest.raises(InfeasibleError, match=r"coupon_cost: the smallest reachable is .* per user"):
         outlay.train(path, tmp_path / "run")
     assert [entry.name for entry in tmp_path.iterdir()] == ["in"]
 
@@ -163,7 +163,7 @@ def test_what_outlay_did_not_write_is_not_replaced(habit: Habit, tmp_path: Path)
     out.mkdir()
     (out / "thesis.tex").write_text("x")
     with pytest.raises(FolderError, match="outlay did not write it"):
-        outlay.train(habit.data, out)
+        outlay.train(habit.data, out, method="aim-greedy")
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "thesis.tex"]
 
 
@@ -171,9 +171,9 @@ def test_an_older_run_stays_until_the_new_one_is_finished(habit: Habit, run: Pat
     before = (run / "manifest.json").read_bytes()
     path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 0.3"))
     with pytest.raises(InfeasibleError):
-        outlay.train(path, run)
+        outlay.train(path, run, method="aim-greedy")
     assert (run / "manifest.json").read_bytes() == before
-    outlay.train(habit.data, run, seed=5)
+    outlay.train(habit.data, run, seed=5, method="aim-greedy")
     assert Run.open(run).manifest["seed"] == 5
     assert not (run / "data").exists()  # nothing of the old one is left
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "run"]
@@ -183,14 +183,14 @@ def test_an_older_run_stays_until_the_new_one_is_finished(habit: Habit, run: Pat
 def test_a_run_does_not_replace_what_it_learns_from(inside: str, run: Path) -> None:
     before = sorted(run.rglob("*"))
     with pytest.raises(FolderError, match="lies in the folder that the run is to replace"):
-        outlay.train(run / inside, run)
+        outlay.train(run / inside, run, method="aim-greedy")
     assert sorted(run.rglob("*")) == before
 
 
 def test_unknown_names_are_told_with_the_known_ones(habit: Habit, tmp_path: Path) -> None:
-    with pytest.raises(OutlayError, match=r"method: is 'aim'\. Known: uniform, single-best"):
+    with pytest.raises(OutlayError, match=r"method: is 'aim'\. Known: frontier, uniform, single-best"):
         outlay.train(habit.data, tmp_path / "run", method="aim")  # type: ignore[arg-type]
-    with pytest.raises(OutlayError, match=r"oracle: is 'dqn'\. Known: bcq, edrr, ddqn"):
+    with pytest.raises(OutlayError, match=r"oracle: is 'dqn'\. Known: auto, bcq, edrr, ddqn, tabular"):
         outlay.train(habit.data, tmp_path / "run", oracle="dqn")  # type: ignore[arg-type]
     with pytest.raises(OutlayError, match=r"train\.preset: is 'fast'"):
         outlay.train(habit.data, tmp_path / "run", preset="fast")  # type: ignore[arg-type]
@@ -205,13 +205,15 @@ def test_a_split_without_users_is_told(habit: Habit, tmp_path: Path) -> None:
     users["split"] = np.minimum(users["split"], 1)
     np.save(data / "users.npy", users)
     with pytest.raises(LogError, match="no user fell into the split 'certify'"):
-        outlay.train(data, tmp_path / "run")
+        outlay.train(data, tmp_path / "run", method="aim-greedy")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 def test_progress_rises_to_one(habit: Habit, tmp_path: Path) -> None:
     seen: list[tuple[float, str]] = []
-    outlay.train(habit.campaign, tmp_path / "run", progress=lambda share, text: seen.append((share, text)))
+    outlay.train(
+        habit.campaign, tmp_path / "run", progress=lambda share, text: seen.append((share, text)), method="aim-greedy"
+    )
     shares = [share for share, _ in seen]
     assert (np.diff(shares) > -1e-9).all()
     assert shares[-1] == 1

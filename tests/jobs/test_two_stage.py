@@ -15,10 +15,9 @@ from conftest import Habit
 from outlay.core.errors import InfeasibleError, OutlayError
 from outlay.core.transitions import Transitions
 from outlay.jobs.allocate import allocate_users
-from outlay.jobs.findings import Figure, Row, findings
 from outlay.jobs.report import report
 from outlay.jobs.run import Run
-from outlay.jobs.truth import Truth
+from outlay.jobs.truth import Truth, mixed
 from outlay.jobs.two_stage import prices
 from outlay.ops.myopic import one_day_points, value_at
 
@@ -41,7 +40,7 @@ def test_a_two_stage_run_keeps_the_limit_and_is_near_the_best_one_day_rule(deep:
     assert truth is not None
     bundle = outlay.load_bundle(deep.bundle)
     policies = [bundle.member_actions(i, truth.codes, truth.numbers) for i in range(len(bundle.members))]
-    found = truth.mixed(policies, bundle.weights, (7,))
+    found = mixed([truth.values(policy, (7,)) for policy in policies], bundle.weights)
     assert found["coupon_cost"] <= deep.campaign.budgets[0].limit * 1.02
     assert found["reward"] >= 0.985 * value_at(one_day_points(truth.model).measurements, found["coupon_cost"])
     assert deep.manifest["method"] == "two-stage"
@@ -112,21 +111,3 @@ def test_wrong_options_of_a_comparison_are_told(deep: Run, tmp_path: Path) -> No
         with pytest.raises(OutlayError, match=message):
             outlay.compare(deep.campaign, tmp_path / "out", **options)
     assert list(tmp_path.iterdir()) == []
-
-
-def _row(name: str, oracle: str, rule: str | None, label_days: int | None, value: float, sd: float | None) -> Row:
-    figure = Figure(value, None, None, sd, None, None)
-    return Row(name, "rl" if rule else "two-stage", "total", oracle, rule, label_days, {"reward@7": figure})
-
-
-def test_findings_say_holds_tie_or_not() -> None:
-    rows = [
-        _row("DeepFM, 1-day label", "deepfm", None, 1, 5.0, 0.01),
-        _row("BCQ, aim-greedy", "bcq", "aim-greedy", None, 5.2, 0.01),
-        _row("BCQ, single-best", "bcq", "single-best", None, 5.19, 0.01),
-        _row("BCQ, aim-mean", "bcq", "aim-mean", None, 5.3, 0.01),
-    ]
-    said = findings(rows, (7,), "active")
-    assert any("above 1-day labels: holds" in line for line in said)
-    assert any("BCQ, aim-greedy ≥ BCQ, single-best: a tie" in line for line in said)
-    assert any("BCQ, single-best ≥ BCQ, aim-mean: does not hold" in line for line in said)

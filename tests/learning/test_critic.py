@@ -84,7 +84,7 @@ def batch_of(**changes: Any) -> Batch:
 
 @eqx.filter_jit
 def _target(both: Critic, batch: Batch, weights: Array, chosen: Settings) -> Array:
-    return critics.target(both, batch, None, weights, chosen)
+    return critics.target(both, batch, None, weights[None], chosen)[:, 0]
 
 
 def future(batch: Batch, **changes: Any) -> list[float]:
@@ -204,10 +204,10 @@ def acts(logits: ArrayLike, allowed: ArrayLike, threshold: float) -> list[int]:
     """One state per row of `logits`; wᵀQ prefers the actions in their order: 3, 2, 1, 0."""
     given = np.asarray(logits, float)
     rows, K = given.shape
-    q = np.broadcast_to(np.stack([np.arange(K), np.zeros(K)], 1), (2, rows, K, 2))
+    q = np.broadcast_to(np.stack([np.arange(K), np.zeros(K)], 1)[:, None], (2, rows, K, 1, 2))
     outputs = Outputs(jnp.asarray(q), None, jnp.asarray(np.stack([given, given])), jnp.zeros((2, rows, 1)))
-    found = critics.act(outputs, jnp.arange(rows), W, jnp.asarray(allowed, bool), threshold)
-    return [int(action) for action in found]
+    found = critics.act(outputs, W[None], jnp.asarray(allowed, bool), threshold)
+    return [int(action) for action in found[:, 0]]
 
 
 def test_the_threshold_removes_what_the_log_hardly_did() -> None:
@@ -236,7 +236,7 @@ def test_a_step_moves_the_averages_by_their_decay() -> None:
     pair = table_network(ONLINE)
     chosen = settings(target_decay=0.75)
     before = critics.init(pair, chosen)
-    after, _ = critics.gradient_step(before, batch_of(), None, W, SPREAD, chosen)
+    after, _ = critics.gradient_step(before, batch_of(), None, W[None], SPREAD, chosen)
     moved = np.asarray(after.online.head.weight) - np.asarray(pair.head.weight)
     assert np.abs(moved).max() > 1e-3
     kept = np.asarray(after.target.head.weight) - np.asarray(pair.head.weight)
@@ -245,12 +245,12 @@ def test_a_step_moves_the_averages_by_their_decay() -> None:
 
 def learned(data: Transitions, chosen: Settings, weights: Array, spread: Array, *, steps: int = 1500) -> Critic:
     assert data.states is not None
-    table = Table(jnp.asarray(data.states.codes), jnp.asarray(data.states.numbers))
+    table = Table(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     outcomes = 0 if chosen.oracle == "ddqn" else 2
     of = Shape(data.schema.sizes, 2, 3, 2, outcomes, chosen.oracle == "bcq", (16,), 4)
 
     def step(state: Critic, batch: Batch) -> tuple[Critic, Array]:
-        return critics.gradient_step(state, batch, table, weights * spread, spread, chosen)
+        return critics.gradient_step(state, batch, table, (weights * spread)[None], spread, chosen)
 
     block = compiled_block(step, lambda state: (state, None), 100)
     state = critics.init(init_pair(of, 0), chosen)
@@ -261,10 +261,10 @@ def learned(data: Transitions, chosen: Settings, weights: Array, spread: Array, 
 
 def greedy(state: Critic, data: Transitions, weights: Array, spread: Array, threshold: float) -> NDArray[np.int64]:
     assert data.states is not None
-    table = Table(jnp.asarray(data.states.codes), jnp.asarray(data.states.numbers))
+    table = Table(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     every = StateRows(jnp.zeros(0), jnp.zeros(0), jnp.arange(len(data.states)))
-    outputs, row = critics.evaluate(state.target, every, table)
-    return np.asarray(critics.act(outputs, row, weights * spread, jnp.asarray(data.states.allowed), threshold))
+    outputs, _ = critics.evaluate(state.target, every, table)
+    return np.asarray(critics.act(outputs, (weights * spread)[None], table.allowed, threshold))[:, 0]
 
 
 @pytest.mark.parametrize("oracle", ["ddqn", "edrr", "bcq"])
@@ -291,9 +291,9 @@ def test_the_greedy_policy_is_the_best_response_and_its_heads_are_its_value(orac
     assert policy.tolist() == best.tolist()
     every = gather(data, data.users["start_row"], table=True)
     assert data.states is not None
-    table = Table(jnp.asarray(data.states.codes), jnp.asarray(data.states.numbers))
+    table = Table(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     outputs, row = critics.evaluate(state.target, every.state, table)
-    heads = critics.pick(outputs.q, row, jnp.asarray(policy[np.asarray(row)])).mean((0, 1)) * spread
+    heads = critics.pick(outputs.q, row, jnp.asarray(policy[np.asarray(row)])).mean((0, 1))[0] * spread
     np.testing.assert_allclose(heads, measure(model, policy), atol=0.02)
 
 
@@ -326,6 +326,6 @@ def test_truncation_is_not_an_end(ends: bool, value: float) -> None:
     assert data.states is not None
     w, unit = jnp.array([1.0, 0.0]), jnp.ones(2)
     state = learned(data, settings(learning_rate=1e-2), w, unit)
-    table = Table(jnp.asarray(data.states.codes), jnp.asarray(data.states.numbers))
+    table = Table(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     outputs, _ = critics.evaluate(state.target, StateRows(None, None, jnp.array([0])), table)
     np.testing.assert_allclose(outputs.q[..., 0], value, atol=0.03)

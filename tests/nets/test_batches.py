@@ -15,7 +15,7 @@ from outlay.core.transitions import Transitions
 from outlay.learning import critic
 from outlay.learning.critic import Settings, Table
 from outlay.nets.batches import Batch, blocks, gather, uses_table
-from outlay.nets.network import Shape, init_pair
+from outlay.nets.network import Shape, init_pair, smooth_basis
 from small_logs import campaign, draw, random_cmdp, transitions
 
 ALLOWED = [[1, 1, 1], [0, 1, 1], [1, 0, 0]]
@@ -66,14 +66,15 @@ def test_rows_of_any_shape_keep_it() -> None:
     for table in (False, True):
         block, flat = gather(data, order, table=table), gather(data, order.ravel(), table=table)
         for found, wanted in zip(jax.tree.leaves(block), jax.tree.leaves(flat), strict=True):
-            if wanted.size:
+            if wanted.size and found is not block.next_allowed:
                 assert found.shape[:2] == (2, 3)
                 np.testing.assert_array_equal(found.reshape(wanted.shape), wanted)
 
 
-def test_masks_that_never_bind_are_a_single_row() -> None:
-    data = replace(every_kind_of_row(), eligible=None)
-    allowed = gather(data, np.zeros((4, 6), np.int64), table=False).next_allowed
+@pytest.mark.parametrize("table", [False, True])
+def test_masks_that_never_bind_or_that_a_table_tells_are_a_single_row(table: bool) -> None:
+    data = every_kind_of_row() if table else replace(every_kind_of_row(), eligible=None)
+    allowed = gather(data, np.zeros((4, 6), np.int64), table=table).next_allowed
     assert allowed.shape == (4, 1, 3)
     assert allowed.all()
 
@@ -142,11 +143,12 @@ def test_evaluating_distinct_states_gives_the_loss_and_the_gradient_of_evaluatin
     data = draw(model, 60, 6, seed=0, allowed=allowed, forced=rng.random(360) < 0.2, terminal=rng.random(360) < 0.1,
                 steady=False)  # fmt: skip
     settings = Settings(oracle, 0.8, 1e-3, 0.99, 0.8, 1.0, 1.0, 0.5)
-    of = Shape(data.schema.sizes, 2, 3, 3, 2 if oracle == "bcq" else 0, oracle == "bcq", (16, 8), 4)
+    of = Shape(data.schema.sizes, 2, 3, 3, 2 if oracle == "bcq" else 0, oracle == "bcq", (16, 8), 4, num_policies=2,
+               action_basis=smooth_basis(np.arange(3.0), 1, None))  # fmt: skip
     state = critic.init(init_pair(of, 0), settings)._replace(target=init_pair(of, 1))
-    spread, weights = jnp.array([0.3, 0.7, 1.0]), jnp.array([0.3, -0.2, 0.1])
+    spread, weights = jnp.array([0.3, 0.7, 1.0]), jnp.array([[0.3, -0.2, 0.1], [0.1, -0.3, 0.4]])
     assert data.states is not None
-    states = Table(jnp.asarray(data.states.codes), jnp.asarray(data.states.numbers))
+    states = Table(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     rows = rng.permutation(360)[:256]
 
     @jax.jit

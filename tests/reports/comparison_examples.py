@@ -14,7 +14,6 @@ NETWORK = 29_419  # parameters of one policy
 def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> dict[str, Any]:
     """With two budgets the second is a floor; DIN and aim-mean of DDQN find nothing within the limits."""
     rng = np.random.default_rng(0)
-    names = ["coupon_cost", "reach"][:budgets]
 
     def figure(value: float, width: float, sd: float | None, *, known: bool = True) -> dict[str, Any]:
         near = value + width * float(rng.normal()) / 3
@@ -58,6 +57,13 @@ def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> dict[str, 
     for unlucky in rows:
         if unlucky["control"] == "total" and unlucky["name"] in ("DIN, 1-day label", "DDQN, aim-mean"):
             unlucky.update(figures={}, stored_parameters=None, refused="the least that can be spent is 2.07")
+
+    def finding(control: str, claim: str, verdict: str, days: int, *pair: tuple[str, float]) -> dict[str, Any]:
+        (first, a), (second, b) = pair
+        return {"control": control, "claim": claim, "verdict": verdict, "proven": seeds > 1, "first": first,
+                "first_value": a, "second": second, "second_value": b, "target": f"reward@{days}", "true": truth,
+                "over": ()}  # fmt: skip
+
     steps = range(200, 30_200, 200)
     held = {"single-best": 1, "aim-mean": 1, "aim-greedy": 3, "lp": 12}
     stored = {
@@ -71,23 +77,25 @@ def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> dict[str, 
         "unit": "yuan",
         "reward_label": "active days",
         "money": "coupon_cost",
-        "limits": [
-            f"{n} {w}" for n, w in zip(names, ("at most 2 per decision", "at least 0.52 per decision"), strict=False)
-        ],
+        "budgets": [
+            {"name": "coupon_cost", "limit": 2.0, "sign": 1, "per": "decision", "words": "at most 2 per decision"},
+            {"name": "reach", "limit": 0.52, "sign": -1, "per": "decision", "words": "at least 0.52 per decision"},
+        ][:budgets],
         "immediate": 1.8123,
         "report_days": (1, 3, 7),
+        "horizon_days": 7,
         "seeds": seeds,
         "confidence": 0.95,
         "users": 29_874,
         "rows": rows,
         "stored": stored,
         "findings": [
-            "equal spend on day one, 1 d: looking ahead below 1-day labels: does not hold (BCQ, aim-greedy 0.6012, "
-            "DeepFM, 1-day label 0.5801 true active days in 1 d).",
-            "equal spend on day one, 7 d: looking ahead above 1-day labels: holds (BCQ, aim-greedy 4.7701, DeepFM, "
-            "1-day label 4.6150 true active days in 7 d).",
-            "equal spend on day one: BCQ, lp ≥ EDRR, lp: a tie (BCQ, lp 4.7301, EDRR, lp 4.7298 true active days in 7 d).",  # noqa: E501
-            "the campaign's limits: BCQ, aim-greedy ≥ BCQ, single-best: holds (BCQ, aim-greedy 4.7701, BCQ, "
-            "single-best 4.7302 true active days in 7 d).",
+            finding("immediate", "looking ahead below 1-day labels over 1 day", "does not hold", 1,
+                    ("BCQ, aim-greedy", 0.6012), ("DeepFM, 1-day label", 0.5801)),
+            finding("immediate", "looking ahead above 1-day labels over 7 days", "holds", 7,
+                    ("BCQ, aim-greedy", 4.7701), ("DeepFM, 1-day label", 4.6150)),
+            finding("immediate", "BCQ, lp ≥ EDRR, lp", "a tie", 7, ("BCQ, lp", 4.7301), ("EDRR, lp", 4.7298)),
+            finding("total", "BCQ, aim-greedy ≥ BCQ, single-best", "holds", 7,
+                    ("BCQ, aim-greedy", 4.7701), ("BCQ, single-best", 4.7302)),
         ],
-    }
+    }  # fmt: skip

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import fields
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,8 +17,9 @@ import pytest
 from comparison_examples import found
 from report_examples import example
 
-from outlay.jobs.findings import Figure, Row, findings
-from outlay.reports import page
+from outlay.jobs.compare import Comparison
+from outlay.jobs.findings import Figure, Finding, Limit, Row
+from outlay.reports import comparison_words, page
 from outlay.reports.comparison import render
 
 BROWSER = next(
@@ -100,6 +102,15 @@ def only(*names: str, seeds: int = 3) -> dict[str, Any]:
     return content
 
 
+def test_the_example_is_what_a_comparison_writes() -> None:
+    content = found()
+    for record, given in (
+        (Comparison, content), (Limit, content["budgets"][0]), (Finding, content["findings"][0]),
+        (Row, content["rows"][0]), (Figure, content["rows"][0]["figures"]["reward@7"]),
+    ):  # fmt: skip
+        assert {field.name for field in fields(record)} == set(given)
+
+
 @pytest.mark.parametrize("budgets", [1, 2])
 def test_every_section_and_a_valid_specification_for_every_place(budgets: int) -> None:
     got = full(budgets)
@@ -121,9 +132,9 @@ def test_rows_go_from_the_old_policy_to_two_stage_to_looking_ahead() -> None:
 
 def test_the_heading_says_who_how_many_and_that_nothing_is_certified() -> None:
     text = " ".join(full().text.split())
-    for words in ("29,874 users who were never used", "mean of 3 seeds", "1.81 yuan per user", "Nothing is certified"):
+    for words in ("29,874 users who were never used", "mean of 3 seeds", "at most 1.81 yuan per user",
+                  "coupon_cost at most 2 yuan per decision", "Nothing is certified"):  # fmt: skip
         assert words in text
-    assert "coupon_cost at most 2 per decision" in text
 
 
 def test_a_cell_holds_the_mean_its_spread_its_interval_and_the_truth() -> None:
@@ -148,9 +159,11 @@ def test_what_is_ahead_by_more_than_two_deviations_is_bold_alone_and_ties_are_bo
 def test_a_method_that_breaks_a_limit_is_orange_and_never_the_best() -> None:
     content = only("old policy", "BCQ, lp", "EDRR, lp")
     rich = of(content, "BCQ, lp", "total")["figures"]
-    rich["reward@7"]["value"], rich["coupon_cost"]["value"] = 6.5, 2.2
+    rich["reward@7"]["value"], rich["coupon_cost"]["value"] = 6.5, 2.0021
     got = _Page(render(content))
     assert "breaks the limit" in got.row("total", "BCQ, lp")[5]
+    rich["coupon_cost"]["value"] = 2.0019
+    assert "breaks the limit" not in _Page(render(content)).row("total", "BCQ, lp")[5], "a thousandth is nothing"
     assert "breaks the limit" not in got.row("total", "EDRR, lp")[5]
     assert "breaks the limit" not in " ".join(got.row("immediate", "BCQ, lp")), "no limit holds under this control"
     assert not [text for text in got.marked["best"] if text.startswith("6.5")]
@@ -183,43 +196,102 @@ def test_a_method_refused_with_some_seeds_keeps_its_figures() -> None:
 
 def test_without_a_known_truth_no_truth_is_spoken_of() -> None:
     content = found(truth=False)
-    content["findings"] = []
     got = _Page(render(content))
-    assert "true " not in got.text
+    assert "true " not in got.text.lower()
     assert "truth" not in got.text
-    assert "findings" not in got.rows
+    assert "estimated active days in 7 days" in got.rows["findings"][1][1]
 
 
-def test_one_seed_has_no_spread_and_no_best() -> None:
+def test_one_seed_has_no_spread_and_no_best_and_proves_nothing() -> None:
     got = _Page(render(found(seeds=1)))
     assert got.marked["best"] == []
     assert "Every figure is of one seed" in got.text
     assert "±" not in got.text
+    assert [row[0] for row in got.rows["findings"]] == [
+        f"{verdict}\nin one seed" for verdict in ("✕ does not hold", "✓ holds", "≈ a tie", "✓ holds")]  # fmt: skip
+    assert "In one seed, orderings that hold: 2; ties: 1; that do not hold: 1" in got.text
+    assert "One seed proves nothing" in got.text
+    assert not [a for _, a in got.tags if a.get("class") in ("yes-text", "no-text")], "no colour of a proof"
 
 
 def test_findings_are_marked_in_signs_and_words_under_their_control() -> None:
     rows = full().rows["findings"]
     assert [row[0] for row in rows] == ["✕ does not hold", "✓ holds", "≈ a tie", "✓ holds"]
-    assert rows[0][1].startswith("1 d: looking ahead below 1-day labels")
+    assert rows[0][1] == (
+        "looking ahead below 1-day labels over 1 day\n"
+        "BCQ, aim-greedy 0.6012 against DeepFM, 1-day label 0.5801, true active days in 1 day"
+    )
     assert rows[3][1].startswith("BCQ, aim-greedy ≥ BCQ, single-best")
     assert "Orderings that hold: 2; ties: 1; that do not hold: 1" in full().text
+    heads = re.findall("<h3>(.*)</h3>", render(found()))
+    assert heads == ["Equal spend on day one", "The campaign&#39;s limits"]
 
 
-def test_a_finding_in_other_words_is_shown_as_it_is() -> None:
+def test_findings_with_some_refused_seeds_are_counted_apart() -> None:
     content = found()
-    content["findings"] = ["Nobody won."]
-    assert _Page(render(content)).rows["findings"] == [["", "Nobody won."]]
+    content["findings"][1]["proven"] = False
+    assert comparison_words.count(content["findings"]) == (
+        "Orderings that hold: 1; ties: 1; that do not hold: 1. "
+        "In one seed, orderings that hold: 1; ties: 0; that do not hold: 0"
+    )
 
 
-def test_every_sentence_that_findings_writes_is_taken_apart() -> None:
-    rows = [
-        Row(**{**row, "figures": {name: Figure(**figure) for name, figure in row["figures"].items()}})
-        for row in found()["rows"]
-    ]
-    content = {**found(), "findings": findings(rows, (1, 3, 7), NASTY)}
-    listed = _Page(render(content)).rows["findings"]
-    assert len(listed) == len(content["findings"]) > 20
-    assert all(row[0] for row in listed)
+def test_without_findings_the_section_is_left_out() -> None:
+    assert "findings" not in _Page(render({**found(), "findings": []})).rows
+
+
+def leads(content: dict[str, Any]) -> list[str]:
+    return re.findall('<p class="finding">(.*)</p>', render(content))
+
+
+def test_the_lead_is_the_best_of_each_kind_that_keeps_the_limit() -> None:
+    content = only("old policy", "best constants (1.5 for 38% of users, 2 for 62% of users)", "BCQ, lp", "EDRR, lp",
+                   "DIN, 7-day label")  # fmt: skip
+    for row in content["rows"]:
+        gain = {"BCQ, lp": 5.9, "EDRR, lp": 4.9, "DIN, 7-day label": 4.8}.get(row["name"], 4.7)
+        row["figures"]["reward@7"]["value"] = gain
+    of(content, "BCQ, lp", "total")["figures"]["coupon_cost"]["value"] = 2.01
+    first, second = leads(content)[:2]
+    assert first == (
+        "Estimated active days in 7 days, the best of each kind: BCQ, lp 5.90; DIN, 7-day label 4.80; old policy 4.70"
+    )
+    assert second == (
+        "Estimated active days in 7 days, the best of each kind that keeps the limit: EDRR, lp 4.90; "
+        "DIN, 7-day label 4.80; best constants 4.70; old policy 4.70 (does not keep the limit)"
+    )
+    of(content, "EDRR, lp", "total")["figures"]["coupon_cost"]["value"] = 2.01
+    assert "looking ahead none; DIN" in leads(content)[1]
+
+
+def test_the_lead_goes_by_the_truth_where_it_is_known_of_all_methods() -> None:
+    content = only("old policy", "BCQ, lp", "EDRR, lp")
+    for name, value, truth, cost in (("BCQ, lp", 5.9, 4.5, 1.9), ("EDRR, lp", 4.9, 4.6, 2.1)):
+        figures = of(content, name, "total")["figures"]
+        figures["reward@7"].update(value=value, truth=truth)
+        figures["coupon_cost"].update(value=cost, truth=1.9)
+        of(content, name, "immediate")["figures"]["reward@7"].update(truth=truth)
+    lead = leads(content)[1]
+    assert lead.startswith("True active days in 7 days, the best of each kind that keeps the limit: EDRR, lp 4.60; ")
+    assert "(estimated, does not keep the limit)" in lead, "the old policy's truth is not known"
+    of(content, "BCQ, lp", "total")["figures"]["reward@7"]["truth"] = None
+    assert leads(content)[1].startswith("Estimated active days in 7 days, the best of each kind that keeps the limit: "
+                                        "BCQ, lp 5.90;")  # fmt: skip
+
+
+def test_a_budget_per_user_stands_against_the_reward_of_the_same_days() -> None:
+    content = found(truth=False)
+    content["budgets"][0].update(per="user", limit=13.0, words="at most 13 per user")
+    content["horizon_days"] = 5
+    for row in content["rows"]:
+        if row["figures"]:
+            row["figures"]["reward@5"] = {**row["figures"]["reward@7"], "value": 3.25}
+            row["figures"]["coupon_cost"]["value"] = 12.5
+    spec = _Page(render(content)).figures["total-plane-0"]
+    points = spec["layer"][-1]
+    data = spec["datasets"][points["data"]["name"]]
+    assert {(d["reward"], d["cost"]) for d in data} == {(3.25, 12.5)}
+    assert points["encoding"]["x"]["title"] == "coupon_cost (yuan per user in 5 days)"
+    assert points["encoding"]["y"]["title"] == "active days per user in 5 days"
 
 
 def test_stored_parameters_show_the_rules_of_the_first_oracle_and_the_original_method() -> None:
@@ -227,7 +299,8 @@ def test_stored_parameters_show_the_rules_of_the_first_oracle_and_the_original_m
     data = spec["datasets"][spec["data"]["name"]]
     assert list(dict.fromkeys(d["rule"] for d in data)) == [
         "single-best", "aim-mean", "aim-greedy", "lp", "original method"]  # fmt: skip
-    assert "with DDQN as the oracle" in " ".join(full().text.split())
+    text = " ".join(full().text.split())
+    assert "with DDQN as the oracle. The original method" in text, "and nothing of oracles that are not drawn"
 
 
 def test_without_methods_that_look_ahead_nothing_is_said_of_storing() -> None:
@@ -259,13 +332,21 @@ def test_both_pages_have_the_same_look() -> None:
     assert styles[1].startswith(styles[0].rstrip())
 
 
+def test_both_pages_draw_their_figures_with_the_same_script() -> None:
+    scripts = [re.findall(r"<script>\n?(const figures.*?)</script>", html, re.DOTALL)
+               for html in (page.render(example()), render(found()))]  # fmt: skip
+    assert len(scripts[0]) == 1
+    assert scripts[0] == scripts[1]
+
+
 def test_names_from_files_are_escaped_everywhere() -> None:
     content = found()
     for row in content["rows"]:
         row["figures"] = {name.replace("coupon_cost", NASTY): figure for name, figure in row["figures"].items()}
     of(content, "BCQ, lp", "total").update(refused=NASTY)
-    content.update(campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY, limits=[f"{NASTY} at most 2 per user"])
-    content["findings"] = [NASTY, f"the campaign's limits: a ≥ b: holds (a 1, b 2 {NASTY} in 7 d)."]
+    content.update(campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY)
+    content["budgets"][0].update(name=NASTY, per="user")
+    content["findings"][0].update(claim=NASTY, first=NASTY, over=[NASTY])
     html = render(content)
     got = _Page(html)
     assert html.count("<script") == 3
@@ -281,6 +362,18 @@ def test_the_page_is_the_same_from_the_file_and_survives_what_is_not_finite() ->
     of(content, "BCQ, lp", "total")["figures"]["reward@7"].update(value=None, low=None, high=None, sd=None)
     of(content, "EDRR, lp", "total")["figures"]["reward"]["value"] = float("nan")
     assert _Page(render(content)).row("total", "BCQ, lp")[3].startswith("–")
+
+
+def test_a_truth_is_shown_where_every_estimate_is_withheld() -> None:
+    content = found()
+    content["rows"] = [row for row in content["rows"] if row["oracle"] != "din"]
+    for row in content["rows"]:
+        for figure in row["figures"].values():
+            figure.update(value=None, low=None, high=None, sd=None)
+    got = _Page(render(content))
+    assert got.row("total", "BCQ, lp")[3].split() == ["–", "true", "4.730", "±", "0.005"]
+    assert leads(content)[1].startswith("True active days in 7 days")
+    assert list(got.figures) == ["immediate-rewards", "total-rewards", "stored-parameters"], "no figure without data"
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")

@@ -1,6 +1,6 @@
 """A Q-network as an ONNX graph, written node by node.
 
-    codes [B, F], numbers [B, n]  →  q [B, K, H], features [B, E·width]
+    codes [B, F], numbers [B, n]  →  q [B, K, L·H], features [B, E·width]
                                      and, where there are such heads, imitation [B, K] (log π_B), outcome [B, K, 1+m]
 
 The equations are those of `core/network.py`. A mean over the pair of heads is one product with the features of both:
@@ -54,9 +54,10 @@ def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int
         hidden.append(x)
     features = graph.node("Concat", hidden, "features", axis=1)
 
-    shape_q = graph.constant("shape_q", np.array([0, network.num_actions, network.num_heads], np.int64))
+    per_action = network.num_policies * network.num_heads
+    shape_q = graph.constant("shape_q", np.array([0, network.num_actions, per_action], np.int64))
     graph.node("Reshape", [graph.dense(features, "head", *_mean_head(network.head)), shape_q], "q")
-    graph.output("q", network.num_actions, network.num_heads)
+    graph.output("q", network.num_actions, per_action)
     graph.output("features", network.num_features)
     if network.imitation is not None:
         logits = graph.dense(features, "logits", *_mean_head(network.imitation))

@@ -28,6 +28,7 @@ class Member:
         weight: α.
         salt: of the draw.
         head_weights: `[H]` w.
+        policy: which of the L policies that the graph answers for.
         file: of the graph, for errors.
     """
 
@@ -35,6 +36,7 @@ class Member:
     weight: float
     salt: str
     head_weights: NDArray[np.float64]
+    policy: int = 0
     file: Path | None = None
 
     @cached_property
@@ -93,6 +95,11 @@ class Member:
                 result[part] = values
         return results
 
+    def own(self, q: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The part `[N, K, H]` of what the graph gives, `[N, K, L·H]`, that is this member's."""
+        heads = len(self.head_weights)
+        return q[:, :, self.policy * heads : (self.policy + 1) * heads]
+
     def choose(
         self,
         codes: NDArray[np.int32],
@@ -126,7 +133,7 @@ class Member:
         self, answer: list[NDArray[np.float32]], eligible: NDArray[np.bool_] | None, threshold: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The part of `choose` that is this member's own."""
-        value = answer[0] @ self.head_weights
+        value = self.own(answer[0]) @ self.head_weights
         allowed = np.ones(value.shape, np.bool_) if eligible is None else eligible
         if len(answer) > 1:
             log_prob = np.where(allowed, answer[1], -np.inf)

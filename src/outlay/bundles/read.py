@@ -37,7 +37,9 @@ def load_bundle(path: str | Path, *, threads: int = 1) -> Bundle:
     files = dict.fromkeys(entry["file"] for entry in manifest["members"])  # members may share a network
     sessions = {name: _session(read_file(folder, name, manifest), threads) for name in files}
     members = tuple(
-        Member(sessions[m["file"]], m["weight"], m["salt"], np.array(m["head_weights"]), folder / m["file"])
+        Member(
+            sessions[m["file"]], m["weight"], m["salt"], np.array(m["head_weights"]), m["policy"], folder / m["file"]
+        )
         for m in manifest["members"]
     )
     bundle = Bundle(folder, manifest, Schema.read(pa.BufferReader(vocabulary)), members)

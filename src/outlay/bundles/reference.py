@@ -14,7 +14,7 @@ class Outputs(NamedTuple):
     """What a network says about N rows.
 
     Attributes:
-        q: `[N, K, H]`, in raw units of (1−γ)·J.
+        q: `[N, K, L·H]`, in raw units of (1−γ)·J.
         features: `[N, E·width]` last hidden layer of all E networks.
         imitation: `[N, K]` log π_B, or None where the network has no such head.
         outcome: `[N, K, 1+m]` immediate outcomes, or None where the network has no such head.
@@ -42,7 +42,7 @@ def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[n
         for weight, bias in network.layers:
             x = np.maximum(x @ weight[e] + bias[e], 0)
         hidden.append(x)
-    q = _mean(hidden, network.head).reshape(rows, network.num_actions, network.num_heads)
+    q = _mean(hidden, network.head).reshape(rows, network.num_actions, -1)
     imitation = None
     if network.imitation is not None:
         logits = _mean(hidden, network.imitation)

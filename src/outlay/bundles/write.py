@@ -1,6 +1,6 @@
 """Write a bundle: an immutable folder named by its content.
 
-A member's salt is the hash of its graph and its head weights, so a policy that stays keeps its users in the next
+A member's salt is the hash of its own network and its head weights, so a policy that stays keeps its users in the next
 bundle. A network that members share is written once. The folder is read back and checked before it takes its place.
 """
 
@@ -45,6 +45,7 @@ class MemberSpec:
         multiplier: `[m]` λ it answers, one per budget.
         head_weights: `[H]` w: it gives the action with the largest w·Q.
         measurement: `[1+m]` reward and costs it was measured at, in (1−γ)·J.
+        policy: which of the network's L policies it is.
     """
 
     network: NetworkArrays | ResponseArrays
@@ -52,6 +53,7 @@ class MemberSpec:
     multiplier: ArrayLike
     head_weights: ArrayLike
     measurement: ArrayLike
+    policy: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,12 +140,15 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
             name = f"policy-{i}.onnx"
             graph, golden[f"q_{i}"] = _computed(network, rows, past)
             (temporary / name).write_bytes(graph)
-            written[id(network)] = name, hashlib.sha256(graph).hexdigest()
+            written[id(network)] = name, _hash(graph)
         for member in spec.members:
             name, graph_hash = written[id(member.network)]
             head_weights = _floats(member.head_weights)
+            if isinstance(member.network, NetworkArrays) and member.network.num_policies > 1:
+                graph_hash = _hash(_graph(member.network.only([member.policy]), *rows))
             members.append({
                 "file": name,
+                "policy": member.policy,
                 "weight": float(member.weight / total),
                 "multiplier": _floats(member.multiplier),
                 "head_weights": head_weights,
@@ -207,12 +212,19 @@ def _content(spec: BundleSpec) -> dict[str, Any]:
 
 def _computed(network: NetworkArrays | ResponseArrays, rows: Rows, past: Past | None) -> tuple[bytes, Any]:
     """The graph of a network, and `[N, K, H]` what it has to compute."""
-    codes, numbers = rows
     if isinstance(network, ResponseArrays):
-        graph, q = response_graph(network), respond(network, codes, numbers, past).q
-    else:
-        graph, q = policy_graph(network, codes.shape[1], numbers.shape[1]), forward(network, codes, numbers).q
-    return graph.SerializeToString(deterministic=True), q.astype(np.float32)
+        graph: bytes = response_graph(network).SerializeToString(deterministic=True)
+        return graph, respond(network, *rows, past).q.astype(np.float32)
+    return _graph(network, *rows), forward(network, *rows).q.astype(np.float32)
+
+
+def _graph(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> bytes:
+    graph: bytes = policy_graph(network, codes.shape[1], numbers.shape[1]).SerializeToString(deterministic=True)
+    return graph
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _golden_rows(schema: Schema, count: int, rng: np.random.Generator) -> Rows:

@@ -12,8 +12,8 @@ from outlay.core.errors import OutlayError
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 
-Method = Literal["aim-greedy", "aim-mean", "single-best", "uniform", "lp", "two-stage"]
-Oracle = Literal["bcq", "edrr", "ddqn"]
+Method = Literal["frontier", "aim-greedy", "aim-mean", "single-best", "uniform", "lp", "two-stage"]
+Oracle = Literal["auto", "bcq", "edrr", "ddqn", "tabular"]
 Response = Literal["deepfm", "din"]
 Preset = Literal["outlay", "paper"]
 
@@ -22,9 +22,11 @@ def train(
     source: Annotated[Path, typer.Argument(metavar="CAMPAIGN_OR_DATA", help="campaign.toml, or a DATA folder.")],
     out: Annotated[Path, typer.Option("--out", help="The RUN folder to write.")],
     method: Annotated[
-        Method, typer.Option(help="How candidates are mixed; two-stage predicts and prices instead.")
-    ] = "aim-greedy",
-    oracle: Annotated[Oracle, typer.Option(help="How best responses are learned.")] = "bcq",
+        Method, typer.Option(help="frontier: one training for every budget; two-stage predicts and prices instead.")
+    ] = "frontier",
+    oracle: Annotated[
+        Oracle, typer.Option(help="How best responses are learned; auto: counted where states are few, else bcq.")
+    ] = "auto",
     response: Annotated[Response, typer.Option(help="two-stage: the response model.")] = "deepfm",
     label_days: Annotated[int, typer.Option(min=1, help="two-stage: days that its labels look ahead.")] = 1,
     preset: Annotated[Preset | None, typer.Option(help="paper: the paper's schedule.")] = None,
@@ -36,7 +38,7 @@ def train(
 ) -> None:
     """Learn a mixed policy that keeps the budgets, and write its bundle.
 
-    Example: outlay train campaign.toml --out run --method aim-greedy --seed 1
+    Example: outlay train campaign.toml --out run --seed 1
     """
     use_threads(threads)
     with progress("train", quiet=quiet or as_json) as report:
@@ -122,6 +124,71 @@ def _interval(value: Any) -> str:
     return f"{value.value:.3f}" if value.low is None else f"{value.value:.3f} ±{(value.high - value.low) / 2:.3f}"
 
 
+def frontier(
+    run: RunFolder,
+    budget: Annotated[
+        list[float] | None, typer.Option("--budget", help="A limit of the money budget; give several for several.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the bundle for the one --budget here, and certify it (a counted look).")
+    ] = None,
+    confidence: Annotated[float | None, typer.Option(help="Of intervals and certificate, e.g. 0.95.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """What every budget buys, from one training; the mixture and the bundle for any of them.
+
+    Example: outlay frontier run --budget 1.5 --export bundles/1.5
+    """
+    use_threads(threads)
+    with progress("frontier", quiet=quiet or as_json) as report:
+        from outlay.jobs.frontier import frontier as job
+
+        found = job(run, budget or (), export=export, confidence=confidence, progress=report)
+    if as_json:
+        print_json({"page": str(run / "frontier.html"), **found.to_dict()})
+    elif not quiet:
+        _show_frontier(found)
+        if found.export is not None:
+            stdout.print(f"{export} written (look {found.export['look']} at the certify users).", markup=False)
+            stdout.print(found.export["verdict"], markup=False)
+        stdout.print(f"{run / 'frontier.html'} written: the curve with a slider, no network needed.", markup=False)
+
+
+def _show_frontier(found: Any) -> None:
+    money = next(b for b in found.budgets if b["name"] == found.money)
+    days = found.objective.partition("@")[2]
+    reward = f"{found.reward_label}, {days} d" if days else f"{found.reward_label} per decision"
+    others = [b["name"] for b in found.budgets if b["name"] != found.money]
+    columns = [f"{found.money} ≤, per {money['per']}", reward, "spend", *others, "one more buys", "λ (users)"]
+    place = [b["name"] for b in found.budgets].index(found.money)
+
+    def line(point: Any, mark: str) -> tuple[Any, ...]:
+        spends = [f"{s:.4g} ±{(h - s):.2g}" for s, h in zip(point.spend, point.spend_high, strict=True)]
+        mixture = "; ".join(
+            f"{', '.join(f'{price:.3g}' for price in member['multiplier'])} ({member['weight']:.0%})"
+            for member in point.members
+        )
+        return (f"{point.budget:.4g}{mark}", f"{point.value:.4f} ±{point.high - point.value:.4f}", spends[place],
+                *(s for j, s in enumerate(spends) if j != place), f"{point.marginal:.3g}", mixture)  # fmt: skip
+
+    every = max(1, (len(found.curve) - 1) // 10)
+    rows = [(point, "") for point in found.curve[::every]] + [(point, " asked") for point in found.asked]
+    rows.sort(key=lambda row: row[0].budget)
+    table(f"{found.campaign}: what a budget buys, {100 * found.confidence:.4g} % intervals on select users",
+          columns, [line(*row) for row in rows])  # fmt: skip
+    for point in found.asked:
+        words = (f"At {point.budget:.4g}, one more {found.unit} per {money['per']} buys "
+                 f"{point.marginal:.3g} {reward}.")  # fmt: skip
+        if point.slack:
+            words = f"At {point.budget:.4g} there is room to spare: above {found.most:.4g} nothing is found to buy."
+        stdout.print(words, markup=False, highlight=False)
+    old = found.old
+    stdout.print(f"The log's policy: {old['value']:.4f} at {old['spend'][place]:.4g}.", markup=False, highlight=False)
+    stdout.print(found.check, markup=False, highlight=False)
+
+
 def report(run: RunFolder, quiet: Quiet = False, threads: Threads = None) -> None:
     """Write the HTML report of a run again, into RUN/report.html.
 
@@ -182,21 +249,23 @@ def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
 def _show_comparison(found: Any) -> None:
     """A table under each control, then the findings."""
     days = found.report_days
-    targets = [*(f"reward@{k}" for k in days), f"{found.money}@1", found.money]
-    columns = ["method", *(f"{found.reward_label}, {k} d" for k in days), f"{found.money}, day one",
-               f"{found.money}, {found.limits[0].removeprefix(found.money).strip()}"]  # fmt: skip
+    targets = [*(f"reward@{k}" for k in days), f"{found.money}@1", *(budget.name for budget in found.budgets)]
+    columns = ["method", *(f"{found.reward_label}, {k} d" for k in days), f"{found.money}, day one"]
+    limits = "; ".join(f"{budget.name} {budget.words}" for budget in found.budgets)
     true = any(figure.truth is not None for row in found.rows for figure in row.figures.values())
-    for control, words in (("immediate", f"equal spend on day one: {found.immediate:.4g} {found.unit} per user"),
-                           ("total", f"the campaign's limits: {'; '.join(found.limits)}")):  # fmt: skip
+    for control, words in (("immediate", f"equal spend on day one: at most {found.immediate:.4g} {found.unit} a user"),
+                           ("total", f"the campaign's limits: {limits}")):  # fmt: skip
+        costs = [f"{b.name}, {b.words if control == 'total' else f'per {b.per}'}" for b in found.budgets]
         lines = [
             (row.name, *(_compared(row.figures.get(target)) for target in targets))
             if row.figures else (row.name, f"– {row.refused}", *[""] * (len(targets) - 1))
             for row in found.rows if row.control in (control, "none")
         ]  # fmt: skip
-        said = "estimate ± sd over seeds" + (" [true value]" if true else "")
-        table(f"{found.campaign}, {words}; {said}, {found.seeds} seeds", columns, lines)
+        said = "estimate ± sd over seeds" if found.seeds > 1 else "estimate"
+        said += f"{' [true value]' if true else ''}, {found.seeds} seed{'s' if found.seeds > 1 else ''}"
+        table(f"{found.campaign}, {words}; {said}", [*columns, *costs], lines)
     for finding in found.findings:
-        stdout.print(finding, markup=False, highlight=False)
+        stdout.print(finding.sentence(found.reward_label), markup=False, highlight=False)
 
 
 def _compared(figure: Any) -> str:

@@ -46,7 +46,8 @@ def _main(
 
 
 for command in (
-    data.init, data.check, data.prepare, learn.train, learn.evaluate, learn.report, learn.compare, use.score,
+    data.init, data.check, data.prepare, learn.train, learn.evaluate, learn.frontier, learn.report,
+    learn.compare, use.score,
     use.allocate, use.simulate, use.doctor,
 ):  # fmt: skip
     app.command()(command)

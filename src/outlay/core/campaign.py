@@ -127,6 +127,7 @@ class Train(_Section):
     batch: Positive = 512  # rows a gradient step
     layers: tuple[Positive, ...] = (128, 64)  # widths of the hidden layers
     embedding: Positive = 8  # width of a categorical field's embedding
+    action_degree: int = Field(default=4, ge=0)  # of the polynomial in the amount given; 0: each action on its own
     learning_rate: float = Field(default=1e-3, gt=0)  # of Adam
     epochs: float = Field(default=4.0, gt=0)  # passes over the learn rows
     min_steps: int = Field(default=2000, ge=0)  # gradient steps at least, so that a small log is passed more often
@@ -165,6 +166,7 @@ PAPER = {
     "candidate_every": 100,
     "scaled_multipliers": False,
     "small_q_weight": 0.8,
+    "action_degree": 0,
     "imitation_weight": 1.0,
     "imitation_threshold": 0.0,
 }

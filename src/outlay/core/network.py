@@ -2,15 +2,19 @@
 
     z = concat(embedding[codes + offsets], numbers)          per network of the pair
     h = relu(… relu(z W₁ + b₁) …)
-    Q(s, a) = mean over the pair of (h W_q + b_q), as [K, H];  log π_B(a|s) = log softmax(mean of (h W_i + b_i))
+    Q(s, a) = mean over the pair of (h W_q + b_q), as [K, L, H];  log π_B(a|s) = log softmax(mean of (h W_i + b_i))
     x(s, a) = mean of (h W_x + b_x), as [K, 1+m]: what the day itself brings and costs
 
-H heads: reward, the m costs, and decisions (J_1) where it is measured. All in raw units of (1−γ)·J.
+L policies (one for most networks; a frontier's network answers one λ with each) and H heads: reward, the m costs, and
+decisions (J_1) where it is measured. All in raw units of (1−γ)·J.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +30,11 @@ class NetworkArrays:
         embedding: `[E, V, k]`, all fields' codes one after another; V = 0 where there is no categorical field.
         offsets: `[F]` first row of each field in `embedding`.
         layers: hidden layers.
-        head: Q-values, out = K·H, action-major.
+        head: Q-values, out = K·L·H, action-major, then policies.
         imitation: logits of π_B, out = K; None where the oracle has no such head.
         num_actions: K.
         outcome: immediate outcomes, out = K·(1+m), action-major, raw units; None where the oracle has no such head.
+        num_policies: L.
     """
 
     embedding: NDArray[np.float32]
@@ -39,11 +44,21 @@ class NetworkArrays:
     imitation: Dense | None
     num_actions: int
     outcome: Dense | None = None
+    num_policies: int = 1
 
     @property
     def num_heads(self) -> int:
         """H."""
-        return int(self.head[1].shape[1]) // self.num_actions
+        return int(self.head[1].shape[1]) // (self.num_actions * self.num_policies)
+
+    def only(self, policies: Sequence[int]) -> NetworkArrays:
+        """The same network with some of its policies, in this order."""
+        chosen = list(policies)
+        shape = (self.num_actions, self.num_policies, self.num_heads)
+        weight, bias = (
+            part.reshape(*part.shape[:-1], *shape)[..., chosen, :].reshape(*part.shape[:-1], -1) for part in self.head
+        )
+        return replace(self, head=(weight, bias), num_policies=len(chosen))
 
     @property
     def num_features(self) -> int:
@@ -78,4 +93,98 @@ def constant_network(
         head=(np.zeros((1, len(sizes) + num_numbers, head[0].size), np.float32), head.reshape(1, -1)),
         imitation=None,
         num_actions=num_actions,
+    )
+
+
+def lookup_network(
+    codes: NDArray[np.int32], numbers: NDArray[np.float32], sizes: tuple[int, ...], q: NDArray[np.floating]
+) -> NetworkArrays:
+    """A table of Q-values written as a network: one hidden unit for each state, which is 1 there and 0 elsewhere.
+
+    A first layer turns every number into indicators of its distinct values (a tent each, of three units); a unit of the
+    last layer counts the matches less all but one. A state that is not in the table gets the mean over it.
+
+    Args:
+        codes: `[S, F]` of the states, which must all differ in codes or numbers.
+        numbers: `[S, n]`.
+        sizes: codes per categorical field.
+        q: `[S, K, L, H]`.
+    """
+    states, (actions, policies) = len(codes), q.shape[1:3]
+    offsets = np.cumsum((0, *sizes), dtype=np.int64)[:-1]
+    total = sum(sizes)
+    # Inputs: every field's embedding is one-hot over all fields' codes; then the numbers.
+    wide = codes.shape[1] * total
+    matches = np.zeros((wide, states), np.float32)
+    for f in range(codes.shape[1]):
+        matches[f * total + offsets[f] + codes[:, f], np.arange(states)] = 1
+    layers: list[Dense] = []
+    if numbers.shape[1]:
+        tents, parts, shifts = [], [], []
+        for column in numbers.T:
+            values = np.unique(column)
+            width = 0.5 * float(np.diff(values).min()) if len(values) > 1 else 1.0
+            parts.append((len(values), width, values))
+            shifts.append(np.concatenate([1 - values / width, -values / width, -1 - values / width]))
+            tents.append(np.stack([np.where(column == v, k, 0.0) for k in (1, -2, 1) for v in values]))
+        units = sum(len(shift) for shift in shifts)
+        weight = np.zeros((wide + numbers.shape[1], wide + units), np.float32)
+        weight[:wide, :wide] = np.eye(wide)
+        place = wide
+        for j, (count, width, _) in enumerate(parts):
+            weight[wide + j, place : place + 3 * count] = 1 / width
+            place += 3 * count
+        layers.append((weight[None], np.concatenate([np.zeros(wide), *shifts]).astype(np.float32)[None]))
+        matches = np.concatenate([matches, *tents]).astype(np.float32)
+    needed = codes.shape[1] + numbers.shape[1]
+    layers.append((matches[None], np.full((1, states), 1 - needed, np.float32)))
+    # Rows of the table less their mean, which is the bias: so an unknown state gets the mean.
+    table = q.reshape(states, -1).astype(np.float64)
+    mean = table.mean(axis=0)
+    return NetworkArrays(
+        embedding=np.eye(total, dtype=np.float32)[None],
+        offsets=offsets,
+        layers=tuple(layers),
+        head=((table - mean).astype(np.float32)[None], mean.astype(np.float32)[None]),
+        imitation=None,
+        num_actions=actions,
+        num_policies=policies,
+    )
+
+
+def write_network(path: Path, network: NetworkArrays) -> None:
+    """As a `.npz` file."""
+    parts: dict[str, NDArray[Any]] = {
+        "embedding": network.embedding, "offsets": network.offsets,
+        "shape": np.array([network.num_actions, network.num_policies, len(network.layers)]),
+    }  # fmt: skip
+    dense = {f"layer_{i}": layer for i, layer in enumerate(network.layers)} | {"head": network.head}
+    dense |= {name: part for name in ("imitation", "outcome") if (part := getattr(network, name)) is not None}
+    for name, (weight, bias) in dense.items():
+        parts |= {f"{name}_weight": weight, f"{name}_bias": bias}
+    np.savez(path, **parts)  # type: ignore[arg-type]  # NumPy types the names as flags
+
+
+def read_network(path: Path) -> NetworkArrays:
+    """What `write_network` wrote.
+
+    Raises:
+        OSError, ValueError, KeyError: if the file is absent or damaged.
+    """
+    with np.load(path) as file:
+        parts = {name: file[name] for name in file.files}
+    actions, policies, depth = (int(number) for number in parts["shape"])
+
+    def dense(name: str) -> Dense:
+        return parts[f"{name}_weight"], parts[f"{name}_bias"]
+
+    return NetworkArrays(
+        embedding=parts["embedding"],
+        offsets=parts["offsets"],
+        layers=tuple(dense(f"layer_{i}") for i in range(depth)),
+        head=dense("head"),
+        imitation=dense("imitation") if "imitation_weight" in parts else None,
+        num_actions=actions,
+        outcome=dense("outcome") if "outcome_weight" in parts else None,
+        num_policies=policies,
     )

@@ -55,6 +55,10 @@ class Basis(Protocol):
     def size(self) -> int:
         """P."""
 
+    @property
+    def alike(self) -> NDArray[np.intp] | None:
+        """`[n]` rows with the same number have the same φ for every action; None where no two are known to."""
+
     def moment(self, left: Pairs, right: Pairs, weight: Array) -> Matrix:
         """Σ_i weight_i φ(left_i) φ(right_i)ᵀ: `[P, P]`."""
 
@@ -89,6 +93,11 @@ class Counted:
     def size(self) -> int:
         """(S + 1)·K."""
         return (self.num_states + 1) * self.num_actions
+
+    @property
+    def alike(self) -> NDArray[np.intp]:
+        """The states."""
+        return self.state
 
     def _column(self, pairs: Pairs) -> NDArray[np.intp]:
         state = np.where(pairs.rows >= 0, self.state[pairs.rows], self.num_states)
@@ -136,6 +145,11 @@ class Features:
     def size(self) -> int:
         """(d + 2)·K."""
         return int(self.f.shape[1] + 2) * self.num_actions
+
+    @property
+    def alike(self) -> None:
+        """None."""
+        return None
 
     def _place(self, code: int) -> slice:
         """Coordinates of a code: action a has code a, state-free action a has code K + a."""
@@ -228,10 +242,10 @@ class Solver:
 
 def _blocks(codes: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp]]]:
     """(code, positions with that code), at most BLOCK_ROWS positions at a time."""
-    small = codes.astype(np.int16) if codes.max(initial=0) < 2**15 else codes  # NumPy sorts int16 by radix
+    count = np.bincount(codes)
+    small = codes.astype(np.int16) if len(count) <= 2**15 else codes  # NumPy sorts int16 by radix
     order = np.argsort(small, kind="stable")
-    present, begins = np.unique(codes[order], return_index=True)
-    bounds = np.append(begins, len(codes))
-    for code, begin, end in zip(present, bounds[:-1], bounds[1:], strict=True):
-        for at in range(begin, end, BLOCK_ROWS):
-            yield int(code), order[at : min(at + BLOCK_ROWS, end)]
+    ends = np.cumsum(count)
+    for code in np.flatnonzero(count):
+        for at in range(ends[code] - count[code], ends[code], BLOCK_ROWS):
+            yield int(code), order[at : min(at + BLOCK_ROWS, ends[code])]

@@ -9,6 +9,7 @@ Row i of a panel is row `panel.rows[i]` of the transitions; users are numbered i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,8 +119,7 @@ class Panel:
         policy = np.where(self.forced, self.action, target.astype(np.intp))
         wrong = (policy < 0) | (policy >= self.data.num_actions)
         if not wrong.any() and self.data.eligible is not None:
-            allowed = self.data.allowed(self.rows)
-            wrong = ~allowed[np.arange(len(self)), policy] & ~self.forced
+            wrong = ~self._allowed[np.arange(len(self)), policy] & ~self.forced
         if wrong.any():
             row = int(wrong.argmax())
             raise LogError(
@@ -129,6 +129,11 @@ class Panel:
                 way_out="Choose among the eligible actions of each row.",
             )
         return policy
+
+    @cached_property
+    def _allowed(self) -> NDArray[np.bool_]:
+        """`[n, K]`, kept: every policy is held against it."""
+        return self.data.allowed(self.rows)
 
     def by_user(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sums `[U, T]` over the rows of each user, from `[n, T]`."""

@@ -15,26 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.estimators.basis import Array, Basis, Matrix, Pairs, Solver
+from outlay.estimators.cells import Cells, Index, Moves
 from outlay.estimators.panel import Panel
 
 
 @dataclass(frozen=True)
 class Regression:
-    """What is the same for every outcome regressed on φ over the usable rows.
+    """What is the same for every policy and outcome regressed on φ over the usable rows.
 
     Attributes:
-        rows: `[b]` the usable rows of the panel.
-        logged: `[b]` their pairs.
-        taken: `[n]` what the policy does in every row of the panel; thin pairs are state-free.
+        usable: `[B]` cells of the log whose rows are used.
         gram: `[P, P]` Σ φφᵀ, and below it the equations of the state-free coordinates.
-        inflation: `[b]` 1/√(1 − leverage), the leverage of a row counted as one half at most.
+        outcome: `[P, T]` Σ φ xᵀ.
+        inflation: `[B]` 1/√(1 − leverage), the leverage of a row counted as one half at most; 1 where not usable.
         seen: `[K]` actions that some usable row took.
     """
 
-    rows: NDArray[np.intp]
-    logged: Pairs
-    taken: Pairs
+    usable: NDArray[np.bool_]
     gram: Matrix
+    outcome: Array
     inflation: Array
     seen: NDArray[np.bool_]
 
@@ -43,36 +42,72 @@ class Regression:
         """Of the Gram matrix, factorised at first use."""
         return Solver(self.gram)
 
-    @property
-    def thin(self) -> NDArray[np.bool_]:
-        """`[n]` rows in which too little is known about what the policy does."""
-        return self.taken.rows < 0
 
-
-def regress(
-    panel: Panel, basis: Basis, policy: NDArray[np.intp], usable: NDArray[np.bool_], least_rows: int
-) -> Regression:
-    """The regression over the `usable` `[n]` rows, for a policy that takes `policy` `[n]`."""
-    rows = np.flatnonzero(usable)
+def regress(panel: Panel, basis: Basis, cells: Cells, sums: Array, usable: NDArray[np.bool_]) -> Regression:
+    """The regression over the rows of the `usable` `[B]` cells, with outcomes that sum to `sums` `[B, T]` in them."""
+    rows, count = cells.rows[usable], cells.count[usable]
     logged = Pairs(rows, panel.action[rows])
-    one = np.ones(len(rows))
     # The last K equations: a state-free coordinate is the mean of φᵀθ over the rows that took the action.
     gram = basis.regular(
-        basis.moment(logged, logged, one)
-        + basis.moment(logged.state_free, logged.state_free, one)
-        - basis.moment(logged.state_free, logged, one)
+        basis.moment(logged, logged, count)
+        + basis.moment(logged.state_free, logged.state_free, count)
+        - basis.moment(logged.state_free, logged, count)
     )
-    every = np.arange(len(panel))
-    thin = basis.leverage(Pairs(every, policy), gram) > (1 + 1e-6) / least_rows
-    leverage = np.minimum(basis.leverage(logged, gram), 0.5)
+    inflation = np.ones(len(usable))
+    inflation[usable] = 1 / np.sqrt(1 - np.minimum(basis.leverage(logged, gram), 0.5))
     return Regression(
-        rows=rows,
-        logged=logged,
-        taken=Pairs(np.where(thin, -1, every), policy),
+        usable=usable,
         gram=gram,
-        inflation=1 / np.sqrt(1 - leverage),
+        outcome=basis.project(logged, sums[usable]),
+        inflation=inflation,
         seen=np.bincount(logged.actions, minlength=panel.data.num_actions) > 0,
     )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A policy's moves in one regression.
+
+    Attributes:
+        reg: the regression.
+        cells: `[c]` the cells of the policy whose rows it uses.
+        logged: `[c]` their pairs.
+        count: `[c]` their rows.
+        inflation: `[c]`.
+        gap: `[c]` as in Moves.
+        following: `[c]` as in Moves.
+        taken: `[Q]` the points; thin ones are state-free.
+    """
+
+    reg: Regression
+    cells: Index
+    logged: Pairs
+    count: Array
+    inflation: Array
+    gap: NDArray[np.int64]
+    following: Index
+    taken: Pairs
+
+    @classmethod
+    def of(cls, reg: Regression, basis: Basis, moves: Moves, least_rows: int) -> Stage:
+        """Those of `moves`."""
+        cells = np.flatnonzero(reg.usable[moves.origin])
+        thin = basis.leverage(moves.points, reg.gram) > (1 + 1e-6) / least_rows
+        return cls(
+            reg=reg,
+            cells=cells,
+            logged=moves.logged[cells],
+            count=moves.cells.count[cells],
+            inflation=reg.inflation[moves.origin[cells]],
+            gap=moves.gap[cells],
+            following=moves.following[cells],
+            taken=Pairs(np.where(thin, -1, moves.points.rows), moves.points.actions),
+        )
+
+    @property
+    def thin(self) -> NDArray[np.bool_]:
+        """`[Q]` points about which too little is known."""
+        return self.taken.rows < 0
 
 
 class Need:
@@ -87,12 +122,12 @@ class Need:
         self._paths = np.zeros(len(actions))
         self._never = np.zeros(len(actions), np.bool_)
 
-    def add(self, reg: Regression, rows: NDArray[np.intp], mass: Array) -> None:
-        """Visits with `mass` `[…]` arrive at `rows` `[…]`, where the policy acts."""
-        thin = reg.thin[rows]
-        paths = np.bincount(reg.taken.actions[rows[thin]], mass[thin], len(self._paths))
+    def add(self, stage: Stage, points: Index, mass: Array) -> None:
+        """Visits with `mass` `[…]` arrive at `points` `[…]`, where the policy acts."""
+        thin = stage.thin[points]
+        paths = np.bincount(stage.taken.actions[points[thin]], mass[thin], len(self._paths))
         self._paths += paths
-        self._never |= (paths > 0) & ~reg.seen
+        self._never |= (paths > 0) & ~stage.reg.seen
 
     @property
     def share(self) -> float:

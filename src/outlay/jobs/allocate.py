@@ -168,7 +168,8 @@ def _mean(bundle: Bundle, run: Run, output: str, head: int, encoded: Encoded) ->
     for member, about in zip(bundle.members, run.manifest["members"], strict=True):
         # A constant action was not learned: it has no values of its own.
         if about["number"] is not None and output in member.shapes:
-            total += np.float32(member.weight) * member.run([output], encoded.codes, encoded.numbers)[0][:, :, head]
+            (found,) = member.run([output], encoded.codes, encoded.numbers)
+            total += np.float32(member.weight) * (member.own(found) if output == "q" else found)[:, :, head]
             weight += member.weight
     if weight == 0:
         raise OutlayError(

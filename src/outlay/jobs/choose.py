@@ -26,7 +26,7 @@ from outlay.core.response import ResponseArrays
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.certificate import expected_se, margins
 from outlay.estimators.fitted import Fitted
-from outlay.estimators.units import coordinates, decisions, horizons
+from outlay.estimators.units import coordinates, decisions, objective
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
 from outlay.ops.intervals import std_error
@@ -70,6 +70,7 @@ class Offered:
         number: of the candidate it was; None for a constant action.
         step: gradient steps made by then; None for a constant action.
         learned: `[1+m]` what learning itself said of it, as tables show it; None where it said nothing.
+        policy: which of the network's policies it is, where that answers several λ.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Offered:
     number: int | None = None
     step: int | None = None
     learned: Vector | None = None
+    policy: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class Kept:
         x: `[1+m]` objective and budgets in ≤ form; NaN where it could not be measured.
         std_error: `[1+m]`.
         decisions: `[m]` what excesses are divided by in tables (`units.decisions`).
+        fitted: the whole measurement.
         withheld: why not, where it could not be measured.
     """
 
@@ -97,6 +100,7 @@ class Kept:
     x: Vector
     std_error: Vector
     decisions: Vector
+    fitted: Fitted
     withheld: str | None
 
 
@@ -109,12 +113,14 @@ class Chosen:
         weights: `[k]`.
         margin: `[m]` by which the costs were raised, weighted.
         measured: every policy that was offered, reserve included.
+        at: what measured them.
     """
 
     members: tuple[Kept, ...]
     weights: Vector
     margin: Vector
     measured: tuple[Kept, ...]
+    at: Measure
 
 
 def choose(frame: Frame, offered: Sequence[Offered], reserve: Sequence[Offered] = (), *, equal: bool = False) -> Chosen:
@@ -133,7 +139,7 @@ def choose(frame: Frame, offered: Sequence[Offered], reserve: Sequence[Offered] 
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
     first = kept[: len(offered)]
     if equal:
-        return _mixed([k for k in first if k.withheld is None], None, limits, frame, kept)
+        return _mixed([k for k in first if k.withheld is None], None, limits, frame, kept, at)
     pools: list[Callable[[], list[Kept]]] = [lambda: first, lambda: kept, lambda: kept + _constants(frame, at)]
     pool: list[Kept] = []
     for grown in pools:
@@ -143,11 +149,11 @@ def choose(frame: Frame, offered: Sequence[Offered], reserve: Sequence[Offered] 
         raised = np.array([k.x + np.append(0.0, _margin(k, frame)) for k in pool])
         solution = solve_mixture(raised, limits, frame.scale)
         if solution.feasible:
-            return _mixed(pool, solution.weights, limits, frame, kept)
+            return _mixed(pool, solution.weights, limits, frame, kept, at)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
     x = np.array([k.x for k in pool]) if pool else np.empty((0, 1 + len(limits)))
     if pool and (exact := solve_mixture(x, limits, frame.scale)).feasible:
-        return _mixed(pool, exact.weights, limits, frame, kept)
+        return _mixed(pool, exact.weights, limits, frame, kept, at)
     raise _infeasible(kept, pool, limits, frame.campaign)
 
 
@@ -155,7 +161,10 @@ def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure
     """Policies with their fitted evaluation, by way of a bundle: measured as they would be served."""
     write_bundle(frame.folder / "bundle", bundle_spec(frame, offered, np.full(len(offered), 1 / len(offered))))
     at = Measure(frame.data, SELECT, load_bundle(frame.folder / "bundle"))
-    kept = [_kept(policy, fitted, frame.campaign) for policy, fitted in zip(offered, at.members(), strict=True)]
+    kept = [
+        _kept(policy, fitted, frame.campaign)
+        for policy, fitted in zip(offered, at.members(_needed(frame.campaign)), strict=True)
+    ]
     return kept, at
 
 
@@ -165,7 +174,7 @@ def _constants(frame: Frame, at: Measure) -> list[Kept]:
     if data.eligible is not None:
         return []
     heads, count = len(frame.heads), data.num_actions
-    fits = at.constants(range(count), horizons(frame.campaign))
+    fits = at.constants(range(count), _needed(frame.campaign))
     out = []
     for a, fitted in enumerate(fits):
         network = constant_network(a, data.schema.sizes, data.number_columns.shape[1], count, heads)
@@ -175,10 +184,16 @@ def _constants(frame: Frame, at: Measure) -> list[Kept]:
     return out
 
 
+def _needed(campaign: Campaign) -> tuple[int, ...]:
+    """Days of the totals that the choice rests on."""
+    days = objective(campaign).partition("@")[2]
+    return (int(days),) if days else ()
+
+
 def _kept(policy: Offered, fitted: Fitted, campaign: Campaign) -> Kept:
     x, influence, _ = coordinates(fitted, campaign)
     reason = None if np.isfinite(x).all() else next((r for r in fitted.withheld if r), "it could not be measured")
-    return Kept(policy, x, std_error(influence), decisions(fitted, campaign), reason)
+    return Kept(policy, x, std_error(influence), decisions(fitted, campaign), fitted, reason)
 
 
 def _margin(kept: Kept, frame: Frame) -> Vector:
@@ -189,7 +204,9 @@ def _margin(kept: Kept, frame: Frame) -> Vector:
     return margins(kept.std_error[1:], expected, confidence=confidence, margin=train.margin)
 
 
-def _mixed(pool: list[Kept], weights: Vector | None, limits: Vector, frame: Frame, measured: list[Kept]) -> Chosen:
+def _mixed(
+    pool: list[Kept], weights: Vector | None, limits: Vector, frame: Frame, measured: list[Kept], at: Measure
+) -> Chosen:
     if not pool:
         raise _infeasible([], [], limits, frame.campaign)
     if weights is None:
@@ -197,7 +214,7 @@ def _mixed(pool: list[Kept], weights: Vector | None, limits: Vector, frame: Fram
     members = tuple(k for k, w in zip(pool, weights, strict=True) if w > 0)
     share = weights[weights > 0]
     margin = share @ np.array([_margin(k, frame) for k in members])
-    return Chosen(members, share, margin, tuple(measured))
+    return Chosen(members, share, margin, tuple(measured), at)
 
 
 def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Campaign) -> InfeasibleError:
@@ -225,14 +242,34 @@ def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Ca
 
 
 def bundle_spec(frame: Frame, members: Sequence[Offered | Kept], weights: Vector) -> BundleSpec:
-    """What a bundle of these members says. Measurements stand as tables show them, 0 before there are any."""
+    """What a bundle of these members says. Measurements stand as tables show them, 0 before there are any.
+
+    Of a network that answers many λ it holds the heads of its members alone.
+    """
+    policies = [member.policy if isinstance(member, Kept) else member for member in members]
+    used: dict[int, list[int]] = {}
+    for policy in policies:
+        used.setdefault(id(policy.network), []).append(policy.policy)
+    slim = {
+        id(policy.network): policy.network.only(used[id(policy.network)])
+        for policy in policies
+        if isinstance(policy.network, NetworkArrays) and policy.network.num_policies > 1
+    }
     return BundleSpec(
         campaign=frame.campaign,
         schema=frame.data.schema,
         actions=frame.data.actions,
         heads=frame.heads,
         members=tuple(
-            _member(member, float(weight), frame.campaign) for member, weight in zip(members, weights, strict=True)
+            MemberSpec(
+                network=slim.get(id(policy.network), policy.network),
+                weight=float(weight),
+                multiplier=policy.multiplier,
+                head_weights=policy.head_weights,
+                measurement=_measurement(member, frame.campaign),
+                policy=used[id(policy.network)].index(policy.policy),
+            )
+            for member, policy, weight in zip(members, policies, weights, strict=True)
         ),
         imitation_threshold=frame.imitation_threshold,
         data_hash=frame.data.manifest["data_hash"],
@@ -241,10 +278,9 @@ def bundle_spec(frame: Frame, members: Sequence[Offered | Kept], weights: Vector
     )
 
 
-def _member(member: Offered | Kept, weight: float, campaign: Campaign) -> MemberSpec:
-    policy = member.policy if isinstance(member, Kept) else member
+def _measurement(member: Offered | Kept, campaign: Campaign) -> Vector:
     known = np.zeros(1 + len(campaign.budgets)) if isinstance(member, Offered) else shown(member, campaign)
-    return MemberSpec(policy.network, weight, policy.multiplier, policy.head_weights, np.nan_to_num(known))
+    return np.nan_to_num(known)
 
 
 def shown(kept: Kept, campaign: Campaign) -> Vector:

@@ -4,8 +4,8 @@
 
 Every method learns from the same users of the same log and is held to the same spend in two ways:
 
-    immediate   the paper's budget control: everybody gets argmax_a value(s, a) − λ ĉ(s, a), with λ such that day one
-                costs the same for every method (ĉ: what a day costs, by one model for all)
+    immediate   the paper's budget control: everybody gets argmax_a value(s, a) − λ ĉ(s, a), with the least λ at which
+                day one costs no more than it may, the same for every method (ĉ: a day's cost, by one model for all)
     total       what is served: the mixture chosen on *select* users for the campaign's limits, in their own unit
 
 and evaluated by the same fitted evaluation on *certify* users, who had no part in either; where the truth is known,
@@ -31,10 +31,10 @@ from outlay.core.errors import OutlayError
 from outlay.core.files import check_replaceable, new_file, put_in_place, write_json, write_manifest
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import combine
-from outlay.estimators.units import estimates
+from outlay.estimators.units import estimates, objective
 from outlay.jobs.contenders import Contender, reinforcement, response_model
 from outlay.jobs.equal_spend import Judge, Judged, Scorer
-from outlay.jobs.findings import Figure, Row, findings
+from outlay.jobs.findings import Figure, Finding, Limit, Row, findings
 from outlay.jobs.measure import Measure
 from outlay.jobs.prepare import prepare
 from outlay.jobs.truth import Truth
@@ -54,30 +54,32 @@ class Comparison:
     Attributes:
         campaign: its name.
         unit, reward_label, money: for words.
-        limits: the limits in words.
-        immediate: what day one costs per user under immediate control.
+        budgets: the limits.
+        immediate: what day one costs per user at most under immediate control.
         report_days: of the totals.
+        horizon_days: of the totals that budgets per user limit.
         seeds: how many.
         confidence: of intervals.
         users: certify users.
         rows: old policy, constants, then methods under each control.
         stored: {method: [(gradient steps, parameters stored)]}, of the first seed, and `original method`.
-        findings: which orderings hold, in words.
+        findings: which orderings hold.
     """
 
     campaign: str
     unit: str
     reward_label: str
     money: str
-    limits: list[str]
+    budgets: list[Limit]
     immediate: float
     report_days: tuple[int, ...]
+    horizon_days: int
     seeds: int
     confidence: float
     users: int
     rows: list[Row]
     stored: dict[str, list[tuple[int, int]]]
-    findings: list[str]
+    findings: list[Finding]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON."""
@@ -160,20 +162,22 @@ def compare(
         report(0.97, "writing")
         assert immediate is not None  # there is a contender
         rows = [_row(tally, campaign) for tally in tallies.values()]
+        limits = [Limit(b.name, b.limit, b.sign, b.per, b.words) for b in campaign.budgets]
         result = Comparison(
             campaign=campaign.meta.name,
             unit=campaign.meta.unit,
             reward_label=campaign.reward_label,
             money=campaign.budgets[campaign.money].name,
-            limits=[f"{budget.name} {budget.words}" for budget in campaign.budgets],
+            budgets=limits,
             immediate=immediate,
             report_days=campaign.meta.report_days,
+            horizon_days=campaign.meta.horizon_days,
             seeds=seeds,
             confidence=campaign.train.confidence,
             users=len(data.users_of(CERTIFY)),
             rows=rows,
             stored=stored,
-            findings=findings(rows, campaign.meta.report_days, campaign.reward_label),
+            findings=findings(rows, limits, campaign.meta.report_days),
         )
         for folder in ("bundle", "served", "values"):
             shutil.rmtree(partial / folder, ignore_errors=True)
@@ -248,9 +252,8 @@ def _add(
     tallies: dict[tuple[str, str], _Tally], judge: Judge, at: Measure, contender: Contender, costs: Scorer, most: float
 ) -> None:
     """One seed of a method, under both controls."""
-    of_state = contender.oracle != "din"
     found: dict[str, tuple[Judged | None, str | None]] = {
-        "immediate": (judge.immediate(at, contender.values, costs, most, of_state=of_state),
+        "immediate": (judge.immediate(at, contender.learned, costs, most),
                       f"even the cheapest actions cost more than {most:.4g} on day one"),
         "total": (None if contender.bundle is None else judge.served(contender.bundle), contender.refused),
     }  # fmt: skip
@@ -274,12 +277,14 @@ def _row(tally: _Tally, campaign: Campaign) -> Row:
     each = [estimates(judged.fitted, campaign, "", "fqe", confidence=confidence) for judged in tally.judged]
     truths = [judged.truth for judged in tally.judged]
     wanted = _targets(campaign)
+    # The truth has discounted means under a budget's name; what a table shows of a budget per user is its total.
+    totals = {b.name: f"{b.name}@{campaign.meta.horizon_days}" for b in campaign.budgets if b.per == "user"}
     figures = {}
     for place, estimate in enumerate(estimates(whole, campaign, "", "fqe", confidence=confidence)):
         if estimate.target not in wanted:
             continue
         values = [found[place].value for found in each]
-        known = [truth[estimate.target] for truth in truths if truth is not None]
+        known = [truth[totals.get(estimate.target, estimate.target)] for truth in truths if truth is not None]
         figures[estimate.target] = Figure(
             value=estimate.value,
             low=estimate.low,
@@ -298,7 +303,7 @@ def _row(tally: _Tally, campaign: Campaign) -> Row:
 
 
 def _targets(campaign: Campaign) -> set[str]:
-    """What the tables show: totals of the report days, figures per decision, and what day one costs."""
+    """What the page shows: totals of the report days, what day one costs, what is maximised, each budget's own unit."""
     names = ["reward", *(budget.name for budget in campaign.budgets)]
     spans = {1, *campaign.meta.report_days}
-    return {*names, *(f"{name}@{k}" for name in names for k in spans)}
+    return {*names, objective(campaign), *(f"{name}@{k}" for name in names for k in spans)}

@@ -3,14 +3,15 @@
     immediate   argmax_a value(s, a) − λ ĉ(s, a), λ such that Σ over start rows of *select* users ĉ = immediate
     total       the mixture that a method serves under the campaign's limits
 
-Where the truth is known, and a policy looks at the state alone, its exact value stands beside the estimate.
+Where the truth is known its value stands beside the estimate: exact for policies of the state, simulated for those that
+look at past days (`rollout.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +19,15 @@ from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
 from outlay.core.campaign import Campaign
+from outlay.core.response import Past
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.observed import observe
 from outlay.jobs.constants import best_constants, in_words
 from outlay.jobs.measure import CHUNK_ROWS, Measure
-from outlay.jobs.truth import Truth
+from outlay.jobs.rollout import Decide, rolled_out
+from outlay.jobs.truth import Truth, mixed
+from outlay.twostage.history import History
 
 HALVINGS = 60  # of the interval of λ
 
@@ -33,16 +37,16 @@ Scorer = Callable[[Rows], Floats]  # rows → [n, K]
 
 
 class Judged(NamedTuple):
-    """A policy or mixture under one control: estimated and, where it can be, exact."""
+    """A policy or mixture under one control: estimated, and in truth where that is known."""
 
     fitted: Fitted
     truth: dict[str, float] | None
 
 
 class Priced(NamedTuple):
-    """Two neighbouring λ-policies, mixed so that day one costs what it may."""
+    """One λ-policy, or two neighbouring ones mixed so that day one costs what it may."""
 
-    prices: tuple[float, float]
+    prices: tuple[float, ...]
     weights: NDArray[np.float64]
 
 
@@ -90,88 +94,143 @@ class Judge:
         truth = None
         if self.truth is not None:
             states = self.truth.model.num_states
-            truth = self.truth.mixed([np.full(states, a) for a in chosen], weights, self.days)
+            truth = mixed([self.truth.values(np.full(states, a), self.days) for a in chosen], weights)
         return Judged(combine(at.constants(chosen, at.days), weights), truth), in_words(at, chosen, weights)
 
     def served(self, bundle: Bundle) -> Judged:
         """The mixture that a bundle serves."""
-        at = Measure(self.data, CERTIFY, bundle)
-        weights = np.array([member.weight for member in bundle.members])
         truth = None
-        if self.truth is not None and not bundle.manifest.get("past_days"):
-            known = self.truth
-            policies = [bundle.member_actions(i, known.codes, known.numbers) for i in range(len(weights))]
-            truth = known.mixed(policies, weights, self.days)
-        return Judged(combine(at.members(), weights), truth)
+        if self._known is not None:
+            known, _ = self._known
+            members = [partial(_of_member, known, bundle, number) for number in range(len(bundle.members))]
+            truth = self._in_truth(known, members, bundle.weights, bundle.past_days)
+        return Judged(combine(Measure(self.data, CERTIFY, bundle).members(), bundle.weights), truth)
 
-    def immediate(self, at: Measure, values: Scorer, costs: Scorer, most: float, *, of_state: bool) -> Judged | None:
+    def immediate(self, at: Measure, learned: Bundle, costs: Scorer, most: float) -> Judged | None:
         """The paper's budget control.
 
         Args:
             at: measures on *certify* users.
-            values: what is maximised.
-            costs: expected cost of the day.
+            learned: whose Q of the reward, averaged over its members, is what is maximised.
+            costs: expected cost of the day, which looks at the state alone.
             most: what day one may cost per user.
-            of_state: whether `values` looks at the state alone, so that a truth can be told.
 
         Returns:
             None where even the cheapest actions cost more.
         """
+        values = self._values(learned)
         starts = self.data.users["start_row"][self.data.users_of(SELECT)].astype(np.int64)
-        priced = self._priced(values(starts), costs(starts), self.data.allowed(starts), most)
+        priced = _priced(values(starts), costs(starts), self.data.allowed(starts), most)
         if priced is None:
             return None
-        parts = [at.policy(self._actions(at.panel.rows, values, costs, price)) for price in priced.prices]
         truth = None
-        if of_state and self.truth is not None and (rows := self._row_of_state) is not None:
-            policies = [self._actions(rows, values, costs, price) for price in priced.prices]
-            truth = self.truth.mixed(policies, priced.weights, self.days)
+        if self._known is not None:
+            known, shown = self._known
+            policies = [partial(_at_price, known, learned, costs(shown), price) for price in priced.prices]
+            truth = self._in_truth(known, policies, priced.weights, learned.past_days)
+        parts = [at.policy(actions) for actions in self._actions(at.panel.rows, values, costs, priced.prices)]
         return Judged(combine(parts, priced.weights), truth)
 
-    def _priced(self, value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float) -> Priced | None:
-        """λ by halving: spend falls as λ rises."""
+    def _values(self, learned: Bundle) -> Scorer:
+        """Q of the reward by rows of the log; once for each distinct state where those are few and say all."""
+        data = self.data
+        if learned.past_days:
+            history = History.of(data, learned.past_days, np.ones(data.outcome.shape[1]))
 
-        def spend(price: float) -> float:
-            action = np.where(allowed, value - price * cost, -np.inf).argmax(axis=1)
-            return float(np.take_along_axis(cost, action[:, None], axis=1).mean(dtype=np.float64))
+            def with_past(rows: Rows) -> Floats:
+                parts = []
+                for block in _blocks(rows, CHUNK_ROWS // (1 + learned.past_days)):
+                    days = history.gather(data, block)
+                    age = np.where(days.present, days.age, -1)
+                    past = Past(days.codes, days.numbers, days.action, days.outcome, age)
+                    parts.append(_rewards(learned, *data.features(block), past))
+                return np.concatenate(parts)
 
-        if spend(0.0) <= most:
-            return Priced((0.0, 0.0), np.array([0.5, 0.5]))
-        if np.where(allowed, cost, np.inf).min(axis=1).mean(dtype=np.float64) > most:
-            return None
-        low, high = 0.0, 1.0
-        while spend(high) > most and high < 1e12:
-            low, high = high, 2 * high
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if spend(middle) > most else (low, middle)
-        over, within = spend(low), spend(high)
-        share = (most - within) / (over - within) if over > within else 0.0
-        return Priced((low, high), np.array([share, 1 - share]))
+            return with_past
+        if data.states is not None and data.state is not None:
+            state, of_state = data.state, _rewards(learned, data.states.codes, data.states.numbers)
+            return lambda rows: of_state[state[rows]]
+        return lambda rows: _rewards(learned, *data.features(rows))
 
-    def _actions(self, rows: Rows, values: Scorer, costs: Scorer, price: float) -> NDArray[np.int64]:
+    def _actions(self, rows: Rows, values: Scorer, costs: Scorer, prices: Sequence[float]) -> NDArray[np.int64]:
+        """`[L, n]` for L prices."""
         parts = []
-        for begin in range(0, len(rows), CHUNK_ROWS):
-            block = rows[begin : begin + CHUNK_ROWS]
-            scores = values(block) - price * costs(block)
-            parts.append(np.where(self.data.allowed(block), scores, -np.inf).argmax(axis=1))
-        return np.concatenate(parts)
+        for block in _blocks(rows, CHUNK_ROWS):
+            value, cost, allowed = values(block), costs(block), self.data.allowed(block)
+            parts.append([_greedy(value, cost, price, allowed) for price in prices])
+        return np.concatenate(parts, axis=1)
+
+    def _in_truth(
+        self, known: Truth, policies: Sequence[Decide], weights: NDArray[np.float64], past_days: int
+    ) -> dict[str, float] | None:
+        """True values of a mixture, of policies that look so far back."""
+        if not past_days:
+            states = np.arange(known.model.num_states)
+            return mixed([known.values(decide(states, None), self.days) for decide in policies], weights)
+        if known.people is None:
+            return None
+        return mixed([rolled_out(known, decide, past_days, self.days).value for decide in policies], weights)
 
     @cached_property
-    def _row_of_state(self) -> Rows | None:
-        """`[S]` a row of the log that shows each state of the true model; None where one never shows."""
+    def _known(self) -> tuple[Truth, Rows] | None:
+        """The truth, and `[S]` a row of the log that shows each of its states; None where the log shows other ones."""
         data, truth = self.data, self.truth
-        if truth is None or data.states is None or data.state is None:
+        if truth is None or data.states is None or data.state is None or len(data.states) != truth.model.num_states:
             return None
-        seen = {self._key(c, n): i for i, (c, n) in enumerate(zip(data.states.codes, data.states.numbers, strict=True))}
-        at = [seen.get(self._key(c, n)) for c, n in zip(truth.codes, truth.numbers, strict=True)]
-        first = np.full(len(data.states), -1, np.int64)
-        state = np.asarray(data.state)
-        kinds, places = np.unique(state, return_index=True)
-        first[kinds] = places
-        rows = np.array([-1 if i is None else first[i] for i in at])
-        return None if (rows < 0).any() else rows
+        first = dict(zip(*np.unique(data.state, return_index=True), strict=True))
+        shown = {
+            _key(*pair): first[i] for i, pair in enumerate(zip(data.states.codes, data.states.numbers, strict=True))
+        }
+        rows = [shown.get(_key(*pair)) for pair in zip(truth.codes, truth.numbers, strict=True)]
+        return None if None in rows else (truth, np.array(rows, np.int64))
 
-    @staticmethod
-    def _key(codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> bytes:
-        return np.asarray(codes, np.int32).tobytes() + np.asarray(numbers, np.float32).tobytes()
+
+def _of_member(truth: Truth, bundle: Bundle, number: int, state: Rows, past: Past | None) -> Rows:
+    return bundle.member_actions(number, *truth.features(state), None, past)
+
+
+def _at_price(truth: Truth, learned: Bundle, cost: Floats, price: float, state: Rows, past: Past | None) -> Rows:
+    return _greedy(_rewards(learned, *truth.features(state), past), cost[state], price)
+
+
+def _rewards(
+    learned: Bundle, codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
+) -> Floats:
+    """`[n, K]` Q of the reward, averaged over the members."""
+    parts = [member.weight * member.run(["q"], codes, numbers, past)[0][:, :, 0] for member in learned.members]
+    return np.asarray(np.sum(parts, axis=0))
+
+
+def _greedy(value: Floats, cost: Floats, price: float, allowed: NDArray[np.bool_] | bool = True) -> NDArray[np.int64]:
+    action: NDArray[np.int64] = np.where(allowed, value - price * cost, -np.inf).argmax(axis=1)
+    return action
+
+
+def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float) -> Priced | None:
+    """λ by halving: spend falls as λ rises."""
+
+    def spend(price: float) -> float:
+        action = _greedy(value, cost, price, allowed)
+        return float(np.take_along_axis(cost, action[:, None], axis=1).mean(dtype=np.float64))
+
+    if spend(0.0) <= most:
+        return Priced((0.0,), np.ones(1))
+    if np.where(allowed, cost, np.inf).min(axis=1).mean(dtype=np.float64) > most:
+        return None
+    low, high = 0.0, 1.0
+    while spend(high) > most and high < 1e12:
+        low, high = high, 2 * high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if spend(middle) > most else (low, middle)
+    over, within = spend(low), spend(high)
+    share = (most - within) / (over - within) if over > within else 0.0
+    return Priced((low, high), np.array([share, 1 - share]))
+
+
+def _blocks(rows: Rows, size: int) -> Iterator[Rows]:
+    return (rows[begin : begin + size] for begin in range(0, len(rows), size))
+
+
+def _key(codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> bytes:
+    return np.asarray(codes, np.int32).tobytes() + np.asarray(numbers, np.float32).tobytes()

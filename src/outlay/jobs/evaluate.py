@@ -21,7 +21,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.estimate import Estimate
 from outlay.core.files import write_json
-from outlay.core.transitions import CERTIFY
+from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators import importance
 from outlay.estimators.certificate import Certificate, certify
 from outlay.estimators.fitted import Fitted, combine
@@ -92,15 +92,29 @@ def evaluate(run: str | Path | Run, *, confidence: float | None = None, progress
     Raises:
         OutlayError: if the run, its data or its bundle is missing or damaged, or `confidence` is impossible.
     """
-    report = progress or (lambda _fraction, _text: None)
     run = run if isinstance(run, Run) else Run.open(run)
     if confidence is not None and not 0.5 < confidence < 1:
         raise OutlayError(
             f"is {confidence:g}.", where="confidence", way_out="Give a share above 0.5 and below 1: 0.95."
         )
     campaign = run.campaign.with_train(confidence=confidence)
+    result = evaluate_bundle(run.data(), run.bundle, campaign, progress)
+    write_json(run.folder / "estimates.json", result.to_dict())
+    return result
+
+
+def evaluate_bundle(data: Transitions, folder: Path, campaign: Campaign, progress: Report | None = None) -> Evaluation:
+    """Evaluate and certify one bundle, and write what was found into its manifest: a look at the certify users.
+
+    Args:
+        data: with the users.
+        folder: the bundle's.
+        campaign: its limits and confidence.
+        progress: called with the fraction done and what is being done.
+    """
+    report = progress or (lambda _fraction, _text: None)
     level = campaign.train.confidence
-    data, bundle = run.data(), load_bundle(run.bundle)
+    bundle = load_bundle(folder)
     at = Measure(data, CERTIFY, bundle)
     report(0.05, "the old policy")
     seen, old = observe(at.panel, days=at.days), at.old()
@@ -147,11 +161,10 @@ def evaluate(run: str | Path | Run, *, confidence: float | None = None, progress
         verdict=verdict(found, certificate, campaign),
         reproduction=check.words,
         notes={"constants": note} if note else {},
-        daily=_daily({"old": old, "mixture": mixture}, at.days, campaign),
+        daily=_daily({"old": old, "mixture": mixture}),
         shares=_shares(at, weights),
     )
-    write_json(run.folder / "estimates.json", result.to_dict())
-    update_certificate(run.bundle, [e.to_dict() for e in found], result.to_dict()["certificate"])
+    update_certificate(folder, [e.to_dict() for e in found], result.to_dict()["certificate"])
     return result
 
 
@@ -197,19 +210,14 @@ def _sampled(at: Measure, weights: NDArray[np.float64]) -> dict[str, importance.
     return out
 
 
-def _daily(fits: dict[str, Fitted], days: tuple[int, ...], campaign: Campaign) -> list[dict[str, Any]]:
-    """Means per user of each day: differences of the totals."""
-    names = ("reward", *(budget.name for budget in campaign.budgets))
+def _daily(fits: dict[str, Fitted]) -> list[dict[str, Any]]:
+    """Means per user of each day, up to the first whose total is withheld."""
     rows = []
     for policy, fitted in fits.items():
-        before = np.zeros(len(names))
-        for day in days:
-            total = np.array([fitted.value[fitted.column(f"{name}@{day}")] for name in names])
-            if not np.isfinite(total).all():
+        for day, today in enumerate(np.diff(fitted.daily, axis=0, prepend=0.0), start=1):
+            if not np.isfinite(today).all():
                 break
-            today = total - before
             rows.append({"policy": policy, "day": day, "reward": float(today[0]), "costs": today[1:].tolist()})
-            before = total
     return rows
 
 

@@ -1,16 +1,21 @@
-"""What a comparison says of each method, and which of the paper's orderings hold, in words.
+"""What a comparison says of each method, and which of the paper's orderings hold.
 
-A difference counts where it is larger than two standard deviations over seeds; else it is a tie. Where the truth is
-known it is judged by the truth.
+A difference counts where it is larger than two standard deviations over seeds; else it is a tie. Two methods are judged
+by the truth where it is known of both; otherwise both are judged by the estimate.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
 
 import numpy as np
+
+from outlay.reports.comparison_words import CONTROLS, Kind, past, sentence
+
+Verdict = Literal["holds", "does not hold", "a tie"]
 
 
 @dataclass(frozen=True)
@@ -59,67 +64,148 @@ class Row:
     refused: str | None = None
 
 
-def findings(rows: Sequence[Row], days: Sequence[int], reward: str) -> list[str]:
-    """One sentence for each ordering of the paper's second table, under each control."""
-    said = []
-    for control, words in (("immediate", "equal spend on day one"), ("total", "the campaign's limits")):
+@dataclass(frozen=True)
+class Limit:
+    """One budget of the campaign.
+
+    Attributes:
+        name: as in the campaign file.
+        limit: as in the campaign file.
+        sign: +1 at most, −1 at least.
+        per: `decision`, or `user` for a total over the horizon.
+        words: `at most 1.2 per decision`.
+    """
+
+    name: str
+    limit: float
+    sign: int
+    per: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Whether one ordering holds.
+
+    Attributes:
+        control: `immediate` or `total`.
+        claim: the ordering, `BCQ, lp ≥ EDRR, lp`.
+        verdict: what the two numbers say of it.
+        proven: False where a spread over seeds is not known, so that nothing is proven.
+        first, first_value: a method and its reward.
+        second, second_value: what it is held against.
+        target: the reward that decides, `reward@7`.
+        true: whether both values are true; otherwise both are estimated.
+        over: those of the two methods that break a limit of the campaign.
+    """
+
+    control: str
+    claim: str
+    verdict: Verdict
+    proven: bool
+    first: str
+    first_value: float
+    second: str
+    second_value: float
+    target: str
+    true: bool
+    over: tuple[str, ...] = ()
+
+    def sentence(self, reward: str) -> str:
+        """It in words; `reward` is what the reward is called."""
+        return sentence(asdict(self), reward)
+
+
+def findings(rows: Sequence[Row], limits: Sequence[Limit], days: Sequence[int]) -> list[Finding]:
+    """The orderings of the paper's second table, under each control.
+
+    Args:
+        rows: all methods.
+        limits: of the campaign.
+        days: the spans of the totals that are reported: looking ahead is to win over all but the first day.
+    """
+    found = []
+    for control in CONTROLS:
         here = [row for row in rows if row.control == control and row.figures]
-        ahead = [row for row in here if row.group == "rl"]
-        spans = sorted({row.label_days for row in here if row.label_days})
-        for k in days:
-            target = f"reward@{k}"
-            first = _best(ahead, target)
-            for span in spans[:1] + spans[1:][-1:]:  # the shortest labels and the longest
-                second = _best([row for row in here if row.label_days == span], target)
-                if first is not None and second is not None:
-                    claim = f"{words}, {k} d: looking ahead {'above' if k > 1 else 'below'} {span}-day labels"
-                    said.append(_said(claim, first, second, target, reward, above=k > 1))
-        last = f"reward@{max(days)}"
-        for oracle in dict.fromkeys(row.oracle for row in ahead):
-            order = [(oracle, rule) for rule in ("aim-greedy", "single-best", "aim-mean")]
-            said += _chain(ahead, last, reward, words, order)
-        for rule in dict.fromkeys(row.rule for row in ahead):
-            said += _chain(ahead, last, reward, words, [(oracle, rule) for oracle in ("bcq", "edrr", "ddqn")])
-    return said
+        held = limits if control == "total" else ()
+        found += [one for one in itertools.chain(_ahead(here, held, days), _orders(here, held, max(days))) if one]
+    return found
 
 
-def _best(rows: Sequence[Row], target: str) -> Row | None:
-    known = [row for row in rows if _value(row.figures.get(target)) is not None]
-    return max(known, key=lambda row: _value(row.figures[target]) or 0.0, default=None)
+def _ahead(rows: Sequence[Row], limits: Sequence[Limit], days: Sequence[int]) -> Iterator[Finding | None]:
+    """Methods that look ahead against the shortest labels and the longest, over every span."""
+    ahead = [row for row in rows if row.group == "rl"]
+    spans = sorted({row.label_days for row in rows if row.label_days})
+    for k in sorted(set(days)):
+        target = f"reward@{k}"
+        for span in spans[:1] + spans[1:][-1:]:
+            others = [row for row in rows if row.label_days == span]
+            kind = _kind([*ahead, *others], target)
+            first, second = (_best(side, target, kind, limits) for side in (ahead, others))
+            claim = (
+                f"looking ahead {'above' if k > 1 else 'below'} {span}-day labels over {k} day{'s' if k > 1 else ''}"
+            )
+            yield _judged(claim, first, second, target, limits, above=k > 1)
 
 
-def _chain(
-    rows: Sequence[Row], target: str, reward: str, words: str, order: Sequence[tuple[str | None, str | None]]
-) -> list[str]:
-    """`a ≥ b` and `b ≥ c`, where the rows are there."""
-    found = [_best([row for row in rows if (row.oracle, row.rule) == who], target) for who in order]
-    return [
-        _said(f"{words}: {one.name} ≥ {other.name}", one, other, target, reward, above=True)
-        for one, other in itertools.pairwise(found)
-        if one is not None and other is not None
-    ]
+def _orders(rows: Sequence[Row], limits: Sequence[Limit], days: int) -> Iterator[Finding | None]:
+    """AIM-greedy ≥ single-best ≥ AIM-mean of every oracle, and BCQ ≥ EDRR ≥ DDQN under every rule."""
+    at = {(row.oracle, row.rule): row for row in rows if row.group == "rl"}
+    oracles, rules = (dict.fromkeys(part) for part in zip(*at, strict=True)) if at else ({}, {})
+    chains = [[(oracle, rule) for rule in ("aim-greedy", "single-best", "aim-mean")] for oracle in oracles]
+    chains += [[(oracle, rule) for oracle in ("bcq", "edrr", "ddqn")] for rule in rules]
+    for chain in chains:
+        for one, other in itertools.pairwise(at.get(who) for who in chain):
+            claim = f"{one.name} ≥ {other.name}" if one and other else ""
+            yield _judged(claim, one, other, f"reward@{days}", limits, above=True)
 
 
-def _said(claim: str, one: Row, other: Row, target: str, reward: str, *, above: bool) -> str:
-    first, second = one.figures[target], other.figures[target]
-    a, b = _value(first), _value(second)
-    assert a is not None
-    assert b is not None
-    noise = 2 * float(np.hypot(_sd(first), _sd(second)))
-    difference = a - b if above else b - a
-    verdict = "holds" if difference > noise else "does not hold" if difference < -noise else "a tie"
-    if first.sd is None or second.sd is None:
-        verdict += " in one seed, which proves nothing"
-    days = target.partition("@")[2]
-    by = "" if first.truth is None or second.truth is None else "true "
-    return f"{claim}: {verdict} ({one.name} {a:.4f}, {other.name} {b:.4f} {by}{reward} in {days} d)."
-
-
-def _value(figure: Figure | None) -> float | None:
-    if figure is None:
+def _judged(
+    claim: str, one: Row | None, other: Row | None, target: str, limits: Sequence[Limit], *, above: bool
+) -> Finding | None:
+    """None where a number is missing."""
+    if one is None or other is None:
         return None
-    return figure.value if figure.truth is None else figure.truth
+    kind = _kind([one, other], target)
+    (a, first_sd), (b, second_sd) = (_number(row, target, kind) for row in (one, other))
+    if a is None or b is None:
+        return None
+    noise = 2 * float(np.hypot(first_sd or 0.0, second_sd or 0.0))
+    difference = a - b if above else b - a
+    return Finding(
+        control=one.control,
+        claim=claim,
+        verdict="holds" if difference > noise else "does not hold" if difference < -noise else "a tie",
+        proven=first_sd is not None and second_sd is not None,
+        first=one.name,
+        first_value=a,
+        second=other.name,
+        second_value=b,
+        target=target,
+        true=kind == "truth",
+        over=tuple(row.name for row in (one, other) if any(_past(row, limit, kind) for limit in limits)),
+    )
 
 
-def _sd(figure: Figure) -> float:
-    return (figure.sd if figure.truth is None else figure.truth_sd) or 0.0
+def _best(rows: Sequence[Row], target: str, kind: Kind, limits: Sequence[Limit]) -> Row | None:
+    """The largest number, of those that keep every limit; of all, where none does."""
+    known = [(value, row) for row in rows if (value := _number(row, target, kind)[0]) is not None]
+    within = [one for one in known if not any(_past(one[1], limit, kind) for limit in limits)]
+    return max(within or known, key=lambda one: one[0], default=(0.0, None))[1]
+
+
+def _past(row: Row, limit: Limit, kind: Kind) -> bool:
+    return past(_number(row, limit.name, kind)[0], limit.limit, limit.sign)
+
+
+def _kind(rows: Sequence[Row], target: str) -> Kind:
+    """The truth, where it is known of all."""
+    return "truth" if all(_number(row, target, "truth")[0] is not None for row in rows) else "value"
+
+
+def _number(row: Row, target: str, kind: Kind) -> tuple[float | None, float | None]:
+    """A figure and its standard deviation over seeds."""
+    figure = row.figures.get(target)
+    if figure is None:
+        return None, None
+    return (figure.truth, figure.truth_sd) if kind == "truth" else (figure.value, figure.sd)

@@ -5,10 +5,9 @@ The one place where bundles, transitions and estimators meet; training chooses w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import groupby
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from outlay.bundles.decide import Bundle
 from outlay.core.response import Past
 from outlay.core.transitions import LEARN, Transitions
 from outlay.estimators.basis import Basis, Counted, Features
-from outlay.estimators.fitted import Fitted, fit
+from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import horizons
 
@@ -51,29 +50,31 @@ class Measure:
 
     @cached_property
     def days(self) -> tuple[int, ...]:
-        """Horizons of the totals: every day up to the last one wanted, for the spend day by day."""
-        return tuple(range(1, max(horizons(self.data.campaign)) + 1))
+        """Horizons of the totals: day one, those of the tables, and the horizon of budgets per user."""
+        return tuple(sorted({1, *horizons(self.data.campaign)}))
 
-    def members(self) -> list[Fitted]:
-        """Every member of the bundle."""
-        fits = []
-        for source, members in groupby(range(len(self.bundle.members)), key=self._source):
-            basis = self._basis(source)
-            fits += [fit(self.panel, basis, self.actions(i), days=self.days) for i in members]
-        return fits
+    def members(self, days: Sequence[int] | None = None) -> list[Fitted]:
+        """Every member of the bundle, with totals of `days` days (default: those of `self.days`).
+
+        Each takes 16 bytes for each user and target beside what they share (`estimators/fitted.py`).
+        """
+        spans = self.days if days is None else days
+        return [
+            self._evaluator(self._source(i)).fit(self.actions(i), days=spans) for i in range(len(self.bundle.members))
+        ]
 
     def old(self) -> Fitted:
         """The log's own policy."""
-        return fit(self.panel, self._basis(self._source(0)), None, days=self.days)
+        return self._evaluator(self._source(0)).fit(days=self.days)
 
     def policy(self, actions: NDArray[np.integer]) -> Fitted:
         """A policy from elsewhere, by its action index `[n]` in every row of the panel."""
-        return fit(self.panel, self._basis(self._source(0)), actions, days=self.days)
+        return self._evaluator(self._source(0)).fit(actions, days=self.days)
 
     def constants(self, actions: Sequence[int], days: Sequence[int]) -> list[Fitted]:
         """Always the same action, for each of `actions`, with totals of `days` days."""
-        basis = self._basis(self._source(0))
-        return [fit(self.panel, basis, np.full(len(self.panel), a), days=days) for a in actions]
+        evaluator = self._evaluator(self._source(0))
+        return [evaluator.fit(np.full(len(self.panel), a), days=days) for a in actions]
 
     def actions(self, member: int) -> NDArray[np.int64]:
         """`[n]` action index of a member in every row of the panel, forced rows not yet regarded."""
@@ -117,12 +118,22 @@ class Measure:
         return chosen
 
     def _source(self, member: int) -> int:
-        """The first of the members with the network whose features make the basis of this one."""
+        """The first of the members with the network whose features make the basis of this one.
+
+        All have one basis where states are counted.
+        """
+        if self.data.states is not None and self.panel.state is not None:
+            return 0
         # A constant action has no hidden layer to speak of; the widest member then lends its own.
         wide = [m.shapes["features"][0] for m in self.bundle.members]
         source = member if wide[member] == max(wide) else int(np.argmax(wide))
         sessions = [m.session for m in self.bundle.members]
         return sessions.index(sessions[source])
+
+    @cached_property
+    def _evaluator(self) -> Callable[[int], Evaluator]:
+        """By source; the latest is kept, as the features of every row are large."""
+        return lru_cache(maxsize=1)(lambda source: Evaluator(self.panel, self._basis(source)))
 
     def _basis(self, source: int) -> Basis:
         if self.data.states is not None and self.panel.state is not None:

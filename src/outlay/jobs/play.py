@@ -27,6 +27,7 @@ from outlay.nets.network import arrays
 from outlay.ops.tabular import constrained_optimum, measure
 
 CHECKPOINT_SECONDS = 15.0
+SPREAD_ROWS = 1_000_000  # from which spreads are taken
 
 Vector = NDArray[np.float64]
 
@@ -78,7 +79,8 @@ def learn(
     notes = []
     if np.any(finished.candidates[-1].multiplier >= game.bound * game.multiplier_unit * (1 - 1e-6)):
         notes.append("λ reached its bound λ_max: the limit is close to the least that the log's actions can cost.")
-    return Learned(frame, chosen, _course(game, finished), _found(game, finished), notes)
+    size = parameters(game, finished)
+    return Learned(frame, chosen, _course(game, finished, size), _found(game, finished, size), notes)
 
 
 def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed: int) -> Game:
@@ -88,7 +90,7 @@ def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed:
         InfeasibleError: if no policy keeps the limits, which is found here where states can be counted.
     """
     rows = data.rows_of(LEARN)
-    sample = rows if len(rows) <= 1_000_000 else np.sort(np.random.default_rng(0).choice(rows, 1_000_000, False))
+    sample = spread_rows(rows)
     outcome = data.outcome[sample]
     coords = coordinates(campaign, outcome, steady=data.steady)
     train = campaign.train
@@ -105,20 +107,8 @@ def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed:
         assert data.states is not None
         return coords.of(measure(model, policy.choose(data.states)))
 
-    per_decision = all(budget.per == "decision" for budget in campaign.budgets)
-    if model is not None and data.states is not None and per_decision:
-        ceilings = np.array([b.sign for b in campaign.budgets]) * model.cost
-        signed = TabularCMDP(transition=model.transition, reward=model.reward, cost=ceilings, start=model.start,
-                             discount=model.discount)  # fmt: skip
-        try:
-            constrained_optimum(signed, coords.limits, allowed=data.states.allowed)
-        except InfeasibleError as error:
-            raise InfeasibleError(
-                f"no policy keeps the limits. {error}",
-                file=campaign.path,
-                where=", ".join(f"budget {b.name} ({b.words})" for b in campaign.budgets),
-                way_out="Raise the limit, or add cheaper actions to the campaign.",
-            ) from None
+    if model is not None:
+        check_possible(data, campaign, coords.limits, model)
     return Game(
         data=data,
         train=train,
@@ -130,6 +120,35 @@ def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed:
         learn_rows=rows,
         seed=seed,
     )
+
+
+def check_possible(data: Transitions, campaign: Campaign, limits: Vector, model: TabularCMDP) -> None:
+    """Whether a counted model has any policy that keeps the limits, where those are per decision.
+
+    Raises:
+        InfeasibleError: if it has none.
+    """
+    if data.states is None or any(budget.per != "decision" for budget in campaign.budgets):
+        return
+    ceilings = np.array([b.sign for b in campaign.budgets]) * model.cost
+    signed = TabularCMDP(transition=model.transition, reward=model.reward, cost=ceilings, start=model.start,
+                         discount=model.discount)  # fmt: skip
+    try:
+        constrained_optimum(signed, limits, allowed=data.states.allowed)
+    except InfeasibleError as error:
+        raise InfeasibleError(
+            f"no policy keeps the limits. {error}",
+            file=campaign.path,
+            where=", ".join(f"budget {b.name} ({b.words})" for b in campaign.budgets),
+            way_out="Raise the limit, or add cheaper actions to the campaign.",
+        ) from None
+
+
+def spread_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows that spreads are taken from: all, or a sample where they are many."""
+    if len(rows) <= SPREAD_ROWS:
+        return rows
+    return np.sort(np.random.default_rng(0).choice(rows, SPREAD_ROWS, replace=False))
 
 
 def _play(
@@ -175,9 +194,8 @@ def offered(game: Game, progress: Progress, numbers: list[int]) -> list[Offered]
     ]
 
 
-def _course(game: Game, progress: Progress) -> list[dict[str, Any]]:
-    """A record per candidate."""
-    size = parameters(game, progress)
+def _course(game: Game, progress: Progress, size: int) -> list[dict[str, Any]]:
+    """A record per candidate; `size` is the parameters of one."""
     return [
         {
             "step": c.step,
@@ -193,13 +211,13 @@ def _course(game: Game, progress: Progress) -> list[dict[str, Any]]:
     ]
 
 
-def _found(game: Game, progress: Progress) -> dict[str, Any]:
+def _found(game: Game, progress: Progress, size: int) -> dict[str, Any]:
     """What the manifest says of the game."""
     multipliers = np.array([c.multiplier for c in progress.candidates])
     return {
         "steps": game.steps,
         "seconds": progress.seconds,
-        "parameters": parameters(game, progress),
+        "parameters": size,
         "multiplier_max": (game.bound * game.multiplier_unit).tolist(),
         "multiplier_mean": multipliers.mean(axis=0).tolist(),
         "candidates_measured_by": "the critic" if game.measure is None else "the counted model of the select users",

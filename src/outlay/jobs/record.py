@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outlay.bundles.write import write_bundle
+from outlay.core.campaign import Campaign
 from outlay.core.files import write_manifest
 from outlay.estimators.units import objective
 from outlay.jobs.choose import Chosen, Frame, bundle_spec, shown
@@ -27,7 +28,8 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
         content: what the manifest says of the way the policies were found: method, oracle, steps, seconds, ….
     """
     folder, campaign, data = frame.folder, frame.campaign, frame.data
-    write_bundle(folder / "bundle", bundle_spec(frame, chosen.members, chosen.weights))
+    spec = bundle_spec(frame, chosen.members, chosen.weights)
+    write_bundle(folder / "bundle", spec)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in course), encoding="utf-8")
     pq.write_table(pa.Table.from_pylist(list(course)), folder / "candidates.parquet")
     members = [
@@ -44,7 +46,6 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
         for kept, weight in zip(chosen.members, chosen.weights, strict=True)
     ]
     inside = data.folder.resolve().is_relative_to(folder.resolve())
-    networks = {id(kept.policy.network): kept.policy.network for kept in chosen.members}
     manifest = {
         "data": "data" if inside else str(data.folder.resolve()),
         "data_hash": data.manifest["data_hash"],
@@ -55,7 +56,7 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
         "objective": objective(campaign),
         "members": members,
         "margin": chosen.margin.tolist(),
-        "stored_parameters": sum(network.num_parameters for network in networks.values()),
+        "stored_parameters": sum(network.num_parameters for network in spec.networks),
         "versions": {name: version(name) for name in ("outlay", "jax", "equinox", "optax", "numpy", "duckdb")},
         **content,
     }
@@ -65,3 +66,21 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
     lines = ["[train]", *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]
     (folder / "settings.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_manifest(folder, "run", manifest)
+
+
+def course_of(chosen: Chosen, campaign: Campaign, parameters: int) -> list[dict[str, Any]]:
+    """The course where one network answers every λ: a record per measured policy, in their order."""
+    return [
+        {
+            "step": kept.policy.step,
+            "multiplier": kept.policy.multiplier.tolist(),
+            "critic": None if kept.policy.learned is None else kept.policy.learned.tolist(),
+            "measured": shown(kept, campaign).tolist(),
+            "loss": None,
+            "kept": 1,
+            "stored_parameters": parameters,
+            "original_parameters": parameters,
+        }
+        for kept in chosen.measured
+        if kept.policy.step is not None and kept.withheld is None
+    ]

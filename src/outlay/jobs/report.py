@@ -91,7 +91,7 @@ def content(run: Run) -> ReportContent:
         ),
         mixture=_measured(critic, fitted, campaign),
         old=_old(found, campaign),
-        training=() if manifest["method"] == "two-stage" else tuple(
+        training=() if manifest["method"] in ("two-stage", "frontier") else tuple(
             TrainingPoint(step=m["step"], multiplier=tuple(m["multiplier"]), measured=_point(m["critic"]),
                           stored_parameters=m["stored_parameters"], original_parameters=m["original_parameters"],
                           loss=m["loss"])

@@ -1,6 +1,7 @@
 """`outlay train`: learn a mixed policy that keeps the budgets, and write its bundle.
 
-    run = train("campaign.toml", "runs/first", method="aim-greedy", oracle="bcq")
+    run = train("campaign.toml", "runs/first")              # one network for every budget
+    run = train("campaign.toml", "runs/second", method="aim-greedy", oracle="bcq")
 
 learn users teach the critic; select users measure candidates and, once training is over, the few that were kept: by a
 fitted evaluation, after which the weights are solved again on limits that leave room for the certificate. certify
@@ -18,26 +19,27 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, LogError, OutlayError
 from outlay.core.files import check_replaceable, put_in_place
 from outlay.core.transitions import SPLITS, Transitions
-from outlay.jobs import play, two_stage
+from outlay.jobs import play, train_frontier, two_stage
 from outlay.jobs.looks import carry_over
 from outlay.jobs.prepare import prepare
 from outlay.jobs.record import record
 from outlay.jobs.run import Run
 from outlay.learning.mixing import RULES
 
-METHODS = (*RULES, "two-stage")
-ORACLES = ("bcq", "edrr", "ddqn")
+METHODS = ("frontier", *RULES, "two-stage")
+ORACLES = ("auto", "bcq", "edrr", "ddqn", "tabular")
 RESPONSES = ("deepfm", "din")
 
-Method = Literal["aim-greedy", "aim-mean", "single-best", "uniform", "lp", "two-stage"]
+Oracle = Literal["auto", "bcq", "edrr", "ddqn", "tabular"]
+Method = Literal["frontier", "aim-greedy", "aim-mean", "single-best", "uniform", "lp", "two-stage"]
 
 
 def train(
     source: str | Path | Campaign,
     out: str | Path,
     *,
-    method: Method = "aim-greedy",
-    oracle: Literal["bcq", "edrr", "ddqn"] = "bcq",
+    method: Method = "frontier",
+    oracle: Oracle = "auto",
     response: Literal["deepfm", "din"] = "deepfm",
     label_days: int = 1,
     preset: Literal["outlay", "paper"] | None = None,
@@ -51,8 +53,10 @@ def train(
     Args:
         source: campaign.toml (the log is prepared into RUN/data) or a DATA folder.
         out: the RUN folder; an older one of ours is replaced when this one is finished.
-        method: the mixing rule; or `two-stage`, which predicts and then prices, without looking ahead.
-        oracle: the best-response learner, of all methods but `two-stage`.
+        method: `frontier`, one training for every budget; a mixing rule, for the campaign's limits alone; or
+            `two-stage`, which predicts and then prices, without looking ahead.
+        oracle: the best-response learner, of all methods but `two-stage`. `auto`: the counted model where distinct
+            states are few (frontier only), else `bcq`.
         response: the response model of `two-stage`.
         label_days: days that its labels look ahead.
         preset: `paper` for the paper's schedule; default: as in the campaign file.
@@ -69,6 +73,11 @@ def train(
                                ("response", response, RESPONSES)):  # fmt: skip
         if value not in known:
             raise OutlayError(f"is {value!r}.", where=name, way_out=f"Known: {', '.join(known)}.")
+    if oracle == "tabular" and method != "frontier":
+        raise OutlayError(
+            f"is 'tabular', which {method} does not take.", where="oracle",
+            way_out="Take --method frontier, or --oracle bcq, edrr or ddqn.",
+        )  # fmt: skip
     if label_days < 1:
         raise OutlayError(f"is {label_days}.", where="label_days", way_out="Give 1 or more.")
     report = progress or (lambda _fraction, _text: None)
@@ -98,7 +107,7 @@ def _train(
     out: Path,
     partial: Path,
     method: Method,
-    oracle: Any,
+    oracle: Oracle,
     response: Any,
     label_days: int,
     preset: str | None,
@@ -116,8 +125,12 @@ def _train(
     if method == "two-stage":
         learned = two_stage.learn(data, campaign, response, label_days, seed, partial, further)
         teacher = f"{response}, {label_days}-day labels"
+    elif method == "frontier":
+        learned = train_frontier.learn(data, campaign, oracle, seed, partial, further)
+        teacher = learned.found["oracle"]
     else:
-        learned, teacher = play.learn(data, campaign, method, oracle, seed, partial, resume, further), oracle
+        teacher = "bcq" if oracle == "auto" else oracle
+        learned = play.learn(data, campaign, method, teacher, seed, partial, resume, further)
     record(learned.frame, learned.chosen, learned.course,
            {**learned.found, "method": method, "oracle": teacher, "notes": [*notes, *learned.notes]})  # fmt: skip
     put_in_place(partial, out)

@@ -20,38 +20,39 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.jobs.choose import Chosen, Frame, Offered, choose, shown
-from outlay.jobs.play import Learned
+from outlay.jobs.choose import Frame, Offered, choose
+from outlay.jobs.play import Learned, spread_rows
+from outlay.jobs.record import course_of
 from outlay.learning.heads import coordinates
 from outlay.twostage.answers import Response
 from outlay.twostage.arrays import arrays
 from outlay.twostage.calibration import calibrate
 from outlay.twostage.labels import k_day_labels
-from outlay.twostage.response import fit
+from outlay.twostage.response import Kind, fit
 
 POLICIES = 48  # about so many λ are tried; each is measured by a fitted evaluation
 ROUNDING = 1e-6  # of the largest cost: actions whose costs differ by less cost the same
 SAMPLE_ROWS = 4_000  # on which prices are found and policies compared
-SPREAD_ROWS = 1_000_000  # from which spreads are taken
 
 Floats = NDArray[np.float64]
+Report = Callable[[float, str], None]
 
 
 def learn(
     data: Transitions,
     campaign: Campaign,
-    response: Literal["deepfm", "din"],
+    response: Kind,
     label_days: int,
     seed: int,
     folder: Path,
-    report: Callable[[float, str], None],
+    report: Report,
 ) -> Learned:
     """Fit a response model, and choose among its λ-policies.
 
@@ -60,9 +61,7 @@ def learn(
         InfeasibleError: if no mixture of its policies keeps the limits.
     """
     began = time.perf_counter()
-    rows, label = k_day_labels(data, label_days, data.rows_of(LEARN))
-    model = fit(data, rows, label, response=response, train=campaign.train, seed=seed,
-                progress=lambda share, text: report(0.7 * share, text))  # fmt: skip
+    model, rows = fitted(data, campaign, response, label_days, seed, lambda share, text: report(0.7 * share, text))
     report(0.7, "calibration")
     calibration = _calibration(data, model, label_days)
     report(0.75, "measuring its policies")
@@ -83,16 +82,23 @@ def learn(
     notes = [
         f"The response model predicts what follows within {label_days} day{'s' * (label_days > 1)} of an incentive if "
         "the log's own policy goes on after that day. It was trained on "
-        f"{len(rows):,} rows that have {label_days} day{'s' * (label_days > 1)} of log."
+        f"{rows:,} rows that have {label_days} day{'s' * (label_days > 1)} of log."
     ]
-    return Learned(frame, chosen, _course(frame, chosen, model), found, notes)
+    return Learned(frame, chosen, course_of(chosen, campaign, model.num_parameters), found, notes)
+
+
+def fitted(
+    data: Transitions, campaign: Campaign, response: Kind, label_days: int, seed: int, report: Report
+) -> tuple[Response, int]:
+    """A response model of k-day labels, and how many rows of the *learn* users it was trained on."""
+    rows, label = k_day_labels(data, label_days, data.rows_of(LEARN))
+    model = fit(data, rows, label, response=response, train=campaign.train, seed=seed, progress=report)
+    return model, len(rows)
 
 
 def frame_of(data: Transitions, campaign: Campaign, seed: int, folder: Path) -> Frame:
     """What all its policies share."""
-    rows = data.rows_of(LEARN)
-    if len(rows) > SPREAD_ROWS:
-        rows = np.sort(np.random.default_rng(0).choice(rows, SPREAD_ROWS, replace=False))
+    rows = spread_rows(data.rows_of(LEARN))
     scale = coordinates(campaign, data.outcome[rows], steady=data.steady).scale
     names = ("reward", *(budget.name for budget in campaign.budgets))
     return Frame(data, campaign, scale, names, None, seed, folder)
@@ -163,21 +169,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [_plain(part) for part in value.tolist()]
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _course(frame: Frame, chosen: Chosen, model: Response) -> list[dict[str, Any]]:
-    """A record per measured policy, in the order of the prices."""
-    return [
-        {
-            "step": kept.policy.step,
-            "multiplier": kept.policy.multiplier.tolist(),
-            "critic": None,
-            "measured": shown(kept, frame.campaign).tolist(),
-            "loss": None,
-            "kept": 1,
-            "stored_parameters": model.num_parameters,
-            "original_parameters": model.num_parameters,
-        }
-        for kept in chosen.measured
-        if kept.policy.step is not None and kept.withheld is None
-    ]

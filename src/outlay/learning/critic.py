@@ -5,6 +5,9 @@
     y       = (1−γ)·(r, c) + γ^Δ · Q_target(s', a*)                 (after a terminal row: the first part alone)
     loss    = ‖ Q(s, a) − y ‖², each head in units of its spread;  truncated rows have no y
 
+It learns the best responses to L vectors w at once, each with heads of its own on one trunk, all from every row: L = 1
+in a game, whose λ moves; one for each λ of a frontier.
+
 * DDQN: two networks; per sample the one with the smaller wᵀQ_target weighs 0.8, the other 0.2, and the same weights mix
   their vectors; one y for both; a* and the acting policy come from the mean of the two.
 * EDRR adds a supervised head on the trunk: the immediate outcome of the logged action.
@@ -30,6 +33,7 @@ from outlay.nets.batches import Batch, StateRows
 from outlay.nets.network import Outputs, QNetwork, apply_pair
 
 Oracle = Literal["ddqn", "edrr", "bcq"]
+FINAL_RATE = 0.02
 
 
 class Settings(NamedTuple):
@@ -43,6 +47,7 @@ class Settings(NamedTuple):
     supervised_weight: float
     imitation_weight: float
     imitation_threshold: float
+    decay_steps: int = 0  # the learning rate falls to FINAL_RATE of itself over so many, as a cosine; 0: it stays
 
     @property
     def threshold(self) -> float:
@@ -55,6 +60,7 @@ class Table(NamedTuple):
 
     codes: Array  # [S, F]
     numbers: Array  # [S, n]
+    allowed: Array  # [S, K]
 
 
 class Critic(NamedTuple):
@@ -74,56 +80,65 @@ def evaluate(pair: QNetwork, states: StateRows, table: Table | None) -> tuple[Ou
     """Outputs of the pair and, for each row of `states`, its row in them."""
     if table is None:
         return apply_pair(pair, states.codes, states.numbers), jnp.arange(states.codes.shape[0])
-    return apply_pair(pair, *table), states.row
+    return apply_pair(pair, table.codes, table.numbers), states.row
 
 
-def act(outputs: Outputs, row: Array, weights: Array, allowed: Array, threshold: float) -> Array:
-    """`[B]` argmax over allowed actions of wᵀ of the mean of the pair.
+def act(outputs: Outputs, weights: Array, allowed: Array, threshold: float) -> Array:
+    """`[R, L]` argmax over allowed actions of wᵀ of the mean of the pair.
 
     Args:
         outputs: of `R` states.
-        row: `[B]` which of them.
-        weights: `[H]` w, in units of the heads.
-        allowed: `[B, K]` or `[1, K]`.
+        weights: `[L, H]` w, in units of the heads.
+        allowed: `[R, K]` or `[1, K]`.
         threshold: BCQ's; 0 leaves every allowed action in.
     """
-    score = (outputs.q.mean(0) @ weights)[row]
+    score = jnp.einsum("rklh,lh->rlk", outputs.q.mean(0), weights)
     if threshold > 0 and outputs.logits is not None:
-        log_prob = jnp.where(allowed, jax.nn.log_softmax(outputs.logits.mean(0))[row], -jnp.inf)
+        log_prob = jnp.where(allowed, jax.nn.log_softmax(outputs.logits.mean(0)), -jnp.inf)
         allowed = allowed & (log_prob >= jnp.log(threshold) + log_prob.max(1, keepdims=True))
-    return jnp.where(allowed, score, -jnp.inf).argmax(1)
+    return jnp.where(allowed[:, None], score, -jnp.inf).argmax(2)
 
 
 def pick(q: Array, row: Array, action: Array) -> Array:
-    """Q(s, a) of the pair: `[2, R, K, H]`, `[B]`, `[B]` → `[2, B, H]`."""
-    return q.reshape(len(q), -1, q.shape[-1])[:, row * q.shape[2] + action]
+    """What is said of the action of each row: `[2, R, K, …]`, `[B]`, `[B]` → `[2, B, …]`."""
+    return q.reshape(len(q), -1, *q.shape[3:])[:, row * q.shape[2] + action]
+
+
+def pick_best(q: Array, best: Array) -> Array:
+    """What each policy's own heads say of its action: `[2, R, K, L, H]`, `[R, L]` → `[2, R, L, H]`."""
+    return jnp.take_along_axis(q, best[None, :, None, :, None], axis=2)[:, :, 0]
 
 
 def target(critic: Critic, batch: Batch, table: Table | None, weights: Array, settings: Settings) -> Array:
-    """The future part of y: `[B, H]` γ^Δ · Q_target(s', a*), the smaller of the pair weighing more."""
+    """The future part of y: `[B, L, H]` γ^Δ · Q_target(s', a*), the smaller of the pair weighing more."""
     online, row = evaluate(critic.online, batch.next_state, table)
     averaged, _ = evaluate(critic.target, batch.next_state, table)
-    best = act(online, row, weights, batch.next_allowed, settings.threshold)
-    best = jnp.where(batch.next_forced, batch.next_action, best)
-    values = pick(averaged.q, row, best)
-    score = values @ weights
-    share = jnp.where(score[0] <= score[1], settings.small_q_weight, 1 - settings.small_q_weight)[:, None]
-    future: Array = batch.discount[:, None] * (share * values[0] + (1 - share) * values[1])
+    allowed = batch.next_allowed if table is None else table.allowed
+    best = act(online, weights, allowed, settings.threshold)
+
+    def lower(values: Array) -> Array:
+        score = jnp.einsum("enlh,lh->enl", values, weights)
+        share = jnp.where(score[0] <= score[1], settings.small_q_weight, 1 - settings.small_q_weight)[..., None]
+        return share * values[0] + (1 - share) * values[1]
+
+    chosen = lower(pick_best(averaged.q, best))[row]
+    logged = lower(pick(averaged.q, row, batch.next_action))
+    future: Array = batch.discount[:, None, None] * jnp.where(batch.next_forced[:, None, None], logged, chosen)
     return future
 
 
 def loss(
     online: QNetwork, batch: Batch, future: Array, table: Table | None, spread: Array, settings: Settings
 ) -> Array:
-    """Mean over the batch, summed over the pair. `future` is from `target` and carries no gradient."""
+    """Mean over the batch and the policies, summed over the pair. `future` is from `target`, without gradient."""
     outputs, row = evaluate(online, batch.state, table)
     immediate = batch.outcome / spread
-    error = pick(outputs.q, row, batch.action) - ((1 - settings.discount) * immediate + future)
-    total: Array = (batch.has_target * jnp.square(error).sum((0, 2))).mean()
+    error = pick(outputs.q, row, batch.action) - ((1 - settings.discount) * immediate[:, None] + future)
+    total: Array = (batch.has_target * jnp.square(error).sum((0, 3)).mean(1)).mean()
     if outputs.outcome is not None:
         predicted = pick(outputs.outcome, row, batch.action)
-        error = predicted - immediate[:, : predicted.shape[-1]]
-        total += settings.supervised_weight * jnp.square(error).sum((0, 2)).mean()
+        off = predicted - immediate[:, : predicted.shape[-1]]
+        total += settings.supervised_weight * jnp.square(off).sum((0, 2)).mean()
     if outputs.logits is not None:
         # Forced rows are no choices, so there is nothing to imitate in them.
         log_prob = jax.nn.log_softmax(outputs.logits)[:, row, batch.action]
@@ -145,4 +160,6 @@ def gradient_step(
 
 
 def _adam(settings: Settings) -> optax.GradientTransformation:
-    return optax.adam(settings.learning_rate)
+    if settings.decay_steps == 0:
+        return optax.adam(settings.learning_rate)
+    return optax.adam(optax.cosine_decay_schedule(settings.learning_rate, settings.decay_steps, FINAL_RATE))

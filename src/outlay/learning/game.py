@@ -22,23 +22,23 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.campaign import Train
 from outlay.core.mixture import Mixture
-from outlay.core.transitions import SELECT, Transitions
+from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
-from outlay.learning.critic import Critic, Oracle, Settings, Table
+from outlay.learning.critic import Critic, Oracle, Settings
+from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of
 from outlay.learning.heads import Coordinates
 from outlay.learning.mixing import Rule, lp
 from outlay.learning.multipliers import ogd_step
 from outlay.learning.policy import Policy
-from outlay.nets.batches import Batch, blocks, gather, uses_table
+from outlay.nets.batches import Batch, blocks
 from outlay.nets.loop import compiled_block
-from outlay.nets.network import QNetwork, Shape, init_pair
+from outlay.nets.network import QNetwork, Shape
 
 SPARES = 4  # networks that the LP rule keeps beside its support, as they are dear to store
-START_ROWS = 8192  # start rows of select users on which the critic measures itself (fewer where rows are evaluated)
 
 Vector = NDArray[np.float64]
 
@@ -84,6 +84,7 @@ class Progress:
         networks: of the kept candidates, by number.
         kept: how many networks were stored after each candidate: the rule's, and the frugal one.
         seconds: of training so far.
+        rule_state: the rule's after the last candidate; a checkpoint has none, as it follows from the candidates.
     """
 
     player: Player
@@ -91,6 +92,7 @@ class Progress:
     networks: dict[int, QNetwork] = field(default_factory=dict)
     kept: list[int] = field(default_factory=list)
     seconds: float = 0.0
+    rule_state: Any = None
 
 
 @dataclass(frozen=True)
@@ -128,17 +130,7 @@ class Game:
     @property
     def shape(self) -> Shape:
         """Of the networks."""
-        outcomes = self.data.outcome.shape[1] if self.settings.oracle != "ddqn" else 0
-        return Shape(
-            sizes=self.data.schema.sizes,
-            num_numbers=self.data.number_columns.shape[1],
-            num_actions=self.data.num_actions,
-            num_heads=len(self.coords.spread),
-            num_outcomes=outcomes,
-            imitation=self.settings.oracle == "bcq",
-            layers=self.train.layers,
-            embedding=self.train.embedding,
-        )
+        return shape_of(self.data, self.train, self.settings, len(self.coords.spread), 1)
 
     @property
     def multiplier_unit(self) -> Vector:
@@ -149,14 +141,13 @@ class Game:
 
     def begin(self) -> Progress:
         """Fresh players."""
-        pair = init_pair(self.shape, self.seed)
+        pair = fresh_pair(self.data, self.shape, self.coords.spread, self.seed)
         count = len(self.coords.limits)
         return Progress(Player(critics.init(pair, self.settings), jnp.zeros(count), jnp.zeros((), jnp.int32)))
 
     def rule_state(self, candidates: list[Candidate]) -> Any:
         """The rule's state: a function of what it saw, so a checkpoint need not hold it."""
-        limits, scale = self.coords.limits, self.coords.scale
-        state = lp.init(limits, scale, spares=SPARES) if self.rule is lp else self.rule.init(limits, scale)
+        state = first_state(self.rule, self.coords.limits, self.coords.scale)
         for candidate in candidates:
             state = self.rule.step(state, candidate.number, candidate.measured)
         return state
@@ -164,6 +155,16 @@ class Game:
     def policy(self, pair: QNetwork, multiplier: Vector) -> Policy:
         """The greedy policy of a pair of networks at λ (in reward units per unit of coordinate)."""
         return Policy(pair, self.coords.weights(multiplier), self.coords.spread, self.settings.threshold)
+
+
+def first_state(rule: Rule, limits: ArrayLike, scale: ArrayLike | None) -> Any:
+    """A rule's state before the first candidate."""
+    return lp.init(limits, scale, spares=SPARES) if rule is lp else rule.init(limits, scale)
+
+
+def held(state: Any, mixture: Mixture[int]) -> tuple[int, ...]:
+    """The candidates whose networks a rule needs: those of its mixture, and the spares of the LP rule."""
+    return tuple(state.members) if isinstance(state, lp.State) else mixture.members
 
 
 def settings_of(train: Train, oracle: Oracle, discount: float) -> Settings:
@@ -206,11 +207,10 @@ def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progres
         step = (number + 1) * train.candidate_every
         decisions = 1.0 if game.data.steady else float(heads[-1])
         progress.candidates.append(Candidate(number, step, multiplier, own, fitted, float(losses.mean()), decisions))
-        state = game.rule.step(state, number, fitted)
+        progress.rule_state = state = game.rule.step(state, number, fitted)
         mixture = game.rule.mixture(state)
         progress.networks[number] = pair
-        held = state.members if isinstance(state, lp.State) else mixture.members
-        keep = {*held, frugal(progress.candidates, game.coords)}
+        keep = {*held(state, mixture), frugal(progress.candidates, game.coords)}
         progress.networks = {n: net for n, net in progress.networks.items() if n in keep}
         progress.kept.append(len(progress.networks))
         progress.seconds += time.perf_counter() - began
@@ -228,16 +228,7 @@ def _compile(
 ) -> tuple[Callable[[Player, Batch], tuple[Player, Array]], Callable[[QNetwork, Array], Array]]:
     """The compiled block, and the critic's measurement `[H]` of its greedy policy at w."""
     data, settings, coords = game.data, game.settings, game.coords
-    with_table = uses_table(data, game.train.batch)
-    table = None
-    if with_table and data.states is not None:
-        table = Table(jnp.asarray(data.states.codes), jnp.asarray(data.states.numbers))
-    starts = data.users["start_row"][data.users_of(SELECT)]
-    limit = START_ROWS if with_table else START_ROWS // 4
-    if len(starts) > limit:
-        starts = np.random.default_rng(game.seed).choice(starts, limit, replace=False)
-    start = gather(data, np.sort(starts), table=with_table)
-    allowed, forced = jnp.asarray(data.allowed(np.sort(starts))), jnp.asarray(start.chosen == 0)
+    table, starts = table_of(data, game.train.batch), Starts.of(data, game.train.batch, game.seed)
     spread = jnp.asarray(coords.spread, jnp.float32)
     matrix, constant = jnp.asarray(coords.matrix, jnp.float32), jnp.asarray(coords.constant, jnp.float32)
     limits, unit = jnp.asarray(coords.limits, jnp.float32), jnp.asarray(game.multiplier_unit, jnp.float32)
@@ -250,14 +241,11 @@ def _compile(
         return jnp.eye(matrix.shape[1])[0] - (multiplier * unit) @ matrix
 
     def measure(pair: QNetwork, w: Array) -> Array:
-        outputs, row = critics.evaluate(pair, start.state, table)
-        action = critics.act(outputs, row, w * spread, allowed, settings.threshold)
-        action = jnp.where(forced, jnp.asarray(start.action), action)
-        return critics.pick(outputs.q, row, action).mean((0, 1)) * spread
+        return starts.measure(pair, table, (w * spread)[None], spread, settings.threshold)[0]
 
     def step(player: Player, batch: Batch) -> tuple[Player, Array]:
         w = weights(player.multiplier) * spread
-        critic, loss = critics.gradient_step(player.critic, batch, table, w, spread, settings)
+        critic, loss = critics.gradient_step(player.critic, batch, table, w[None], spread, settings)
         return player._replace(critic=critic), loss
 
     def after(player: Player) -> tuple[Player, None]:

@@ -39,4 +39,4 @@ class Policy(NamedTuple):
 
 @eqx.filter_jit
 def _choose(pair: QNetwork, codes: Array, numbers: Array, allowed: Array, weights: Array, threshold: float) -> Array:
-    return act(apply_pair(pair, codes, numbers), jnp.arange(codes.shape[0]), weights, allowed, threshold)
+    return act(apply_pair(pair, codes, numbers), weights[None], allowed, threshold)[:, 0]

@@ -4,6 +4,9 @@
 
 A pair that the log never shows takes the means of its action over all states, and the moves of its state over all
 actions. It measures candidates in milliseconds; the numbers that are reported come from `estimators/`.
+
+`smoothed` lets amounts that are alike speak for each other, as the networks do: in every state each mean and each
+probability is a regression over the amounts, in the action basis, weighted by the rows behind each.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.transitions import Transitions
+from outlay.nets.network import ActionBasis
 
 MOST_STATES = 512  # beyond it a dense model is neither small nor well counted
 
@@ -39,6 +43,41 @@ def counted_model(data: Transitions, split: int) -> TabularCMDP | None:
         cost=outcome[:, :, 1:],
         start=np.bincount(data.state[starts], minlength=count) / len(starts),
         discount=data.campaign.meta.discount,
+    )
+
+
+def smoothed(model: TabularCMDP, data: Transitions, split: int, basis: ActionBasis | None) -> TabularCMDP:
+    """A counted model with its action axis smoothed.
+
+    Args:
+        model: from `counted_model`, of the same split.
+        data: the transitions.
+        split: whose rows weigh.
+        basis: R rows of K; None leaves the model as it is.
+    """
+    if basis is None:
+        return model
+    assert data.state is not None
+    rows, actions = data.rows_of(split), data.num_actions
+    pair = data.state[rows].astype(np.int64) * actions + data.action[rows]
+    # What fills an unseen pair counts as one row, so that a polynomial does not run away where there are none.
+    weight = 1.0 + np.bincount(pair, minlength=model.num_states * actions).reshape(-1, actions)
+    B = np.array(basis)
+    gram = np.einsum("rk,sk,qk->srq", B, weight, B)
+    project = np.einsum("rk,srj->skj", B, np.linalg.solve(gram, B * weight[:, None, :]))  # [S, K, K] means → fitted
+
+    def fitted(table: NDArray[np.float64]) -> NDArray[np.float64]:
+        smooth = np.einsum("skj,sj...->sk...", project, table)
+        inside: NDArray[np.float64] = np.clip(smooth, table.min(1, keepdims=True), table.max(1, keepdims=True))
+        return inside
+
+    transition = fitted(model.transition)
+    return TabularCMDP(
+        transition=transition / transition.sum(2, keepdims=True),
+        reward=fitted(model.reward),
+        cost=fitted(model.cost),
+        start=model.start,
+        discount=model.discount,
     )
 
 

@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     chosen: Column  # 1 where there was a choice, 0 in forced rows
     next_forced: Column  # the next row had no choice: its logged action is taken
     next_action: Column
-    next_allowed: Column  # [..., K]; a single row of ones where every action is always allowed
+    next_allowed: Column  # [..., K]; a single row of ones where every action is always allowed, or a table tells
 
 
 TABLE_LIMIT = 2  # in batches: with more distinct states than this, evaluating the rows themselves is cheaper
@@ -60,7 +60,7 @@ def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool) -> Batch:
     if not data.steady:
         outcome = np.concatenate([outcome, ~data.forced[flat][:, None]], axis=1).astype(np.float32)
     discount = np.where(terminal, 0.0, data.campaign.meta.discount ** data.gap[flat].astype(np.float64))
-    if data.eligible is None:
+    if data.eligible is None or table:
         allowed = np.ones((*shape[:-1], 1, data.num_actions), np.bool_)
     else:
         allowed = data.allowed(following).reshape(*shape, data.num_actions)

@@ -1,9 +1,13 @@
 """The Q-network: embeddings, a trunk, and heads; always a pair of them, stacked (the double critic).
 
-    z = concat(embedding[codes + offsets], numbers);  h = trunk(z);  Q̃(s, a) = h W_q + b_q  as [K, H]
+    z = concat(embedding[codes + offsets], numbers);  h = trunk(z);  Q̃_l(s, a) = Σ_r B[r, a] (h W_r,l + b_r,l)  as [H]
+
+for each of L policies (1 for a game's critic, one a λ for a frontier). B is the *action basis*: actions are amounts, so
+what they do is taken to be smooth in them. It is the first Chebyshev polynomials of the amount, and one more column
+for the value that means no incentive, which may be a step apart; or the identity, a coefficient for each action.
 
 Inside, every head is in units of its spread (so that one learning rate serves all); `arrays` turns a trained pair into
-plain arrays in raw units. The equations are those of `core/network.py`.
+plain arrays in raw units, a column for each action. The equations are those of `core/network.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from outlay.core.network import Dense, NetworkArrays
 
 PAIR = 2
 
+ActionBasis = tuple[tuple[float, ...], ...]
+
 
 class Shape(NamedTuple):
     """What a network must be able to hold."""
@@ -34,6 +40,13 @@ class Shape(NamedTuple):
     imitation: bool  # whether there is a π_B head
     layers: tuple[int, ...]
     embedding: int
+    num_policies: int = 1  # L
+    action_basis: ActionBasis | None = None  # B, R rows of K; None: the identity
+
+    @property
+    def rank(self) -> int:
+        """R, coefficients of a head in the action basis."""
+        return self.num_actions if self.action_basis is None else len(self.action_basis)
 
 
 class Linear(eqx.Module):
@@ -50,7 +63,7 @@ class Linear(eqx.Module):
 class Outputs(NamedTuple):
     """What one network says about B states."""
 
-    q: Array  # [B, K, H], in units of each head's spread
+    q: Array  # [B, K, L, H], in units of each head's spread
     outcome: Array | None  # [B, K, 1+m] immediate outcome, in the same units
     logits: Array | None  # [B, K] of π_B
     hidden: Array  # [B, width]
@@ -72,13 +85,20 @@ class QNetwork(eqx.Module):
         h = jnp.concatenate([embedded.reshape(len(codes), -1), numbers], axis=1)
         for layer in self.trunk:
             h = jax.nn.relu(layer(h))
-        actions = self.shape.num_actions
+        q = self._by_action(self.head(h))
         return Outputs(
-            q=self.head(h).reshape(-1, actions, self.shape.num_heads),
-            outcome=None if self.supervised is None else self.supervised(h).reshape(len(h), actions, -1),
+            q=q.reshape(len(h), self.shape.num_actions, self.shape.num_policies, self.shape.num_heads),
+            outcome=None if self.supervised is None else self._by_action(self.supervised(h)),
             logits=None if self.imitation is None else self.imitation(h),
             hidden=h,
         )
+
+    def _by_action(self, coefficients: Array) -> Array:
+        """`[B, R·n]` → `[B, K, n]`."""
+        split = coefficients.reshape(len(coefficients), self.shape.rank, -1)
+        if self.shape.action_basis is None:
+            return split
+        return jnp.einsum("brn,rk->bkn", split, jnp.asarray(self.shape.action_basis, jnp.float32))
 
 
 def offsets(sizes: tuple[int, ...]) -> NDArray[np.int64]:
@@ -86,8 +106,30 @@ def offsets(sizes: tuple[int, ...]) -> NDArray[np.int64]:
     return np.cumsum((0, *sizes), dtype=np.int64)[:-1]
 
 
-def init_pair(shape: Shape, seed: int) -> QNetwork:
-    """Two independent networks, stacked on the first axis of every array."""
+def smooth_basis(values: NDArray[np.float64], degree: int, none: float | None) -> ActionBasis | None:
+    """The action basis of amounts `[K]`, ascending: polynomials up to `degree`, and a column for `none`.
+
+    Returns:
+        R rows of K; None, the identity, for degree 0 or where it would be no larger.
+    """
+    place = 2 * (values - values[0]) / (values[-1] - values[0]) - 1
+    rows = np.polynomial.chebyshev.chebvander(place, degree).T
+    if none is not None and np.isclose(values, none).any():
+        rows = np.vstack([rows, np.isclose(values, none)])
+    if degree == 0 or len(rows) >= len(values):
+        return None
+    return tuple(map(tuple, rows.tolist()))
+
+
+def init_pair(shape: Shape, seed: int, level: NDArray[np.float64] | None = None) -> QNetwork:
+    """Two independent networks, stacked on the first axis of every array.
+
+    Args:
+        shape: of both.
+        seed: of the weights.
+        level: `[H]` what every Q starts from, in units of the heads; default 0. A long horizon makes values climb from
+            a wrong level for many steps.
+    """
     # Drawn with NumPy: JAX would compile a program for every array's shape, which takes longer than a small training.
     rng = np.random.default_rng(seed)
 
@@ -99,11 +141,17 @@ def init_pair(shape: Shape, seed: int) -> QNetwork:
         return Linear(normal(scale, num_in, num_out), jnp.asarray(np.zeros((PAIR, num_out), np.float32)))
 
     widths = (len(shape.sizes) * shape.embedding + shape.num_numbers, *shape.layers)
+    head = linear(widths[-1], shape.rank * shape.num_policies * shape.num_heads, 0.1)
+    if level is not None:
+        # The constant is the first row of a smooth basis; of the identity it is the sum of all.
+        constant = np.arange(shape.rank) == 0 if shape.action_basis is not None else np.ones(shape.rank)
+        bias = constant[:, None, None] * np.tile(level, (shape.num_policies, 1))
+        head = Linear(head.weight, jnp.asarray(np.tile(bias.ravel(), (PAIR, 1)), jnp.float32))
     return QNetwork(
         embedding=normal(0.5, sum(shape.sizes), shape.embedding),
         trunk=tuple(linear(a, b, 2.0) for a, b in pairwise(widths)),
-        head=linear(widths[-1], shape.num_actions * shape.num_heads, 0.1),
-        supervised=linear(widths[-1], shape.num_actions * shape.num_outcomes, 0.1) if shape.num_outcomes else None,
+        head=head,
+        supervised=linear(widths[-1], shape.rank * shape.num_outcomes, 0.1) if shape.num_outcomes else None,
         imitation=linear(widths[-1], shape.num_actions, 0.1) if shape.imitation else None,
         shape=shape,
     )
@@ -121,21 +169,30 @@ def arrays(pair: QNetwork, spread: NDArray[np.float64]) -> NetworkArrays:
         pair: from `init_pair`.
         spread: `[H]` the unit of each head inside the network.
     """
+    shape = pair.shape
+    basis = np.eye(shape.num_actions) if shape.action_basis is None else np.asarray(shape.action_basis)
 
     def dense(layer: Linear) -> Dense:
         return np.asarray(layer.weight, np.float32), np.asarray(layer.bias, np.float32)
 
-    def raw(layer: Linear, unit: NDArray[np.float64]) -> Dense:
+    def raw(part: NDArray[np.float32], unit: NDArray[np.float64]) -> NDArray[np.float32]:
+        units = np.tile(unit, part.shape[-1] // (shape.rank * len(unit)))
+        split = part.reshape(*part.shape[:-1], shape.rank, len(units)) * units
+        by_action = np.einsum("...rn,rk->...kn", split, basis)
+        whole: NDArray[np.float32] = by_action.reshape(*part.shape[:-1], -1).astype(np.float32)
+        return whole
+
+    def raws(layer: Linear, unit: NDArray[np.float64]) -> Dense:
         weight, bias = dense(layer)
-        units = np.tile(np.asarray(unit, np.float32), pair.shape.num_actions)
-        return weight * units, bias * units
+        return raw(weight, unit), raw(bias, unit)
 
     return NetworkArrays(
         embedding=np.asarray(pair.embedding, np.float32),
         offsets=offsets(pair.shape.sizes),
         layers=tuple(dense(layer) for layer in pair.trunk),
-        head=raw(pair.head, spread),
+        head=raws(pair.head, spread),
         imitation=None if pair.imitation is None else dense(pair.imitation),
-        outcome=None if pair.supervised is None else raw(pair.supervised, spread[: pair.shape.num_outcomes]),
-        num_actions=pair.shape.num_actions,
+        outcome=None if pair.supervised is None else raws(pair.supervised, spread[: shape.num_outcomes]),
+        num_actions=shape.num_actions,
+        num_policies=shape.num_policies,
     )

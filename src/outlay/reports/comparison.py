@@ -6,27 +6,20 @@ What counts as better is what the findings count: a lead of more than two standa
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from outlay.core.version import __version__
 from outlay.reports import comparison_charts as charts
-from outlay.reports import words
+from outlay.reports import comparison_words, words
 from outlay.reports.comparison_charts import ORIGINAL, Row
+from outlay.reports.comparison_words import CONTROLS, MARKS, Kind, keeps, past
 from outlay.reports.content import BudgetLine, Interval
 from outlay.reports.page import Figure, scripts, template
 from outlay.reports.style import CONFIG
 
-CONTROLS = {"immediate": "equal spend on day one", "total": "the campaign's limits"}  # as the findings call them
 GROUPS = {"log": "", "constant": "", "two-stage": "Two-stage: predict k days, then price",
           "rl": "Looking ahead: an oracle and a mixing rule"}  # fmt: skip
-MARKS = {"holds": "✓", "a tie": "≈", "does not hold": "✕"}
-
-_LIMIT = re.compile(r"(.*) (at most|at least) (\S+) per (decision|user)", re.DOTALL)
-_FINDING = re.compile(r"(.*?): (holds|a tie|does not hold) \((.*)\)\.", re.DOTALL)
-
-Kind = Literal["value", "truth"]
 
 
 class Cell(NamedTuple):
@@ -56,32 +49,30 @@ class Line(NamedTuple):
     stored: str
 
 
-class Finding(NamedTuple):
-    """One ordering; without `verdict` it is a plain sentence."""
-
-    control: str
-    claim: str
-    verdict: str = ""
-    numbers: str = ""
-
-
 def render(found: Mapping[str, Any]) -> str:
     """The page.
 
     Args:
         found: comparison.json:
             campaign, unit, reward_label, money: names for words; `money` is the name of the money budget.
-            limits: a sentence per budget, `coupon_cost at most 1.2 per decision`.
-            immediate: what day one costs per user under immediate control, in `unit`.
+            budgets: each {name, limit, sign: 1 at most | -1 at least, per: decision | user, words}.
+            immediate: what day one costs per user at most under immediate control, in `unit`.
             report_days: of the totals `reward@k`.
+            horizon_days: of the totals that budgets per user limit.
             seeds, confidence, users: how many trainings; of intervals; certify users.
             rows: each {name, group: log | constant | two-stage | rl, control: none | immediate | total, oracle, rule,
                 label_days, figures: {target: {value, low, high, sd, truth, truth_sd}}, stored_parameters, seconds,
                 refused}; targets are `reward@k`, `reward` (per decision), each budget's name (in its unit), `NAME@1`.
             stored: {method: [(gradient step, parameters)]}, and `original method`.
-            findings: sentences `claim: holds | a tie | does not hold (numbers).`
+            findings: each {control, claim, verdict: holds | does not hold | a tie, proven, first, first_value, second,
+                second_value, target, true, over}.
     """
-    budgets = [_budget(text, found) for text in found["limits"]]
+    budgets = [
+        BudgetLine(name=b["name"], limit=b["limit"], sign=b["sign"], per=b["per"],
+                   unit=found["unit"] if b["name"] == found["money"] else "")
+        for b in found["budgets"]
+    ]  # fmt: skip
+    held = {"immediate": [], "total": budgets}
     tables = {control: _rows(found, control) for control in CONTROLS}
     figures = _figures(found, budgets, tables)
     specs = {figure.name: figure.spec for made in figures.values() for figure in made}
@@ -92,13 +83,14 @@ def render(found: Mapping[str, Any]) -> str:
         budgets=budgets,
         heads={control: _heads(found, budgets, control) for control in CONTROLS},
         groups=GROUPS,
-        tables={control: _table(found, budgets, control, rows) for control, rows in tables.items()},
-        leads={control: _lead(found, rows) for control, rows in tables.items()},
+        tables={control: _table(found, budgets, held[control], rows) for control, rows in tables.items()},
+        leads={control: comparison_words.lead(found, rows, held[control]) for control, rows in tables.items()},
         truth=any(f["truth"] is not None for row in found["rows"] for f in row["figures"].values()),
-        findings={c: [f for f in map(_finding, found["findings"]) if f.control == c] for c in ("", *CONTROLS)},
+        findings={control: [f for f in found["findings"] if f["control"] == control] for control in CONTROLS},
+        numbers=comparison_words.numbers,
         controls=CONTROLS,
         marks=MARKS,
-        count=_count(found),
+        count=comparison_words.count(found["findings"]),
         stored_by=_first_oracle(found),
         stored_words=_stored_words(lines),
         figures=figures,
@@ -106,19 +98,6 @@ def render(found: Mapping[str, Any]) -> str:
         config=CONFIG,
         scripts=scripts() if specs else None,
         version=__version__,
-    )
-
-
-def _budget(text: str, found: Mapping[str, Any]) -> BudgetLine:
-    match = _LIMIT.fullmatch(text)
-    assert match is not None, text
-    name, side, limit, per = match.groups()
-    return BudgetLine(
-        name=name,
-        limit=float(limit),
-        sign=1 if side == "at most" else -1,
-        per="user" if per == "user" else "decision",
-        unit=found["unit"] if name == found["money"] else "",
     )
 
 
@@ -139,10 +118,9 @@ def _figures(
             title = f"{reward} in {words.days(longest)}, {CONTROLS[control]}"
             made[control] = [Figure(f"{control}-rewards", title, charts.rewards(rows, longest, reward))]
     if "total" in made:
-        made["total"] += [
-            Figure(f"total-plane-{j}", f"Reward against {budget.name}", charts.plane(tables["total"], budget, reward))
-            for j, budget in enumerate(budgets)
-        ]
+        for j, budget in enumerate(budgets):
+            if spec := charts.plane(tables["total"], budget, reward, found["horizon_days"]):
+                made["total"].append(Figure(f"total-plane-{j}", f"Reward against {budget.name}", spec))
     if lines := _stored(found):
         made["stored"] = [Figure("stored-parameters", "Stored parameters", charts.stored(lines))]
     return made
@@ -159,13 +137,14 @@ def _heads(found: Mapping[str, Any], budgets: Sequence[BudgetLine], control: str
     totals = [(words.days(k), found["reward_label"]) for k in sorted(found["report_days"])]
     unit = f"{found['unit']} per user"
     if control == "immediate":
-        unit = f"held at {words.number(found['immediate'])} {unit}"
+        unit = f"at most {words.number(found['immediate'])} {unit}"
     costs = [(b.name, words.limit(b) if control == "total" else words.per(b)) for b in budgets]
     return [*totals, (f"{found['money']} on day one", unit), *costs]
 
 
-def _table(found: Mapping[str, Any], budgets: Sequence[BudgetLine], control: str, rows: Sequence[Row]) -> list[Line]:
-    limits = {budget.name: budget for budget in budgets} if control == "total" else {}
+def _table(
+    found: Mapping[str, Any], budgets: Sequence[BudgetLine], limits: Sequence[BudgetLine], rows: Sequence[Row]
+) -> list[Line]:
     columns = [_column(rows, target, limits, found["seeds"]) for target in _columns(found, budgets)]
     lines = []
     for i, row in enumerate(rows):
@@ -186,13 +165,13 @@ def _name(row: Row) -> tuple[str, str]:
     return row["name"], ""
 
 
-def _column(rows: Sequence[Row], target: str, limits: Mapping[str, BudgetLine], seeds: int) -> list[Cell]:
+def _column(rows: Sequence[Row], target: str, limits: Sequence[BudgetLine], seeds: int) -> list[Cell]:
     """A target for every row, rounded alike; the best rewards and the broken limits marked."""
     figures = [row["figures"].get(target) for row in rows]
     digits = _digits([figure for figure in figures if figure is not None])
     judged = target.startswith("reward@") and seeds > 1
     best, true_best = (_best(rows, target, kind, limits) if judged else set() for kind in ("value", "truth"))
-    limit = limits.get(target)
+    limit = next((budget for budget in limits if budget.name == target), None)
     cells = []
     for i, figure in enumerate(figures):
         if figure is None:
@@ -204,7 +183,9 @@ def _column(rows: Sequence[Row], target: str, limits: Mapping[str, BudgetLine], 
         if truth and figure["truth_sd"] is not None:
             truth += f" ± {number['truth_sd']}"
         spread = "" if figure["sd"] is None else f"± {number['sd']}"
-        over, true_over = (limit is not None and _past(figure[kind], limit) for kind in ("value", "truth"))
+        over, true_over = (
+            limit is not None and past(figure[kind], limit.limit, limit.sign) for kind in ("value", "truth")
+        )
         broken = "breaks the limit" if over else "breaks the limit in truth" if true_over else ""
         cells.append(Cell(number["value"], spread, ends, truth, broken, i in best, i in true_best, over, true_over))
     return cells
@@ -213,64 +194,24 @@ def _column(rows: Sequence[Row], target: str, limits: Mapping[str, BudgetLine], 
 def _digits(figures: Sequence[Mapping[str, Any]]) -> int:
     """Digits after the point: those of the intervals, and one more where the spread over seeds calls for it."""
     known = [f for f in figures if f["value"] is not None]
+    if not known:  # every estimate is withheld
+        known = [{**f, "value": f["truth"], "sd": f["truth_sd"]} for f in figures if f["truth"] is not None]
     digits = words.decimals([Interval(f["value"], f["low"], f["high"]) for f in known])
     spreads = [Interval(f["value"], f["value"] - f["sd"], f["value"] + f["sd"]) for f in known if f["sd"]]
     return max(digits, min(words.decimals(spreads), digits + 1)) if spreads else digits
 
 
-def _best(rows: Sequence[Row], target: str, kind: Kind, limits: Mapping[str, BudgetLine]) -> set[int]:
+def _best(rows: Sequence[Row], target: str, kind: Kind, limits: Sequence[BudgetLine]) -> set[int]:
     """The row ahead of all others, and those not behind it by more than two standard deviations of the difference."""
     known = {}
     for i, row in enumerate(rows):
         figure = row["figures"].get(target)
-        if figure is not None and figure[kind] is not None and _keeps(row, limits, kind):
+        if figure is not None and figure[kind] is not None and keeps(row, limits, kind):
             known[i] = figure[kind], figure["sd" if kind == "value" else "truth_sd"] or 0.0
     if not known:
         return set()
     most, spread = max(known.values())
     return {i for i, (value, sd) in known.items() if most - value <= 2 * math.hypot(spread, sd)}
-
-
-def _keeps(row: Row, limits: Mapping[str, BudgetLine], kind: Kind) -> bool:
-    costs = {name: row["figures"].get(name, {}).get(kind) for name in limits}
-    return all(cost is not None and not _past(cost, limits[name]) for name, cost in costs.items())
-
-
-def _past(cost: float | None, limit: BudgetLine) -> bool:
-    return cost is not None and limit.sign * (cost - limit.limit) > 0
-
-
-def _lead(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
-    """The best of each group over the longest horizon, by the estimates."""
-    longest = max(found["report_days"])
-    parts = []
-    for group in ("rl", "two-stage", "constant", "log"):
-        known = []
-        for row in rows:
-            figure = row["figures"].get(f"reward@{longest}")
-            if row["group"] == group and figure and figure["value"] is not None:
-                known.append((figure["value"], row["name"].partition(" (")[0]))
-        if known:
-            value, name = max(known)
-            parts.append(f"{name} {words.number(value)}")
-    said = f"{found['reward_label']} in {words.days(longest)}, the best of each kind: {'; '.join(parts)}"
-    return said[:1].upper() + said[1:] if parts else "Nothing could be evaluated"
-
-
-def _finding(sentence: str) -> Finding:
-    """Claim, verdict and numbers apart, under the control that the claim begins with."""
-    match = _FINDING.fullmatch(sentence)
-    claim, verdict, numbers = match.groups() if match else (sentence, "", "")
-    for control, said in CONTROLS.items():
-        if claim.startswith(said):
-            return Finding(control, claim.removeprefix(said).lstrip(",: "), verdict, numbers)
-    return Finding("", claim, verdict, numbers)
-
-
-def _count(found: Mapping[str, Any]) -> str:
-    verdicts = [_finding(sentence).verdict for sentence in found["findings"]]
-    holds, ties, fails = (verdicts.count(verdict) for verdict in MARKS)
-    return f"Orderings that hold: {holds}; ties: {ties}; that do not hold: {fails}"
 
 
 def _first_oracle(found: Mapping[str, Any]) -> str:

@@ -68,20 +68,30 @@ def rewards(rows: Sequence[Row], days: int, reward: str) -> Spec:
     return finished(alt.layer(*layers), 22 * len(data) + 14, f"{title} by method")
 
 
-def plane(rows: Sequence[Row], budget: BudgetLine, reward: str) -> Spec:
-    """Reward per decision against one cost in its budget's unit: up is better, beyond the line is too dear."""
+def plane(rows: Sequence[Row], budget: BudgetLine, reward: str, horizon: int) -> Spec | None:
+    """Reward against one cost, both in the budget's unit: up is better, beyond the line is too dear.
+
+    None where no method has both.
+    """
+    per_user = budget.per == "user"
     data: list[Spec] = []
     for row in rows:
-        gained, cost = row["figures"].get("reward"), row["figures"].get(budget.name)
+        gained, cost = (
+            row["figures"].get(f"reward@{horizon}" if per_user else "reward"),
+            row["figures"].get(budget.name),
+        )
         if gained is not None and cost is not None and None not in (gained["value"], cost["value"]):
             data.append({"method": _short(row), "family": family(row), "rule": row["rule"] or row["group"],
                          "reward": gained["value"], "cost": cost["value"]})  # fmt: skip
     framed = [d for d in data if d["rule"] != "log"]  # an old policy far away must not squeeze the methods
+    if not framed:
+        return None
     x_scale = scale_around([*(d["cost"] for d in framed), budget.limit])
     y_scale = scale_around([d["reward"] for d in framed])
-    title = f"{budget.name} ({words.per(budget)})"
+    span = f" in {words.days(horizon)}" if per_user else ""
+    title = f"{budget.name} ({words.per(budget)}{span})"
     x = along_x("cost", title, x_scale)
-    y = alt.Y("reward:Q", title=f"{reward} per decision", scale=y_scale, axis=alt.Axis(tickCount=6))
+    y = alt.Y("reward:Q", title=f"{reward} per {budget.per}{span}", scale=y_scale, axis=alt.Axis(tickCount=6))
     rules = _rules(rows)
     shapes = {**_SHAPES, **dict(zip(rules, cycled(_RULE_SHAPES, range(len(rules))), strict=True))}
     families = alt.Legend(title=None, columns=3, symbolType="circle")

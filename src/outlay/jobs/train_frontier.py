@@ -1,0 +1,232 @@
+"""Training for every budget at once: one network, or a counted model, that answers every λ.
+
+    learned = learn(data, campaign, "auto", seed, folder, report)     # Learned, as of every way of learning
+
+All its policies are measured on the *select* users by a fitted evaluation of the fixed policies, which knows nothing of
+the argmax that made them; the mixture for the campaign's limits is chosen from that. What any other budget needs, the
+network and the measurements, stays in RUN/frontier: `outlay frontier` reads it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.errors import OutlayError
+from outlay.core.files import new_folder, write_manifest
+from outlay.core.network import NetworkArrays, write_network
+from outlay.core.transitions import LEARN, Transitions
+from outlay.estimators.fitted import Fitted
+from outlay.estimators.frontier import Points
+from outlay.jobs.choose import Chosen, Frame, Kept, Offered, choose
+from outlay.jobs.play import Learned, check_possible, spread_rows
+from outlay.jobs.record import course_of
+from outlay.learning.frontier import Frontier
+from outlay.learning.frontier import learn as learn_network
+from outlay.learning.game import settings_of
+from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
+from outlay.learning.plug_in import plug_in, table_network
+from outlay.learning.tabular import counted_model, smoothed
+from outlay.nets.network import arrays, smooth_basis
+
+ROWS_A_PAIR = 30  # learn rows for each state and action, on average, with which `auto` takes the counted model
+NETWORK = "bcq"  # what `auto` takes otherwise
+RISE = 2.0  # standard errors by which a cost may rise with λ before it is told
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Every λ with its answer.
+
+    Attributes:
+        network: L policies.
+        multiplier: `[L, m]` λ, in reward units per unit of coordinate.
+        critic: `[L, 1+m]` what learning itself said of each, as tables show it; None where it said nothing.
+        steps: gradient steps.
+        notes: what to tell the user.
+    """
+
+    network: NetworkArrays
+    multiplier: Vector
+    critic: Vector | None
+    steps: int
+    notes: list[str]
+
+
+def learn(
+    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Callable[[float, str], None]
+) -> Learned:
+    """Learn every λ's answer, measure them all, choose for the campaign's limits.
+
+    Raises:
+        InfeasibleError: if no mixture of the policies keeps the limits.
+        OutlayError: if the counted model does not apply.
+    """
+    began = time.perf_counter()
+    coords = coordinates(campaign, data.outcome[spread_rows(data.rows_of(LEARN))], steady=data.steady)
+    model = countable(data)
+    if oracle == "auto":
+        oracle = "tabular" if model is not None and _well_counted(data) else NETWORK
+    if oracle == "tabular":
+        if model is None:
+            raise OutlayError(
+                "needs few distinct states, told apart by their features, and a decision every day; this log has not.",
+                where="oracle tabular", way_out="Take --oracle bcq, or auto.",
+            )  # fmt: skip
+        check_possible(data, campaign, coords.limits, model)
+        answers = _counted(data, campaign, coords, model)
+    else:
+        answers = _networks(data, campaign, coords, oracle, seed, lambda f, text: report(0.8 * f, text))
+    report(0.8, f"measuring {len(answers.multiplier)} policies")
+    threshold = campaign.train.imitation_threshold if oracle == "bcq" else None
+    heads = ("reward", *(b.name for b in campaign.budgets), *(() if data.steady else ("decisions",)))
+    frame = Frame(data, campaign, coords.scale, heads, threshold, seed, folder)
+    offered = [
+        Offered(
+            name=f"λ {', '.join(f'{price:.3g}' for price in multiplier)}",
+            network=answers.network,
+            multiplier=multiplier,
+            head_weights=coords.weights(multiplier),
+            number=number,
+            step=answers.steps,
+            learned=None if answers.critic is None else answers.critic[number],
+            policy=number,
+        )
+        for number, multiplier in enumerate(answers.multiplier)
+    ]
+    chosen = choose(frame, offered)
+    measured = [kept for kept in chosen.measured if kept.withheld is None]
+    check = falls(measured)
+    write(folder / "frontier", frame, answers.network, measured, chosen.at.old(), check)
+    found = {
+        "oracle": oracle,
+        "steps": answers.steps,
+        "seconds": time.perf_counter() - began,
+        "parameters": answers.network.num_parameters,
+        "multiplier_max": answers.multiplier.max(axis=0).tolist(),
+        "multiplier_mean": answers.multiplier.mean(axis=0).tolist(),
+        "candidates_measured_by": "a fitted evaluation on the select users",
+        "policies": len(measured),
+        "cost_falls": check,
+    }
+    course = course_of(chosen, campaign, answers.network.num_parameters)
+    return Learned(frame, chosen, course, found, [*answers.notes, *_left_out(chosen, measured), check])
+
+
+def countable(data: Transitions) -> TabularCMDP | None:
+    """The counted model of the learn users, where features tell its states apart; else None."""
+    model = counted_model(data, LEARN)
+    if model is None or data.states is None:
+        return None
+    seen = np.concatenate([data.states.codes, np.ascontiguousarray(data.states.numbers).view(np.int32)], axis=1)
+    return model if len(np.unique(seen, axis=0)) == len(seen) else None
+
+
+def falls(measured: list[Kept]) -> str:
+    """Whether costs fall as λ grows, in words: (λ − λ')ᵀ(c − c') ≤ 0 for every two exact best responses."""
+    multiplier = np.array([kept.policy.multiplier for kept in measured])
+    cost = np.array([kept.x[1:] for kept in measured])
+    error = np.array([kept.std_error[1:] for kept in measured])
+    one, other = np.triu_indices(len(measured), 1)
+    step = multiplier[other] - multiplier[one]
+    rise = (step * (cost[other] - cost[one])).sum(axis=1)
+    noise = np.sqrt((step**2 * (error[other] ** 2 + error[one] ** 2)).sum(axis=1))
+    wrong = np.flatnonzero(rise > RISE * noise)
+    if not len(wrong):
+        return f"Check: costs fall as λ grows, in all {len(one):,} pairs of policies (to {RISE:g} standard errors)."
+    first = wrong[0]
+    low, high = (", ".join(f"{price:.3g}" for price in multiplier[pair[first]]) for pair in (one, other))
+    return (
+        f"Check: costs rise with λ in {len(wrong):,} of {len(one):,} pairs of policies, by more than {RISE:g} standard "
+        f"errors, first from λ = {low} to {high}. Those answers are not exact; mixtures go by measured values."
+    )
+
+
+def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kept], old: Fitted, check: str) -> None:
+    """What every other budget needs: the network with the policies that could be measured, and the measurements."""
+    campaign = frame.campaign
+    points, log = Points.of([kept.fitted for kept in measured], campaign), Points.of([old], campaign)
+    with new_folder(folder) as temporary:
+        write_network(temporary / "network.npz", network.only([kept.policy.policy for kept in measured]))
+        np.savez(
+            temporary / "points.npz",
+            multiplier=np.array([kept.policy.multiplier for kept in measured]),
+            head_weights=np.array([kept.policy.head_weights for kept in measured]),
+            value=points.value, covariance=points.covariance, old=log.value, old_covariance=log.covariance,
+            scale=frame.scale,
+        )  # fmt: skip
+        write_manifest(temporary, "frontier", {
+            "data_hash": frame.data.manifest["data_hash"], "heads": list(frame.heads), "users": points.users,
+            "imitation_threshold": frame.imitation_threshold, "seed": frame.seed, "check": check,
+        })  # fmt: skip
+
+
+def _well_counted(data: Transitions) -> bool:
+    assert data.states is not None
+    return len(data.rows_of(LEARN)) >= ROWS_A_PAIR * len(data.states) * data.num_actions
+
+
+def _counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: TabularCMDP) -> Answers:
+    assert data.states is not None
+    basis = smooth_basis(data.actions, campaign.train.action_degree, campaign.meta.none)
+    model = smoothed(model, data, LEARN, basis)
+    multiplier, policies = plug_in(model, coords, data.states.allowed, campaign.money)
+    network = table_network(model, data.states, data.schema.sizes, multiplier, policies, coords)
+    smooth = "" if basis is None else (
+        f", smoothed over the amounts by polynomials of degree {campaign.train.action_degree}"
+    )  # fmt: skip
+    note = (
+        f"The log has {len(data.states)} distinct states, each met often enough to count: the counted model{smooth}, "
+        "with exact best responses, instead of networks (--oracle bcq, edrr or ddqn for those)."
+    )
+    return Answers(network, multiplier, None, 0, [note])
+
+
+def _networks(
+    data: Transitions, campaign: Campaign, coords: Coordinates, oracle: Any, seed: int,
+    report: Callable[[float, str], None],
+) -> Answers:  # fmt: skip
+    rows = data.rows_of(LEARN)
+    sample = spread_rows(rows)
+    train = campaign.train
+    scaled = largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
+    training = Frontier(
+        data=data,
+        train=train,
+        settings=settings_of(train, oracle, campaign.meta.discount),
+        coords=coords,
+        bound=scaled * coords.reward_scale / coords.scale,
+        money=campaign.money,
+        learn_rows=rows,
+        seed=seed,
+    )
+    for progress, own in learn_network(training):
+        shown = np.array([coords.shown(x, 1.0) for x in own])
+        report(progress.step / training.steps, f"{progress.step} of {training.steps} steps")
+    network = arrays(progress.learner.critic.target, coords.spread)
+    top = " and ".join(f"{price:.3g}" for price in _last_but_one(progress.multipliers))
+    note = f"One network answers {len(shown)} λ, from 0 to {top}, where the cost stops falling."
+    return Answers(network, progress.multipliers, shown, training.steps, [note])
+
+
+def _last_but_one(multipliers: Vector) -> list[float]:
+    """λ_max of each limit: the last is the bound, for the cheapest policy."""
+    return [float(np.unique(column)[-2]) for column in multipliers.T]
+
+
+def _left_out(chosen: Chosen, measured: list[Kept]) -> list[str]:
+    absent = [kept for kept in chosen.measured if kept.withheld is not None]
+    if not absent:
+        return []
+    return [f"{len(absent)} of {len(absent) + len(measured)} policies could not be measured and are left out: "
+            f"{absent[0].withheld}."]  # fmt: skip

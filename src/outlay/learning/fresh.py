@@ -1,0 +1,105 @@
+"""What every training on a log begins with: networks of the right shape, the table of states, a place to look.
+
+A network starts at the logged mean of every outcome: (1−γ)·J is a mean, so that is where most values lie, and only what
+states and actions change is left to learn. At γ = 0.95 a network that starts at 0 spends its first epoch climbing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Train
+from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.learning import critic as critics
+from outlay.learning.critic import Settings, Table
+from outlay.nets.batches import StateRows, gather, uses_table
+from outlay.nets.network import QNetwork, Shape, init_pair, smooth_basis
+
+START_ROWS = 8192  # start rows of select users on which a critic measures itself (fewer where rows are evaluated)
+LEVEL_ROWS = 100_000  # from which the starting level is taken
+
+
+def shape_of(data: Transitions, train: Train, settings: Settings, num_heads: int, num_policies: int) -> Shape:
+    """Of the networks of a training."""
+    return Shape(
+        sizes=data.schema.sizes,
+        num_numbers=data.number_columns.shape[1],
+        num_actions=data.num_actions,
+        num_heads=num_heads,
+        num_outcomes=data.outcome.shape[1] if settings.oracle != "ddqn" else 0,
+        imitation=settings.oracle == "bcq",
+        layers=train.layers,
+        embedding=train.embedding,
+        num_policies=num_policies,
+        action_basis=smooth_basis(data.actions, train.action_degree, data.campaign.meta.none),
+    )
+
+
+def fresh_pair(data: Transitions, shape: Shape, spread: NDArray[np.float64], seed: int) -> QNetwork:
+    """Networks that say the logged mean of every outcome.
+
+    Args:
+        data: the log.
+        shape: from `shape_of`.
+        spread: `[H]` units of the heads.
+        seed: of the weights.
+    """
+    rows = data.rows_of(LEARN)
+    if len(rows) > LEVEL_ROWS:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, LEVEL_ROWS, replace=False))
+    outcome = np.asarray(data.outcome[rows], np.float64)
+    if not data.steady:
+        outcome = np.column_stack([outcome, ~data.forced[rows]])
+    return init_pair(shape, seed, outcome.mean(axis=0) / spread)
+
+
+def table_of(data: Transitions, batch: int) -> Table | None:
+    """The distinct states, where evaluating them is cheaper than evaluating rows."""
+    if not uses_table(data, batch) or data.states is None:
+        return None
+    states = data.states
+    return Table(jnp.asarray(states.codes), jnp.asarray(states.numbers), jnp.asarray(states.allowed))
+
+
+class Starts(NamedTuple):
+    """Start rows of *select* users."""
+
+    state: StateRows
+    action: Array  # [B] as logged
+    forced: Array  # [B]
+    allowed: Array  # [B, K]
+
+    @classmethod
+    def of(cls, data: Transitions, batch: int, seed: int) -> Starts:
+        """A sample of them; `batch` as for `table_of`."""
+        table = uses_table(data, batch)
+        rows = data.users["start_row"][data.users_of(SELECT)]
+        limit = START_ROWS if table else START_ROWS // 4
+        if len(rows) > limit:
+            rows = np.random.default_rng(seed).choice(rows, limit, replace=False)
+        rows = np.sort(rows)
+        start = gather(data, rows, table=table)
+        return cls(start.state, jnp.asarray(start.action), jnp.asarray(start.chosen == 0),
+                   jnp.asarray(data.allowed(rows)))  # fmt: skip
+
+    def measure(self, pair: QNetwork, table: Table | None, weights: Array, spread: Array, threshold: float) -> Array:
+        """`[L, H]` what a critic says of its greedy policies, raw units.
+
+        Args:
+            pair: the critic's networks.
+            table: the distinct states.
+            weights: `[L, H]` w in units of the heads.
+            spread: `[H]` those units.
+            threshold: BCQ's.
+        """
+        outputs, row = critics.evaluate(pair, self.state, table)
+        allowed = self.allowed if table is None else table.allowed
+        best = critics.act(outputs, weights, allowed, threshold)
+        chosen = critics.pick_best(outputs.q, best)[:, row]
+        logged = critics.pick(outputs.q, row, self.action)
+        return jnp.where(self.forced[:, None, None], logged, chosen).mean((0, 1)) * spread

@@ -1,0 +1,283 @@
+"""The frontier: one network that holds the best response to every λ of a grid.
+
+    Q_l(s, a) ∈ R^H for each λ_l: heads of its own on one trunk, all learned from every row (`critic.py`)
+    pilot      λ far apart, up to a bound that no price can exceed; then the grid is laid again, twice:
+               from 0 to λ_max, where the cost stops falling, closer together where the cost falls faster, and
+               the bound itself, for the cheapest policy there is
+    heads at a new λ begin between those of its neighbours, since Q is smooth in λ
+
+For m = 1 the grid is a line. For m limits the pilot runs along each axis and the grid is the product of the axes; laid
+again, it is drawn around the λ that column generation asks for, the duals of the best mixture for the campaign's limits
+(the money budget's axis, along which the curve is told, stays wide).
+
+What the critic says of its own policies places the grid and draws the course, no more: the choice waits for a fitted
+evaluation of the fixed policies (`jobs/choose.py`).
+
+Source: λ as an input: BCORLE(λ) (Zhang et al., NeurIPS 2021); a head per λ, and where to put them: ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Train
+from outlay.core.errors import CampaignError
+from outlay.core.transitions import Transitions
+from outlay.learning import critic as critics
+from outlay.learning.critic import Critic, Settings
+from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of
+from outlay.learning.heads import Coordinates
+from outlay.nets.batches import Batch, blocks
+from outlay.nets.loop import compiled_block
+from outlay.nets.network import Linear, QNetwork, Shape
+from outlay.ops.mixture_lp import solve_mixture
+
+POINTS = {1: 33, 2: 7, 3: 4}  # of the grid along each axis, by the number of limits
+LAID_AGAIN = (0.15, 0.40, 0.60)  # of all gradient steps; the last for several limits only
+AROUND = {2: (0.0, 0.5, 0.8, 1.0, 1.25, 2.0), 3: (0.0, 0.8, 1.25)}  # times the λ that is asked for
+PILOT_RANGE = 4096  # from the largest λ of the pilot down to its smallest above 0
+FLAT = 0.03  # of the range of a cost: λ_max is where no more than this is left to fall
+BLOCK = 100  # gradient steps that are compiled as one call
+
+Vector = NDArray[np.float64]
+
+
+class Learner(NamedTuple):
+    """What the next block needs; all arrays."""
+
+    critic: Critic
+    weights: Array  # [L, H] w of each policy, in units of the heads
+
+
+@dataclass
+class Progress:
+    """Where a training stands after a block.
+
+    Attributes:
+        learner: the critic and the weights it answers.
+        multipliers: `[L, m]` λ, in reward units per unit of coordinate.
+        step: gradient steps made.
+        losses: mean loss of each block.
+        seconds: of training so far.
+    """
+
+    learner: Learner
+    multipliers: Vector
+    step: int = 0
+    losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """A training ready to begin.
+
+    Attributes:
+        data: the transitions.
+        train: the schedule.
+        settings: of the critic.
+        coords: from heads to the coordinates of the limits.
+        bound: `[m]` above which no λ is looked for.
+        money: the limit along whose axis the curve is told.
+        learn_rows: `[n]` rows to learn from.
+        seed: of everything random.
+    """
+
+    data: Transitions
+    train: Train
+    settings: Settings
+    coords: Coordinates
+    bound: Vector
+    money: int
+    learn_rows: NDArray[np.int64]
+    seed: int
+
+    @property
+    def steps(self) -> int:
+        """Gradient steps in all: whole blocks."""
+        wanted = max(self.train.epochs * len(self.learn_rows) / self.train.batch, self.train.min_steps)
+        return max(1, round(wanted / BLOCK)) * BLOCK
+
+    @property
+    def shape(self) -> Shape:
+        """Of the networks."""
+        return shape_of(self.data, self.train, self.settings, len(self.coords.spread), len(pilot_grid(self.bound)))
+
+    def begin(self) -> Progress:
+        """A fresh critic on the pilot's grid."""
+        pair = fresh_pair(self.data, self.shape, self.coords.spread, self.seed)
+        grid = pilot_grid(self.bound)
+        return Progress(Learner(critics.init(pair, self._settings), self.weights(grid)), grid)
+
+    def weights(self, multipliers: Vector) -> Array:
+        """`[L, H]` w of each λ, in units of the heads."""
+        raw = np.array([self.coords.weights(multiplier) for multiplier in multipliers])
+        return jnp.asarray(raw * self.coords.spread, jnp.float32)
+
+    @property
+    def _settings(self) -> Settings:
+        return self.settings._replace(decay_steps=self.steps)
+
+
+def learn(frontier: Frontier, progress: Progress | None = None) -> Iterator[tuple[Progress, Vector]]:
+    """Train on, block by block, from the start or from a checkpoint.
+
+    Yields:
+        where it stands, and what the critic says of its policies: `[L, 1+m]` reward and coordinates.
+    """
+    progress = frontier.begin() if progress is None else progress
+    data, settings, coords = frontier.data, frontier._settings, frontier.coords
+    table, starts = table_of(data, frontier.train.batch), Starts.of(data, frontier.train.batch, frontier.seed)
+    spread = jnp.asarray(coords.spread, jnp.float32)
+
+    def step(learner: Learner, batch: Batch) -> tuple[Learner, Array]:
+        critic, loss = critics.gradient_step(learner.critic, batch, table, learner.weights, spread, settings)
+        return learner._replace(critic=critic), loss
+
+    block = compiled_block(step, lambda learner: (learner, None), BLOCK)
+
+    @eqx.filter_jit
+    def look(learner: Learner) -> Array:
+        return starts.measure(learner.critic.target, table, learner.weights, spread, settings.threshold)
+
+    count = len(frontier.bound)
+    again = [int(share * frontier.steps) // BLOCK * BLOCK for share in LAID_AGAIN[: 2 if count == 1 else 3]]
+    for batch in blocks(data, frontier.learn_rows, batch=frontier.train.batch, steps=BLOCK, total=frontier.steps,
+                        seed=frontier.seed, start=progress.step):  # fmt: skip
+        began = time.perf_counter()
+        progress.learner, (losses, _) = block(progress.learner, batch)
+        progress.losses.append(float(losses.mean()))
+        progress.step += BLOCK
+        own = np.array([coords.of(heads) for heads in np.asarray(look(progress.learner), np.float64)])
+        if progress.step in again and progress.step < frontier.steps:
+            focus = None
+            if count > 1 and progress.step > again[0]:
+                asked_for = solve_mixture(own, coords.limits, coords.scale).duals
+                focus = np.where(np.arange(count) == frontier.money, 0, asked_for)
+            grid = laid_again(progress.multipliers, own[:, 1:], focus)
+            mixing = between(progress.multipliers, grid)
+            progress.learner = Learner(_moved(progress.learner.critic, mixing), frontier.weights(grid))
+            progress.multipliers = grid
+        progress.seconds += time.perf_counter() - began
+        yield progress, own
+
+
+def pilot_grid(bound: Vector) -> Vector:
+    """`[L, m]` 0, and λ far apart along each axis up to `bound` `[m]`.
+
+    Raises:
+        CampaignError: for more limits than a grid is laid for.
+    """
+    count = len(bound)
+    if count not in POINTS:
+        raise CampaignError(
+            f"has {count} budgets; one network for every λ is made for at most {max(POINTS)}.", where="[[budget]]",
+            way_out="Train with --method aim-greedy, or join budgets.",
+        )  # fmt: skip
+    along = (POINTS[count] ** count - 1) // count
+    steps = np.geomspace(1 / PILOT_RANGE, 1, along)
+    return np.concatenate([np.zeros((1, count)), *(steps[:, None] * row for row in np.diag(bound))])
+
+
+def laid_again(multipliers: Vector, costs: Vector, focus: Vector | None = None) -> Vector:
+    """The grid that replaces one whose policies cost what is said here.
+
+    Args:
+        multipliers: `[L, m]` of the pilot, or of a product of axes.
+        costs: `[L, m]` coordinates of its policies.
+        focus: `[m]` λ to draw the axes around; an axis whose λ is 0 here is laid by its cost.
+
+    Returns:
+        `[L, m]` the product of the axes, each from 0 to its λ_max.
+    """
+    count = multipliers.shape[1]
+    axes = []
+    for j in range(count):
+        on_axis = np.flatnonzero((np.delete(multipliers, j, axis=1) == 0).all(axis=1))
+        order = on_axis[np.argsort(multipliers[on_axis, j], kind="stable")]
+        axis = _axis(multipliers[order, j], costs[order, j], POINTS[count])
+        if focus is not None and focus[j] > 0:
+            axis = np.append(np.array(AROUND[count]) * focus[j], axis[-1])
+        axes.append(axis)
+    return np.array(list(product(*axes)))
+
+
+def _axis(prices: Vector, cost: Vector, points: int) -> Vector:
+    """λ along one axis, closer together where the cost falls faster.
+
+    Args:
+        prices: `[n]` λ from 0 to the bound, ascending.
+        cost: `[n]` of their policies; where it rises with λ, which is noise, it counts as flat.
+        points: how many λ there will be.
+    """
+    falling = np.minimum.accumulate(cost)
+    fall = falling[0] - falling
+    if fall[-1] <= 0:
+        flat: Vector = np.linspace(0, prices[-1], points)
+        return flat
+    last = min(int(np.argmax(fall >= (1 - FLAT) * fall[-1])), len(prices) - 2)
+    share = fall[: last + 1] / fall[last]
+    # Falls say where policies change; the root of λ keeps some points where, by noise, none seem to.
+    place = 0.75 * share + 0.25 * np.sqrt(prices[: last + 1] / prices[last])
+    axis: Vector = np.interp(np.linspace(0, 1, points - 1), place, prices[: last + 1])
+    whole: Vector = np.append(axis, prices[-1])
+    return whole
+
+
+def between(old: Vector, new: Vector) -> Vector:
+    """`[L', L]` how much of each old λ's heads goes into those of each new λ; rows add up to 1.
+
+    Along one axis it is linear interpolation. Of a product of axes the parts multiply; of a pilot, which ran along the
+    axes only, they add up: Q(λ₁, λ₂) ≈ Q(λ₁, 0) + Q(0, λ₂) − Q(0, 0).
+    """
+    count = old.shape[1]
+    axes = [np.unique(old[:, j]) for j in range(count)]
+    shares = [_hats(axis, new[:, j]) for j, axis in enumerate(axes)]
+    places = np.array([np.searchsorted(axis, old[:, j]) for j, axis in enumerate(axes)])
+    if len(old) == np.prod([len(axis) for axis in axes]):
+        whole = np.ones((len(new), len(old)))
+        for share, place in zip(shares, places, strict=True):
+            whole *= share[:, place]
+        return whole
+    total = np.zeros((len(new), len(old)))
+    for j, (share, place) in enumerate(zip(shares, places, strict=True)):
+        on_axis = (np.delete(old, j, axis=1) == 0).all(axis=1)
+        total += np.where(on_axis, share[:, place], 0)
+    total[:, (old == 0).all(axis=1)] -= count - 1
+    return total
+
+
+def _hats(knots: Vector, at: Vector) -> Vector:
+    """`[n, knots]` linear interpolation as weights."""
+    return np.stack([np.interp(at, knots, column) for column in np.eye(len(knots))], axis=1)
+
+
+def _moved(critic: Critic, mixing: Vector) -> Critic:
+    """The same trunk, with the heads of the new grid; Adam's second moments stay positive."""
+    mean, size = jnp.asarray(mixing, jnp.float32), jnp.asarray(np.abs(mixing), jnp.float32)
+    size /= size.sum(axis=1, keepdims=True)
+
+    def heads(pair: QNetwork, by: Array) -> QNetwork:
+        shape = pair.shape
+
+        def move(part: Array) -> Array:
+            split = part.reshape(*part.shape[:-1], shape.rank, shape.num_policies, shape.num_heads)
+            return jnp.einsum("...lh,nl->...nh", split, by).reshape(part.shape)
+
+        head = Linear(move(pair.head.weight), move(pair.head.bias))
+        moved: QNetwork = eqx.tree_at(lambda net: net.head, pair, head)
+        return moved
+
+    adam = critic.optimiser[0]
+    adam = adam._replace(mu=heads(adam.mu, mean), nu=heads(adam.nu, size))
+    return Critic(heads(critic.online, mean), heads(critic.target, mean), (adam, *critic.optimiser[1:]))

@@ -1,0 +1,105 @@
+"""A comparison in words: its controls, what leads, and each ordering that was looked at.
+
+Rows and findings as comparison.json has them in, words out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from outlay.reports import words
+from outlay.reports.content import BudgetLine
+
+CONTROLS = {"immediate": "equal spend on day one", "total": "the campaign's limits"}
+MARKS = {"holds": "✓", "a tie": "≈", "does not hold": "✕"}
+TOLERANCE = 1e-3  # of a limit: what is past it by less was chosen to lie on it
+
+Kind = Literal["value", "truth"]
+Row = Mapping[str, Any]
+
+_KINDS = {"rl": "looking ahead", "two-stage": "two-stage", "constant": "best constants"}
+_BY = {"truth": "true", "value": "estimated"}
+
+
+def past(cost: float | None, limit: float, sign: int) -> bool:
+    """Whether a cost breaks a limit: `sign` is +1 for a ceiling, −1 for a floor. An unknown cost does not."""
+    return cost is not None and sign * (cost - limit) > TOLERANCE * abs(limit)
+
+
+def keeps(row: Row, budgets: Sequence[BudgetLine], kind: Kind) -> bool:
+    """Whether every cost of a row is known and within its limit."""
+    costs = {b: row["figures"].get(b.name, {}).get(kind) for b in budgets}
+    return all(cost is not None and not past(cost, b.limit, b.sign) for b, cost in costs.items())
+
+
+def lead(found: Row, rows: Sequence[Row], limits: Sequence[BudgetLine]) -> str:
+    """The best of each kind over the longest horizon, of those that keep every limit, beside the old policy.
+
+    All methods are judged by the truth where it is known of all of them, else all by the estimate.
+
+    Args:
+        found: the comparison.
+        rows: under one control.
+        limits: that the control holds.
+    """
+    target = f"reward@{max(found['report_days'])}"
+    here = [row for row in rows if target in row["figures"]]
+    true = all(row["figures"][target]["truth"] is not None for row in here if row["group"] != "log")
+    kind: Kind = "truth" if true else "value"
+    groups = {title: [row for row in here if row["group"] == group] for group, title in _KINDS.items()}
+    said = [_best(title, group, target, limits, kind) for title, group in groups.items()]
+    said += [_old(row, target, limits, kind) for row in here if row["group"] == "log"]
+    if not any(said):
+        return "Nothing could be evaluated"
+    which = f"the best of each kind{f' that keeps {_every(limits)}' if limits else ''}"
+    what = f"{_BY[kind].capitalize()} {found['reward_label']} in {words.days(max(found['report_days']))}"
+    return f"{what}, {which}: {'; '.join(filter(None, said))}"
+
+
+def _best(title: str, rows: Sequence[Row], target: str, limits: Sequence[BudgetLine], kind: Kind) -> str:
+    known = [row for row in rows if row["figures"][target][kind] is not None]
+    within = [row for row in known if keeps(row, limits, kind)]
+    if not within:
+        return f"{title} none" if known else ""
+    best = max(within, key=lambda row: float(row["figures"][target][kind]))
+    return f"{best['name'].partition(' (')[0]} {words.number(best['figures'][target][kind])}"
+
+
+def _old(row: Row, target: str, limits: Sequence[BudgetLine], kind: Kind) -> str:
+    """The old policy as it is: it was not chosen to keep a limit."""
+    figure = row["figures"][target]
+    by: Kind = kind if figure[kind] is not None else "value"
+    notes = [] if by == kind else [_BY[by]]
+    notes += [] if keeps(row, limits, by) else [f"does not keep {_every(limits)}"]
+    return f"{row['name']} {words.number(figure[by])}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _every(limits: Sequence[BudgetLine]) -> str:
+    return "the limit" if len(limits) == 1 else "every limit"
+
+
+def numbers(finding: Row, reward: str) -> str:
+    """The two values that an ordering was judged by."""
+    first, second = (f"{finding[which]} {finding[f'{which}_value']:.4f}" for which in ("first", "second"))
+    days = words.days(finding["target"].partition("@")[2])
+    text = f"{first} against {second}, {_BY['truth' if finding['true'] else 'value']} {reward} in {days}"
+    return text + "".join(f"; {name} breaks a limit" for name in finding["over"])
+
+
+def sentence(finding: Row, reward: str) -> str:
+    """One ordering, its verdict and its numbers."""
+    verdict = finding["verdict"] + ("" if finding["proven"] else " in one seed, which proves nothing")
+    return f"{CONTROLS[finding['control']]}: {finding['claim']}: {verdict} ({numbers(finding, reward)})."
+
+
+def count(findings: Sequence[Row]) -> str:
+    """How many orderings hold."""
+    proven = [finding for finding in findings if finding["proven"]]
+    parts = []
+    for listed, title in ((proven, "Orderings"), ([f for f in findings if not f["proven"]], "In one seed, orderings")):
+        if listed:
+            verdicts = [finding["verdict"] for finding in listed]
+            holds, ties, fails = (verdicts.count(verdict) for verdict in MARKS)
+            parts.append(f"{title} that hold: {holds}; ties: {ties}; that do not hold: {fails}")
+    return ". ".join(parts)

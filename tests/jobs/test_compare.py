@@ -1,0 +1,72 @@
+"""Methods side by side: budgets and findings as records, and the truth in each budget's own unit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import outlay
+from outlay.cli.main import app
+from outlay.jobs.findings import Finding, Limit
+
+SMALL = "\n[train]\nlayers = [16, 8]\nbatch = 256\nepochs = 0.1\nmin_steps = 200\n"
+
+
+@pytest.fixture(scope="module")
+def per_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A campaign with a total per user over five days, reported after one and three, with the truth beside it."""
+    path = outlay.simulate("habit", tmp_path_factory.mktemp("user") / "campaign", users=8000, seed=1)
+    text = path.read_text()
+    changes = {"at_most = 2.2 ": "at_most = 10 ", 'per = "decision"': 'per = "user"',
+               "horizon_days = 7": "horizon_days = 5", "report_days = [1, 3, 7]": "report_days = [1, 3]"}  # fmt: skip
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text + SMALL)
+    return path
+
+
+def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(per_user: Path, tmp_path: Path) -> None:
+    found = outlay.compare(per_user, tmp_path / "out", seeds=1, label_days=(1,), oracles=("bcq",),
+                           responses=("deepfm",))  # fmt: skip
+    assert found.budgets == [Limit("coupon_cost", 10.0, 1, "user", "at most 10 per user")]
+    assert (found.report_days, found.horizon_days) == ((1, 3), 5)
+    constants = next(row for row in found.rows if row.group == "constant")
+    old = found.rows[0]
+    for row in (constants, old):
+        cost, reward = row.figures["coupon_cost"], row.figures["reward@5"]
+        assert cost.truth == pytest.approx(cost.value, rel=0.15)  # a mean per decision would be a fifth of it
+        assert reward.truth == pytest.approx(reward.value, rel=0.15)
+    assert {one.target for one in found.findings} == {"reward@1", "reward@3"}
+    assert not any(one.proven for one in found.findings)
+    written = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))
+    assert [Finding(**{**one, "over": tuple(one["over"])}) for one in written["findings"]] == found.findings
+    page = (tmp_path / "out" / "comparison.html").read_text(encoding="utf-8")
+    assert "In one seed, orderings that hold" in page
+    assert "per user in 5 days" in page
+
+
+def test_the_terminal_prints_a_table_for_each_control_and_the_findings_as_sentences(
+    per_user: Path, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(
+        app,
+        ["compare", str(per_user), "--out", str(tmp_path / "out"), "--seeds", "1", "--label-days", "1",
+         "--oracles", "bcq", "--responses", "deepfm", "--immediate", "2.5"],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    tables = [line for line in lines if line.startswith("habit, ")]
+    assert [line.partition(":")[0] for line in tables] == [
+        "habit, equal spend on day one",
+        "habit, the campaign's limits",
+    ]
+    assert "at most 2.5 yuan a user" in tables[0]
+    assert "coupon_cost at most 10 per user" in tables[1]
+    assert all(line.endswith("estimate [true value], 1 seed") for line in tables)
+    said = [line for line in lines if "in one seed, which proves nothing (" in line]
+    assert len(said) >= 6
+    assert any(line.startswith("equal spend on day one: BCQ, aim-greedy ≥ BCQ, single-best: ") for line in said)

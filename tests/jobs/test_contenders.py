@@ -1,0 +1,81 @@
+"""Methods after learning: rules that look on at one game, and what each of them stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outlay.core.transitions import Transitions
+from outlay.jobs.contenders import COMPARED_RULES, Contender, Several, reinforcement, response_model
+from outlay.learning.game import SPARES, first_state
+from outlay.learning.mixing import RULES, lp
+
+
+@pytest.fixture(scope="module")
+def contenders(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Contender]:
+    campaign = habit_data.campaign.with_train(min_steps=1000, epochs=0.1)
+    folder = tmp_path_factory.mktemp("contenders")
+    return {one.rule: one for one in reinforcement(habit_data, campaign, "ddqn", 0, folder, lambda *_: None)}
+
+
+def test_every_rule_is_shown_the_same_game(contenders: dict[str, Contender]) -> None:
+    assert tuple(contenders) == COMPARED_RULES
+    assert [one.name for one in contenders.values()] == [f"DDQN, {rule}" for rule in COMPARED_RULES]
+    first, *others = contenders.values()
+    steps = [step for step, _ in first.original]
+    assert len(steps) > 5
+    for one in (first, *others):
+        assert one.original == first.original
+        assert [step for step, _ in one.course] == steps
+        assert one.seconds == first.seconds
+
+
+def test_a_rule_stores_no_more_than_it_promises(contenders: dict[str, Contender]) -> None:
+    """One policy, m + 2, or m + 1 and the spares; the original method keeps every candidate. m is 1."""
+    size = contenders["single-best"].original[0][1]
+    most = {"single-best": 1, "aim-mean": 3, "aim-greedy": 3, "lp": 2 + SPARES}
+    for rule, one in contenders.items():
+        stored = [parameters / size for _, parameters in one.course]
+        assert all(count == int(count) for count in stored)
+        assert stored[0] == 1
+        assert max(stored) <= most[rule]
+        assert one.stored_parameters % size == 0
+    assert [parameters // size for _, parameters in contenders["lp"].original] == list(
+        range(1, 1 + len(contenders["lp"].original))
+    )
+    assert max(parameters for _, parameters in contenders["lp"].course) > 2 * size
+
+
+def test_what_was_learned_is_the_rules_own_mixture(contenders: dict[str, Contender]) -> None:
+    for rule, one in contenders.items():
+        assert one.learned.weights.sum() == pytest.approx(1)
+        assert len(one.learned.members) <= {"single-best": 1, "lp": 2}.get(rule, 3)
+
+
+def test_rules_looking_on_end_where_they_would_alone() -> None:
+    rules, limits, scale = Several(COMPARED_RULES), np.array([0.5]), np.array([1.0])
+    points = np.random.default_rng(0).random((30, 2))
+    together = rules.init(limits, scale)
+    alone = {name: first_state(RULES[name], limits, scale) for name in COMPARED_RULES}
+    for number, point in enumerate(points):
+        together = rules.step(together, number, point)
+        alone = {name: RULES[name].step(state, number, point) for name, state in alone.items()}
+        stored = {number for name, state in alone.items() for number in rules.held(name, state)}
+        assert set(rules.mixture(together).members) == stored
+    for name, state in together.items():
+        assert RULES[name].mixture(state).members == RULES[name].mixture(alone[name]).members
+    assert together["lp"].spares == SPARES
+    assert len(rules.held("lp", together["lp"])) > len(lp.mixture(together["lp"]).members)
+
+
+def test_a_limit_that_nothing_keeps_is_told_with_the_contender(habit_data: Transitions, tmp_path: Path) -> None:
+    strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
+    campaign = habit_data.campaign.with_train(min_steps=50, epochs=0.01).model_copy(update={"budgets": (strict,)})
+    found, model = response_model(habit_data, campaign, "deepfm", 1, 0, tmp_path, lambda *_: None)
+    assert found.bundle is None
+    assert found.refused is not None
+    assert "keeps the limits" in found.refused
+    assert found.stored_parameters == model.num_parameters
+    assert found.learned.members

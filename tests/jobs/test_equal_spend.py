@@ -1,0 +1,131 @@
+"""Two controls, one ruler: every method costs the same on day one, and its truth stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from outlay.core.transitions import CERTIFY, Transitions
+from outlay.estimators.fitted import Fitted
+from outlay.jobs import rollout
+from outlay.jobs.contenders import Contender, response_model
+from outlay.jobs.equal_spend import Judge
+from outlay.jobs.measure import Measure
+from outlay.jobs.truth import Truth
+
+MOST = 1.4  # yuan on day one
+
+Costs = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Watching(Measure):
+    """Notes the policies that it is asked about."""
+
+    asked: list[NDArray[np.integer]] = field(default_factory=list)
+
+    def policy(self, actions: NDArray[np.integer]) -> Fitted:
+        """As measured, and noted."""
+        self.asked.append(actions)
+        return super().policy(actions)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Two response models, and the costs of the day that both are held to."""
+
+    deepfm: Contender
+    din: Contender
+    costs: Costs
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout, "USER_DAYS", 20_000)
+
+
+def watching(judge: Judge, contender: Contender) -> Watching:
+    return Watching(judge.data, CERTIFY, contender.bundle or contender.learned)
+
+
+@pytest.fixture(scope="module")
+def learned(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -> Learned:
+    campaign = habit_data.campaign.with_train(min_steps=1000, epochs=0.1)
+    folder = tmp_path_factory.mktemp("learned")
+
+    def learn(kind: str) -> tuple[Contender, Costs]:
+        contender, model = response_model(habit_data, campaign, kind, 1, 0, folder / kind, lambda *_: None)
+        return contender, lambda rows: np.maximum(model.predict(habit_data, rows)[:, :, 1], 0)
+
+    deepfm, costs = learn("deepfm")
+    return Learned(deepfm, learn("din")[0], costs)
+
+
+@pytest.fixture(scope="module")
+def judge(habit_data: Transitions) -> Judge:
+    return Judge(habit_data, habit_data.campaign, Truth.beside(habit_data.campaign, habit_data))
+
+
+@pytest.mark.parametrize("kind", ["deepfm", "din"])
+def test_day_one_costs_what_it_may_in_truth_too(kind: str, judge: Judge, learned: Learned) -> None:
+    """That of DIN is simulated; both lie as near to their target as the model of the costs is right."""
+    contender = getattr(learned, kind)
+    assert contender.learned.past_days == {"deepfm": 0, "din": 7}[kind]
+    at = watching(judge, contender)
+    judged = judge.immediate(at, contender.learned, learned.costs, MOST)
+    assert judged is not None
+    assert judged.truth is not None
+    assert judged.truth["coupon_cost@1"] == pytest.approx(MOST, rel=0.1)
+    assert set(judged.truth) >= {"reward", "coupon_cost", "reward@1", "reward@3", "reward@7", "coupon_cost@7"}
+    assert len(at.asked) == 2  # the two neighbouring prices
+
+
+def test_what_is_served_has_a_truth_though_it_looks_back(judge: Judge, learned: Learned) -> None:
+    for contender in (learned.deepfm, learned.din):
+        assert contender.bundle is not None
+        judged = judge.served(contender.bundle)
+        assert judged.truth is not None
+        assert 0.5 < judged.truth["reward"] < 0.9
+        assert judged.truth["coupon_cost"] <= 1.1 * judge.campaign.budgets[0].limit
+
+
+def test_without_a_limit_that_binds_one_policy_is_measured_once(judge: Judge, learned: Learned) -> None:
+    at = watching(judge, learned.deepfm)
+    judged = judge.immediate(at, learned.deepfm.learned, learned.costs, 1e9)
+    assert judged is not None
+    assert judged.truth is not None
+    assert len(at.asked) == 1
+    states = judge.data.states
+    assert states is not None
+    best = learned.deepfm.learned.members[0].run(["q"], states.codes, states.numbers)[0][:, :, 0].argmax(axis=1)
+    assert np.array_equal(at.asked[0], best[at.panel.state])
+
+
+def test_a_limit_that_nothing_keeps_leaves_nothing_to_judge(judge: Judge, learned: Learned) -> None:
+    at = watching(judge, learned.deepfm)
+    assert judge.immediate(at, learned.deepfm.learned, learned.costs, 1e-3) is None
+    assert at.asked == []
+
+
+def test_where_the_truth_does_not_fit_none_is_told(judge: Judge, learned: Learned) -> None:
+    """Not for states that the log does not show, nor for pasts whose days nobody can draw."""
+    assert judge.truth is not None
+    elsewhere = replace(judge, truth=replace(judge.truth, codes=judge.truth.codes + 100))
+    no_people = replace(judge, truth=replace(judge.truth, people=None))
+    deepfm, din = learned.deepfm.bundle, learned.din.bundle
+    assert deepfm is not None
+    assert din is not None
+    assert elsewhere.served(deepfm).truth is None
+    assert replace(judge, truth=None).served(deepfm).truth is None
+    assert no_people.served(din).truth is None
+    assert no_people.served(deepfm).truth == judge.served(deepfm).truth
+
+
+def test_contenders_leave_their_bundles_where_they_are_told(learned: Learned) -> None:
+    assert learned.din.bundle is not None
+    assert Path(learned.din.bundle.folder).parent.name == "din"

@@ -1,0 +1,83 @@
+"""A finished frontier as frontier.json has it: 33 policies, 101 budgets, the old policy below the curve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+LEAST, MOST, SE, MARGIN = 0.01, 1.18, 0.002, 0.004  # per decision
+BEND = 2.0  # of the curve
+
+
+def found(budgets: int = 1, *, per: str = "decision", export: bool = False) -> dict[str, Any]:
+    """With two budgets the second is a floor, with three the third a ceiling; per user all is a total of 30 days."""
+    times = 1.0 if per == "decision" else 30.0
+    grid = np.linspace(1.9, 0.0, 33)
+    names = ["coupon_cost", "reach", "large_coupons"][:budgets]
+    limits = [0.65 * times, 0.3, 0.4][:budgets]
+    signs = [1, -1, 1][:budgets]
+
+    def value(spend: float) -> tuple[float, float]:
+        """The objective and its slope."""
+        share, scale = (spend - LEAST) / (MOST - LEAST), 0.42 / (1 - np.exp(-BEND))
+        reached = 0.15 + scale * (1 - np.exp(-BEND * share))
+        return float(reached) * times, float(scale * BEND * np.exp(-BEND * share) / (MOST - LEAST))
+
+    def costs(spend: float) -> list[float]:
+        return [spend * times, 0.3 + 0.4 * spend / MOST, 0.45 * spend / MOST][:budgets]
+
+    def point(budget: float) -> dict[str, Any]:
+        slack = budget > MOST * times + 1e-9
+        given = min(budget / times, MOST)
+        spend = max(given - MARGIN * given / MOST, LEAST / 2)
+        bought, slope = value(given)
+        share = 32 * (given - LEAST) / (MOST - LEAST)
+        low, weight = min(int(share), 31), share - min(int(share), 31)
+        spends = costs(spend)
+        return {
+            "budget": budget, "value": bought, "low": bought - 2 * SE * times, "high": bought + 2 * SE * times,
+            "spend": spends, "spend_low": [0.994 * s for s in spends], "spend_high": [1.006 * s for s in spends],
+            "marginal": 0.0 if slack else slope, "margin": MARGIN * given / MOST * times, "slack": slack,
+            "members": [{"multiplier": [float(grid[i]), 0.12, 0.05][:budgets], "weight": w}
+                        for i, w in ((low, 1 - weight), (low + 1, weight)) if w > 0],
+        }  # fmt: skip
+
+    lines = [
+        {"budget": n, "value": x, "bound": x + sign * 0.004, "limit": limit, "floor": sign < 0, "kept": True}
+        for n, x, limit, sign in zip(names, costs(0.645), limits, signs, strict=True)
+    ]
+    certificate = {
+        "certified": True, "words": "certified", "confidence": 0.975, "users": 14_871,
+        "budgets": lines,
+        "gain": 0.08, "gain_bound": 0.07, "withheld": None, "look": 1, "alpha": 0.025,
+    }  # fmt: skip
+    return {
+        "campaign": "thirty-day",
+        "unit": "yuan",
+        "reward_label": "active days",
+        "objective": "reward" if per == "decision" else "reward@30",
+        "money": "coupon_cost",
+        "budgets": [
+            {"name": n, "limit": limit, "sign": sign, "per": per if n == "coupon_cost" else "decision",
+             "words": f"{'at most' if sign > 0 else 'at least'} {limit:g} per decision"}
+            for n, limit, sign in zip(names, limits, signs, strict=True)
+        ],
+        "least": LEAST * times,
+        "most": MOST * times,
+        "confidence": 0.95,
+        "users": 14_902,
+        "curve": [point(float(b)) for b in np.linspace(LEAST * times, MOST * times, 101)],
+        "asked": [point(0.65 * times)],
+        "old": {"value": 0.37 * times, "low": 0.366 * times, "high": 0.374 * times, "spend": costs(0.45)},
+        "policies": [
+            {"multiplier": [float(price), 0.12, 0.05][:budgets], "value": value(spend)[0] - 0.002 * times * (i % 3),
+             "spend": costs(spend)}
+            for i, (price, spend) in enumerate(zip(grid, np.linspace(LEAST, MOST, 33), strict=True))
+        ],
+        "check": "Check: every cost falls as its λ grows, in all 32 steps (to 2 standard errors).",
+        "export": {
+            "path": "bundles/0.65", "id": "5f1c2a9be0d4", "budget": 0.65 * times, "look": 1, "certificate": certificate,
+            "verdict": "Serve it: the limit is kept, and activity is 23 % above the old policy’s.",
+        } if export else None,
+    }  # fmt: skip

@@ -1,0 +1,290 @@
+"""The frontier's page: complete in itself, escaped, in whole sentences, and moved by a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from frontier_examples import found
+
+from outlay.reports.frontier import render
+
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+NASTY = "<b>\"x\"</b> & {{ 7*7 }} </script><script>alert('x')"
+
+
+class _Page(HTMLParser):
+    """Tags with their attributes, what stands where the script writes, rows of the tables, the text to read."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said: dict[str, str] = {}
+        self.rows: list[str] = []
+        self.text = ""
+        self._json = ""
+        self._in_row = False
+        self._inside: tuple[str, dict[str, str | None]] = ("", {})
+        self.feed(html)
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag, dict(attrs)
+        self.tags.append(self._inside)
+        if tag == "tr":
+            self.rows.append("")
+            self._in_row = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = (f"/{tag}", {})
+        self._in_row = self._in_row and tag != "tr"
+
+    def handle_data(self, data: str) -> None:
+        tag, attrs = self._inside
+        if tag == "script" and attrs.get("id") == "records":
+            self._json += data
+        elif tag not in ("script", "style"):
+            self.text += data
+            if self._in_row:
+                self.rows[-1] += data.strip() + " "
+            if attrs.get("data-say"):
+                self.said[str(attrs["data-say"])] = data
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = json.loads(self._json)
+        return listed
+
+    def attributes(self, key: str, value: str) -> dict[str, str | None]:
+        return next(attrs for _, attrs in self.tags if attrs.get(key) == value)
+
+
+@cache
+def page(budgets: int = 1, per: str = "decision") -> _Page:
+    return _Page(render(found(budgets, per=per)))
+
+
+@pytest.mark.parametrize("per", ["decision", "user"])
+@pytest.mark.parametrize("budgets", [1, 2, 3])
+def test_every_budget_of_the_slider_has_words_for_every_place_and_nothing_is_missing(budgets: int, per: str) -> None:
+    got = page(budgets, per)
+    places = {str(attrs["data-say"]) for _, attrs in got.tags if "data-say" in attrs}
+    assert {f"spend{j}" for j in range(budgets)} < places
+    assert len(got.records) == 102, "the curve and the campaign's budget"
+    for record in got.records:
+        assert places <= set(record["say"])
+        assert all(record["say"].values())
+        assert re.fullmatch(r"M[\d.]+ [\d.]+h0", record["curve"])
+        assert re.fullmatch(r"M[\d.]+ [\d.]+h0", record["marginal"])
+    assert not re.search(r"\b(nan|none|undefined|inf)\b", got.text + json.dumps(got.records), re.IGNORECASE)
+    for _, attrs in got.tags:
+        assert not re.search(r"nan|None", str(attrs.get("d", "")) + str(attrs.get("style", "")))
+
+
+def test_the_headline_says_what_the_campaigns_budget_buys_and_what_one_more_would() -> None:
+    assert (
+        "The campaign’s budget of 0.65 yuan per decision buys 0.473 active days per decision "
+        "(95 % interval 0.469 to 0.477). At that budget, one more yuan per decision buys 0.278 active days per "
+        "decision."
+    ) in page().text
+    assert (
+        "The campaign’s budget of 19.5 yuan per user buys 14.19 active days per user in 30 days "
+        "(95 % interval 14.07 to 14.31). At that budget, one more yuan per user over 30 days buys 0.278 active days."
+    ) in page(per="user").text
+    assert "one more unit of money per decision buys" in _Page(render({**found(), "unit": "money"})).text
+
+
+def test_the_slider_begins_at_the_campaigns_budget_and_the_panel_says_so_without_the_script() -> None:
+    got = page(2)
+    start = int(str(got.attributes("id", "slider")["value"]))
+    record = got.records[start]["say"]
+    assert got.said == {name: record[name] for name in got.said}
+    assert record["budget"] == "0.650"
+    assert record["command"] == "outlay frontier RUN --budget 0.65 --export DIR"
+    assert record["gain"] == "+28 %"
+    assert record["spend0"] == "0.648"
+    assert record["mixture"] == "λ = (0.891, 0.120) for 50 % of users\nλ = (0.831, 0.120) for 50 % of users"
+    assert {attrs["d"] for _, attrs in got.tags if attrs.get("data-mark") == "curve"} == {got.records[start]["curve"]}
+    assert "hidden" in got.attributes("class", "slide"), "a slider that cannot move is not shown"
+
+
+def test_budgets_rise_along_the_slider_and_no_command_asks_for_less_than_the_least() -> None:
+    content = found()
+    content["least"] = content["curve"][0]["budget"] = 0.0123456789
+    given = [float(re.findall(r"--budget (\S+)", r["say"]["command"])[0]) for r in _Page(render(content)).records]
+    assert given == sorted(given)
+    assert given[0] == 0.0123457, "rounded down, the command would ask for less than can be kept"
+
+
+def test_what_the_old_policy_spends_and_reaches_is_read_off_the_curve() -> None:
+    content = found()
+    spend, value = (np.array([p[key] for p in content["curve"]]) for key in ("spend", "value"))
+    reached, cost = np.interp(0.45, spend[:, 0], value), np.interp(0.37, value, spend[:, 0])
+    assert (
+        f"With what the old policy spends, 0.450 yuan per decision, these policies reach {reached:.3f} against its "
+        f"0.370 ({100 * reached / 0.37 - 100:+.0f} %); its 0.370 they reach for {cost:.3f} "
+        f"(−{100 - 100 * cost / 0.45:.0f} %)"
+    ) in page().text
+    content["old"] = {"value": 0.05, "low": 0.04, "high": 0.06, "spend": [2.0]}
+    assert "What budgets from 0.010 to 1.180 yuan per decision buy" in _Page(render(content)).text, (
+        "the old policy is off the curve"
+    )
+
+
+def test_an_old_policy_that_breaks_another_limit_is_said_to() -> None:
+    content = found(2)
+    assert "does not keep" not in page(2).text
+    content["old"]["spend"][1] = 0.2
+    assert "the old policy does not keep reach at least 0.3 per decision, these do" in _Page(render(content)).text
+
+
+def test_the_table_holds_eleven_budgets_and_those_asked_for() -> None:
+    content = found(2)
+    content["asked"].append({**content["asked"][0], "budget": 0.7})
+    rows = _Page(render(content)).rows
+    assert len(rows) == 1 + 11 + 2
+    assert [row.split()[1:3] for row in rows if "campaign’s" in row] == [["the", "campaign’s"]]
+    assert [row.split()[0] for row in rows if "asked for" in row] == ["0.700"]
+
+
+def test_a_budget_above_the_curve_is_said_to_buy_nothing_more() -> None:
+    content = found()
+    content["budgets"][0]["limit"] = 5.0
+    content["asked"] = [{**content["curve"][-1], "budget": 5.0, "marginal": 0.0, "slack": True}]
+    got = _Page(render(content))
+    assert "more money buys nothing that these policies know of: they spend 1.176 at most." in got.text
+    assert "The campaign’s budget of 5 lies outside the figure" in got.text
+    assert got.attributes("id", "slider")["value"] == "100"
+    assert "limit" not in [attrs.get("class") for _, attrs in got.tags]
+
+
+def test_one_policy_alone_makes_a_page() -> None:
+    content = found()
+    content["least"] = content["most"]
+    content["curve"] = [content["curve"][-1]] * 101
+    content["asked"] = content["curve"][:1]
+    got = _Page(render(content))
+    assert len(got.records) == 1
+    assert got.said["mixture"] == "λ = 0 for all users"
+
+
+def test_what_rounding_leaves_of_a_policy_is_no_member() -> None:
+    content = found()
+    content["asked"][0]["members"] = [{"multiplier": [0.5], "weight": 1 - 1e-15},
+                                      {"multiplier": [0.4], "weight": 1e-15}]  # fmt: skip
+    assert _Page(render(content)).said["mixture"] == "λ = 0.500 for all users"
+
+
+def test_a_marginal_value_beyond_all_others_does_not_flatten_the_figure() -> None:
+    content = found()
+    content["curve"][0]["marginal"] = 1e6
+    got = _Page(render(content))
+    assert got.records[0]["marginal"].split()[1] == "0.0h0", "on the frame's edge"
+    assert float(got.records[50]["marginal"].split()[1].removesuffix("h0")) < 90
+
+
+@pytest.mark.parametrize("certified", [True, False])
+def test_an_exported_bundle_is_shown_with_its_certificate(certified: bool) -> None:
+    content = found(2, export=True)
+    content["export"]["certificate"]["certified"] = certified
+    content["export"]["certificate"]["budgets"][1]["kept"] = certified
+    got = _Page(render(content))
+    for said in ("The bundle for 0.65 yuan per decision", "Serve it", "look 1 at 14,871 certify users", "5f1c2a9be0d4"):
+        assert said in got.text
+    assert ("All limits certified at 97.5 %" in got.text) == certified
+    assert ("Not certified" in got.text) != certified
+    assert [row.split()[-1] for row in got.rows[1:3]] == ["yes", "yes" if certified else "no"]
+    assert "The bundle for" not in page(2).text
+
+
+def test_the_foot_says_what_the_figures_rest_on_and_mean() -> None:
+    for said in ("14,902 select users", "95 % intervals", "every cost falls as its λ grows", "(discounted)",
+                 "certified on other users"):  # fmt: skip
+        assert said in page().text
+    assert "a total per user, not discounted" in page(per="user").text
+
+
+def test_the_page_asks_for_nothing_from_outside_and_is_small() -> None:
+    html = render(found(3, export=True))
+    got = _Page(html)
+    assert not [a for _, attrs in got.tags for key, a in attrs.items() if key in ("src", "href", "data", "srcset")]
+    assert not [tag for tag, _ in got.tags if tag in ("link", "iframe", "img", "object", "base", "form")]
+    policy = next(attrs["content"] for _, attrs in got.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    assert str(policy).startswith("default-src 'none'")
+    assert not re.search(r"http|@import|url\(", html.replace("http-equiv", ""))
+    assert len(html.encode()) < 150_000
+
+
+def test_names_from_files_are_escaped_everywhere() -> None:
+    content = found(2, export=True)
+    content.update(campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY, check=NASTY)
+    for budget in content["budgets"]:
+        budget["name"] = NASTY + ("" if budget["sign"] > 0 else "2")
+    content["export"].update(path=NASTY, id=NASTY, verdict=NASTY)
+    for line in content["export"]["certificate"]["budgets"]:
+        line["budget"] = NASTY
+    html = render(content)
+    got = _Page(html)
+    assert html.count("<script") == html.count("</script>") == 2
+    assert "<b>" not in html
+    assert NASTY in got.text, "shown as text, not run as a template"
+    assert NASTY in got.records[0]["say"]["marginal"]
+
+
+def test_the_page_is_the_same_from_the_file() -> None:
+    content = found(2, export=True)
+    assert render(json.loads(json.dumps(content))) == render(content)
+
+
+MOVE = """<script>
+const said = () => [...document.querySelectorAll("[data-say]")].map((place) => place.textContent);
+const marks = () => [...document.querySelectorAll("[data-mark]")].map((mark) => mark.getAttribute("d"));
+const seen = [];
+for (const move of [() => {}, () => slider.stepUp(), () => { slider.value = 0; }, () => { slider.value = 999; }]) {
+  move();
+  slider.dispatchEvent(new Event("input"));
+  seen.push({ said: said(), marks: marks(), spoken: slider.getAttribute("aria-valuetext"),
+    shown: slider.getClientRects().length, wide: document.documentElement.scrollWidth });
+}
+document.documentElement.dataset.seen = JSON.stringify(seen);
+</script></body>"""
+WATCH = """<head><script>addEventListener("error", (e) => { document.documentElement.dataset.error = e.message; });
+</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+def test_a_real_browser_moves_the_slider_and_the_panel_and_the_marks_follow(tmp_path: Path) -> None:
+    html = render(found(2))
+    got = _Page(html)
+    html = html.replace("<head>", WATCH, 1).replace("</body>", MOVE, 1)
+    (tmp_path / "frontier.html").write_text(html, encoding="utf-8")
+    dom = subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         f"--user-data-dir={tmp_path}/profile", "--window-size=400,900", "--virtual-time-budget=4000", "--dump-dom",
+         f"file://{tmp_path}/frontier.html"],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    root = _Page(dom).attributes("lang", "en")
+    assert "data-error" not in root, root["data-error"]
+    names = [str(attrs["data-say"]) for _, attrs in got.tags if "data-say" in attrs]
+    start = int(str(got.attributes("id", "slider")["value"]))
+    seen = json.loads(str(root["data-seen"]))
+    assert len(seen) == 4
+    for state, place in zip(seen, (start, start + 1, 0, len(got.records) - 1), strict=True):
+        record = got.records[place]
+        assert state["said"] == [record["say"][name] for name in names]
+        assert set(state["marks"]) == {record["curve"], record["marginal"]}
+        assert state["spoken"] == record["say"]["spoken"]
+        assert state["shown"] == 1, "the script shows the slider"
+        assert state["wide"] <= 500, "the page is no wider than its window, which may not be below 500"
