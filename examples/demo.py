@@ -1,4 +1,5 @@
-"""The main job on a generated campaign: simulate → check → prepare → train → evaluate → report, into runs/demo/.
+"""The main job on a generated campaign: simulate → check → prepare → train → evaluate → frontier →
+report, into runs/demo/.
 
 Each line is a command that you can run yourself; `make demo` runs this file.
 """
@@ -17,6 +18,7 @@ outlay check runs/demo-campaign/campaign.toml
 outlay prepare runs/demo-campaign/campaign.toml --out runs/demo-data
 outlay train runs/demo-data --out runs/demo
 outlay evaluate runs/demo
+outlay frontier runs/demo
 outlay report runs/demo
 """
 
@@ -30,7 +32,7 @@ def main() -> None:
         result = subprocess.run([program, *shlex.split(line)[1:]], check=False)
         if result.returncode:
             sys.exit(result.returncode)
-    print(f"\nDone in {time.monotonic() - began:.0f} s. Open runs/demo/report.html in a browser.")
+    print(f"\nDone in {time.monotonic() - began:.0f} s. Open runs/demo/report.html and frontier.html in a browser.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Both bases against Φ written out in full."""
+"""The bases against Φ written out in full."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array, issparse
 
-from outlay.estimators.basis import Array, Basis, Counted, Features, Pairs, Solver
+from outlay.estimators.basis import Array, Basis, Counted, Features, Pairs, Smooth, Solver
 
 RNG = np.random.default_rng(0)
 N, S, K, D = 500, 4, 3, 5
@@ -17,7 +17,14 @@ LEFT = Pairs(np.arange(N), RNG.integers(K, size=N))
 RIGHT = Pairs(ROWS, RNG.integers(K, size=N))
 
 
+AMOUNTS = np.array([[1.0, 1.0, 1.0], [-1.0, 0.5, 1.0]])  # a basis of two rows for three amounts
+
+
 def written_out(basis: Basis, pairs: Pairs) -> Array:
+    if isinstance(basis, Smooth):
+        counted = written_out(basis.counted, pairs)
+        by_state = counted[:, : S * K].reshape(-1, S, K) @ basis.basis.T
+        return np.hstack([by_state.reshape(len(pairs), -1), counted[:, S * K :]])
     f = np.eye(S)[STATE] if isinstance(basis, Counted) else np.column_stack([F, np.ones(N)])
     full = np.zeros((len(pairs), basis.size))
     width = f.shape[1]
@@ -31,7 +38,7 @@ def written_out(basis: Basis, pairs: Pairs) -> Array:
     return full
 
 
-@pytest.mark.parametrize("basis", [Counted(STATE, S, K), Features(F, K)])
+@pytest.mark.parametrize("basis", [Counted(STATE, S, K), Smooth(Counted(STATE, S, K), AMOUNTS), Features(F, K)])
 def test_block_operations_equal_the_written_out_matrix(basis: Basis) -> None:
     left, right, weight, values = (
         written_out(basis, LEFT), written_out(basis, RIGHT), RNG.random(N), RNG.random((N, 2)),
@@ -69,3 +76,21 @@ def test_the_solver_solves_dense_and_sparse_systems_and_their_transposes() -> No
         solver = Solver(matrix)
         assert dense @ solver.solve(right) == pytest.approx(right)
         assert dense.T @ solver.solve_transposed(right) == pytest.approx(right)
+
+
+def test_the_leverage_of_a_smooth_basis_is_that_of_its_regression() -> None:
+    basis = Smooth(Counted(STATE, S, K), AMOUNTS)
+    gram = basis.regular(basis.moment(LEFT, LEFT, np.ones(N)))
+    full = written_out(basis, LEFT)[:, : basis.size - K]
+    exact = np.einsum("np,pq,nq->n", full, np.linalg.inv(full.T @ full), full)
+    assert basis.leverage(LEFT, gram) == pytest.approx(exact, rel=1e-6)
+
+
+def test_an_unseen_amount_between_seen_ones_is_known_and_an_unseen_state_is_not() -> None:
+    seen = LEFT[np.flatnonzero((LEFT.actions != 1) & (STATE > 0))]
+    basis = Smooth(Counted(STATE, S, K), AMOUNTS)
+    gram = basis.regular(basis.moment(seen, seen, np.ones(len(seen))))
+    between = Pairs(np.flatnonzero(STATE > 0), np.ones((STATE > 0).sum(), np.intp))
+    assert basis.leverage(between, gram).max() < 0.1
+    nowhere = Pairs(np.flatnonzero(STATE == 0), np.ones((STATE == 0).sum(), np.intp))
+    assert basis.leverage(nowhere, gram).min() > 1e3

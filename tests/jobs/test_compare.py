@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,23 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(per_
         assert cost.truth == pytest.approx(cost.value, rel=0.15)  # a mean per decision would be a fifth of it
         assert reward.truth == pytest.approx(reward.value, rel=0.15)
     assert {one.target for one in found.findings} == {"reward@1", "reward@3"}
+    rules = [row.name for row in found.rows if row.group == "rl" and row.control == "total"]
+    assert rules[-2:] == ["frontier, bcq", "frontier, counted"]
+    for row in found.rows:
+        if row.rule == "frontier":
+            assert row.oracle == {"frontier, bcq": "bcq", "frontier, counted": "tabular"}[row.name]
+            assert {"reward@3", "coupon_cost"} <= set(row.figures)
+            assert row.stored_parameters is not None
+            assert row.stored_parameters > 0
+            assert row.seconds is not None
+            assert row.seconds > 0
+    assert {"frontier, bcq ≥ BCQ, aim-greedy", "frontier, counted ≥ frontier, bcq"} <= {
+        one.claim for one in found.findings if one.control == "total"}  # fmt: skip
+    assert list(found.stored)[-1] == "frontier, bcq", "the counted one takes no steps"
+    assert [count for _, count in found.stored["frontier, bcq"]] == [
+        next(row.stored_parameters for row in found.rows if row.name == "frontier, bcq")] * 2  # fmt: skip
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "comparison.html", "comparison.json", "data", "manifest.json"]  # fmt: skip
     assert not any(one.proven for one in found.findings)
     written = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))
     assert [Finding(**{**one, "over": tuple(one["over"])}) for one in written["findings"]] == found.findings
@@ -67,6 +85,13 @@ def test_the_terminal_prints_a_table_for_each_control_and_the_findings_as_senten
     assert "at most 2.5 yuan a user" in tables[0]
     assert "coupon_cost at most 10 per user" in tables[1]
     assert all(line.endswith("estimate [true value], 1 seed") for line in tables)
+    heads = [line for line in lines if line.strip().startswith("method")]
+    assert all(line.split("   ")[-2:] == ["stored parameters", "training"] for line in heads)
+    assert ["coupon_cost against its limit" in line for line in heads] == [False, True]
+    counted = [line for line in lines if line.strip().startswith("frontier, counted")]
+    assert len(counted) == 2
+    assert not re.search(r"\d %", counted[0])
+    assert re.search(r" \d+\.\d % true .* \d[ \d]* .* \d[.\d]* s$", counted[1])
     said = [line for line in lines if "in one seed, which proves nothing (" in line]
     assert len(said) >= 6
     assert any(line.startswith("equal spend on day one: BCQ, aim-greedy ≥ BCQ, single-best: ") for line in said)

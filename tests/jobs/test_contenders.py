@@ -1,4 +1,4 @@
-"""Methods after learning: rules that look on at one game, and what each of them stores."""
+"""Methods after learning: rules that look on at one game, frontiers, and what each of them stores."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from outlay.core.network import read_network
 from outlay.core.transitions import Transitions
-from outlay.jobs.contenders import COMPARED_RULES, Contender, Several, reinforcement, response_model
+from outlay.jobs.contenders import COMPARED_RULES, Contender, Several, frontier, reinforcement, response_model
 from outlay.learning.game import SPARES, first_state
 from outlay.learning.mixing import RULES, lp
 
@@ -29,7 +30,7 @@ def test_every_rule_is_shown_the_same_game(contenders: dict[str, Contender]) -> 
     for one in (first, *others):
         assert one.original == first.original
         assert [step for step, _ in one.course] == steps
-        assert one.seconds == first.seconds
+        assert one.seconds > 0
 
 
 def test_a_rule_stores_no_more_than_it_promises(contenders: dict[str, Contender]) -> None:
@@ -50,6 +51,7 @@ def test_a_rule_stores_no_more_than_it_promises(contenders: dict[str, Contender]
 
 def test_what_was_learned_is_the_rules_own_mixture(contenders: dict[str, Contender]) -> None:
     for rule, one in contenders.items():
+        assert one.learned is not None
         assert one.learned.weights.sum() == pytest.approx(1)
         assert len(one.learned.members) <= {"single-best": 1, "lp": 2}.get(rule, 3)
 
@@ -78,4 +80,51 @@ def test_a_limit_that_nothing_keeps_is_told_with_the_contender(habit_data: Trans
     assert found.refused is not None
     assert "keeps the limits" in found.refused
     assert found.stored_parameters == model.num_parameters
+    assert found.learned is not None
     assert found.learned.members
+
+
+@pytest.mark.parametrize(("oracle", "name"), [("bcq", "frontier, bcq"), ("tabular", "frontier, counted")])
+def test_a_frontier_serves_one_network_for_the_campaigns_limits(
+    oracle: str, name: str, habit_data: Transitions, tmp_path: Path
+) -> None:
+    campaign = habit_data.campaign.with_train(min_steps=500, epochs=0.1)
+    said: list[str] = []
+    one = frontier(habit_data, campaign, oracle, 0, tmp_path, lambda _, text: said.append(text))
+    assert (one.name, one.oracle, one.rule, one.label_days) == (name, oracle, "frontier", None)
+    assert one.bundle is not None
+    assert one.learned is one.bundle
+    assert one.bundle.folder == tmp_path / "served"
+    assert 1 <= len(one.bundle.members) <= 2  # m + 1
+    assert len({id(member.session) for member in one.bundle.members}) == 1
+    network, written = train_frontier_network(tmp_path), one.bundle.manifest["members"][0]["parameters"]
+    assert one.stored_parameters == written < network
+    steps = 500 if oracle == "bcq" else 0
+    assert one.course == ([(0, written), (steps, written)] if steps else [])
+    assert one.original == []
+    assert one.seconds > 0
+    assert said
+    assert all(text.startswith(f"{name}: ") for text in said)
+
+
+def train_frontier_network(folder: Path) -> int:
+    """Parameters of the network that answers every λ."""
+    return read_network(folder / "frontier" / "network.npz").num_parameters
+
+
+def test_a_frontier_that_cannot_keep_the_limit_is_refused(habit_data: Transitions, tmp_path: Path) -> None:
+    strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
+    campaign = habit_data.campaign.model_copy(update={"budgets": (strict,)})
+    one = frontier(habit_data, campaign, "tabular", 0, tmp_path, lambda *_: None)
+    assert (one.bundle, one.learned, one.rule) == (None, None, "frontier")
+    assert one.refused is not None
+    assert "keeps the limits" in one.refused
+
+
+def test_a_frontier_of_too_many_limits_is_refused(habit_data: Transitions, tmp_path: Path) -> None:
+    budget = habit_data.campaign.budgets[0]
+    many = tuple(budget.model_copy(update={"name": f"cost_{i}", "money": i == 0}) for i in range(4))
+    campaign = habit_data.campaign.model_copy(update={"budgets": many})
+    one = frontier(habit_data, campaign, "bcq", 0, tmp_path, lambda *_: None)
+    assert one.refused is not None
+    assert "4 budgets" in one.refused

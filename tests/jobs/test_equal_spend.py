@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from outlay.bundles.decide import Bundle
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.jobs import rollout
-from outlay.jobs.contenders import Contender, response_model
+from outlay.jobs.contenders import Contender, frontier, response_model
 from outlay.jobs.equal_spend import Judge
 from outlay.jobs.measure import Measure
 from outlay.jobs.truth import Truth
@@ -50,7 +51,12 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watching(judge: Judge, contender: Contender) -> Watching:
-    return Watching(judge.data, CERTIFY, contender.bundle or contender.learned)
+    return Watching(judge.data, CERTIFY, contender.bundle or values(contender))
+
+
+def values(contender: Contender) -> Bundle:
+    assert contender.learned is not None
+    return contender.learned
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +81,9 @@ def judge(habit_data: Transitions) -> Judge:
 def test_day_one_costs_what_it_may_in_truth_too(kind: str, judge: Judge, learned: Learned) -> None:
     """That of DIN is simulated; both lie as near to their target as the model of the costs is right."""
     contender = getattr(learned, kind)
-    assert contender.learned.past_days == {"deepfm": 0, "din": 7}[kind]
+    assert values(contender).past_days == {"deepfm": 0, "din": 7}[kind]
     at = watching(judge, contender)
-    judged = judge.immediate(at, contender.learned, learned.costs, MOST)
+    judged = judge.immediate(at, values(contender), learned.costs, MOST)
     assert judged is not None
     assert judged.truth is not None
     assert judged.truth["coupon_cost@1"] == pytest.approx(MOST, rel=0.1)
@@ -88,7 +94,7 @@ def test_day_one_costs_what_it_may_in_truth_too(kind: str, judge: Judge, learned
 def test_what_is_served_has_a_truth_though_it_looks_back(judge: Judge, learned: Learned) -> None:
     for contender in (learned.deepfm, learned.din):
         assert contender.bundle is not None
-        judged = judge.served(contender.bundle)
+        judged = judge.served(Measure(judge.data, CERTIFY, contender.bundle))
         assert judged.truth is not None
         assert 0.5 < judged.truth["reward"] < 0.9
         assert judged.truth["coupon_cost"] <= 1.1 * judge.campaign.budgets[0].limit
@@ -96,19 +102,42 @@ def test_what_is_served_has_a_truth_though_it_looks_back(judge: Judge, learned: 
 
 def test_without_a_limit_that_binds_one_policy_is_measured_once(judge: Judge, learned: Learned) -> None:
     at = watching(judge, learned.deepfm)
-    judged = judge.immediate(at, learned.deepfm.learned, learned.costs, 1e9)
+    judged = judge.immediate(at, values(learned.deepfm), learned.costs, 1e9)
     assert judged is not None
     assert judged.truth is not None
     assert len(at.asked) == 1
     states = judge.data.states
     assert states is not None
-    best = learned.deepfm.learned.members[0].run(["q"], states.codes, states.numbers)[0][:, :, 0].argmax(axis=1)
+    best = values(learned.deepfm).members[0].run(["q"], states.codes, states.numbers)[0][:, :, 0].argmax(axis=1)
     assert np.array_equal(at.asked[0], best[at.panel.state])
+
+
+def test_a_frontier_is_priced_by_the_mean_of_what_its_members_own_of_the_network(
+    judge: Judge, learned: Learned, tmp_path: Path
+) -> None:
+    data = judge.data
+    one = frontier(data, data.campaign, "tabular", 0, tmp_path, lambda *_: None)
+    mixture = values(one)
+    assert len(mixture.members) == 2
+    at = watching(judge, one)
+    judged = judge.immediate(at, mixture, learned.costs, 1e9)
+    assert judged is not None
+    assert data.states is not None
+    (q,) = mixture.members[0].run(["q"], data.states.codes, data.states.numbers)
+    heads = q.shape[2] // 2
+    rewards = [q[:, :, member.policy * heads] for member in mixture.members]
+    assert not np.allclose(rewards[0], rewards[1])
+    best = np.average(rewards, axis=0, weights=mixture.weights).argmax(axis=1)
+    assert np.array_equal(at.asked[0], best[at.panel.state])
+    assert judged.truth is not None
+    served = judge.served(at)
+    assert served.truth is not None
+    assert served.truth["coupon_cost"] <= 1.1 * judge.campaign.budgets[0].limit
 
 
 def test_a_limit_that_nothing_keeps_leaves_nothing_to_judge(judge: Judge, learned: Learned) -> None:
     at = watching(judge, learned.deepfm)
-    assert judge.immediate(at, learned.deepfm.learned, learned.costs, 1e-3) is None
+    assert judge.immediate(at, values(learned.deepfm), learned.costs, 1e-3) is None
     assert at.asked == []
 
 
@@ -120,10 +149,11 @@ def test_where_the_truth_does_not_fit_none_is_told(judge: Judge, learned: Learne
     deepfm, din = learned.deepfm.bundle, learned.din.bundle
     assert deepfm is not None
     assert din is not None
-    assert elsewhere.served(deepfm).truth is None
-    assert replace(judge, truth=None).served(deepfm).truth is None
-    assert no_people.served(din).truth is None
-    assert no_people.served(deepfm).truth == judge.served(deepfm).truth
+    at, looking_back = (Measure(judge.data, CERTIFY, bundle) for bundle in (deepfm, din))
+    assert elsewhere.served(at).truth is None
+    assert replace(judge, truth=None).served(at).truth is None
+    assert no_people.served(looking_back).truth is None
+    assert no_people.served(at).truth == judge.served(at).truth
 
 
 def test_contenders_leave_their_bundles_where_they_are_told(learned: Learned) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,32 @@ def test_the_report_days_decide_which_claims_are_made_and_the_last_one_orders_th
         ("BCQ, lp ≥ EDRR, lp", "holds"),
     ]
     assert found[-1].target == "reward@3"
+
+
+def test_the_frontier_is_held_against_aim_greedy_of_its_oracle_under_the_limits_only() -> None:
+    def frontier(name: str, value: float, **more: Any) -> Row:
+        made = row(f"frontier, {name}", value, **more)
+        return replace(made, oracle={"counted": "tabular"}.get(name, name), rule="frontier")
+
+    rows = [row("BCQ, aim-greedy", 5.1), row("EDRR, aim-greedy", 5.0), row("DeepFM, 1-day label", 4.9),
+            frontier("bcq", 5.2), frontier("edrr", 4.95), frontier("counted", 5.3)]  # fmt: skip
+    found = findings(rows, [COST], (7,))
+    assert [(one.claim, one.verdict) for one in found] == [
+        ("looking ahead above 1-day labels over 7 days", "holds"),
+        ("BCQ, aim-greedy ≥ EDRR, aim-greedy", "holds"),
+        ("frontier, bcq ≥ BCQ, aim-greedy", "holds"),
+        ("frontier, edrr ≥ EDRR, aim-greedy", "does not hold"),
+        ("frontier, counted ≥ frontier, bcq", "holds"),
+        ("frontier, counted ≥ frontier, edrr", "holds"),
+    ]
+    assert found[0].first == "frontier, counted", "it looks ahead too"
+    free = [replace(one, control="immediate") for one in rows]
+    assert [one.claim for one in findings(free, [COST], (7,))] == [
+        "looking ahead above 1-day labels over 7 days",
+        "BCQ, aim-greedy ≥ EDRR, aim-greedy",
+    ]
+    alone = by_claim([frontier("bcq", 5.2), row("EDRR, aim-greedy", 5.0)])
+    assert not alone, "no pair of one oracle"
 
 
 def test_two_true_values_decide_even_against_the_estimates() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from numpy.typing import NDArray
 
 import outlay
 from conftest import Habit
@@ -21,31 +25,41 @@ from outlay.jobs.run import Run
 # The real command, which waits to be killed once it has written its seventh checkpoint.
 SLOW = """
 import time
-from outlay.jobs import play
 from outlay.learning import checkpoint
 
-play.CHECKPOINT_SECONDS = 0.0
-save, saved = checkpoint.save, []
+checkpoint.EVERY_SECONDS = 0.0
+saved = []
 
-def slow_save(*arguments):
-    save(*arguments)
-    saved.append(1)
-    if len(saved) == 7:
-        time.sleep(600)
+def slow(save):
+    def then_wait(*arguments):
+        save(*arguments)
+        saved.append(1)
+        if len(saved) == 7:
+            time.sleep(600)
+    return then_wait
 
-checkpoint.save = slow_save
+checkpoint.save_game = slow(checkpoint.save_game)
+checkpoint.save_frontier = slow(checkpoint.save_frontier)
 from outlay.cli.main import run
 run()
 """
 
 
-def wait_for(path: Path, process: subprocess.Popen[bytes], candidates: int) -> None:
-    """Until the checkpoint with that many candidates is there."""
+# Of a method that mixes candidates, and of one network for every λ: `--method`, `--oracle`, and what its checkpoint
+# says after the seventh block.
+WAYS: dict[str, tuple[Any, Any, str]] = {
+    "a game": ("aim-greedy", "bcq", '"number": 6'),
+    "a frontier": ("frontier", "bcq", '"step": 700'),
+}
+
+
+def wait_for(path: Path, process: subprocess.Popen[bytes], text: str) -> None:
+    """Until the checkpoint says it."""
     until = time.monotonic() + 120
     while time.monotonic() < until:
         assert process.poll() is None, "the training ended before it could be killed"
         try:
-            if path.read_text().count('"number"') == candidates:
+            if text in path.read_text():
                 return
         except OSError:
             pass
@@ -53,64 +67,97 @@ def wait_for(path: Path, process: subprocess.Popen[bytes], candidates: int) -> N
     raise AssertionError("no checkpoint came")
 
 
-@pytest.fixture(scope="module")
-def killed(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The path of the RUN folder of a training that was killed (kill -9) after 7 of 20 candidates."""
+class Killed(NamedTuple):
+    """A training that was killed.
+
+    Attributes:
+        folder: of the RUN that it would have written.
+        method, oracle: what it trained with.
+    """
+
+    folder: Path
+    method: Any
+    oracle: Any
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def killed(request: pytest.FixtureRequest, habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    """Killed (kill -9) after 7 of 20 blocks."""
+    method, oracle, text = WAYS[request.param]
     out = tmp_path_factory.mktemp("killed") / "run"
     command = [sys.executable, "-c", SLOW, "train", str(habit.data), "--out", str(out), "--seed", "2", "--method",
-               "aim-greedy", "--quiet"]  # fmt: skip
+               method, "--oracle", oracle, "--quiet"]  # fmt: skip
     process = subprocess.Popen(command)
     try:
-        wait_for(out.with_name(".run.partial") / "checkpoints" / "candidates.json", process, 7)
+        wait_for(out.with_name(".run.partial") / "checkpoints" / "progress.json", process, text)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert process.returncode == -signal.SIGKILL
-    return out
+    return Killed(out, method, oracle)
 
 
-def test_a_killed_training_leaves_nothing_that_reads_as_finished(killed: Path) -> None:
-    partial = killed.with_name(".run.partial")
-    assert [path.name for path in killed.parent.iterdir()] == [partial.name]
+def test_a_killed_training_leaves_nothing_that_reads_as_finished(killed: Killed) -> None:
+    partial = killed.folder.with_name(".run.partial")
+    assert [path.name for path in killed.folder.parent.iterdir()] == [partial.name]
     assert not (partial / MANIFEST).exists()
     with pytest.raises(FolderError, match="does not exist"):
-        Run.open(killed)
+        Run.open(killed.folder)
     with pytest.raises(FolderError, match=r"not a finished RUN folder.*--resume"):
         Run.open(partial)
 
 
-def test_a_wrong_option_does_not_cost_the_checkpoint(killed: Path, habit: Habit) -> None:
+def test_a_wrong_option_does_not_cost_the_checkpoint(killed: Killed, habit: Habit) -> None:
     """Another seed, method or campaign is refused, and the run can still be resumed."""
-    before = sorted(killed.parent.rglob("*"))
+    out, other = killed.folder, {"aim-greedy": "frontier", "frontier": "lp"}[killed.method]
+    before = sorted(out.parent.rglob("*"))
     with pytest.raises(FolderError, match="made with another seed"):
-        outlay.train(habit.data, killed, seed=3, resume=True, method="aim-greedy")
+        outlay.train(habit.data, out, seed=3, resume=True, method=killed.method, oracle=killed.oracle)
     with pytest.raises(FolderError, match="made with another method, oracle"):
-        outlay.train(habit.data, killed, seed=2, method="lp", oracle="ddqn", resume=True)
-    assert sorted(killed.parent.rglob("*")) == before
+        outlay.train(habit.data, out, seed=2, method=other, oracle="ddqn", resume=True)  # type: ignore[arg-type]
+    assert sorted(out.parent.rglob("*")) == before
 
 
-def test_other_limits_on_the_same_log_are_another_training(killed: Path, habit: Habit, tmp_path: Path) -> None:
+def test_other_limits_on_the_same_log_are_another_training(killed: Killed, habit: Habit, tmp_path: Path) -> None:
     """The columns are the same, and so is their hash; the limit is not."""
     outlay.prepare(habit.changed(tmp_path, ("at_most = 2.2", "at_most = 3.0")), tmp_path / "data")
     with pytest.raises(FolderError, match="made with another campaign"):
-        outlay.train(tmp_path / "data", killed, seed=2, resume=True, method="aim-greedy")
+        outlay.train(tmp_path / "data", killed.folder, seed=2, resume=True, method=killed.method, oracle=killed.oracle)
 
 
-def test_resume_ends_where_an_uninterrupted_training_ends(killed: Path, habit: Habit, tmp_path: Path) -> None:
-    """Bitwise: candidates, weights, networks and with them the bundle's id."""
-    left_over = killed.with_name(".run.partial") / ".checkpoints.1.tmp"
+def arrays(folder: Path) -> dict[str, NDArray[Any]]:
+    """Of every .npz in a folder."""
+    found: dict[str, NDArray[Any]] = {}
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as file:
+            found |= {f"{path.name}/{name}": file[name] for name in file.files}
+    return found
+
+
+def test_resume_ends_where_an_uninterrupted_training_ends(killed: Killed, habit: Habit, tmp_path: Path) -> None:
+    """Bitwise: candidates, measurements, weights, networks and with them the bundle's id."""
+    out, method, oracle = killed
+    left_over = out.with_name(".run.partial") / ".checkpoints.1.tmp"
     left_over.mkdir()
     calls: list[str] = []
     resumed = outlay.train(
-        habit.data, killed, seed=2, resume=True, progress=lambda _, text: calls.append(text), method="aim-greedy"
+        habit.data, out, seed=2, resume=True, progress=lambda _, text: calls.append(text), method=method, oracle=oracle
     )
-    whole = outlay.train(habit.data, tmp_path / "run", seed=2, method="aim-greedy")
+    whole = outlay.train(habit.data, tmp_path / "run", seed=2, method=method, oracle=oracle)
     assert calls[0] == "800 of 2000 steps"  # it did go on, and did not start anew
-    assert [path.name for path in killed.parent.iterdir()] == ["run"]
-    assert not (killed / left_over.name).exists()
+    assert [path.name for path in out.parent.iterdir()] == ["run"]
+    assert not (out / left_over.name).exists()
     names = ["candidates.parquet", "metrics.jsonl"]
-    assert pq.read_table(killed / names[0]).equals(pq.read_table(tmp_path / "run" / names[0]))
-    assert (killed / names[1]).read_text() == (tmp_path / "run" / names[1]).read_text()
+    assert pq.read_table(out / names[0]).equals(pq.read_table(tmp_path / "run" / names[0]))
+    assert (out / names[1]).read_text() == (tmp_path / "run" / names[1]).read_text()
+    for part in ("frontier", "checkpoints"):
+        ours, theirs = arrays(out / part), arrays(tmp_path / "run" / part)
+        assert list(ours) == list(theirs)
+        assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    learned = sorted((out / "checkpoints").glob("*.eqx"))
+    assert [path.name for path in learned] == sorted(p.name for p in (tmp_path / "run").glob("checkpoints/*.eqx"))
+    for path in learned:
+        assert path.read_bytes() == (tmp_path / "run" / "checkpoints" / path.name).read_bytes()
     assert resumed.manifest["members"] == whole.manifest["members"]
     one, other = outlay.load_bundle(resumed.bundle), outlay.load_bundle(whole.bundle)
     assert one.id == other.id
@@ -133,13 +180,28 @@ def test_training_without_resume_starts_anew(habit: Habit, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_checkpoint_of_the_last_step_is_finished_without_a_step(habit: Habit, tmp_path: Path) -> None:
-    """Killed while the kept members were measured: the rule's mixture is replayed."""
-    whole = outlay.train(habit.data, tmp_path / "run", method="aim-greedy")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_checkpoint_of_the_last_step_is_finished_without_a_step(way: str, habit: Habit, tmp_path: Path) -> None:
+    """Killed while policies were measured: the rule's mixture is replayed, and what the critic said is there."""
+    method, oracle, _ = WAYS[way]
+    whole = outlay.train(habit.data, tmp_path / "run", method=method, oracle=oracle)
     (tmp_path / ".run.partial").mkdir()
     (tmp_path / "run" / "checkpoints").rename(tmp_path / ".run.partial" / "checkpoints")
-    again = outlay.train(habit.data, tmp_path / "run", resume=True, method="aim-greedy")
+    trained = json.loads((tmp_path / ".run.partial" / "checkpoints" / "progress.json").read_text())["seconds"]
+    calls: list[str] = []
+    again = outlay.train(habit.data, tmp_path / "run", resume=True, method=method, oracle=oracle,
+                         progress=lambda _, text: calls.append(text))  # fmt: skip
+    assert not any("steps" in text for text in calls)
     assert again.manifest["members"] == whole.manifest["members"]
+    assert again.manifest["seconds"] >= trained > 0
+
+
+@pytest.mark.parametrize("oracle", ["tabular", "auto"])
+def test_a_counted_model_has_nothing_to_resume_and_is_made_again(oracle: Any, habit: Habit, tmp_path: Path) -> None:
+    (tmp_path / ".run.partial").mkdir()
+    run = outlay.train(habit.data, tmp_path / "run", resume=True, oracle=oracle)
+    assert run.manifest["oracle"] == "tabular"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_changed_campaign_file_is_not_resumed(habit: Habit, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_two_stage_run_keeps_the_limit_and_is_near_the_best_one_day_rule(deep:
     policies = [bundle.member_actions(i, truth.codes, truth.numbers) for i in range(len(bundle.members))]
     found = mixed([truth.values(policy, (7,)) for policy in policies], bundle.weights)
     assert found["coupon_cost"] <= deep.campaign.budgets[0].limit * 1.02
-    assert found["reward"] >= 0.985 * value_at(one_day_points(truth.model).measurements, found["coupon_cost"])
+    assert found["reward"] >= 0.98 * value_at(one_day_points(truth.model).measurements, found["coupon_cost"])
     assert deep.manifest["method"] == "two-stage"
     assert deep.manifest["oracle"] == "deepfm, 1-day labels"
     assert len({entry["file"] for entry in bundle.manifest["members"]}) == 1
@@ -81,12 +81,13 @@ def test_a_total_below_the_cheapest_is_told_with_the_cheapest(deep: Run, tmp_pat
 
 
 def test_a_comparison_holds_all_methods_to_the_same_spend(deep: Run, tmp_path: Path) -> None:
-    campaign = deep.campaign.with_train(min_steps=300, epochs=0.2)
+    campaign = deep.campaign.with_train(min_steps=2000)
     found = outlay.compare(campaign, tmp_path / "out", seeds=1, label_days=(1,), oracles=("bcq",),
                            responses=("deepfm",))  # fmt: skip
     immediate = [row for row in found.rows if row.control == "immediate"]
     assert [row.name for row in immediate] == [
         "DeepFM, 1-day label", "BCQ, single-best", "BCQ, aim-mean", "BCQ, aim-greedy", "BCQ, lp",
+        "frontier, bcq", "frontier, counted",
     ]  # fmt: skip
     for row in immediate:
         cost = row.figures["coupon_cost@1"]

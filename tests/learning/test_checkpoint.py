@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved comes back bitwise, and belongs to one game only."""
+"""Checkpoints: what is saved comes back bitwise, and belongs to one training only."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from small_games import game
+from small_games import BUDGETS, game
 
 from outlay.core.errors import FolderError
 from outlay.core.files import MANIFEST
-from outlay.learning import checkpoint
-from outlay.learning.game import Game, Progress, play
+from outlay.core.transitions import LEARN, SELECT
+from outlay.learning import checkpoint, frontier
+from outlay.learning.frontier import Frontier
+from outlay.learning.game import Game, Progress, play, settings_of
+from outlay.learning.heads import coordinates
+from small_logs import campaign, draw, random_cmdp
 
 KEY = {"data": "d4", "seed": 0, "settings": {"batch": 32, "shares": [0.7, 0.15, 0.15]}}
 
@@ -35,8 +39,8 @@ def same(one: Any, other: Any) -> bool:
 
 def test_what_is_saved_comes_back(halfway: tuple[Game, Progress], tmp_path: Path) -> None:
     of, progress = halfway
-    checkpoint.save(tmp_path / "checkpoints", progress, KEY)
-    found = checkpoint.load(tmp_path / "checkpoints", of, KEY)
+    checkpoint.save_game(tmp_path / "checkpoints", progress, KEY)
+    found = checkpoint.load_game(tmp_path / "checkpoints", of, KEY)
     assert same(found.player, progress.player)
     assert sorted(found.networks) == sorted(progress.networks)
     for number, network in progress.networks.items():
@@ -54,42 +58,100 @@ def test_what_is_saved_comes_back(halfway: tuple[Game, Progress], tmp_path: Path
 def test_a_checkpoint_replaces_the_last(halfway: tuple[Game, Progress], tmp_path: Path) -> None:
     of, progress = halfway
     for _ in range(2):
-        checkpoint.save(tmp_path / "checkpoints", progress, KEY)
-    going = play(of, checkpoint.load(tmp_path / "checkpoints", of, KEY))
+        checkpoint.save_game(tmp_path / "checkpoints", progress, KEY)
+    going = play(of, checkpoint.load_game(tmp_path / "checkpoints", of, KEY))
     later, _ = next(going)
-    checkpoint.save(tmp_path / "checkpoints", later, KEY)
-    assert len(checkpoint.load(tmp_path / "checkpoints", of, KEY).candidates) == 7
+    checkpoint.save_game(tmp_path / "checkpoints", later, KEY)
+    assert len(checkpoint.load_game(tmp_path / "checkpoints", of, KEY).candidates) == 7
     stored = {path.name for path in (tmp_path / "checkpoints").glob("network-*")}
     assert stored == {f"network-{number}.eqx" for number in later.networks}
 
 
 def test_another_seed_or_other_data_or_settings_are_refused(halfway: tuple[Game, Progress], tmp_path: Path) -> None:
     of, progress = halfway
-    checkpoint.save(tmp_path / "checkpoints", progress, KEY)
+    checkpoint.save_game(tmp_path / "checkpoints", progress, KEY)
     for change in ({"seed": 1}, {"data": "other"}, {"settings": {"batch": 64, "shares": [0.7, 0.15, 0.15]}}):
         with pytest.raises(FolderError, match=f"made with another {next(iter(change))}"):
-            checkpoint.load(tmp_path / "checkpoints", of, {**KEY, **change})
+            checkpoint.load_game(tmp_path / "checkpoints", of, {**KEY, **change})
     with pytest.raises(FolderError, match="another data, seed"):
-        checkpoint.load(tmp_path / "checkpoints", of, {**KEY, "seed": 1, "data": "other"})
+        checkpoint.load_game(tmp_path / "checkpoints", of, {**KEY, "seed": 1, "data": "other"})
 
 
 def test_a_half_written_checkpoint_is_none(halfway: tuple[Game, Progress], tmp_path: Path) -> None:
     of, progress = halfway
     folder = tmp_path / "checkpoints"
-    checkpoint.save(folder, progress, KEY)
+    checkpoint.save_game(folder, progress, KEY)
     manifest = json.loads((folder / MANIFEST).read_text())
+    for name in ("player.eqx", "progress.json"):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: len(content) // 2])
+        with pytest.raises(FolderError, match=r"the checkpoint is damaged\. Train without --resume"):
+            checkpoint.load_game(folder, of, KEY)
+        (folder / name).unlink()
+        with pytest.raises(FolderError, match="the checkpoint is damaged"):
+            checkpoint.load_game(folder, of, KEY)
+        (folder / name).write_bytes(content)
     (folder / MANIFEST).unlink()
     with pytest.raises(FolderError, match="Train without --resume"):
-        checkpoint.load(folder, of, KEY)
+        checkpoint.load_game(folder, of, KEY)
     (folder / MANIFEST).write_text(json.dumps({**manifest, "version": 99}))
     with pytest.raises(FolderError, match="version is 99"):
-        checkpoint.load(folder, of, KEY)
+        checkpoint.load_game(folder, of, KEY)
 
 
-def test_a_checkpoint_holds_no_pickles(halfway: tuple[Game, Progress], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def partway() -> tuple[Frontier, frontier.Progress]:
+    """One network for every λ, after 4 of 10 blocks; its grid was laid again after the first and the fourth."""
+    about = campaign(0.8, BUDGETS[:1], {"layers": [8], "batch": 32, "min_steps": 1000, "epochs": 0.1})
+    data = draw(random_cmdp(3), 300, 6, seed=0, about=about, split=np.repeat([LEARN, SELECT], [200, 100]))
+    coords = coordinates(about, data.outcome, steady=True)
+    settings = settings_of(about.train, "ddqn", 0.8)
+    of = Frontier(data, about.train, settings, coords, np.full(1, 3.0), 0, data.rows_of(LEARN), 0)
+    going = frontier.learn(of)
+    for _ in range(4):
+        progress = next(going)
+    return of, progress
+
+
+def test_a_frontier_comes_back_with_its_grid_and_goes_on(
+    partway: tuple[Frontier, frontier.Progress], tmp_path: Path
+) -> None:
+    of, progress = partway
+    checkpoint.save_frontier(tmp_path / "checkpoints", progress, KEY)
+    found = checkpoint.load_frontier(tmp_path / "checkpoints", of, KEY)
+    assert same(found.learner, progress.learner)
+    assert not np.array_equal(found.multipliers, of.begin().multipliers)
+    for name in ("multipliers", "own", "step", "losses", "seconds"):
+        assert np.array_equal(getattr(found, name), getattr(progress, name)), name
+    assert (found.step, len(found.losses)) == (400, 4)
+    *_, whole = frontier.learn(of)
+    *_, resumed = frontier.learn(of, found)
+    assert same(resumed.learner, whole.learner)
+    assert np.array_equal(resumed.own, whole.own)
+    assert resumed.losses == whole.losses
+
+
+def test_a_frontier_is_not_taken_for_a_game_nor_for_another_frontier(
+    partway: tuple[Frontier, frontier.Progress], halfway: tuple[Game, Progress], tmp_path: Path
+) -> None:
+    of, progress = partway
+    checkpoint.save_frontier(tmp_path / "checkpoints", progress, KEY)
+    with pytest.raises(FolderError, match="made with another seed"):
+        checkpoint.load_frontier(tmp_path / "checkpoints", of, {**KEY, "seed": 1})
+    with pytest.raises(FolderError, match="damaged"):
+        checkpoint.load_game(tmp_path / "checkpoints", halfway[0], KEY)
+    checkpoint.save_game(tmp_path / "checkpoints", halfway[1], KEY)
+    with pytest.raises(FolderError, match="damaged"):
+        checkpoint.load_frontier(tmp_path / "checkpoints", of, KEY)
+
+
+def test_a_checkpoint_holds_no_pickles(
+    halfway: tuple[Game, Progress], partway: tuple[Frontier, frontier.Progress], tmp_path: Path
+) -> None:
     """Its arrays are read by NumPy with pickling refused; the rest is JSON."""
-    checkpoint.save(tmp_path / "checkpoints", halfway[1], KEY)
-    for path in (tmp_path / "checkpoints").iterdir():
+    checkpoint.save_game(tmp_path / "game", halfway[1], KEY)
+    checkpoint.save_frontier(tmp_path / "frontier", partway[1], KEY)
+    for path in (*(tmp_path / "game").iterdir(), *(tmp_path / "frontier").iterdir()):
         if path.suffix == ".json":
             json.loads(path.read_text())
             continue

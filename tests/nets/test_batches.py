@@ -15,7 +15,8 @@ from outlay.core.transitions import Transitions
 from outlay.learning import critic
 from outlay.learning.critic import Settings, Table
 from outlay.nets.batches import Batch, blocks, gather, uses_table
-from outlay.nets.network import Shape, init_pair, smooth_basis
+from outlay.nets.network import Shape, init_pair
+from outlay.ops.action_basis import smooth_basis
 from small_logs import campaign, draw, random_cmdp, transitions
 
 ALLOWED = [[1, 1, 1], [0, 1, 1], [1, 0, 0]]

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from outlay.bundles.graph import policy_graph
 from outlay.bundles.reference import forward
-from outlay.nets.network import Shape, apply_pair, arrays, init_pair, offsets, smooth_basis
+from outlay.nets.network import Shape, apply_pair, arrays, init_pair, offsets
+from outlay.ops.action_basis import smooth_basis
 
 ROWS = 10_000
 SPREAD = np.array([0.5, 2.0])

@@ -1,4 +1,4 @@
-"""A finished comparison as comparison.json has it: three oracles, four rules, two response models, three seeds."""
+"""A finished comparison as comparison.json has it: three oracles, four rules and the frontier, two response models."""
 
 from __future__ import annotations
 
@@ -54,6 +54,11 @@ def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> dict[str, 
                 more = {"oracle": oracle.lower(), "rule": rule, "stored_parameters": NETWORK * (1.0, 1, 2.7, 2)[j],
                         "seconds": 64.0}  # fmt: skip
                 rows.append(row(f"{oracle}, {rule}", "rl", control, 0.12 + 0.03 * i + 0.02 * (j % 3), **more))
+    for i, oracle in enumerate((*ORACLES, "tabular")):
+        for control in ("immediate", "total"):
+            more = {"oracle": oracle.lower(), "rule": "frontier", "stored_parameters": NETWORK * 1.1, "seconds": 8.25}
+            name = f"frontier, {'counted' if oracle == 'tabular' else oracle.lower()}"
+            rows.append(row(name, "rl", control, 0.19 + 0.01 * i, **more))
     for unlucky in rows:
         if unlucky["control"] == "total" and unlucky["name"] in ("DIN, 1-day label", "DDQN, aim-mean"):
             unlucky.update(figures={}, stored_parameters=None, refused="the least that can be spent is 2.07")
@@ -71,6 +76,8 @@ def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> dict[str, 
         for oracle in ORACLES
         for rule, count in held.items()
     }
+    stored |= {f"frontier, {oracle.lower()}": [(step, round(NETWORK * 1.1)) for step in (0, 30_000)]
+               for oracle in ORACLES}  # fmt: skip
     stored["original method"] = [(step, step // 200 * NETWORK) for step in steps]
     return {
         "campaign": "habit",
@@ -97,5 +104,7 @@ def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> dict[str, 
             finding("immediate", "BCQ, lp ≥ EDRR, lp", "a tie", 7, ("BCQ, lp", 4.7301), ("EDRR, lp", 4.7298)),
             finding("total", "BCQ, aim-greedy ≥ BCQ, single-best", "holds", 7,
                     ("BCQ, aim-greedy", 4.7701), ("BCQ, single-best", 4.7302)),
+            finding("total", "frontier, bcq ≥ BCQ, aim-greedy", "a tie", 7,
+                    ("frontier, bcq", 4.7605), ("BCQ, aim-greedy", 4.7701)),
         ],
     }  # fmt: skip

@@ -125,8 +125,8 @@ def test_rows_go_from_the_old_policy_to_two_stage_to_looking_ahead() -> None:
     names = full().names("immediate")
     assert names[:2] == ["old policy", "DeepFM, 1-day label"]
     assert names[6:8] == ["DIN, 7-day label", "DDQN, single-best"]
-    assert names[-1] == "BCQ, lp"
-    assert len(names) == 1 + 6 + 12
+    assert names[-5:] == ["BCQ, lp", "frontier, ddqn", "frontier, edrr", "frontier, bcq", "frontier, counted"]
+    assert len(names) == 1 + 6 + 12 + 4
     assert full().names("total")[1].startswith("best constants")
 
 
@@ -179,6 +179,33 @@ def test_with_two_budgets_a_floor_is_broken_from_below() -> None:
     assert "at least 0.52" in json.dumps(got.figures["total-plane-1"])
 
 
+def test_the_spend_stands_against_the_limit_in_percent_true_where_that_is_known() -> None:
+    content = found()
+    bcq, edrr = (of(content, f"{oracle}, lp", "total")["figures"]["coupon_cost"] for oracle in ("BCQ", "EDRR"))
+    bcq.update(value=1.95, truth=1.984)
+    edrr.update(value=2.0161, truth=None)
+    got = _Page(render(content))
+    assert got.rows["total"][0][6:] == ["against the limit\ncoupon_cost", "stored parameters", "training\nall of it"]
+    assert got.row("total", "BCQ, lp")[6:] == ["99.2 %\ntrue", "58,838", "64 s"]
+    assert got.row("total", "EDRR, lp")[6] == "100.8 %\nestimated"
+    assert "100.8 %" in got.marked["over"]
+    assert "99.2 %" not in got.marked["over"]
+    assert got.row("total", "old policy")[6:] == ["115.2 %\nestimated", "–", "–"]
+    assert got.row("total", "frontier, bcq")[7:] == ["32,361", "8.2 s"]
+    assert "against the limit" not in " ".join(got.rows["immediate"][0]), "no limit holds under this control"
+    assert got.row("immediate", "BCQ, lp")[6:] == ["58,838", "64 s"]
+
+
+def test_a_share_of_nothing_is_not_told() -> None:
+    content = found(2)
+    content["budgets"][0]["limit"] = 0.0
+    of(content, "BCQ, lp", "total")["figures"]["reach"].update(value=None, truth=None)
+    got = _Page(render(content))
+    assert got.rows["total"][0][7:9] == ["against the limit\ncoupon_cost", "against the limit\nreach"]
+    assert got.row("total", "BCQ, lp")[7:9] == ["–", "–"]
+    assert got.row("total", "EDRR, lp")[8].endswith(" %\ntrue")
+
+
 def test_a_refused_method_says_why_and_stands_in_no_figure() -> None:
     got = full()
     assert got.row("total", "DIN, 1-day label")[1] == "refused: the least that can be spent is 2.07"
@@ -207,22 +234,22 @@ def test_one_seed_has_no_spread_and_no_best_and_proves_nothing() -> None:
     assert got.marked["best"] == []
     assert "Every figure is of one seed" in got.text
     assert "±" not in got.text
-    assert [row[0] for row in got.rows["findings"]] == [
-        f"{verdict}\nin one seed" for verdict in ("✕ does not hold", "✓ holds", "≈ a tie", "✓ holds")]  # fmt: skip
-    assert "In one seed, orderings that hold: 2; ties: 1; that do not hold: 1" in got.text
+    verdicts = ("✕ does not hold", "✓ holds", "≈ a tie", "✓ holds", "≈ a tie")
+    assert [row[0] for row in got.rows["findings"]] == [f"{verdict}\nin one seed" for verdict in verdicts]
+    assert "In one seed, orderings that hold: 2; ties: 2; that do not hold: 1" in got.text
     assert "One seed proves nothing" in got.text
     assert not [a for _, a in got.tags if a.get("class") in ("yes-text", "no-text")], "no colour of a proof"
 
 
 def test_findings_are_marked_in_signs_and_words_under_their_control() -> None:
     rows = full().rows["findings"]
-    assert [row[0] for row in rows] == ["✕ does not hold", "✓ holds", "≈ a tie", "✓ holds"]
+    assert [row[0] for row in rows] == ["✕ does not hold", "✓ holds", "≈ a tie", "✓ holds", "≈ a tie"]
     assert rows[0][1] == (
         "looking ahead below 1-day labels over 1 day\n"
         "BCQ, aim-greedy 0.6012 against DeepFM, 1-day label 0.5801, true active days in 1 day"
     )
     assert rows[3][1].startswith("BCQ, aim-greedy ≥ BCQ, single-best")
-    assert "Orderings that hold: 2; ties: 1; that do not hold: 1" in full().text
+    assert "Orderings that hold: 2; ties: 2; that do not hold: 1" in full().text
     heads = re.findall("<h3>(.*)</h3>", render(found()))
     assert heads == ["Equal spend on day one", "The campaign&#39;s limits"]
 
@@ -231,7 +258,7 @@ def test_findings_with_some_refused_seeds_are_counted_apart() -> None:
     content = found()
     content["findings"][1]["proven"] = False
     assert comparison_words.count(content["findings"]) == (
-        "Orderings that hold: 1; ties: 1; that do not hold: 1. "
+        "Orderings that hold: 1; ties: 2; that do not hold: 1. "
         "In one seed, orderings that hold: 1; ties: 0; that do not hold: 0"
     )
 
@@ -298,8 +325,12 @@ def test_stored_parameters_show_the_rules_of_the_first_oracle_and_the_original_m
     spec = full().figures["stored-parameters"]
     data = spec["datasets"][spec["data"]["name"]]
     assert list(dict.fromkeys(d["rule"] for d in data)) == [
-        "single-best", "aim-mean", "aim-greedy", "lp", "original method"]  # fmt: skip
+        "single-best", "aim-mean", "aim-greedy", "lp", "frontier", "original method"]  # fmt: skip
+    assert [(d["step"], d["value"]) for d in data if d["rule"] == "frontier"] == [(0, 32_361), (30_000, 32_361)]
+    assert len(set(spec["encoding"]["color"]["scale"]["range"])) == 6, "no two lines have one colour"
     text = " ".join(full().text.split())
+    assert "lp 353,028, frontier 32,361, original method" in text
+    assert "The frontier trains one network for every λ" in text
     assert "with DDQN as the oracle. The original method" in text, "and nothing of oracles that are not drawn"
 
 
@@ -309,6 +340,7 @@ def test_without_methods_that_look_ahead_nothing_is_said_of_storing() -> None:
     content["stored"] = {}
     got = _Page(render(content))
     assert "stored" not in got.rows
+    assert "one network for every λ" not in got.text
     assert "lp" not in json.dumps(got.figures["total-plane-0"]["layer"][-1]["encoding"]["shape"])
 
 
@@ -353,7 +385,7 @@ def test_names_from_files_are_escaped_everywhere() -> None:
     assert html.count("</script>") == 3
     assert "<script>alert" in got.text, "shown as text"
     assert "{{ 7*7 }}" in got.text, "not run as a template"
-    assert len(got.names("total")) == 20
+    assert len(got.names("total")) == 24
 
 
 def test_the_page_is_the_same_from_the_file_and_survives_what_is_not_finite() -> None:

@@ -165,19 +165,22 @@ def _show_frontier(found: Any) -> None:
     place = [b["name"] for b in found.budgets].index(found.money)
 
     def line(point: Any, mark: str) -> tuple[Any, ...]:
-        spends = [f"{s:.4g} ±{(h - s):.2g}" for s, h in zip(point.spend, point.spend_high, strict=True)]
+        spends = [f"{_near(s):.4g} ±{_near(h - s):.2g}" for s, h in zip(point.spend, point.spend_high, strict=True)]
         mixture = "; ".join(
             f"{', '.join(f'{price:.3g}' for price in member['multiplier'])} ({member['weight']:.0%})"
             for member in point.members
         )
         return (f"{point.budget:.4g}{mark}", f"{point.value:.4f} ±{point.high - point.value:.4f}", spends[place],
-                *(s for j, s in enumerate(spends) if j != place), f"{point.marginal:.3g}", mixture)  # fmt: skip
+                *(s for j, s in enumerate(spends) if j != place), f"{_near(point.marginal):.3g}", mixture)  # fmt: skip
 
     every = max(1, (len(found.curve) - 1) // 10)
     rows = [(point, "") for point in found.curve[::every]] + [(point, " asked") for point in found.asked]
     rows.sort(key=lambda row: row[0].budget)
     table(f"{found.campaign}: what a budget buys, {100 * found.confidence:.4g} % intervals on select users",
           columns, [line(*row) for row in rows])  # fmt: skip
+    if money["limit"] < found.least:
+        stdout.print(f"The campaign's own limit, {money['limit']:g}, lies below the curve.", markup=False,
+                     highlight=False)  # fmt: skip
     for point in found.asked:
         words = (f"At {point.budget:.4g}, one more {found.unit} per {money['per']} buys "
                  f"{point.marginal:.3g} {reward}.")  # fmt: skip
@@ -187,6 +190,11 @@ def _show_frontier(found: Any) -> None:
     old = found.old
     stdout.print(f"The log's policy: {old['value']:.4f} at {old['spend'][place]:.4g}.", markup=False, highlight=False)
     stdout.print(found.check, markup=False, highlight=False)
+
+
+def _near(number: float) -> float:
+    """0 for what rounding leaves of it."""
+    return round(number, 9) + 0.0
 
 
 def report(run: RunFolder, quiet: Quiet = False, threads: Threads = None) -> None:
@@ -210,7 +218,9 @@ def compare(
         float | None, typer.Option(help="What day one may cost per user. Default: as under the log's policy.")
     ] = None,
     label_days: Annotated[str, typer.Option(help="Days that labels of response models look ahead.")] = "1,3,7",
-    oracles: Annotated[str, typer.Option(help="Of the methods that look ahead.")] = "ddqn,edrr,bcq",
+    oracles: Annotated[
+        str, typer.Option(help="Of the methods that look ahead, frontier among them.")
+    ] = "ddqn,edrr,bcq",
     responses: Annotated[str, typer.Option(help="The response models.")] = "deepfm,din",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -256,14 +266,17 @@ def _show_comparison(found: Any) -> None:
     for control, words in (("immediate", f"equal spend on day one: at most {found.immediate:.4g} {found.unit} a user"),
                            ("total", f"the campaign's limits: {limits}")):  # fmt: skip
         costs = [f"{b.name}, {b.words if control == 'total' else f'per {b.per}'}" for b in found.budgets]
+        held = found.budgets if control == "total" else []
+        costs += [f"{b.name} against its limit" for b in held]
         lines = [
-            (row.name, *(_compared(row.figures.get(target)) for target in targets))
-            if row.figures else (row.name, f"– {row.refused}", *[""] * (len(targets) - 1))
+            (row.name, *(_compared(row.figures.get(target)) for target in targets),
+             *(_of_limit(row.figures.get(b.name), b.limit) for b in held), *_costs_of(row))
+            if row.figures else (row.name, f"– {row.refused}", *[""] * (len(targets) + len(held) - 1), *_costs_of(row))
             for row in found.rows if row.control in (control, "none")
         ]  # fmt: skip
         said = "estimate ± sd over seeds" if found.seeds > 1 else "estimate"
         said += f"{' [true value]' if true else ''}, {found.seeds} seed{'s' if found.seeds > 1 else ''}"
-        table(f"{found.campaign}, {words}; {said}", [*columns, *costs], lines)
+        table(f"{found.campaign}, {words}; {said}", [*columns, *costs, "stored parameters", "training"], lines)
     for finding in found.findings:
         stdout.print(finding.sentence(found.reward_label), markup=False, highlight=False)
 
@@ -274,3 +287,19 @@ def _compared(figure: Any) -> str:
     spread = "" if figure.sd is None else f" ±{figure.sd:.4f}"
     truth = "" if figure.truth is None else f" [{figure.truth:.4f}]"
     return f"{figure.value:.4f}{spread}{truth}"
+
+
+def _of_limit(figure: Any, limit: float) -> str:
+    """A cost as a share of its limit: the true one where it is known."""
+    from outlay.reports.comparison_words import of_limit
+
+    if figure is None:
+        return "–"
+    return of_limit(figure.value, limit) if figure.truth is None else f"{of_limit(figure.truth, limit)} true"
+
+
+def _costs_of(row: Any) -> tuple[Any, str]:
+    """What a method stores, and how long it learned."""
+    from outlay.reports.comparison_words import seconds
+
+    return None if row.stored_parameters is None else round(row.stored_parameters), seconds(row.seconds)

@@ -169,9 +169,9 @@ def read_network(path: Path) -> NetworkArrays:
     """What `write_network` wrote.
 
     Raises:
-        OSError, ValueError, KeyError: if the file is absent or damaged.
+        OSError, ValueError, KeyError, zipfile.BadZipFile: if the file is absent or damaged.
     """
-    with np.load(path) as file:
+    with path.open("rb") as handle, np.load(handle) as file:  # NumPy leaves a damaged file open
         parts = {name: file[name] for name in file.files}
     actions, policies, depth = (int(number) for number in parts["shape"])
 

@@ -1,6 +1,7 @@
 """Linear bases for Q(s, a) = φ(s, a)ᵀθ: counts of the states, or features of a trained network.
 
     counted    φ(s, a) = one-hot of (s, a)           exact where distinct states are few
+    smooth     φ(s, a) = one-hot of s ⊗ B[:, a]      the same, smooth in the amount (`ops/action_basis.py`)
     features   φ(s, a) = e_a ⊗ [f(s), 1]             f: last hidden layer, [n, d]
 
 Both end with K state-free coordinates, one per action: the feature of a pair (s, a) about which the log says too
@@ -14,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lu_factor, lu_solve
-from scipy.sparse import coo_array, csc_array, issparse
+from scipy.sparse import block_diag, coo_array, csc_array, diags_array, eye_array, issparse, kron
 from scipy.sparse.linalg import splu
 
 Array = NDArray[np.float64]
@@ -99,24 +101,25 @@ class Counted:
         """The states."""
         return self.state
 
-    def _column(self, pairs: Pairs) -> NDArray[np.intp]:
+    def column(self, pairs: Pairs) -> NDArray[np.intp]:
+        """`[n]` the coordinate of each pair."""
         state = np.where(pairs.rows >= 0, self.state[pairs.rows], self.num_states)
-        column: NDArray[np.intp] = state * self.num_actions + pairs.actions
-        return column
+        place: NDArray[np.intp] = state * self.num_actions + pairs.actions
+        return place
 
     def moment(self, left: Pairs, right: Pairs, weight: Array) -> Matrix:
         """As in Basis; sparse."""
-        entries = (weight, (self._column(left), self._column(right)))
+        entries = (weight, (self.column(left), self.column(right)))
         return csc_array(coo_array(entries, shape=(self.size, self.size)))
 
     def project(self, pairs: Pairs, values: Array) -> Array:
         """As in Basis."""
-        column = self._column(pairs)
+        column = self.column(pairs)
         return np.stack([np.bincount(column, v, self.size) for v in values.T], axis=1)
 
     def evaluate(self, pairs: Pairs, theta: Array) -> Array:
         """As in Basis."""
-        return theta[self._column(pairs)]
+        return theta[self.column(pairs)]
 
     def regular(self, gram: Matrix) -> Matrix:
         """As in Basis: only pairs that no row speaks for get a ridge."""
@@ -125,8 +128,67 @@ class Counted:
 
     def leverage(self, pairs: Pairs, gram: Matrix) -> Array:
         """As in Basis."""
-        lever: Array = 1 / gram.diagonal()[self._column(pairs)]
+        lever: Array = 1 / gram.diagonal()[self.column(pairs)]
         return lever
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """R coordinates for each state, in an action basis.
+
+    Attributes:
+        counted: the states.
+        basis: `[R, K]` B.
+    """
+
+    counted: Counted
+    basis: Array
+
+    @property
+    def size(self) -> int:
+        """S·R + K."""
+        return self.counted.num_states * len(self.basis) + self.counted.num_actions
+
+    @property
+    def alike(self) -> NDArray[np.intp]:
+        """The states."""
+        return self.counted.state
+
+    @cached_property
+    def _wide(self) -> Matrix:
+        """`[(S + 1)·K, P]` from these coordinates to the counted ones."""
+        by_state = kron(eye_array(self.counted.num_states), csc_array(self.basis.T))
+        return csc_array(block_diag([by_state, eye_array(self.counted.num_actions)]))
+
+    def moment(self, left: Pairs, right: Pairs, weight: Array) -> Matrix:
+        """As in Basis; sparse."""
+        return csc_array(self._wide.T @ self.counted.moment(left, right, weight) @ self._wide)
+
+    def project(self, pairs: Pairs, values: Array) -> Array:
+        """As in Basis."""
+        total: Array = self._wide.T @ self.counted.project(pairs, values)
+        return total
+
+    def evaluate(self, pairs: Pairs, theta: Array) -> Array:
+        """As in Basis."""
+        return self.counted.evaluate(pairs, self._wide @ theta)
+
+    def regular(self, gram: Matrix) -> Matrix:
+        """As in Basis: relative to the mean diagonal of each state's block."""
+        diagonal = gram.diagonal()
+        states = diagonal[: -self.counted.num_actions].reshape(self.counted.num_states, -1).mean(axis=1)
+        mean = np.concatenate([np.repeat(states, len(self.basis)), diagonal[-self.counted.num_actions :]])
+        return csc_array(gram + diags_array(RIDGE * np.where(mean > 0, mean, 1.0)))
+
+    def leverage(self, pairs: Pairs, gram: Matrix) -> Array:
+        """As in Basis."""
+        states, width, actions = self.counted.num_states, len(self.basis), self.counted.num_actions
+        blocks = np.zeros((states, width, width))
+        inner = gram[: states * width, : states * width].tocoo()  # one block for each state
+        blocks[inner.row // width, inner.row % width, inner.col % width] = inner.data
+        table = np.einsum("rk,srq,qk->sk", self.basis, np.linalg.inv(blocks), self.basis)
+        free = 1 / gram.diagonal()[-actions:]
+        return np.vstack([table, free]).ravel()[self.counted.column(pairs)]
 
 
 @dataclass(frozen=True)

@@ -33,27 +33,33 @@ class Points:
     Attributes:
         value: `[L, T]`.
         covariance: `[L, T, L, T]` of the estimates.
+        certifying: `[L, T, T]` covariance of each policy's numbers as a certificate from as many users would have it.
         users: that they were measured on.
     """
 
     value: Array
     covariance: Array
+    certifying: Array
     users: int
 
     @classmethod
-    def of(cls, fits: Sequence[Joint], campaign: Campaign) -> Points:
-        """From fitted evaluations, in which nothing that is needed may be withheld."""
+    def of(cls, fits: Sequence[Joint], campaign: Campaign, certifying: Sequence[Joint] | None = None) -> Points:
+        """From fitted evaluations, in which nothing that is needed may be withheld.
+
+        Args:
+            fits: one a policy, on the same users.
+            campaign: its budgets.
+            certifying: the same policies as the certificate will measure them; default: as in `fits`.
+        """
         names = [objective(campaign)]
         for budget in campaign.budgets:
             names.append(budget.name if budget.per == "decision" else f"{budget.name}@{campaign.meta.horizon_days}")
         names.append("decisions")
         columns = [fits[0].column(name) for name in names]
         influence = np.concatenate([fit.influence[:, columns] for fit in fits], axis=1)
-        users = len(influence)
-        centred = influence - influence.mean(axis=0)
-        shape = (len(fits), len(names)) * 2
-        covariance = (centred.T @ centred / ((users - 1) * users)).reshape(shape)
-        return cls(np.array([fit.value[columns] for fit in fits]), covariance, users)
+        alone = [_covariance(fit.influence[:, columns]) for fit in certifying or fits]
+        covariance = _covariance(influence).reshape((len(fits), len(names)) * 2)
+        return cls(np.array([fit.value[columns] for fit in fits]), covariance, np.array(alone), len(influence))
 
     def __len__(self) -> int:
         return len(self.value)
@@ -61,8 +67,12 @@ class Points:
     def coordinates(self, campaign: Campaign) -> tuple[Array, Array]:
         """`[L, 1+m]` objective and budgets in ≤ form, and their standard errors; limits as in this campaign."""
         matrix, constant = _linear(campaign)
-        variance = np.stack([np.diag(matrix @ self.covariance[i, :, i] @ matrix.T) for i in range(len(self))])
-        return self.value @ matrix.T + constant, np.sqrt(np.maximum(variance, 0))
+        own = np.stack([self.covariance[i, :, i] for i in range(len(self))])
+        return self.value @ matrix.T + constant, _errors(matrix, own)
+
+    def expected_errors(self, campaign: Campaign, certify_users: int) -> Array:
+        """`[L, m]` standard errors of the budgets' coordinates to expect of a certificate."""
+        return expected_se(_errors(_linear(campaign)[0], self.certifying)[:, 1:], self.users, certify_users)
 
     def mixture(self, weights: Array) -> tuple[Array, Array]:
         """`[T]` of the sticky mixture with weights `[L]`, and its covariance `[T, T]`."""
@@ -98,11 +108,26 @@ def solve(
         the solution, and `[L, m]` the margins.
     """
     x, errors = points.coordinates(campaign)
-    expected = expected_se(errors[:, 1:], points.users, certify_users)
+    expected = points.expected_errors(campaign, certify_users)
     margin = margins(errors[:, 1:], expected, confidence=confidence, margin=campaign.train.margin)
     raised = x + np.column_stack([np.zeros(len(x)), margin])
     limits = np.array([budget.sign * budget.limit for budget in campaign.budgets])
     return solve_mixture(raised, limits, scale), margin
+
+
+def _covariance(influence: Array) -> Array:
+    """Of estimates with influence `[U, T]` per user: `[T, T]`."""
+    users = len(influence)
+    centred = influence - influence.mean(axis=0)
+    whole: Array = centred.T @ centred / ((users - 1) * users)
+    return whole
+
+
+def _errors(matrix: Array, covariance: Array) -> Array:
+    """`[L, 1+m]` standard errors of matrix @ numbers, from `[L, T, T]`."""
+    variance = np.einsum("ct,ltu,cu->lc", matrix, covariance, matrix)
+    errors: Array = np.sqrt(np.maximum(variance, 0))
+    return errors
 
 
 def _linear(campaign: Campaign) -> tuple[Array, Array]:

@@ -32,13 +32,15 @@ from outlay.core.files import check_replaceable, new_file, put_in_place, write_j
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import combine
 from outlay.estimators.units import estimates, objective
-from outlay.jobs.contenders import Contender, reinforcement, response_model
+from outlay.jobs.contenders import COUNTED, Contender, frontier, reinforcement, response_model
 from outlay.jobs.equal_spend import Judge, Judged, Scorer
 from outlay.jobs.findings import Figure, Finding, Limit, Row, findings
 from outlay.jobs.measure import Measure
 from outlay.jobs.prepare import prepare
+from outlay.jobs.train_frontier import countable
 from outlay.jobs.truth import Truth
 from outlay.reports.comparison import render
+from outlay.reports.comparison_words import CONTROLS
 
 ORACLES = ("ddqn", "edrr", "bcq")
 RESPONSES = ("deepfm", "din")
@@ -62,7 +64,8 @@ class Comparison:
         confidence: of intervals.
         users: certify users.
         rows: old policy, constants, then methods under each control.
-        stored: {method: [(gradient steps, parameters stored)]}, of the first seed, and `original method`.
+        stored: {method: [(gradient steps, parameters stored)]}, of the first seed, and `original method`; of a frontier
+            what its bundle stores, at both ends of the training.
         findings: which orderings hold.
     """
 
@@ -118,7 +121,8 @@ def compare(
         immediate: what day one may cost per user under immediate control, in the money budget's unit; default: what
             it costs under the log's policy.
         label_days: of the response models; those that the log is too short for are left out.
-        oracles: of the methods that look ahead.
+        oracles: of the methods that look ahead: of each a game with every mixing rule, and a frontier. The frontier of
+            the counted model stands beside them where the log's states can be counted.
         responses: the response models.
         threads: for reading the log.
         progress: called with the fraction done and what is being done.
@@ -137,7 +141,8 @@ def compare(
     campaign = source if isinstance(source, Campaign) else Campaign.load(source)
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    work = partial / "work"  # of one method after the other
+    work.mkdir(parents=True)
     try:
         prepare(campaign, partial / "data", threads=threads, progress=lambda f, text: report(0.05 * f, text))
         data = Transitions.open(partial / "data")
@@ -149,15 +154,18 @@ def compare(
         for seed in range(seeds):
             begin, part = 0.05 + 0.9 * seed / seeds, 0.9 / seeds
             within = _within(report, begin, part, f"seed {seed + 1} of {seeds}")
-            for contender, costs in _learned(data, campaign, seed, partial, spans, oracles, responses, within):
-                at = Measure(data, CERTIFY, contender.bundle or contender.learned)
-                if immediate is None:
-                    immediate = judge.immediate_of_log(at)
+            for contender, costs in _learned(data, campaign, seed, work, spans, oracles, responses, within):
+                shown = contender.bundle or contender.learned
+                at = None if shown is None else Measure(data, CERTIFY, shown)
                 if not tallies:
+                    assert at is not None  # frontiers alone may have nothing to show, and they come last
+                    immediate = judge.immediate_of_log(at) if immediate is None else immediate
                     _yardsticks(tallies, judge, at)
+                assert immediate is not None
                 _add(tallies, judge, at, contender, costs, immediate)
                 if seed == 0 and contender.course:
                     stored[contender.name] = contender.course
+                if seed == 0 and contender.original:
                     stored.setdefault("original method", contender.original)  # of the first oracle
         report(0.97, "writing")
         assert immediate is not None  # there is a contender
@@ -179,8 +187,7 @@ def compare(
             stored=stored,
             findings=findings(rows, limits, campaign.meta.report_days),
         )
-        for folder in ("bundle", "served", "values"):
-            shutil.rmtree(partial / folder, ignore_errors=True)
+        shutil.rmtree(work)
         write_json(partial / "comparison.json", result.to_dict())
         with new_file(partial / "comparison.html") as temporary:
             temporary.write_text(render(result.to_dict()), encoding="utf-8")
@@ -214,7 +221,8 @@ def _learned(
     report: Report,
 ) -> Iterator[tuple[Contender, Scorer]]:
     """Every method after learning with one seed, and the expected cost of a day that all of them are held to."""
-    count = len(oracles) + len(spans) * len(responses) + 1
+    frontiers = [*oracles, *([COUNTED] if countable(data) is not None else [])]
+    count = len(oracles) + len(frontiers) + len(spans) * len(responses) + 1
     done = 0
 
     def further(share: float, text: str) -> None:
@@ -238,6 +246,9 @@ def _learned(
         for contender in reinforcement(data, campaign, oracle, seed, folder, further):
             yield contender, costs
         done += 1
+    for oracle in frontiers:
+        yield frontier(data, campaign, oracle, seed, folder, further), costs
+        done += 1
 
 
 def _yardsticks(tallies: dict[tuple[str, str], _Tally], judge: Judge, at: Measure) -> None:
@@ -249,14 +260,20 @@ def _yardsticks(tallies: dict[tuple[str, str], _Tally], judge: Judge, at: Measur
 
 
 def _add(
-    tallies: dict[tuple[str, str], _Tally], judge: Judge, at: Measure, contender: Contender, costs: Scorer, most: float
+    tallies: dict[tuple[str, str], _Tally],
+    judge: Judge,
+    at: Measure | None,
+    contender: Contender,
+    costs: Scorer,
+    most: float,
 ) -> None:
-    """One seed of a method, under both controls."""
-    found: dict[str, tuple[Judged | None, str | None]] = {
-        "immediate": (judge.immediate(at, contender.learned, costs, most),
-                      f"even the cheapest actions cost more than {most:.4g} on day one"),
-        "total": (None if contender.bundle is None else judge.served(contender.bundle), contender.refused),
-    }  # fmt: skip
+    """One seed of a method, under both controls; `at` is of what it serves, else of what it learned."""
+    found: dict[str, tuple[Judged | None, str | None]] = dict.fromkeys(CONTROLS, (None, contender.refused))
+    if at is not None and contender.learned is not None:
+        dear = f"even the cheapest actions cost more than {most:.4g} on day one"
+        found["immediate"] = judge.immediate(at, contender.learned, costs, most), dear
+    if at is not None and contender.bundle is not None:
+        found["total"] = judge.served(at), None
     for control, (judged, refused) in found.items():
         group = "two-stage" if contender.rule is None else "rl"
         fresh = Row(contender.name, group, control, contender.oracle, contender.rule, contender.label_days)

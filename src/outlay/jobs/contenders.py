@@ -1,6 +1,7 @@
 """Who is compared: methods that learn from one log, each with what it serves and what it values.
 
     RL          an oracle's game, played once; every mixing rule is shown the same candidates
+    frontier    an oracle's answers to every λ at once, or those of the counted model
     two-stage   a response model of k-day labels, priced
 
 Each gives a mixture for the campaign's limits (`bundle`), chosen as `train` chooses it, and what it learned
@@ -23,10 +24,10 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.campaign import Campaign
-from outlay.core.errors import InfeasibleError
+from outlay.core.errors import CampaignError, InfeasibleError
 from outlay.core.mixture import Mixture
 from outlay.core.transitions import Transitions
-from outlay.jobs import play, two_stage
+from outlay.jobs import play, train_frontier, two_stage
 from outlay.jobs.choose import Frame, Offered, bundle_spec, choose
 from outlay.learning.game import first_state, frugal, held
 from outlay.learning.game import play as played
@@ -37,6 +38,8 @@ Report = Callable[[float, str], None]
 
 TITLES = {"ddqn": "DDQN", "edrr": "EDRR", "bcq": "BCQ", "deepfm": "DeepFM", "din": "DIN"}
 COMPARED_RULES = ("single-best", "aim-mean", "aim-greedy", "lp")
+FRONTIER = "frontier"  # stands where other methods that look ahead have their mixing rule
+COUNTED = "tabular"  # the oracle that counts instead of learning
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,18 @@ class Contender:
     """A method after learning.
 
     Attributes:
-        name: `bcq, aim-greedy`, `DeepFM, 3-day label`.
-        oracle: `bcq`, …, or the response model.
-        rule: the mixing rule; None for a response model.
+        name: `BCQ, aim-greedy`, `frontier, bcq`, `DeepFM, 3-day label`.
+        oracle: `bcq`, …, `tabular`, or the response model.
+        rule: the mixing rule, or `frontier`; None for a response model.
         label_days: of a response model; None for RL.
         bundle: what it serves under the campaign's limits; None where it found nothing that keeps them.
-        learned: as it was learned: the rule's own mixture, or the response model without a price.
+        learned: as it was learned: the rule's own mixture, the frontier's for the campaign's limits, or the response
+            model without a price; None for a frontier that found nothing which keeps them.
         refused: why there is no bundle.
         stored_parameters: of what it serves.
-        seconds: of learning, without preparing the log.
-        course: (gradient steps, parameters stored), as training went on; empty for a response model.
+        seconds: of learning, measuring and choosing, without preparing the log.
+        course: (gradient steps, parameters stored), as training went on; for a frontier what it serves, at the first
+            step and at the last; empty where there are no steps, or rules to compare.
         original: the same for the original method, which keeps every candidate.
     """
 
@@ -62,7 +67,7 @@ class Contender:
     rule: str | None
     label_days: int | None
     bundle: Bundle | None
-    learned: Bundle
+    learned: Bundle | None
     refused: str | None
     stored_parameters: int
     seconds: float
@@ -99,6 +104,7 @@ def reinforcement(
     data: Transitions, campaign: Campaign, oracle: Any, seed: int, folder: Path, report: Report
 ) -> Iterator[Contender]:
     """One game of an oracle, and a contender for each rule."""
+    began = time.perf_counter()
     rules = Several(COMPARED_RULES)
     game = play.set_up(data, campaign, rules, oracle, seed)
     blocks = game.steps // game.train.candidate_every
@@ -112,11 +118,14 @@ def reinforcement(
     size = play.parameters(game, progress)
     frame = play.frame_of(game, campaign, seed, folder)
     spare = frugal(progress.candidates, game.coords)
+    playing = time.perf_counter() - began
     for name, state in progress.rule_state.items():
+        began = time.perf_counter()
         mixture = RULES[name].mixture(state)
         offered = play.offered(game, progress, list(mixture.members))
         reserve = play.offered(game, progress, [] if spare in mixture.members else [spare])
         served, refused, members = _served(frame, offered, reserve)
+        choosing = time.perf_counter() - began
         yield Contender(
             name=f"{TITLES[oracle]}, {name}",
             oracle=oracle,
@@ -126,10 +135,43 @@ def reinforcement(
             learned=_loaded(folder / "values", bundle_spec(frame, offered, mixture.weights)),
             refused=refused,
             stored_parameters=size * members,
-            seconds=progress.seconds,
+            seconds=playing + choosing,
             course=[(c.step, n * size) for c, n in zip(progress.candidates, stored[name], strict=True)],
             original=[(c.step, (c.number + 1) * size) for c in progress.candidates],
         )
+
+
+def frontier(data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Report) -> Contender:
+    """One training for every λ, and the mixture chosen for the campaign's limits; `tabular` counts instead."""
+    began = time.perf_counter()
+    name = f"{FRONTIER}, {'counted' if oracle == COUNTED else oracle}"
+    try:
+        found = train_frontier.learn(
+            data,
+            campaign,
+            oracle,
+            seed,
+            folder=folder,
+            resume=False,
+            report=lambda share, text: report(share, f"{name}: {text}"),
+        )
+    except (CampaignError, InfeasibleError) as error:  # too many limits for one network, or none that can be kept
+        return Contender(name, oracle, FRONTIER, None, None, None, error.found, 0, time.perf_counter() - began)
+    spec = bundle_spec(found.frame, found.chosen.members, found.chosen.weights)
+    bundle = _loaded(folder / "served", spec)
+    stored, steps = sum(network.num_parameters for network in spec.networks), int(found.found["steps"])
+    return Contender(
+        name=name,
+        oracle=oracle,
+        rule=FRONTIER,
+        label_days=None,
+        bundle=bundle,
+        learned=bundle,
+        refused=None,
+        stored_parameters=stored,
+        seconds=time.perf_counter() - began,
+        course=[(0, stored), (steps, stored)] if steps else [],
+    )
 
 
 def response_model(

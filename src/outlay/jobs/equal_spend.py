@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +21,12 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.core.campaign import Campaign
 from outlay.core.response import Past
-from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.observed import observe
 from outlay.jobs.constants import best_constants, in_words
 from outlay.jobs.measure import CHUNK_ROWS, Measure
+from outlay.jobs.remembering import remembering
 from outlay.jobs.rollout import Decide, rolled_out
 from outlay.jobs.truth import Truth, mixed
 from outlay.twostage.history import History
@@ -97,14 +99,15 @@ class Judge:
             truth = mixed([self.truth.values(np.full(states, a), self.days) for a in chosen], weights)
         return Judged(combine(at.constants(chosen, at.days), weights), truth), in_words(at, chosen, weights)
 
-    def served(self, bundle: Bundle) -> Judged:
-        """The mixture that a bundle serves."""
-        truth = None
+    def served(self, at: Measure) -> Judged:
+        """The mixture that a bundle serves, measured on *certify* users."""
+        truth, bundle = None, at.bundle
         if self._known is not None:
             known, _ = self._known
-            members = [partial(_of_member, known, bundle, number) for number in range(len(bundle.members))]
+            asked = remembering(bundle)
+            members = [partial(_of_member, known, asked, number) for number in range(len(bundle.members))]
             truth = self._in_truth(known, members, bundle.weights, bundle.past_days)
-        return Judged(combine(Measure(self.data, CERTIFY, bundle).members(), bundle.weights), truth)
+        return Judged(combine(at.members(), bundle.weights), truth)
 
     def immediate(self, at: Measure, learned: Bundle, costs: Scorer, most: float) -> Judged | None:
         """The paper's budget control.
@@ -126,7 +129,8 @@ class Judge:
         truth = None
         if self._known is not None:
             known, shown = self._known
-            policies = [partial(_at_price, known, learned, costs(shown), price) for price in priced.prices]
+            asked, cost = remembering(learned), costs(shown)
+            policies = [partial(_at_price, known, asked, cost, price) for price in priced.prices]
             truth = self._in_truth(known, policies, priced.weights, learned.past_days)
         parts = [at.policy(actions) for actions in self._actions(at.panel.rows, values, costs, priced.prices)]
         return Judged(combine(parts, priced.weights), truth)
@@ -196,8 +200,12 @@ def _at_price(truth: Truth, learned: Bundle, cost: Floats, price: float, state: 
 def _rewards(
     learned: Bundle, codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
 ) -> Floats:
-    """`[n, K]` Q of the reward, averaged over the members."""
-    parts = [member.weight * member.run(["q"], codes, numbers, past)[0][:, :, 0] for member in learned.members]
+    """`[n, K]` Q of the reward, averaged over the members; a network that neighbours share is run once."""
+    parts = []
+    for _, alike in groupby(learned.members, key=lambda member: id(member.session)):
+        first, *others = alike
+        (q,) = first.run(["q"], codes, numbers, past)
+        parts += [member.weight * member.own(q)[:, :, 0] for member in (first, *others)]
     return np.asarray(np.sum(parts, axis=0))
 
 

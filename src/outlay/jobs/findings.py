@@ -1,4 +1,4 @@
-"""What a comparison says of each method, and which of the paper's orderings hold.
+"""What a comparison says of each method, and which orderings hold: the paper's, and the frontier's.
 
 A difference counts where it is larger than two standard deviations over seeds; else it is a tie. Two methods are judged
 by the truth where it is known of both; otherwise both are judged by the estimate.
@@ -46,7 +46,8 @@ class Row:
         name: of the method.
         group: `log`, `constant`, `two-stage` or `rl`.
         control: `immediate`, `total`, or `none` for the log's policy.
-        oracle, rule, label_days: of the method; None where it has none.
+        oracle, rule, label_days: of the method; None where it has none. The rule of a frontier is `frontier`, and its
+            oracle is `tabular` if it counts.
         figures: by target: `reward@7`, `coupon_cost`, ….
         stored_parameters, seconds: means over seeds; None where nothing was learned.
         refused: why there are no figures, if there are none.
@@ -117,7 +118,9 @@ class Finding:
 
 
 def findings(rows: Sequence[Row], limits: Sequence[Limit], days: Sequence[int]) -> list[Finding]:
-    """The orderings of the paper's second table, under each control.
+    """The orderings of the paper's second table under each control, and of the frontier under the campaign's limits.
+
+    The frontier is one of the methods that look ahead; where those are ordered among themselves it is left out.
 
     Args:
         rows: all methods.
@@ -128,7 +131,10 @@ def findings(rows: Sequence[Row], limits: Sequence[Limit], days: Sequence[int]) 
     for control in CONTROLS:
         here = [row for row in rows if row.control == control and row.figures]
         held = limits if control == "total" else ()
-        found += [one for one in itertools.chain(_ahead(here, held, days), _orders(here, held, max(days))) if one]
+        said = itertools.chain(_ahead(here, held, days), _orders(here, held, max(days)))
+        if control == "total":
+            said = itertools.chain(said, _frontiers(here, held, max(days)))
+        found += [one for one in said if one]
     return found
 
 
@@ -150,14 +156,28 @@ def _ahead(rows: Sequence[Row], limits: Sequence[Limit], days: Sequence[int]) ->
 
 def _orders(rows: Sequence[Row], limits: Sequence[Limit], days: int) -> Iterator[Finding | None]:
     """AIM-greedy ≥ single-best ≥ AIM-mean of every oracle, and BCQ ≥ EDRR ≥ DDQN under every rule."""
-    at = {(row.oracle, row.rule): row for row in rows if row.group == "rl"}
+    at = {(row.oracle, row.rule): row for row in rows if row.group == "rl" and row.rule != "frontier"}
     oracles, rules = (dict.fromkeys(part) for part in zip(*at, strict=True)) if at else ({}, {})
     chains = [[(oracle, rule) for rule in ("aim-greedy", "single-best", "aim-mean")] for oracle in oracles]
     chains += [[(oracle, rule) for oracle in ("bcq", "edrr", "ddqn")] for rule in rules]
     for chain in chains:
         for one, other in itertools.pairwise(at.get(who) for who in chain):
-            claim = f"{one.name} ≥ {other.name}" if one and other else ""
-            yield _judged(claim, one, other, f"reward@{days}", limits, above=True)
+            yield _ordered(one, other, limits, days)
+
+
+def _frontiers(rows: Sequence[Row], limits: Sequence[Limit], days: int) -> Iterator[Finding | None]:
+    """The frontier of every oracle ≥ its AIM-greedy, and the counted one ≥ that of every oracle."""
+    at = {(row.oracle, row.rule): row for row in rows if row.group == "rl"}
+    learned = {oracle: row for (oracle, rule), row in at.items() if rule == "frontier" and oracle != "tabular"}
+    for oracle, row in learned.items():
+        yield _ordered(row, at.get((oracle, "aim-greedy")), limits, days)
+    for row in learned.values():
+        yield _ordered(at.get(("tabular", "frontier")), row, limits, days)
+
+
+def _ordered(one: Row | None, other: Row | None, limits: Sequence[Limit], days: int) -> Finding | None:
+    claim = f"{one.name} ≥ {other.name}" if one and other else ""
+    return _judged(claim, one, other, f"reward@{days}", limits, above=True)
 
 
 def _judged(

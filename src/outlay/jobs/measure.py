@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.core.response import Past
 from outlay.core.transitions import LEARN, Transitions
-from outlay.estimators.basis import Basis, Counted, Features
+from outlay.estimators.basis import Basis, Counted, Features, Smooth
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import horizons
+from outlay.ops.action_basis import smooth_basis
 
 CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
 MOST_FEATURES = 32  # directions of the last hidden layer that a fitted evaluation uses
@@ -37,11 +38,14 @@ class Measure:
         data: the transitions.
         split: SELECT or CERTIFY.
         bundle: its members give actions, and features of states where those are too many to count.
+        smooth: whether amounts that are alike speak for each other, where states are counted. Errors are smaller where
+            outcomes are smooth in the amount, and values wrong where they are not: to choose by, not to certify.
     """
 
     data: Transitions
     split: int
     bundle: Bundle
+    smooth: bool = False
 
     @cached_property
     def panel(self) -> Panel:
@@ -137,7 +141,10 @@ class Measure:
 
     def _basis(self, source: int) -> Basis:
         if self.data.states is not None and self.panel.state is not None:
-            return Counted(self.panel.state, len(self.data.states), self.data.num_actions)
+            counted = Counted(self.panel.state, len(self.data.states), self.data.num_actions)
+            campaign = self.data.campaign
+            basis = smooth_basis(self.data.actions, campaign.train.action_degree, campaign.meta.none)
+            return Smooth(counted, np.array(basis)) if self.smooth and basis is not None else counted
         hidden = [self.bundle.features(source, *self.data.features(rows), self._past(rows)) for rows in self._chunks()]
         return Features(principal(np.concatenate(hidden)), self.data.num_actions)
 

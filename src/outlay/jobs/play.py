@@ -26,7 +26,6 @@ from outlay.learning.tabular import counted_model
 from outlay.nets.network import arrays
 from outlay.ops.tabular import constrained_optimum, measure
 
-CHECKPOINT_SECONDS = 15.0
 SPREAD_ROWS = 1_000_000  # from which spreads are taken
 
 Vector = NDArray[np.float64]
@@ -67,9 +66,7 @@ def learn(
         InfeasibleError: if no policy that was found keeps the limits.
     """
     game = set_up(data, campaign, RULES[method], oracle, seed)
-    key = {"data": data.manifest["data_hash"], "campaign": campaign.model_dump(mode="json", exclude={"train"}),
-           "settings": campaign.train.model_dump(mode="json"), "seed": seed, "method": method,
-           "oracle": oracle}  # fmt: skip
+    key = checkpoint.key_of(data, campaign, method, oracle, seed)
     finished, mixture = _play(game, folder / "checkpoints", key, resume, report)
     report(0.95, "measuring the kept members")
     frame = frame_of(game, campaign, seed, folder)
@@ -155,16 +152,16 @@ def _play(
     game: Game, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
 ) -> tuple[Progress, Mixture[int]]:
     """Play to the end, with checkpoints."""
-    start = checkpoint.load(folder, game, key) if resume and folder.exists() else game.begin()
+    start = checkpoint.load_game(folder, game, key) if resume and folder.exists() else game.begin()
     progress, mixture, saved = start, None, time.monotonic()
     blocks = game.steps // game.train.candidate_every
     for progress, mixture in play(game, start):  # noqa: B007  the last one is wanted
         done = len(progress.candidates)
         report(0.95 * done / blocks, f"{done * game.train.candidate_every} of {game.steps} steps")
-        if time.monotonic() - saved > CHECKPOINT_SECONDS:
-            checkpoint.save(folder, progress, key)
+        if time.monotonic() - saved > checkpoint.EVERY_SECONDS:
+            checkpoint.save_game(folder, progress, key)
             saved = time.monotonic()
-    checkpoint.save(folder, progress, key)
+    checkpoint.save_game(folder, progress, key)
     if mixture is None:  # resumed after the last block: the rule's state is replayed
         mixture = game.rule.mixture(game.rule_state(progress.candidates))
     return progress, mixture

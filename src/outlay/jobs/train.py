@@ -126,7 +126,7 @@ def _train(
         learned = two_stage.learn(data, campaign, response, label_days, seed, partial, further)
         teacher = f"{response}, {label_days}-day labels"
     elif method == "frontier":
-        learned = train_frontier.learn(data, campaign, oracle, seed, partial, further)
+        learned = train_frontier.learn(data, campaign, oracle, seed, partial, resume, further)
         teacher = learned.found["oracle"]
     else:
         teacher = "bcq" if oracle == "auto" else oracle

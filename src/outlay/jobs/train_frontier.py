@@ -20,22 +20,22 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
-from outlay.core.errors import OutlayError
-from outlay.core.files import new_folder, write_manifest
-from outlay.core.network import NetworkArrays, write_network
+from outlay.core.errors import CampaignError, OutlayError
+from outlay.core.network import NetworkArrays
 from outlay.core.transitions import LEARN, Transitions
-from outlay.estimators.fitted import Fitted
-from outlay.estimators.frontier import Points
 from outlay.jobs.choose import Chosen, Frame, Kept, Offered, choose
+from outlay.jobs.frontier_folder import write
 from outlay.jobs.play import Learned, check_possible, spread_rows
 from outlay.jobs.record import course_of
-from outlay.learning.frontier import Frontier
+from outlay.learning import checkpoint
+from outlay.learning.frontier import POINTS, Frontier
 from outlay.learning.frontier import learn as learn_network
 from outlay.learning.game import settings_of
 from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
 from outlay.learning.plug_in import plug_in, table_network
 from outlay.learning.tabular import counted_model, smoothed
-from outlay.nets.network import arrays, smooth_basis
+from outlay.nets.network import arrays
+from outlay.ops.action_basis import smooth_basis
 
 ROWS_A_PAIR = 30  # learn rows for each state and action, on average, with which `auto` takes the counted model
 NETWORK = "bcq"  # what `auto` takes otherwise
@@ -53,6 +53,7 @@ class Answers:
         multiplier: `[L, m]` λ, in reward units per unit of coordinate.
         critic: `[L, 1+m]` what learning itself said of each, as tables show it; None where it said nothing.
         steps: gradient steps.
+        before: seconds of training before it was resumed.
         notes: what to tell the user.
     """
 
@@ -60,33 +61,49 @@ class Answers:
     multiplier: Vector
     critic: Vector | None
     steps: int
+    before: float
     notes: list[str]
 
 
 def learn(
-    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Callable[[float, str], None]
+    data: Transitions,
+    campaign: Campaign,
+    oracle: str,
+    seed: int,
+    folder: Path,
+    resume: bool,
+    report: Callable[[float, str], None],
 ) -> Learned:
-    """Learn every λ's answer, measure them all, choose for the campaign's limits.
+    """Learn every λ's answer, with checkpoints in the folder, measure them all, choose for the campaign's limits.
 
     Raises:
+        CampaignError: for more budgets than λ are laid for.
         InfeasibleError: if no mixture of the policies keeps the limits.
         OutlayError: if the counted model does not apply.
     """
     began = time.perf_counter()
+    if len(campaign.budgets) > max(POINTS):
+        raise CampaignError(
+            f"has {len(campaign.budgets)} budgets; one training for every λ is made for at most {max(POINTS)}.",
+            file=campaign.path, where="[[budget]]", way_out="Train with --method aim-greedy, or join budgets.",
+        )  # fmt: skip
     coords = coordinates(campaign, data.outcome[spread_rows(data.rows_of(LEARN))], steady=data.steady)
     model = countable(data)
     if oracle == "auto":
         oracle = "tabular" if model is not None and _well_counted(data) else NETWORK
-    if oracle == "tabular":
-        if model is None:
-            raise OutlayError(
-                "needs few distinct states, told apart by their features, and a decision every day; this log has not.",
-                where="oracle tabular", way_out="Take --oracle bcq, or auto.",
-            )  # fmt: skip
+    if model is not None:
         check_possible(data, campaign, coords.limits, model)
+    elif oracle == "tabular":
+        raise OutlayError(
+            "needs few distinct states, told apart by their features, and a decision every day; this log has not.",
+            where="oracle tabular", way_out="Take --oracle bcq, or auto.",
+        )  # fmt: skip
+    if oracle == "tabular" and model is not None:
         answers = _counted(data, campaign, coords, model)
     else:
-        answers = _networks(data, campaign, coords, oracle, seed, lambda f, text: report(0.8 * f, text))
+        key = checkpoint.key_of(data, campaign, "frontier", oracle, seed)
+        training = _training(data, campaign, coords, oracle, seed)
+        answers = _networks(training, folder / "checkpoints", key, resume, lambda f, text: report(0.8 * f, text))
     report(0.8, f"measuring {len(answers.multiplier)} policies")
     threshold = campaign.train.imitation_threshold if oracle == "bcq" else None
     heads = ("reward", *(b.name for b in campaign.budgets), *(() if data.steady else ("decisions",)))
@@ -111,7 +128,7 @@ def learn(
     found = {
         "oracle": oracle,
         "steps": answers.steps,
-        "seconds": time.perf_counter() - began,
+        "seconds": answers.before + time.perf_counter() - began,
         "parameters": answers.network.num_parameters,
         "multiplier_max": answers.multiplier.max(axis=0).tolist(),
         "multiplier_mean": answers.multiplier.mean(axis=0).tolist(),
@@ -152,25 +169,6 @@ def falls(measured: list[Kept]) -> str:
     )
 
 
-def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kept], old: Fitted, check: str) -> None:
-    """What every other budget needs: the network with the policies that could be measured, and the measurements."""
-    campaign = frame.campaign
-    points, log = Points.of([kept.fitted for kept in measured], campaign), Points.of([old], campaign)
-    with new_folder(folder) as temporary:
-        write_network(temporary / "network.npz", network.only([kept.policy.policy for kept in measured]))
-        np.savez(
-            temporary / "points.npz",
-            multiplier=np.array([kept.policy.multiplier for kept in measured]),
-            head_weights=np.array([kept.policy.head_weights for kept in measured]),
-            value=points.value, covariance=points.covariance, old=log.value, old_covariance=log.covariance,
-            scale=frame.scale,
-        )  # fmt: skip
-        write_manifest(temporary, "frontier", {
-            "data_hash": frame.data.manifest["data_hash"], "heads": list(frame.heads), "users": points.users,
-            "imitation_threshold": frame.imitation_threshold, "seed": frame.seed, "check": check,
-        })  # fmt: skip
-
-
 def _well_counted(data: Transitions) -> bool:
     assert data.states is not None
     return len(data.rows_of(LEARN)) >= ROWS_A_PAIR * len(data.states) * data.num_actions
@@ -189,18 +187,15 @@ def _counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: 
         f"The log has {len(data.states)} distinct states, each met often enough to count: the counted model{smooth}, "
         "with exact best responses, instead of networks (--oracle bcq, edrr or ddqn for those)."
     )
-    return Answers(network, multiplier, None, 0, [note])
+    return Answers(network, multiplier, None, 0, 0.0, [note])
 
 
-def _networks(
-    data: Transitions, campaign: Campaign, coords: Coordinates, oracle: Any, seed: int,
-    report: Callable[[float, str], None],
-) -> Answers:  # fmt: skip
+def _training(data: Transitions, campaign: Campaign, coords: Coordinates, oracle: Any, seed: int) -> Frontier:
     rows = data.rows_of(LEARN)
     sample = spread_rows(rows)
     train = campaign.train
     scaled = largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
-    training = Frontier(
+    return Frontier(
         data=data,
         train=train,
         settings=settings_of(train, oracle, campaign.meta.discount),
@@ -210,13 +205,25 @@ def _networks(
         learn_rows=rows,
         seed=seed,
     )
-    for progress, own in learn_network(training):
-        shown = np.array([coords.shown(x, 1.0) for x in own])
+
+
+def _networks(
+    training: Frontier, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
+) -> Answers:
+    """Train to the end, with checkpoints."""
+    start = checkpoint.load_frontier(folder, training, key) if resume and folder.exists() else training.begin()
+    progress, before, saved = start, start.seconds, time.monotonic()
+    for progress in learn_network(training, start):
         report(progress.step / training.steps, f"{progress.step} of {training.steps} steps")
-    network = arrays(progress.learner.critic.target, coords.spread)
+        if time.monotonic() - saved > checkpoint.EVERY_SECONDS:
+            checkpoint.save_frontier(folder, progress, key)
+            saved = time.monotonic()
+    checkpoint.save_frontier(folder, progress, key)
+    network = arrays(progress.learner.critic.target, training.coords.spread)
+    said = np.array([training.coords.shown(x, 1.0) for x in progress.own])
     top = " and ".join(f"{price:.3g}" for price in _last_but_one(progress.multipliers))
-    note = f"One network answers {len(shown)} λ, from 0 to {top}, where the cost stops falling."
-    return Answers(network, progress.multipliers, shown, training.steps, [note])
+    note = f"One network answers {len(said)} λ, from 0 to {top}, where the cost stops falling."
+    return Answers(network, progress.multipliers, said, training.steps, before, [note])
 
 
 def _last_but_one(multipliers: Vector) -> list[float]:

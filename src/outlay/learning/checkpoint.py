@@ -1,11 +1,17 @@
-"""Checkpoints of a game: arrays and JSON, never pickles; whole or absent.
+"""Checkpoints of a training: arrays and JSON, never pickles; whole or absent.
 
-The mixing rule's state is not stored: it is a function of what the rule saw, and is replayed from the candidates.
+    save_game(folder, progress, key)      progress = load_game(folder, game, key)
+    save_frontier(folder, progress, key)  progress = load_frontier(folder, frontier, key)
+
+The key says what must be the same for a training to go on. A mixing rule's state is not stored: it is a function of
+what the rule saw, and is replayed from the candidates.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,67 +19,112 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.files import new_folder, read_manifest, write_manifest
-from outlay.learning.game import Candidate, Game, Progress
+from outlay.core.transitions import Transitions
+from outlay.learning import frontier as frontiers
+from outlay.learning import game as games
+
+EVERY_SECONDS = 15.0
+PROGRESS = "progress.json"
+WAY_OUT = "Train without --resume."
 
 
-def save(folder: Path, progress: Progress, key: dict[str, Any]) -> None:
-    """Write a checkpoint, replacing the last.
-
-    Args:
-        folder: where.
-        progress: where the game stands.
-        key: what must be the same for a resumed run (data hash, settings, seed).
-    """
-    with new_folder(folder) as temporary:
-        eqx.tree_serialise_leaves(temporary / "player.eqx", progress.player)
-        for number, network in progress.networks.items():
-            eqx.tree_serialise_leaves(temporary / f"network-{number}.eqx", network)
-        plain = [{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(c).items()}
-                 for c in progress.candidates]  # fmt: skip
-        (temporary / "candidates.json").write_text(json.dumps(plain), encoding="utf-8")
-        content = {
-            "networks": sorted(progress.networks),
-            "kept": progress.kept,
-            "seconds": progress.seconds,
-            "key": key,
-        }
-        write_manifest(temporary, "checkpoint", content)
+def key_of(data: Transitions, campaign: Campaign, method: str, oracle: str, seed: int) -> dict[str, Any]:
+    """What must be the same for a training to go on."""
+    return {
+        "data": data.manifest["data_hash"],
+        "campaign": campaign.model_dump(mode="json", exclude={"train"}),
+        "settings": campaign.train.model_dump(mode="json"),
+        "seed": seed,
+        "method": method,
+        "oracle": oracle,
+    }
 
 
-def load(folder: Path, game: Game, key: dict[str, Any]) -> Progress:
+def save_game(folder: Path, progress: games.Progress, key: dict[str, Any]) -> None:
+    """Write a checkpoint, replacing the last."""
+    trees = {"player": progress.player} | {f"network-{n}": network for n, network in progress.networks.items()}
+    _write(folder, key, trees, {
+        "candidates": [asdict(candidate) for candidate in progress.candidates],
+        "networks": sorted(progress.networks),
+        "kept": progress.kept,
+        "seconds": progress.seconds,
+    })  # fmt: skip
+
+
+def load_game(folder: Path, game: games.Game, key: dict[str, Any]) -> games.Progress:
     """Read a checkpoint of the same game.
 
     Raises:
-        FolderError: if there is none, or it belongs to other data, settings or another seed.
+        FolderError: if there is none, it is damaged, or it belongs to another training.
     """
-    manifest = read_manifest(folder, "checkpoint", unfinished="Train without --resume.")
-    differing = sorted(name for name in key if key[name] != manifest["key"].get(name))
+    fresh = game.begin()
+    with _whole(folder):
+        found = _read(folder, key)
+        pair = fresh.player.critic.target
+        return games.Progress(
+            player=_tree(folder, "player", fresh.player),
+            candidates=[_candidate(row) for row in found["candidates"]],
+            networks={n: _tree(folder, f"network-{n}", pair) for n in found["networks"]},
+            kept=found["kept"],
+            seconds=found["seconds"],
+        )
+
+
+def save_frontier(folder: Path, progress: frontiers.Progress, key: dict[str, Any]) -> None:
+    """Write a checkpoint, replacing the last."""
+    trees = {"learner": (progress.learner, progress.multipliers, progress.own)}
+    _write(folder, key, trees, {"step": progress.step, "losses": progress.losses, "seconds": progress.seconds})
+
+
+def load_frontier(folder: Path, frontier: frontiers.Frontier, key: dict[str, Any]) -> frontiers.Progress:
+    """Read a checkpoint of the same frontier.
+
+    Raises:
+        FolderError: if there is none, it is damaged, or it belongs to another training.
+    """
+    fresh = frontier.begin()
+    with _whole(folder):
+        found = _read(folder, key)
+        learner, multipliers, own = _tree(folder, "learner", (fresh.learner, fresh.multipliers, fresh.own))
+        return frontiers.Progress(learner, multipliers, own, found["step"], found["losses"], found["seconds"])
+
+
+def _write(folder: Path, key: dict[str, Any], trees: dict[str, Any], plain: dict[str, Any]) -> None:
+    with new_folder(folder) as temporary:
+        for name, tree in trees.items():
+            eqx.tree_serialise_leaves(temporary / f"{name}.eqx", tree)
+        (temporary / PROGRESS).write_text(json.dumps(plain, default=np.ndarray.tolist), encoding="utf-8")
+        write_manifest(temporary, "checkpoint", {"key": key})
+
+
+def _read(folder: Path, key: dict[str, Any]) -> dict[str, Any]:
+    """All that is not an array."""
+    made = read_manifest(folder, "checkpoint", unfinished=WAY_OUT)["key"]
+    differing = sorted(name for name in key if key[name] != made.get(name))
     if differing:
         raise FolderError(
             f"the checkpoint was made with another {', '.join(differing)}.",
             file=folder,
             way_out="Resume with the same data, settings and seed, or train without --resume.",
         )
-    fresh = game.begin()
-    candidates = [
-        Candidate(
-            number=row["number"],
-            step=row["step"],
-            multiplier=np.array(row["multiplier"], np.float64),
-            critic=np.array(row["critic"], np.float64),
-            measured=np.array(row["measured"], np.float64),
-            loss=row["loss"],
-            decisions=row["decisions"],
-        )
-        for row in json.loads((folder / "candidates.json").read_text(encoding="utf-8"))
-    ]
-    pair = fresh.player.critic.target
-    return Progress(
-        player=eqx.tree_deserialise_leaves(folder / "player.eqx", fresh.player),
-        candidates=candidates,
-        networks={n: eqx.tree_deserialise_leaves(folder / f"network-{n}.eqx", pair) for n in manifest["networks"]},
-        kept=list(manifest["kept"]),
-        seconds=float(manifest["seconds"]),
-    )
+    return dict(json.loads((folder / PROGRESS).read_text(encoding="utf-8")))
+
+
+def _candidate(row: dict[str, Any]) -> games.Candidate:
+    parts: dict[str, Any] = {name: np.array(x) if isinstance(x, list) else x for name, x in row.items()}
+    return games.Candidate(**parts)
+
+
+def _tree(folder: Path, name: str, like: Any) -> Any:
+    return eqx.tree_deserialise_leaves(folder / f"{name}.eqx", like)
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RuntimeError):
+        raise FolderError("the checkpoint is damaged.", file=folder, way_out=WAY_OUT) from None

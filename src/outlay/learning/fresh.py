@@ -18,7 +18,8 @@ from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import critic as critics
 from outlay.learning.critic import Settings, Table
 from outlay.nets.batches import StateRows, gather, uses_table
-from outlay.nets.network import QNetwork, Shape, init_pair, smooth_basis
+from outlay.nets.network import QNetwork, Shape, init_pair
+from outlay.ops.action_basis import smooth_basis
 
 START_ROWS = 8192  # start rows of select users on which a critic measures itself (fewer where rows are evaluated)
 LEVEL_ROWS = 100_000  # from which the starting level is taken

@@ -31,7 +31,6 @@ from jax import Array
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Train
-from outlay.core.errors import CampaignError
 from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
 from outlay.learning.critic import Critic, Settings
@@ -66,6 +65,7 @@ class Progress:
     Attributes:
         learner: the critic and the weights it answers.
         multipliers: `[L, m]` λ, in reward units per unit of coordinate.
+        own: `[L, 1+m]` what the critic says of the policies that the last block trained: reward and coordinates.
         step: gradient steps made.
         losses: mean loss of each block.
         seconds: of training so far.
@@ -73,6 +73,7 @@ class Progress:
 
     learner: Learner
     multipliers: Vector
+    own: Vector
     step: int = 0
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -117,7 +118,8 @@ class Frontier:
         """A fresh critic on the pilot's grid."""
         pair = fresh_pair(self.data, self.shape, self.coords.spread, self.seed)
         grid = pilot_grid(self.bound)
-        return Progress(Learner(critics.init(pair, self._settings), self.weights(grid)), grid)
+        said = np.zeros((len(grid), 1 + len(self.bound)))
+        return Progress(Learner(critics.init(pair, self._settings), self.weights(grid)), grid, said)
 
     def weights(self, multipliers: Vector) -> Array:
         """`[L, H]` w of each λ, in units of the heads."""
@@ -129,12 +131,8 @@ class Frontier:
         return self.settings._replace(decay_steps=self.steps)
 
 
-def learn(frontier: Frontier, progress: Progress | None = None) -> Iterator[tuple[Progress, Vector]]:
-    """Train on, block by block, from the start or from a checkpoint.
-
-    Yields:
-        where it stands, and what the critic says of its policies: `[L, 1+m]` reward and coordinates.
-    """
+def learn(frontier: Frontier, progress: Progress | None = None) -> Iterator[Progress]:
+    """Train on, block by block, from the start or from a checkpoint; yields where it stands after each block."""
     progress = frontier.begin() if progress is None else progress
     data, settings, coords = frontier.data, frontier._settings, frontier.coords
     table, starts = table_of(data, frontier.train.batch), Starts.of(data, frontier.train.batch, frontier.seed)
@@ -159,6 +157,7 @@ def learn(frontier: Frontier, progress: Progress | None = None) -> Iterator[tupl
         progress.losses.append(float(losses.mean()))
         progress.step += BLOCK
         own = np.array([coords.of(heads) for heads in np.asarray(look(progress.learner), np.float64)])
+        progress.own = own
         if progress.step in again and progress.step < frontier.steps:
             focus = None
             if count > 1 and progress.step > again[0]:
@@ -169,21 +168,12 @@ def learn(frontier: Frontier, progress: Progress | None = None) -> Iterator[tupl
             progress.learner = Learner(_moved(progress.learner.critic, mixing), frontier.weights(grid))
             progress.multipliers = grid
         progress.seconds += time.perf_counter() - began
-        yield progress, own
+        yield progress
 
 
 def pilot_grid(bound: Vector) -> Vector:
-    """`[L, m]` 0, and λ far apart along each axis up to `bound` `[m]`.
-
-    Raises:
-        CampaignError: for more limits than a grid is laid for.
-    """
+    """`[L, m]` 0, and λ far apart along each axis up to `bound` `[m]`; m as in POINTS."""
     count = len(bound)
-    if count not in POINTS:
-        raise CampaignError(
-            f"has {count} budgets; one network for every λ is made for at most {max(POINTS)}.", where="[[budget]]",
-            way_out="Train with --method aim-greedy, or join budgets.",
-        )  # fmt: skip
     along = (POINTS[count] ** count - 1) // count
     steps = np.geomspace(1 / PILOT_RANGE, 1, along)
     return np.concatenate([np.zeros((1, count)), *(steps[:, None] * row for row in np.diag(bound))])

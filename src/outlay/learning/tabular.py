@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.transitions import Transitions
-from outlay.nets.network import ActionBasis
+from outlay.ops.action_basis import ActionBasis
 
 MOST_STATES = 512  # beyond it a dense model is neither small nor well counted
 

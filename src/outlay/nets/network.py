@@ -2,9 +2,7 @@
 
     z = concat(embedding[codes + offsets], numbers);  h = trunk(z);  Q̃_l(s, a) = Σ_r B[r, a] (h W_r,l + b_r,l)  as [H]
 
-for each of L policies (1 for a game's critic, one a λ for a frontier). B is the *action basis*: actions are amounts, so
-what they do is taken to be smooth in them. It is the first Chebyshev polynomials of the amount, and one more column
-for the value that means no incentive, which may be a step apart; or the identity, a coefficient for each action.
+for each of L policies (1 for a game's critic, one a λ for a frontier). B is the action basis of `ops/action_basis.py`.
 
 Inside, every head is in units of its spread (so that one learning rate serves all); `arrays` turns a trained pair into
 plain arrays in raw units, a column for each action. The equations are those of `core/network.py`.
@@ -23,10 +21,9 @@ from jax import Array
 from numpy.typing import NDArray
 
 from outlay.core.network import Dense, NetworkArrays
+from outlay.ops.action_basis import ActionBasis
 
 PAIR = 2
-
-ActionBasis = tuple[tuple[float, ...], ...]
 
 
 class Shape(NamedTuple):
@@ -104,21 +101,6 @@ class QNetwork(eqx.Module):
 def offsets(sizes: tuple[int, ...]) -> NDArray[np.int64]:
     """`[F]` first row of each field in the joint embedding table."""
     return np.cumsum((0, *sizes), dtype=np.int64)[:-1]
-
-
-def smooth_basis(values: NDArray[np.float64], degree: int, none: float | None) -> ActionBasis | None:
-    """The action basis of amounts `[K]`, ascending: polynomials up to `degree`, and a column for `none`.
-
-    Returns:
-        R rows of K; None, the identity, for degree 0 or where it would be no larger.
-    """
-    place = 2 * (values - values[0]) / (values[-1] - values[0]) - 1
-    rows = np.polynomial.chebyshev.chebvander(place, degree).T
-    if none is not None and np.isclose(values, none).any():
-        rows = np.vstack([rows, np.isclose(values, none)])
-    if degree == 0 or len(rows) >= len(values):
-        return None
-    return tuple(map(tuple, rows.tolist()))
 
 
 def init_pair(shape: Shape, seed: int, level: NDArray[np.float64] | None = None) -> QNetwork:

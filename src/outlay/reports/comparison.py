@@ -19,7 +19,7 @@ from outlay.reports.page import Figure, scripts, template
 from outlay.reports.style import CONFIG
 
 GROUPS = {"log": "", "constant": "", "two-stage": "Two-stage: predict k days, then price",
-          "rl": "Looking ahead: an oracle and a mixing rule"}  # fmt: skip
+          "rl": "Looking ahead: an oracle and a mixing rule, or the frontier"}  # fmt: skip
 
 
 class Cell(NamedTuple):
@@ -47,6 +47,7 @@ class Line(NamedTuple):
     group: str
     cells: list[Cell]
     stored: str
+    seconds: str
 
 
 def render(found: Mapping[str, Any]) -> str:
@@ -93,6 +94,7 @@ def render(found: Mapping[str, Any]) -> str:
         count=comparison_words.count(found["findings"]),
         stored_by=_first_oracle(found),
         stored_words=_stored_words(lines),
+        stored_frontier="frontier" in lines,
         figures=figures,
         specs=specs,
         config=CONFIG,
@@ -139,19 +141,21 @@ def _heads(found: Mapping[str, Any], budgets: Sequence[BudgetLine], control: str
     if control == "immediate":
         unit = f"at most {words.number(found['immediate'])} {unit}"
     costs = [(b.name, words.limit(b) if control == "total" else words.per(b)) for b in budgets]
-    return [*totals, (f"{found['money']} on day one", unit), *costs]
+    against = [("against the limit", b.name) for b in budgets] if control == "total" else []
+    return [*totals, (f"{found['money']} on day one", unit), *costs, *against]
 
 
 def _table(
     found: Mapping[str, Any], budgets: Sequence[BudgetLine], limits: Sequence[BudgetLine], rows: Sequence[Row]
 ) -> list[Line]:
     columns = [_column(rows, target, limits, found["seeds"]) for target in _columns(found, budgets)]
+    columns += [_against(rows, budget) for budget in limits]
     lines = []
     for i, row in enumerate(rows):
         cells = [column[i] for column in columns] if row["figures"] else []
-        count = row["stored_parameters"]
+        count, seconds = row["stored_parameters"], row["seconds"]
         stored = words.NONE if count is None else words.short(count)
-        lines.append(Line(*_name(row), row["group"], cells, stored))
+        lines.append(Line(*_name(row), row["group"], cells, stored, comparison_words.seconds(seconds)))
     return lines
 
 
@@ -191,6 +195,18 @@ def _column(rows: Sequence[Row], target: str, limits: Sequence[BudgetLine], seed
     return cells
 
 
+def _against(rows: Sequence[Row], budget: BudgetLine) -> list[Cell]:
+    """Each cost as a share of its limit: the true one where it is known."""
+    cells = []
+    for row in rows:
+        figure = row["figures"].get(budget.name, {"value": None, "truth": None})
+        kind: Kind = "value" if figure["truth"] is None else "truth"
+        share = comparison_words.of_limit(figure[kind], budget.limit)
+        by = comparison_words.BY[kind] if share != words.NONE else ""
+        cells.append(Cell(share, ends=by, over=past(figure[kind], budget.limit, budget.sign)))
+    return cells
+
+
 def _digits(figures: Sequence[Mapping[str, Any]]) -> int:
     """Digits after the point: those of the intervals, and one more where the spread over seeds calls for it."""
     known = [f for f in figures if f["value"] is not None]
@@ -222,8 +238,7 @@ def _first_oracle(found: Mapping[str, Any]) -> str:
 def _stored(found: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]]:
     """{rule: course}, of the first oracle, and the original method."""
     rows = [row for row in found["rows"] if row["name"] in found["stored"]]
-    first = _first_oracle(found)
-    lines = {row["rule"]: found["stored"][row["name"]] for row in rows if charts.family(row) == first}
+    lines = {row["rule"]: found["stored"][row["name"]] for row in rows if row["oracle"] == rows[0]["oracle"]}
     if lines and ORIGINAL in found["stored"]:
         lines[ORIGINAL] = found["stored"][ORIGINAL]
     return {name: course for name, course in lines.items() if course}

@@ -1,7 +1,7 @@
 """The figures of a comparison: rewards with intervals, reward against cost, stored parameters.
 
 Rows as comparison.json has them in, Vega-Lite specifications out. Colour says the family (two-stage, or the oracle of a
-method that looks ahead), shape the mixing rule.
+method that looks ahead; the frontier has its own), shape the mixing rule.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ Row = Mapping[str, Any]
 
 ORIGINAL = "original method"
 _YARDSTICKS = {"log": ("old policy", GREY), "constant": ("best constants", INK), "two-stage": ("two-stage", ORANGE)}
+_FRONTIER = {"frontier": "#56b4e9"}  # one more of Okabe and Ito's
 _ORACLE_COLORS = (PURPLE, GREEN, BLUE)
 _SHAPES = {"log": "square", "constant": "cross", "two-stage": "diamond"}
-_RULE_SHAPES = ("triangle-up", "triangle-down", "circle", "triangle-right")
+_STAR = "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.31L-.24,-.32Z"
+_RULE_SHAPES = ("triangle-up", "triangle-down", "circle", "triangle-right", _STAR)
 
 
 def rewards(rows: Sequence[Row], days: int, reward: str) -> Spec:
@@ -120,7 +122,7 @@ def stored(lines: Mapping[str, Sequence[Sequence[float]]]) -> Spec:
     """Parameters in store over training, a line for each rule, on a logarithmic axis; the original method in grey.
 
     Args:
-        lines: {rule or `original method`: (gradient step, parameters)}.
+        lines: {rule, `frontier` or `original method`: (gradient step, parameters)}.
     """
     data: list[Spec] = [
         {"step": step, "rule": name, "value": count}
@@ -132,8 +134,8 @@ def stored(lines: Mapping[str, Sequence[Sequence[float]]]) -> Spec:
     scale = alt.Scale(type="log", domain=[10 ** (low - 0.1), 10 ** (high + 0.1)], nice=False)
     ticks = [m * 10**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 3)]
     rules = [name for name in lines if name != ORIGINAL]
-    colors = dict(zip(rules, cycled((BLUE, GREEN, PURPLE, ORANGE), range(len(rules))), strict=True))
-    dashes = cycled(([1, 0], [6, 3], [2, 2], [8, 3, 2, 3]), range(len(rules)))
+    colors = dict(zip(rules, cycled((BLUE, GREEN, PURPLE, ORANGE, INK), range(len(rules))), strict=True))
+    dashes = cycled(([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [1, 0]), range(len(rules)))
     names, legend = [*rules, ORIGINAL], alt.Legend(title=None, symbolType="stroke", symbolSize=300)
     chart = (
         alt.Chart(inline(data))
@@ -163,7 +165,7 @@ def _short(row: Row) -> str:
 
 def _colors(rows: Sequence[Row]) -> dict[str, str]:
     found = list(dict.fromkeys(family(row) for row in rows))
-    fixed = dict(_YARDSTICKS.values())
+    fixed = {**dict(_YARDSTICKS.values()), **_FRONTIER}
     oracles = [name for name in found if name not in fixed]
     colors = {**fixed, **dict(zip(oracles, cycled(_ORACLE_COLORS, range(len(oracles))), strict=True))}
     return {name: colors[name] for name in found}

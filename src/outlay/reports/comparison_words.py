@@ -19,12 +19,22 @@ Kind = Literal["value", "truth"]
 Row = Mapping[str, Any]
 
 _KINDS = {"rl": "looking ahead", "two-stage": "two-stage", "constant": "best constants"}
-_BY = {"truth": "true", "value": "estimated"}
+BY = {"truth": "true", "value": "estimated"}
 
 
 def past(cost: float | None, limit: float, sign: int) -> bool:
     """Whether a cost breaks a limit: `sign` is +1 for a ceiling, −1 for a floor. An unknown cost does not."""
     return cost is not None and sign * (cost - limit) > TOLERANCE * abs(limit)
+
+
+def of_limit(cost: float | None, limit: float) -> str:
+    """A cost as a share of its limit: `99.2 %`."""
+    return words.NONE if cost is None or limit <= 0 else f"{100 * cost / limit:.1f} %"
+
+
+def seconds(time: float | None) -> str:
+    """`8.4 s`, `64 s`."""
+    return words.NONE if time is None else f"{time:.{0 if time >= 10 else 1}f} s"
 
 
 def keeps(row: Row, budgets: Sequence[BudgetLine], kind: Kind) -> bool:
@@ -53,7 +63,7 @@ def lead(found: Row, rows: Sequence[Row], limits: Sequence[BudgetLine]) -> str:
     if not any(said):
         return "Nothing could be evaluated"
     which = f"the best of each kind{f' that keeps {_every(limits)}' if limits else ''}"
-    what = f"{_BY[kind].capitalize()} {found['reward_label']} in {words.days(max(found['report_days']))}"
+    what = f"{BY[kind].capitalize()} {found['reward_label']} in {words.days(max(found['report_days']))}"
     return f"{what}, {which}: {'; '.join(filter(None, said))}"
 
 
@@ -70,7 +80,7 @@ def _old(row: Row, target: str, limits: Sequence[BudgetLine], kind: Kind) -> str
     """The old policy as it is: it was not chosen to keep a limit."""
     figure = row["figures"][target]
     by: Kind = kind if figure[kind] is not None else "value"
-    notes = [] if by == kind else [_BY[by]]
+    notes = [] if by == kind else [BY[by]]
     notes += [] if keeps(row, limits, by) else [f"does not keep {_every(limits)}"]
     return f"{row['name']} {words.number(figure[by])}" + (f" ({', '.join(notes)})" if notes else "")
 
@@ -83,7 +93,7 @@ def numbers(finding: Row, reward: str) -> str:
     """The two values that an ordering was judged by."""
     first, second = (f"{finding[which]} {finding[f'{which}_value']:.4f}" for which in ("first", "second"))
     days = words.days(finding["target"].partition("@")[2])
-    text = f"{first} against {second}, {_BY['truth' if finding['true'] else 'value']} {reward} in {days}"
+    text = f"{first} against {second}, {BY['truth' if finding['true'] else 'value']} {reward} in {days}"
     return text + "".join(f"; {name} breaks a limit" for name in finding["over"])
 
 

@@ -1,0 +1,101 @@
+"""RUN/frontier: what every budget needs once training is over: the network of all policies, and what they measured.
+
+write(run / "frontier", frame, network, measured, old, check)
+stored = Stored.read(run / "frontier")
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.errors import FolderError
+from outlay.core.files import new_folder, read_manifest, write_manifest
+from outlay.core.network import NetworkArrays, read_network, write_network
+from outlay.estimators.fitted import Fitted
+from outlay.estimators.frontier import Points
+from outlay.jobs.choose import Frame, Kept
+
+AGAIN = "Train again with --method frontier."
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """RUN/frontier, as training wrote it. L policies, H heads, m budgets.
+
+    Attributes:
+        folder: where it lies.
+        network: L policies.
+        points: what they were measured at.
+        old: the same of the log's policy.
+        multiplier: `[L, m]`.
+        head_weights: `[L, H]`.
+        scale: `[m]` one unit of violation of each limit.
+        manifest: heads, imitation_threshold, data_hash, seed, check.
+    """
+
+    folder: Path
+    network: NetworkArrays
+    points: Points
+    old: Points
+    multiplier: Vector
+    head_weights: Vector
+    scale: Vector
+    manifest: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> Stored:
+        """Read it.
+
+        Raises:
+            FolderError: if the run has none, or it is damaged.
+        """
+        if not folder.is_dir():
+            raise FolderError("this run has no frontier: it was trained for one budget.", file=folder.parent,
+                              way_out="Train with --method frontier.")  # fmt: skip
+        manifest = read_manifest(folder, "frontier", unfinished=AGAIN)
+        try:
+            with (folder / "points.npz").open("rb") as handle, np.load(handle) as file:
+                part = {name: file[name] for name in file.files}
+            users = int(manifest["users"])
+            return cls(
+                folder=folder,
+                network=read_network(folder / "network.npz"),
+                points=Points(part["value"], part["covariance"], part["certifying"], users),
+                old=Points(part["old"], part["old_covariance"], part["old_certifying"], users),
+                multiplier=part["multiplier"],
+                head_weights=part["head_weights"],
+                scale=part["scale"],
+                manifest={name: manifest[name] for name in
+                          ("heads", "imitation_threshold", "data_hash", "seed", "check")},
+            )  # fmt: skip
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            raise FolderError("is damaged: a part of it is absent or cannot be read.", file=folder,
+                              way_out=AGAIN) from None  # fmt: skip
+
+
+def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kept], old: Fitted, check: str) -> None:
+    """What every other budget needs: the network with the policies that could be measured, and the measurements."""
+    campaign = frame.campaign
+    points = Points.of([kept.fitted for kept in measured], campaign, [kept.certifying for kept in measured])
+    log = Points.of([old], campaign)
+    with new_folder(folder) as temporary:
+        write_network(temporary / "network.npz", network.only([kept.policy.policy for kept in measured]))
+        np.savez(
+            temporary / "points.npz",
+            multiplier=np.array([kept.policy.multiplier for kept in measured]),
+            head_weights=np.array([kept.policy.head_weights for kept in measured]),
+            value=points.value, covariance=points.covariance, certifying=points.certifying,
+            old=log.value, old_covariance=log.covariance, old_certifying=log.certifying, scale=frame.scale,
+        )  # fmt: skip
+        write_manifest(temporary, "frontier", {
+            "data_hash": frame.data.manifest["data_hash"], "heads": list(frame.heads), "users": points.users,
+            "imitation_threshold": frame.imitation_threshold, "seed": frame.seed, "check": check,
+        })  # fmt: skip

@@ -1,0 +1,182 @@
+"""`outlay frontier` through the real entry point: what it prints, and one message with code 2 for wrong input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import outlay
+from test_bad_input import refused
+
+from conftest import Habit
+from outlay.core.files import MANIFEST
+
+FLOOR = """
+[[budget]]
+name = "floor"
+cost = "active"
+at_least = 0.1
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A RUN folder of the default method with its data inside; shared, so only read it."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    found = outlay("train", habit.campaign, "--out", folder, "--quiet")
+    assert (found.code, found.err) == (0, "")
+    return folder
+
+
+@pytest.fixture
+def a_run(trained: Path, tmp_path: Path) -> Path:
+    """A copy to do with as one likes."""
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_the_table_has_the_curve_and_every_budget_asked_for(a_run: Path) -> None:
+    found = outlay("frontier", a_run, "--budget", 1.5, "--budget", 1.9)
+    assert (found.code, found.err) == (0, "")
+    lines = found.out.splitlines()
+    assert lines[0].startswith("habit: what a budget buys, 95 % intervals on select users")
+    assert [line.split()[:2] for line in lines if " asked " in line] == [["1.5", "asked"], ["1.9", "asked"]]
+    assert sum("one more yuan per decision buys" in line for line in lines) == 2
+    assert "The log's policy: 0.7" in found.out
+    assert "Check: costs fall" in found.out
+    assert "frontier.html written" in lines[-1]
+    assert (a_run / "frontier.html").exists()
+
+
+def test_json_is_one_document_and_quiet_says_nothing(a_run: Path) -> None:
+    found = outlay("frontier", a_run, "--budget", 1.5, "--json")
+    assert found.code == 0
+    content = json.loads(found.out)
+    assert content["asked"][0]["budget"] == 1.5
+    assert {key: value for key, value in content.items() if key != "page"} == json.loads(
+        (a_run / "frontier.json").read_text()
+    )
+    assert outlay("frontier", a_run, "--quiet") == (0, "", "")
+
+
+def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) -> None:
+    found = outlay("frontier", a_run, "--budget", 1.5, "--export", tmp_path / "bundle")
+    assert found.code == 0
+    assert "bundle written (look 1 at the certify users)." in found.out
+    assert "coupon_cost at most 1.5 per decision is certified" in found.out
+
+
+def test_a_cost_of_nothing_prints_as_0(a_run: Path) -> None:
+    path = a_run / "frontier" / "points.npz"
+    with np.load(path) as file:
+        part = {name: file[name] for name in file.files}
+    cheapest = part["value"][:, 1].argmin()
+    part["value"][cheapest, 1] = 1e-18
+    part["covariance"][cheapest, 1] = part["covariance"][:, :, cheapest, 1] = 0
+    part["certifying"][cheapest, 1] = part["certifying"][cheapest, :, 1] = 0
+    np.savez(path, **part)
+    lines = outlay("frontier", a_run).out.splitlines()
+    first, _, _, spend, half = lines[2].split()[:5]
+    assert (first, spend, half) == ("0", "0", "±0")
+    assert "e-1" not in "".join(lines)
+
+
+def test_a_limit_below_the_curve_is_said_where_no_budget_is_asked_for(a_run: Path) -> None:
+    text = (a_run / MANIFEST).read_text()
+    (a_run / MANIFEST).write_text(text.replace('"at_most": 2.2', '"at_most": 0.1'))
+    found = outlay("frontier", a_run)
+    assert found.code == 0
+    assert "The campaign's own limit, 0.1, lies below the curve." in found.out
+
+
+# Wrong input.
+
+
+def test_an_impossible_budget_is_refused(a_run: Path, tmp_path: Path) -> None:
+    for budget, words in (("-1", "budget: is -1."), ("nan", "budget: is nan."), ("inf", "budget: is inf.")):
+        refused(tmp_path, words, "0 or more", command=("frontier", a_run, "--budget", budget))
+    refused(tmp_path, "budget 0.01: lies below the curve", "coupon_cost", "Give 0.",
+            command=("frontier", a_run, "--budget", 0.01, "--export", tmp_path / "b"))  # fmt: skip
+    found = outlay("frontier", a_run, "--budget", "much")
+    assert found.code == 2
+    assert "--budget" in found.err
+    refused(tmp_path, "confidence: is 2", command=("frontier", a_run, "--confidence", 2))
+
+
+def test_a_run_without_a_frontier_is_told_apart(finished: Path, habit: Habit, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "greedy")
+    refused(tmp_path, "greedy", "trained for one budget", "Train with --method frontier",
+            command=("frontier", tmp_path / "greedy"))  # fmt: skip
+    refused(tmp_path, "none: does not exist", "Check the path", command=("frontier", tmp_path / "none"))
+    refused(tmp_path, "wanted 'outlay-run'", command=("frontier", habit.data))
+
+
+def test_a_damaged_frontier_is_not_read(a_run: Path, tmp_path: Path) -> None:
+    folder = a_run / "frontier"
+    again = "Train again with --method frontier"
+    for name in ("points.npz", "network.npz", MANIFEST):
+        content = (folder / name).read_bytes()
+        changed = bytearray(content)
+        changed[len(content) // 2] ^= 1
+        for damage in (content[: len(content) // 2], b"", b"no archive", bytes(changed)):
+            if name == MANIFEST and damage == changed:
+                continue
+            (folder / name).write_bytes(damage)
+            refused(tmp_path, str(folder), again, command=("frontier", a_run, "--budget", 1.5))
+        (folder / name).unlink()
+        refused(tmp_path, str(folder), again, command=("frontier", a_run))
+        (folder / name).write_bytes(content)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    for key in ("users", "heads", "check", "seed"):
+        (folder / MANIFEST).write_text(json.dumps({k: v for k, v in manifest.items() if k != key}))
+        refused(tmp_path, "damaged", again, command=("frontier", a_run))
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    assert outlay("frontier", a_run, "--quiet").code == 0
+
+
+def test_a_bundle_is_exported_for_one_budget_into_a_free_folder(a_run: Path, tmp_path: Path) -> None:
+    export = ("--export", tmp_path / "bundle")
+    refused(tmp_path, "export: 2 budgets", "Give the one budget",
+            command=("frontier", a_run, "--budget", 1.5, "--budget", 2.0, *export))  # fmt: skip
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("x")
+    for folder, words in ((mine, "outlay did not write it"), (mine / "thesis.tex", "a file stands"),
+                          (a_run, "RUN folder"), (a_run / "bundle", "bundle of the run itself"),
+                          (a_run / "data", "DATA folder")):  # fmt: skip
+        refused(tmp_path, str(folder), words, "Export to another folder",
+                command=("frontier", a_run, "--budget", 1.5, "--export", folder))  # fmt: skip
+    assert not (a_run / "data" / "looks.json").exists()
+
+
+def test_what_the_counted_model_does_not_apply_to_is_refused(habit: Habit, tmp_path: Path) -> None:
+    """A number of every row among the features: states are many."""
+    wide = habit.changed(tmp_path / "in", ('"level"]', '"level", "user_id"]'))
+    out = ("--out", tmp_path / "run")
+    refused(tmp_path, "oracle tabular: needs few distinct states", "--oracle bcq",
+            command=("train", wide, *out, "--oracle", "tabular"))  # fmt: skip
+    refused(tmp_path, "oracle: is 'tabular', which lp does not take", "--method frontier",
+            command=("train", habit.campaign, *out, "--oracle", "tabular", "--method", "lp"))  # fmt: skip
+
+
+@pytest.mark.parametrize("oracle", ["auto", "tabular", "bcq"])
+def test_four_budgets_are_too_many(oracle: str, habit: Habit, tmp_path: Path) -> None:
+    four = "".join(FLOOR.replace('"floor"', f'"floor {i}"') for i in range(3))
+    path = habit.changed(tmp_path / "in", ("\n[train]", four + "\n[train]"))
+    refused(tmp_path, "[[budget]]", "has 4 budgets", "at most 3", "aim-greedy",
+            command=("train", path, "--out", tmp_path / "run", "--oracle", oracle))  # fmt: skip
+
+
+def test_a_floor_as_money_budget_has_no_curve(a_run: Path, tmp_path: Path) -> None:
+    text = (a_run / MANIFEST).read_text()
+    assert text.count('"at_most": 2.2') == 1
+    (a_run / MANIFEST).write_text(text.replace('"at_most": 2.2', '"at_least": 2.2'))
+    refused(tmp_path, "budget coupon_cost: is a floor", "money = true", command=("frontier", a_run))
+
+
+def test_a_damaged_record_of_exports_is_told(a_run: Path, tmp_path: Path) -> None:
+    (a_run / "exports.json").write_text("[")
+    refused(tmp_path, "exports.json", "Remove it", command=("frontier", a_run))

@@ -1,0 +1,80 @@
+"""Choosing by smooth figures, and what happens where amounts are not smooth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+import outlay
+from outlay.core.network import constant_network
+from outlay.core.transitions import Transitions
+from outlay.estimators.units import coordinates
+from outlay.jobs.choose import Chosen, Frame, Offered, choose
+from outlay.jobs.run import Run
+from outlay.jobs.train_frontier import countable
+from outlay.learning.heads import coordinates as of_campaign
+from outlay.ops.intervals import std_error
+
+
+def chosen(data: Transitions, folder: Path) -> Chosen:
+    """Constant actions alone, measured for the choice."""
+    campaign = data.campaign
+    coords = of_campaign(campaign, np.asarray(data.outcome), steady=True)
+    frame = Frame(data, campaign, coords.scale, ("reward", "coupon_cost"), None, 0, folder)
+    return choose(frame, [
+        Offered(f"always {a}", constant_network(a, data.schema.sizes, 0, data.num_actions, 2), np.zeros(1),
+                np.eye(2)[0])
+        for a in range(data.num_actions)
+    ])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return outlay.simulate("habit", tmp_path_factory.mktemp("habit"), users=6000, seed=3)
+
+
+def errors(found: Chosen, which: str) -> NDArray[np.float64]:
+    campaign = found.at.data.campaign
+    return np.array([std_error(coordinates(getattr(kept, which), campaign)[1]) for kept in found.measured])
+
+
+def test_smooth_amounts_take_a_part_of_the_errors_away_and_the_margin_is_that_of_the_certificate(
+    log: Path, tmp_path: Path
+) -> None:
+    outlay.prepare(log, tmp_path / "data")
+    found = chosen(Transitions.open(tmp_path / "data"), tmp_path)
+    assert found.at.smooth
+    ratio = errors(found, "fitted") / errors(found, "certifying")
+    assert (ratio[1:-1] < 0.95).all()
+    assert np.median(ratio) < 0.85
+    plain = errors(found, "certifying")[:, 1].min()
+    assert found.margin[0] > 1.9 * plain  # z(0.975)·se_certify alone is as much
+
+
+def test_where_one_amount_is_a_step_apart_the_figures_without_smoothing_are_taken(log: Path, tmp_path: Path) -> None:
+    """Every third 3.5 is a win, say; its neighbours are as they were."""
+    table = pq.read_table(log.parent / "log.parquet").to_pydict()
+    lucky = (np.array(table["coupon"]) == 3.5) & (np.arange(len(table["coupon"])) % 3 == 0)
+    table["active"] = np.where(lucky, 1, table["active"]).astype(np.int8).tolist()
+    pq.write_table(pa.table(table), tmp_path / "log.parquet")
+    (tmp_path / "campaign.toml").write_text(log.read_text())
+    outlay.prepare(tmp_path / "campaign.toml", tmp_path / "data")
+    found = chosen(Transitions.open(tmp_path / "data"), tmp_path)
+    assert not found.at.smooth
+    assert np.array_equal(errors(found, "fitted"), errors(found, "certifying"))
+
+
+def test_few_states_are_countable_and_a_run_says_so(habit_run: Run) -> None:
+    assert countable(habit_run.data()) is not None
+    assert habit_run.manifest["oracle"] == "tabular"
+    assert "10 distinct states" in habit_run.manifest["notes"][0]
+
+
+@pytest.fixture(scope="module")
+def habit_run(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return outlay.train(log, tmp_path_factory.mktemp("run") / "run")
