@@ -2,13 +2,14 @@
 # make test    the tests
 # make check   format, lint, strict types, import arrows
 # make bench   the benchmarks (minutes to an hour; peers are installed into an environment of their own)
+# make bench-frontier   one training for every budget against the exact optimum (half an hour)
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.outlay
 
-.PHONY: setup demo test check format bench bench-game clean
+.PHONY: setup demo test check format bench bench-frontier bench-game clean
 
 setup: $(STAMP)
 
@@ -37,6 +38,9 @@ format: setup
 bench: setup
 	$(BIN)/python benchmarks/training_speed.py
 	$(BIN)/python benchmarks/whole_job.py
+
+bench-frontier: setup
+	$(BIN)/python benchmarks/frontier_quality.py
 
 bench-game: setup
 	$(BIN)/python benchmarks/random_games.py

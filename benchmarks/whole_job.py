@@ -1,6 +1,6 @@
 """From a Parquet log to a bundle and its certificate, as a user runs it: wall time, memory, and how good the result is.
 
-    python benchmarks/whole_job.py                 # 600,000 users × 7 days, the paper's schedule
+    python benchmarks/whole_job.py                 # 600,000 users × 7 days: as it comes, by networks, as in the paper
 
 Every command runs in a process of its own; memory is the peak resident set of that process (pages of the memory-mapped
 columns included). The simulated campaign knows its truth, so the served mixture is judged exactly:
@@ -25,6 +25,11 @@ from typing import Any
 
 OUT = Path(__file__).parent / "out"
 PROGRAM = Path(sys.executable).with_name("outlay")
+WAYS = {
+    "default": (),
+    "networks": ("--oracle", "bcq"),
+    "paper": ("--preset", "paper", "--method", "aim-greedy", "--oracle", "bcq"),
+}
 
 
 def timed(*arguments: str | Path) -> dict[str, float]:
@@ -82,22 +87,32 @@ def quality(campaign: Path, run: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Run the job, judge it, print and write the result."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--users", type=int, default=600_000)
-    options.add_argument("--seed", default="0")
-    given = options.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--users", type=int, default=600_000)
+    parser.add_argument("--seed", default="0")
+    given = parser.parse_args()
     OUT.mkdir(exist_ok=True)
-    campaign, run = OUT / "habit", OUT / "habit-run"
+    campaign = OUT / "habit"
     timed("simulate", "habit", "--out", campaign, "--users", str(given.users))
-    train = timed("train", campaign / "campaign.toml", "--out", run, "--preset", "paper", "--seed", given.seed)
-    evaluate = timed("evaluate", run)
-    found = quality(campaign, run)
-    result = {"rows": 7 * given.users, "train": train, "evaluate": evaluate, "quality": found,
-              "cores": os.cpu_count(), "machine": platform.platform()}  # fmt: skip
+    found = {name: whole(campaign, OUT / f"habit-{name}", given.seed, options) for name, options in WAYS.items()}
+    result = {"rows": 7 * given.users, **found, "cores": os.cpu_count(), "machine": platform.platform()}
     (OUT / "whole_job.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print("| step | seconds | peak memory |\n|---|---|---|")
-    print(f"| Parquet → bundle (train --preset paper) | {train['seconds']:.0f} | {train['peak_gb']:.2f} GB |")
-    print(f"| evaluate | {evaluate['seconds']:.0f} | {evaluate['peak_gb']:.2f} GB |\n")
+    for name, options in WAYS.items():
+        shown(" ".join(("train", *options)), found[name])
+
+
+def whole(campaign: Path, run: Path, seed: str, options: tuple[str, ...]) -> dict[str, Any]:
+    """Train and evaluate one way, and judge it."""
+    train = timed("train", campaign / "campaign.toml", "--out", run, *options, "--seed", seed)
+    return {"train": train, "evaluate": timed("evaluate", run), "quality": quality(campaign, run)}
+
+
+def shown(command: str, result: dict[str, Any]) -> None:
+    """Two tables and a sentence."""
+    found = result["quality"]
+    print(f"\n| step | seconds | peak memory |\n|---|---|---|\n| Parquet → bundle ({command}) "
+          f"| {result['train']['seconds']:.0f} | {result['train']['peak_gb']:.2f} GB |")  # fmt: skip
+    print(f"| evaluate | {result['evaluate']['seconds']:.0f} | {result['evaluate']['peak_gb']:.2f} GB |\n")
     print("| policy, true values | reward | cost per decision |\n|---|---|---|")
     spend = found["spend"]
     print(f"| old | {found['old_reward']:.4f} | {found['old_spend']:.4f} |")
