@@ -15,7 +15,7 @@ The 1-day rule is the allocator of `ops/myopic.py`, priced in every state, with 
 looks one day ahead can beat. The plug-in is the counted model without smoothing over amounts. aim-greedy is trained
 again for each of three budgets, and judged with its margin, as it is served.
 
-Results: Markdown on stdout, benchmarks/out/frontier_quality.json, and with --images the figures of docs/frontier.md.
+Results: Markdown on stdout, benchmarks/out/frontier_quality.json, and with --images the figure of docs/frontier.md.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def main() -> None:
     parser.add_argument("--campaigns", nargs="+", default=list(USERS), choices=list(USERS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--oracles", nargs="*", default=["bcq"], choices=["ddqn", "edrr", "bcq"])
-    parser.add_argument("--images", type=Path, help="a folder for the figures")
+    parser.add_argument("--images", type=Path, help="a folder for the figure")
     parser.add_argument("--small", action="store_true", help="a tenth of the users: a quick look")
     options = parser.parse_args()
     results: list[Result] = []
@@ -291,16 +291,14 @@ def main() -> None:
 
 
 def draw(results: list[Result], folder: Path) -> None:
-    """A figure for each campaign with one budget."""
-    for name in USERS:
-        rows = [
-            {"method": r.method, "budget": budget, "share": share}
-            for r in results if r.campaign == name
-            for budget, share in zip(r.budgets, r.share, strict=True)
-        ]  # fmt: skip
-        if rows:
-            title = f"{name}: one training for every budget, and methods trained for one or for k-day labels"
-            (folder / f"frontier-{name}.svg").write_text(captured(rows, title), encoding="utf-8")
+    """The figure of the campaign where looking ahead pays."""
+    rows = [
+        {"method": r.method, "budget": budget, "share": share}
+        for r in results if r.campaign == "thirty-day"
+        for budget, share in zip(r.budgets, r.share, strict=True)
+    ]  # fmt: skip
+    title = "thirty-day: one training for every budget, and methods trained for one or for k-day labels"
+    (folder / "frontier-thirty-day.svg").write_text(captured(rows, title), encoding="utf-8")
 
 
 if __name__ == "__main__":

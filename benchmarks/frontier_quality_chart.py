@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import altair as alt
-import vl_convert
 
-from outlay.reports.style import BLUE, CONFIG, GREEN, GREY, INK, ORANGE, PURPLE, Spec, inline, named_colors
+from outlay.reports.style import BLUE, GREEN, GREY, ORANGE, PURPLE, Spec, inline, named_colors
+from random_games_charts import svg
 
 LOOKS = {  # method: colour, and its name in the figure
     "frontier, counted": (BLUE, "frontier, counted"),
     "frontier, bcq": ("#56b4e9", "frontier, bcq"),
     "plug-in (counted, not smoothed)": (GREEN, "plug-in"),
     "aim-greedy, bcq (3 budgets)": (PURPLE, "aim-greedy, bcq"),
-    "DeepFM, 7-day label": (ORANGE, "DeepFM, 7-day label"),
+    "DeepFM, 7-day label": (ORANGE, "DeepFM, 7 days"),
     "1-day rule, true responses": (GREY, "1-day rule"),
 }
 
@@ -27,7 +25,8 @@ def captured(rows: list[Spec], title: str) -> str:
     base = alt.Chart(inline(shown)).encode(
         x=alt.X("budget:Q", title="budget, yuan per decision"),
         color=alt.Color("method:N", scale=named_colors(colours), title=None,
-                        legend=alt.Legend(orient="right", symbolType="stroke")),
+                        legend=alt.Legend(orient="right", symbolType="stroke", symbolOpacity=1, symbolStrokeWidth=2,
+                                          labelLimit=200)),
     )  # fmt: skip
     share = alt.Scale(domain=[0, 1], clamp=True)
     band = base.mark_area(opacity=0.15).encode(
@@ -36,12 +35,4 @@ def captured(rows: list[Spec], title: str) -> str:
         y2="max(share):Q",
     )  # fmt: skip
     line = base.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=22)).encode(y=alt.Y("median(share):Q"))
-    return _svg((band + line).properties(width=480, height=300), title)
-
-
-def _svg(chart: Any, title: str) -> str:
-    heading = alt.TitleParams(title, fontSize=13, fontWeight="bold", color=INK, anchor="start", offset=14)
-    spec: Spec = chart.properties(title=heading).to_dict()
-    spec["config"] = {**CONFIG, "background": "white", "aria": False}
-    drawn: str = vl_convert.vegalite_to_svg(spec)
-    return drawn
+    return svg((band + line).properties(width=480, height=300), title)

@@ -35,7 +35,7 @@ def course(rows: list[Spec], title: str) -> str:
         _course_panel(kept, "lost", "share of the uplift lost", percents, looks),
         _course_panel(rows, "violation", "scaled violation of the limits", plain, looks),
     ]
-    return _svg(alt.hconcat(*panels, spacing=28), title)
+    return svg(alt.hconcat(*panels, spacing=28), title)
 
 
 def _course_panel(
@@ -61,7 +61,7 @@ def noise(rows: list[Spec], title: str) -> str:
     panels = list(dict.fromkeys(row["panel"] for row in rows))
     charts = [_noise_panel([r for r in rows if r["panel"] == panel], panel) for panel in panels]
     shares = alt.hconcat(*charts[1:], spacing=24).resolve_scale(y="shared")
-    return _svg(alt.hconcat(charts[0], shares, spacing=24), title)
+    return svg(alt.hconcat(charts[0], shares, spacing=24), title)
 
 
 def _noise_panel(rows: list[Spec], panel: tuple[str, str]) -> Any:
@@ -95,7 +95,8 @@ def _lines(base: Any, looks: dict[str, tuple[str, str]], **line: Any) -> Any:
     )
 
 
-def _svg(chart: Any, title: str) -> str:
+def svg(chart: Any, title: str) -> str:
+    """A chart with its title, on white."""
     heading = alt.TitleParams(title, fontSize=13, fontWeight="bold", color=INK, anchor="start", offset=14)
     spec: Spec = chart.properties(title=heading).to_dict()
     spec["config"] = {**CONFIG, "background": "white", "aria": False}

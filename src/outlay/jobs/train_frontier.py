@@ -137,7 +137,13 @@ def learn(
         "cost_falls": check,
     }
     course = course_of(chosen, campaign, answers.network.num_parameters)
-    return Learned(frame, chosen, course, found, [*answers.notes, *_left_out(chosen, measured), check])
+    notes = [*answers.notes, *_left_out(chosen, measured), check]
+    if not data.steady and any(budget.per == "decision" for budget in campaign.budgets):
+        notes.append(
+            "Policies differ in how often they decide, so the answer to a λ depends on the limit too: these are for "
+            "the campaign's. At other budgets of the curve a training of their own may find more."
+        )
+    return Learned(frame, chosen, course, found, notes)
 
 
 def countable(data: Transitions) -> TabularCMDP | None:
