@@ -55,7 +55,7 @@ def test_what_is_written_is_read(imitation: bool, outcomes: int, layers: tuple[i
 
 def test_a_table_written_as_a_network_is_read_too(tmp_path: Path) -> None:
     codes, numbers = np.array([[0], [1]], np.int32), np.array([[0.5], [0.5]], np.float32)
-    network = lookup_network(codes, numbers, (2,), np.arange(24.0).reshape(2, ACTIONS, 2, 2))
+    network = lookup_network(codes, numbers, (2,), np.arange(24.0).reshape(2, ACTIONS, 2, 2), np.ones((2, ACTIONS, 2)))
     write_network(tmp_path / "network.npz", network)
     assert same(read_network(tmp_path / "network.npz"), network)
 

@@ -14,6 +14,7 @@ import outlay
 from outlay.core.network import constant_network
 from outlay.core.transitions import Transitions
 from outlay.estimators.units import coordinates
+from outlay.jobs.allocate import allocate_users
 from outlay.jobs.choose import Chosen, Frame, Offered, choose
 from outlay.jobs.run import Run
 from outlay.jobs.train_frontier import countable
@@ -78,3 +79,11 @@ def test_few_states_are_countable_and_a_run_says_so(habit_run: Run) -> None:
 @pytest.fixture(scope="module")
 def habit_run(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return outlay.train(log, tmp_path_factory.mktemp("run") / "run")
+
+
+def test_what_training_makes_by_default_can_be_allocated(log: Path, habit_run: Run, tmp_path: Path) -> None:
+    """The counted model knows what a day costs; the total is kept."""
+    users = log.parent / "states.parquet"
+    found = allocate_users(habit_run, users, 20.0, tmp_path / "decisions.parquet")
+    assert 0 < found.cost <= 20
+    assert found.value <= found.bound

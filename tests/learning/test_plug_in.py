@@ -74,10 +74,14 @@ def test_a_table_written_as_a_network_looks_up_its_rows_and_gives_the_mean_elsew
     codes = np.array([[0, 2], [1, 0], [1, 2], [2, 1], [0, 0]], np.int32)
     numbers = np.array([[0.5, 0], [0.5, 0], [-1.25, 0], [0, 1], [3.5, 0]], np.float32) if numeric else np.empty((5, 0))
     q = rng.normal(size=(5, 3, 2, 2))
-    network = lookup_network(codes, numbers.astype(np.float32), (3, 4), q)
+    outcome = rng.normal(size=(5, 3, 2))
+    network = lookup_network(codes, numbers.astype(np.float32), (3, 4), q, outcome)
     assert (network.num_actions, network.num_policies, network.num_heads) == (3, 2, 2)
     found = forward(network, codes, numbers.astype(np.float32)).q
     np.testing.assert_allclose(found, q.reshape(5, 3, 4), atol=1e-5)
+    day = forward(network, codes, numbers.astype(np.float32)).outcome
+    assert day is not None
+    np.testing.assert_allclose(day, outcome, atol=1e-5)
     strange = forward(network, np.array([[2, 3]], np.int32), numbers[:1].astype(np.float32)).q
     np.testing.assert_allclose(strange[0], q.mean(axis=0).reshape(3, 4), atol=1e-5)
 
@@ -86,7 +90,7 @@ def test_a_state_that_differs_by_one_number_alone_is_told_apart() -> None:
     codes = np.zeros((2, 1), np.int32)
     numbers = np.array([[1.0], [1.001]], np.float32)
     q = np.arange(4.0).reshape(2, 2, 1, 1)
-    network = lookup_network(codes, numbers, (1,), q)
+    network = lookup_network(codes, numbers, (1,), q, q[:, :, 0])
     np.testing.assert_allclose(forward(network, codes, numbers).q[:, :, 0], q[:, :, 0, 0], atol=1e-2)
     unknown = forward(network, codes[:1], np.array([[5.0]], np.float32)).q
     np.testing.assert_allclose(unknown[0, :, 0], [1, 2], atol=1e-2)

@@ -97,9 +97,13 @@ def constant_network(
 
 
 def lookup_network(
-    codes: NDArray[np.int32], numbers: NDArray[np.float32], sizes: tuple[int, ...], q: NDArray[np.floating]
+    codes: NDArray[np.int32],
+    numbers: NDArray[np.float32],
+    sizes: tuple[int, ...],
+    q: NDArray[np.floating],
+    outcome: NDArray[np.floating],
 ) -> NetworkArrays:
-    """A table of Q-values written as a network: one hidden unit for each state, which is 1 there and 0 elsewhere.
+    """Tables written as a network: one hidden unit for each state, which is 1 there and 0 elsewhere.
 
     A first layer turns every number into indicators of its distinct values (a tent each, of three units); a unit of the
     last layer counts the matches less all but one. A state that is not in the table gets the mean over it.
@@ -109,6 +113,7 @@ def lookup_network(
         numbers: `[S, n]`.
         sizes: codes per categorical field.
         q: `[S, K, L, H]`.
+        outcome: `[S, K, 1+m]` what the day itself brings and costs.
     """
     states, (actions, policies) = len(codes), q.shape[1:3]
     offsets = np.cumsum((0, *sizes), dtype=np.int64)[:-1]
@@ -138,16 +143,21 @@ def lookup_network(
         matches = np.concatenate([matches, *tents]).astype(np.float32)
     needed = codes.shape[1] + numbers.shape[1]
     layers.append((matches[None], np.full((1, states), 1 - needed, np.float32)))
-    # Rows of the table less their mean, which is the bias: so an unknown state gets the mean.
-    table = q.reshape(states, -1).astype(np.float64)
-    mean = table.mean(axis=0)
+
+    def head(table: NDArray[np.floating]) -> Dense:
+        # Rows less their mean, which is the bias: so an unknown state gets the mean.
+        flat = table.reshape(states, -1).astype(np.float64)
+        mean = flat.mean(axis=0)
+        return (flat - mean).astype(np.float32)[None], mean.astype(np.float32)[None]
+
     return NetworkArrays(
         embedding=np.eye(total, dtype=np.float32)[None],
         offsets=offsets,
         layers=tuple(layers),
-        head=((table - mean).astype(np.float32)[None], mean.astype(np.float32)[None]),
+        head=head(q),
         imitation=None,
         num_actions=actions,
+        outcome=head(outcome),
         num_policies=policies,
     )
 

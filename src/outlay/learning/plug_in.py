@@ -84,7 +84,8 @@ def table_network(model: TabularCMDP, states: States, sizes: tuple[int, ...], mu
     for l, (multiplier, policy) in enumerate(zip(multipliers, policies, strict=True)):  # noqa: E741
         value = q[:, :, l] @ coords.weights(multiplier)
         q[np.arange(len(policy)), policy, place[l], 0] += TIE * max(float(np.abs(value).max()), 1e-9)
-    return lookup_network(states.codes, states.numbers, sizes, q)
+    outcome = np.concatenate([model.reward[:, :, None], model.cost], axis=2)
+    return lookup_network(states.codes, states.numbers, sizes, q, outcome)
 
 
 def _respond(
