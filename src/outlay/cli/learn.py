@@ -56,13 +56,15 @@ def train(
 
 
 def _show_run(manifest: dict[str, Any], budgets: list[str]) -> None:
+    critics = any(m["critic"] for m in manifest["members"])
     rows = [
         (f"member {i}", f"{m['weight']:.1%}", m["name"], " ".join(f"{x:.4g}" for x in m["multiplier"]),
          *(number for pair in zip(m["critic"] or [None] * len(m["fitted"]), m["fitted"], strict=True)
-           for number in pair))
+           for number in (pair if critics else pair[1:])))
         for i, m in enumerate(manifest["members"])
     ]  # fmt: skip
-    names = [f"{name} ({by})" for name in ("reward", *budgets) for by in ("critic", "fitted")]
+    kinds = (" (critic)", " (fitted)") if critics else ("",)
+    names = [f"{name}{kind}" for name in ("reward", *budgets) for kind in kinds]
     steps = f"{manifest['steps']:,} steps in " if manifest["steps"] else ""
     table(f"{manifest['method']} of {manifest['oracle']}, {steps}{manifest['seconds']:.0f} s",
           ("", "users", "policy", "λ", *names), rows)  # fmt: skip
