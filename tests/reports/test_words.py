@@ -68,3 +68,8 @@ def test_the_target_of_an_estimate_is_said_with_its_unit() -> None:
     assert words.target(content, "reward@1") == "active days, total of 1 day"
     assert words.target(content, "coupon_cost") == "coupon_cost, yuan per decision"
     assert words.target(content, "reward") == "active days per decision, discounted mean"
+
+
+def test_where_one_network_answers_every_price_there_are_no_steps_and_no_rule() -> None:
+    one = dataclasses.replace(example(), training=())
+    assert words.candidates(one).endswith("one for each λ; the best mixture of them is served")

@@ -33,6 +33,7 @@ from outlay.reports.content import (
 )
 from outlay.reports.page import render
 
+ONE_MODEL = ("frontier", "two-stage")  # methods in which one model answers every λ: no rule, no candidates
 DISCOUNTED = (
     "A cost per decision is the discount-weighted mean over all days to come (each day weighs {discount:g} times the "
     "day before), so single days lie above and below it."
@@ -91,7 +92,7 @@ def content(run: Run) -> ReportContent:
         ),
         mixture=_measured(critic, fitted, campaign),
         old=_old(found, campaign),
-        training=() if manifest["method"] in ("two-stage", "frontier") else tuple(
+        training=() if manifest["method"] in ONE_MODEL else tuple(
             TrainingPoint(step=m["step"], multiplier=tuple(m["multiplier"]), measured=_point(m["critic"]),
                           stored_parameters=m["stored_parameters"], original_parameters=m["original_parameters"],
                           loss=m["loss"])
@@ -221,7 +222,7 @@ def _notes(run: Run, found: dict[str, Any] | None) -> tuple[str, ...]:
     campaign = run.campaign
     if any(b.per == "decision" for b in campaign.budgets) and campaign.meta.discount > 0:
         notes.append(DISCOUNTED.format(discount=campaign.meta.discount))
-    if run.manifest["method"] != "two-stage":
+    if run.manifest["method"] not in ONE_MODEL:
         notes.append(f"While training, the rule chose by {run.manifest['candidates_measured_by']}; the kept members "
                      "were measured again by a fitted evaluation, and the weights solved again.")  # fmt: skip
     if found:

@@ -13,6 +13,7 @@ import altair as alt
 from outlay.reports import words
 from outlay.reports.content import Measured, Point, ReportContent
 from outlay.reports.style import (
+    BLUE,
     GREY,
     INK,
     ORANGE,
@@ -57,7 +58,12 @@ def measurement_plane(content: ReportContent, budget_index: int) -> Spec:
             alt.Chart(inline(candidates))
             .mark_circle(size=34, opacity=0.75, clip=True)
             .encode(
-                x=x, y=y, tooltip=tooltip, color=alt.Color("step:Q", scale=alt.Scale(scheme="viridis"), legend=legend)
+                x=x,
+                y=y,
+                tooltip=tooltip,
+                color=alt.Color("step:Q", scale=alt.Scale(scheme="viridis"), legend=legend)
+                if content.training
+                else alt.value(BLUE),
             )
         )
     links = alt.Chart(inline(moves)).mark_rule(color=INK, opacity=0.55)

@@ -311,6 +311,8 @@ def estimate(e: Estimate) -> tuple[str, str]:
 
 def candidates(content: ReportContent) -> str:
     """How the candidates came to be."""
+    if not content.training:
+        return f"{len(content.candidates):,} policies, one for each λ; the best mixture of them is served"
     last = max((c.step for c in content.candidates), default=0)
     many = f"{len(content.candidates):,} policies over {last:,} gradient steps"
     return f"{many}; the rule {content.method} chose among them"
