@@ -208,7 +208,7 @@ def test_an_exported_bundle_is_shown_with_its_certificate(certified: bool) -> No
 
 
 def test_the_foot_says_what_the_figures_rest_on_and_mean() -> None:
-    for said in ("14,902 select users", "95 % intervals", "every cost falls as its λ grows", "(discounted)",
+    for said in ("14,902 select users", "95 % intervals", "costs fall as λ grows", "(discounted)",
                  "certified on other users"):  # fmt: skip
         assert said in page().text
     assert "a total per user, not discounted" in page(per="user").text
