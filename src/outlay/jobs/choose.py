@@ -174,10 +174,13 @@ def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure
     write_bundle(frame.folder / "bundle", bundle_spec(frame, offered, np.full(len(offered), 1 / len(offered))))
     campaign, days = frame.campaign, _needed(frame.campaign)
     plain = Measure(frame.data, SELECT, load_bundle(frame.folder / "bundle"))
-    certifying, at = plain.members(days), replace(plain, smooth=True)
-    fits = at.members(days)
-    if _disagree(fits, certifying, campaign):
-        fits, at = certifying, plain
+    fits = certifying = plain.members(days)
+    at = plain
+    if plain.action_basis is not None:
+        smooth = replace(plain, smooth=True)
+        found = smooth.members(days)
+        if not _disagree(found, certifying, campaign):
+            fits, at = found, smooth
     fits = [_surer(one, other, campaign) for one, other in zip(fits, certifying, strict=True)]
     measured = zip(offered, fits, certifying, strict=True)
     kept = [_kept(policy, fitted, plainly, campaign) for policy, fitted, plainly in measured]
@@ -192,7 +195,7 @@ def _constants(frame: Frame, at: Measure) -> list[Kept]:
     heads, count = len(frame.heads), data.num_actions
     days = _needed(frame.campaign)
     fits = at.constants(range(count), days)
-    certifying = replace(at, smooth=False).constants(range(count), days)
+    certifying = replace(at, smooth=False).constants(range(count), days) if at.smooth else fits
     out = []
     for a, (fitted, plainly) in enumerate(zip(fits, certifying, strict=True)):
         network = constant_network(a, data.schema.sizes, data.number_columns.shape[1], count, heads)

@@ -20,7 +20,7 @@ from outlay.estimators.basis import Basis, Counted, Features, Smooth
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import horizons
-from outlay.ops.action_basis import smooth_basis
+from outlay.ops.action_basis import ActionBasis, smooth_basis
 
 CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
 MOST_FEATURES = 32  # directions of the last hidden layer that a fitted evaluation uses
@@ -135,6 +135,14 @@ class Measure:
         return sessions.index(sessions[source])
 
     @cached_property
+    def action_basis(self) -> ActionBasis | None:
+        """In which amounts can speak for each other; None where they cannot, or states are not counted."""
+        if self.data.states is None or self.panel.state is None:
+            return None
+        campaign = self.data.campaign
+        return smooth_basis(self.data.actions, campaign.train.action_degree, campaign.meta.none)
+
+    @cached_property
     def _evaluator(self) -> Callable[[int], Evaluator]:
         """By source; the latest is kept, as the features of every row are large."""
         return lru_cache(maxsize=1)(lambda source: Evaluator(self.panel, self._basis(source)))
@@ -142,9 +150,7 @@ class Measure:
     def _basis(self, source: int) -> Basis:
         if self.data.states is not None and self.panel.state is not None:
             counted = Counted(self.panel.state, len(self.data.states), self.data.num_actions)
-            campaign = self.data.campaign
-            basis = smooth_basis(self.data.actions, campaign.train.action_degree, campaign.meta.none)
-            return Smooth(counted, np.array(basis)) if self.smooth and basis is not None else counted
+            return Smooth(counted, np.array(self.action_basis)) if self.smooth and self.action_basis else counted
         hidden = [self.bundle.features(source, *self.data.features(rows), self._past(rows)) for rows in self._chunks()]
         return Features(principal(np.concatenate(hidden)), self.data.num_actions)
 
