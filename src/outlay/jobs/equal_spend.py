@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.core.campaign import Campaign
 from outlay.core.response import Past
-from outlay.core.transitions import SELECT, Transitions
+from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.observed import observe
 from outlay.jobs.constants import best_constants, in_words
@@ -29,7 +29,6 @@ from outlay.jobs.measure import CHUNK_ROWS, Measure
 from outlay.jobs.remembering import remembering
 from outlay.jobs.rollout import Decide, rolled_out
 from outlay.jobs.truth import Truth, mixed
-from outlay.twostage.history import History
 
 HALVINGS = 60  # of the interval of λ
 
@@ -139,15 +138,12 @@ class Judge:
         """Q of the reward by rows of the log; once for each distinct state where those are few and say all."""
         data = self.data
         if learned.past_days:
-            history = History.of(data, learned.past_days, np.ones(data.outcome.shape[1]))
+            look = Measure(data, CERTIFY, learned)
 
             def with_past(rows: Rows) -> Floats:
                 parts = []
                 for block in _blocks(rows, CHUNK_ROWS // (1 + learned.past_days)):
-                    days = history.gather(data, block)
-                    age = np.where(days.present, days.age, -1)
-                    past = Past(days.codes, days.numbers, days.action, days.outcome, age)
-                    parts.append(_rewards(learned, *data.features(block), past))
+                    parts.append(_rewards(learned, *data.features(block), look.past(block)))
                 return np.concatenate(parts)
 
             return with_past

@@ -116,7 +116,7 @@ class Measure:
         done = 0
         for rows in self._chunks():
             place = slice(done, done := done + len(rows))
-            decided = self.bundle.choices(*self.data.features(rows), self.data.allowed(rows), self._past(rows))
+            decided = self.bundle.choices(*self.data.features(rows), self.data.allowed(rows), self.past(rows))
             for member, (actions, _) in enumerate(decided):
                 chosen[member, place] = actions
         return chosen
@@ -151,10 +151,10 @@ class Measure:
         if self.data.states is not None and self.panel.state is not None:
             counted = Counted(self.panel.state, len(self.data.states), self.data.num_actions)
             return Smooth(counted, np.array(self.action_basis)) if self.smooth and self.action_basis else counted
-        hidden = [self.bundle.features(source, *self.data.features(rows), self._past(rows)) for rows in self._chunks()]
+        hidden = [self.bundle.features(source, *self.data.features(rows), self.past(rows)) for rows in self._chunks()]
         return Features(principal(np.concatenate(hidden)), self.data.num_actions)
 
-    def _past(self, rows: NDArray[np.int64]) -> Past | None:
+    def past(self, rows: NDArray[np.int64]) -> Past | None:
         """The days before some rows, where the bundle looks at them."""
         if self._history is None:
             return None

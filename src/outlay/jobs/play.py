@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.jobs.choose import Chosen, Frame, Offered, choose
 from outlay.learning import checkpoint
 from outlay.learning.game import Game, Progress, frugal, play, settings_of
-from outlay.learning.heads import coordinates, largest_multiplier
+from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
 from outlay.learning.mixing import RULES, Rule
 from outlay.learning.policy import Policy
 from outlay.learning.tabular import counted_model
@@ -127,9 +127,7 @@ def check_possible(data: Transitions, campaign: Campaign, limits: Vector, model:
     """
     if data.states is None or any(budget.per != "decision" for budget in campaign.budgets):
         return
-    ceilings = np.array([b.sign for b in campaign.budgets]) * model.cost
-    signed = TabularCMDP(transition=model.transition, reward=model.reward, cost=ceilings, start=model.start,
-                         discount=model.discount)  # fmt: skip
+    signed = replace(model, cost=np.array([b.sign for b in campaign.budgets]) * model.cost)
     try:
         constrained_optimum(signed, limits, allowed=data.states.allowed)
     except InfeasibleError as error:
@@ -169,9 +167,16 @@ def _play(
 
 def frame_of(game: Game, campaign: Campaign, seed: int, folder: Path) -> Frame:
     """What all policies of a game share."""
-    heads = ("reward", *(b.name for b in campaign.budgets), *(() if game.data.steady else ("decisions",)))
-    threshold = game.settings.threshold if game.settings.oracle == "bcq" else None
-    return Frame(game.data, campaign, game.coords.scale, heads, threshold, seed, folder)
+    return critic_frame(game.data, campaign, game.coords, game.settings.oracle, seed, folder)
+
+
+def critic_frame(
+    data: Transitions, campaign: Campaign, coords: Coordinates, oracle: str, seed: int, folder: Path
+) -> Frame:
+    """What all policies of a vector critic share."""
+    heads = ("reward", *(b.name for b in campaign.budgets), *(() if data.steady else ("decisions",)))
+    threshold = campaign.train.imitation_threshold if oracle == "bcq" else None
+    return Frame(data, campaign, coords.scale, heads, threshold, seed, folder)
 
 
 def offered(game: Game, progress: Progress, numbers: list[int]) -> list[Offered]:

@@ -23,9 +23,9 @@ from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError, OutlayError
 from outlay.core.network import NetworkArrays
 from outlay.core.transitions import LEARN, Transitions
-from outlay.jobs.choose import Chosen, Frame, Kept, Offered, choose
+from outlay.jobs.choose import Chosen, Kept, Offered, choose
 from outlay.jobs.frontier_folder import write
-from outlay.jobs.play import Learned, check_possible, spread_rows
+from outlay.jobs.play import Learned, check_possible, critic_frame, spread_rows
 from outlay.jobs.record import course_of
 from outlay.learning import checkpoint
 from outlay.learning.frontier import POINTS, Frontier
@@ -88,7 +88,9 @@ def learn(
             f"has {len(campaign.budgets)} budgets; one training for every λ is made for at most {max(POINTS)}.",
             file=campaign.path, where="[[budget]]", way_out="Train with --method aim-greedy, or join budgets.",
         )  # fmt: skip
-    coords = coordinates(campaign, data.outcome[spread_rows(data.rows_of(LEARN))], steady=data.steady)
+    rows = data.rows_of(LEARN)
+    sample = spread_rows(rows)
+    coords = coordinates(campaign, data.outcome[sample], steady=data.steady)
     model = countable(data)
     if oracle == "auto":
         oracle = "tabular" if model is not None and _well_counted(data) else NETWORK
@@ -103,12 +105,20 @@ def learn(
         answers = _counted(data, campaign, coords, model)
     else:
         key = checkpoint.key_of(data, campaign, "frontier", oracle, seed)
-        training = _training(data, campaign, coords, oracle, seed)
+        training = Frontier(
+            data=data,
+            train=campaign.train,
+            settings=settings_of(campaign.train, oracle, campaign.meta.discount),  # type: ignore[arg-type]  # checked
+            coords=coords,
+            bound=largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
+            * coords.reward_scale / coords.scale,
+            money=campaign.money,
+            learn_rows=rows,
+            seed=seed,
+        )  # fmt: skip
         answers = _networks(training, folder / "checkpoints", key, resume, lambda f, text: report(0.8 * f, text))
     report(0.8, f"measuring {len(answers.multiplier)} policies")
-    threshold = campaign.train.imitation_threshold if oracle == "bcq" else None
-    heads = ("reward", *(b.name for b in campaign.budgets), *(() if data.steady else ("decisions",)))
-    frame = Frame(data, campaign, coords.scale, heads, threshold, seed, folder)
+    frame = critic_frame(data, campaign, coords, oracle, seed, folder)
     offered = [
         Offered(
             name=f"λ {', '.join(f'{price:.3g}' for price in multiplier)}",
@@ -196,23 +206,6 @@ def _counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: 
         "with exact best responses, instead of networks (--oracle bcq, edrr or ddqn for those)."
     )
     return Answers(network, multiplier, None, 0, 0.0, [note])
-
-
-def _training(data: Transitions, campaign: Campaign, coords: Coordinates, oracle: Any, seed: int) -> Frontier:
-    rows = data.rows_of(LEARN)
-    sample = spread_rows(rows)
-    train = campaign.train
-    scaled = largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
-    return Frontier(
-        data=data,
-        train=train,
-        settings=settings_of(train, oracle, campaign.meta.discount),
-        coords=coords,
-        bound=scaled * coords.reward_scale / coords.scale,
-        money=campaign.money,
-        learn_rows=rows,
-        seed=seed,
-    )
 
 
 def _networks(

@@ -65,7 +65,8 @@ class Progress:
     Attributes:
         learner: the critic and the weights it answers.
         multipliers: `[L, m]` λ, in reward units per unit of coordinate.
-        own: `[L, 1+m]` what the critic says of the policies that the last block trained: reward and coordinates.
+        own: `[L, 1+m]` what the critic said of its policies, reward and coordinates, when the grid was last laid again
+            (of those before), and at the end; 0 until then.
         step: gradient steps made.
         losses: mean loss of each block.
         seconds: of training so far.
@@ -156,14 +157,14 @@ def learn(frontier: Frontier, progress: Progress | None = None) -> Iterator[Prog
         progress.learner, (losses, _) = block(progress.learner, batch)
         progress.losses.append(float(losses.mean()))
         progress.step += BLOCK
-        own = np.array([coords.of(heads) for heads in np.asarray(look(progress.learner), np.float64)])
-        progress.own = own
+        if progress.step in again or progress.step == frontier.steps:
+            progress.own = np.array([coords.of(heads) for heads in np.asarray(look(progress.learner), np.float64)])
         if progress.step in again and progress.step < frontier.steps:
             focus = None
             if count > 1 and progress.step > again[0]:
-                asked_for = solve_mixture(own, coords.limits, coords.scale).duals
+                asked_for = solve_mixture(progress.own, coords.limits, coords.scale).duals
                 focus = np.where(np.arange(count) == frontier.money, 0, asked_for)
-            grid = laid_again(progress.multipliers, own[:, 1:], focus)
+            grid = laid_again(progress.multipliers, progress.own[:, 1:], focus)
             mixing = between(progress.multipliers, grid)
             progress.learner = Learner(_moved(progress.learner.critic, mixing), frontier.weights(grid))
             progress.multipliers = grid

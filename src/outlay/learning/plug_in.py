@@ -5,7 +5,7 @@ corners, of slope λ, the best response to λ is another corner or there is none
 product of axes, and those that the optima need which keep the campaign's limits, the money budget's moving.
 
 It is the best answer that counting can give, and a bound of what it counted: where states are few, what a log cannot
-tell by counts it cannot tell at all, unless amounts that are alike may speak for each other (`nets/network.py`).
+tell by counts it cannot tell at all, unless amounts that are alike may speak for each other (`ops/action_basis.py`).
 
 Source: Cohon (1979) for finding corners by slopes.
 """
@@ -13,6 +13,7 @@ Source: Cohon (1979) for finding corners by slopes.
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -47,13 +48,7 @@ def plug_in(
     Returns:
         `[L, m]` λ, in reward units per unit of coordinate, and `[L, S]` the best responses.
     """
-    signed = TabularCMDP(
-        transition=model.transition,
-        reward=model.reward,
-        cost=np.diag(coords.matrix[:, 1:]) * model.cost,
-        start=model.start,
-        discount=model.discount,
-    )
+    signed = replace(model, cost=np.diag(coords.matrix[:, 1:]) * model.cost)
     count = signed.num_costs
     axes = [
         _corners(signed, allowed, unit, MOST_CORNERS if count == 1 else AXIS_CORNERS[count]) for unit in np.eye(count)

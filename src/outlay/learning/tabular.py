@@ -11,6 +11,8 @@ probability is a regression over the amounts, in the action basis, weighted by t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,13 +74,8 @@ def smoothed(model: TabularCMDP, data: Transitions, split: int, basis: ActionBas
         return inside
 
     transition = fitted(model.transition)
-    return TabularCMDP(
-        transition=transition / transition.sum(2, keepdims=True),
-        reward=fitted(model.reward),
-        cost=fitted(model.cost),
-        start=model.start,
-        discount=model.discount,
-    )
+    transition /= transition.sum(2, keepdims=True)
+    return replace(model, transition=transition, reward=fitted(model.reward), cost=fitted(model.cost))
 
 
 def _means(pair: NDArray[np.int64], outcome: NDArray[np.float64], count: int, actions: int) -> NDArray[np.float64]:
