@@ -9,6 +9,7 @@ from logs_in_memory import ragged
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.cells import Cells, Log, Moves
 from outlay.estimators.panel import Panel
+from outlay.estimators.target import Target
 
 RNG = np.random.default_rng(0)
 
@@ -41,7 +42,7 @@ def test_every_row_is_as_its_cell_says(counted: bool) -> None:
     state = np.asarray(panel.state)
     policy = RNG.integers(2, size=len(panel))
     log = Log.of(panel, panel.state if counted else None)
-    moves = Moves.of(panel, log, policy)
+    moves = Moves.of(panel, log, Target.fixed(policy, 2))
     of, on = moves.cells.of, panel.following >= 0
     assert (len(moves.logged) < len(panel)) == counted
     assert np.array_equal(moves.origin[of], log.cells.of)
@@ -49,7 +50,8 @@ def test_every_row_is_as_its_cell_says(counted: bool) -> None:
     assert np.array_equal(moves.logged.actions[of], panel.action)
     assert np.array_equal(moves.gap[of][on], panel.gap[on])
     assert np.array_equal(moves.following[of] >= 0, on)
-    point = moves.points[moves.following[of[on]]]
+    assert moves.pure
+    point = moves.taken[moves.following[of[on]]]
     assert np.array_equal(state[point.rows], state[panel.following[on]])
     assert np.array_equal(point.actions, policy[panel.following[on]])
     cut = ~on & ~panel.terminal
@@ -58,5 +60,5 @@ def test_every_row_is_as_its_cell_says(counted: bool) -> None:
     assert np.array_equal(log.open[log.cells.of], cut)
     assert np.array_equal(log.left[log.cells.of][cut], (panel.window[panel.user] - panel.day)[cut])
     for users, rows in ((moves.start, panel.start), (moves.first, panel.first)):
-        assert np.array_equal(state[moves.points.rows[users]], state[rows])
-        assert np.array_equal(moves.points.actions[users], policy[rows])
+        assert np.array_equal(state[moves.taken.rows[users]], state[rows])
+        assert np.array_equal(moves.taken.actions[users], policy[rows])

@@ -400,7 +400,7 @@ def test_an_action_that_is_not_allowed_is_an_error_and_a_forced_row_excuses_it()
                            num_actions=2, eligible=[[1, 0], [1, 1]], forced=[forced, False])  # fmt: skip
         panel = Panel.of(data, CERTIFY)
         if forced:
-            assert panel.follow(np.array([1, 1])).tolist() == [0, 1]
+            assert panel.follow(np.array([1, 1])).kind.tolist() == [0, 1]
         else:
             with pytest.raises(LogError, match="not allowed in row 0"):
                 fit(panel, counted(panel), np.array([1, 1]))

@@ -5,7 +5,7 @@ from outlay.ops.importance import effective_size, path_weights, per_decision, ra
 
 
 def test_ratios_are_one_over_the_propensity_zero_off_the_policy_and_one_where_forced() -> None:
-    got = ratios(np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0.5, 0.25, 0.0]), np.array([False, False, True]))
+    got = ratios(np.array([1.0, 0.0, 0.0]), np.array([0.5, 0.25, 0.0]), np.array([False, False, True]))
     assert got.tolist() == [2.0, 0.0, 1.0]
 
 

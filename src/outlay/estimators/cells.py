@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from outlay.estimators.basis import Array, Pairs
 from outlay.estimators.panel import Panel
+from outlay.estimators.target import Index, Target
 
-Index = NDArray[np.intp]
+LARGE = 2**26  # numbers: a table of 9 bytes for each takes less time than a sort
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,12 @@ class Cells:
         return cls(rows, count.astype(np.float64), of)
 
     def split(self, by: NDArray[np.integer], kinds: int) -> Cells:
-        """The cells, each split by a number `[n]` from 0 to kinds − 1; takes 9·C·kinds bytes while it works."""
+        """The cells, each split by a number `[n]` from 0 to kinds − 1; 600 MB at most while it works, or a sort."""
         if len(self.rows) == len(self.of):
             return self
         key = self.of * kinds + by
+        if len(self.rows) * kinds > LARGE:
+            return Cells.alike(key)
         met = np.zeros(len(self.rows) * kinds, np.bool_)
         met[key] = True
         found = np.flatnonzero(met)
@@ -97,7 +100,9 @@ class Log:
 
 @dataclass(frozen=True)
 class Moves:
-    """The log as one policy goes through it: C cells, Q points.
+    """The log as one policy goes through it: C cells, Q points, P pairs.
+
+    A point is a state with what the policy does there; it has a pair for each action that it may take.
 
     Attributes:
         cells: rows that are alike for this policy.
@@ -105,7 +110,9 @@ class Moves:
         logged: `[C]` their pairs.
         gap: `[C]` time units to the next row.
         following: `[C]` point of the next row; −1 where there is none.
-        points: `[Q]` what the policy does: pairs of a state and its action there.
+        taken: `[P]` the pairs of all points, in their order.
+        begin: `[Q + 1]` the first pair of each point.
+        chance: `[P]` probability of each pair at its point.
         start: `[U]` point of each user's start row.
         first: `[U]` point of each user's first row.
     """
@@ -115,25 +122,74 @@ class Moves:
     logged: Pairs
     gap: NDArray[np.int64]
     following: Index
-    points: Pairs
+    taken: Pairs
+    begin: Index
+    chance: Array
     start: Index
     first: Index
 
     @classmethod
-    def of(cls, panel: Panel, log: Log, policy: Index) -> Moves:
-        """Those of a policy that takes `policy` `[n]`."""
-        kinds = panel.data.num_actions
-        points = log.states.split(policy, kinds)
-        cells = log.cells.split(np.where(panel.following >= 0, policy[panel.following], 0), kinds)
+    def of(cls, panel: Panel, log: Log, target: Target) -> Moves:
+        """Those of a policy."""
+        kinds = len(target.table)
+        points = log.states.split(target.kind, kinds)
+        cells = log.cells.split(np.where(panel.following >= 0, target.kind[panel.following], 0), kinds)
         rows = cells.rows
         following = panel.following[rows]
+        taken, begin, chance = _pairs(points.rows, target)
         return cls(
             cells=cells,
             origin=log.cells.of[rows],
             logged=Pairs(rows, panel.action[rows]),
             gap=panel.gap[rows],
             following=np.where(following >= 0, points.of[following], -1),
-            points=Pairs(points.rows, policy[points.rows]),
+            taken=taken,
+            begin=begin,
+            chance=chance,
             start=points.of[panel.start],
             first=points.of[panel.first],
         )
+
+    @property
+    def num_points(self) -> int:
+        """Q."""
+        return len(self.begin) - 1
+
+    @property
+    def pure(self) -> bool:
+        """Whether each point has one pair."""
+        return self.num_points == len(self.taken)
+
+    def expand(self, points: Index) -> tuple[Index, Index]:
+        """All pairs of `points` `[…]`: the place in `points` of each, and the pair."""
+        if self.pure:
+            return np.arange(len(points)), points
+        count = np.diff(self.begin)[points]
+        place = np.repeat(np.arange(len(points)), count)
+        nth = np.arange(len(place)) - np.repeat(np.cumsum(count) - count, count)
+        return place, self.begin[points[place]] + nth
+
+    def mean(self, values: Array) -> Array:
+        """`[Q, T]` means over the pairs of each point, from `[P, T]`."""
+        if self.pure:
+            return values
+        total: Array = np.add.reduceat(self.chance[:, None] * values, self.begin[:-1], axis=0)
+        return total
+
+    def spread(self, mass: Array) -> Array:
+        """`[P, T]` what arrives at points `[Q, T]`, over their pairs."""
+        return mass if self.pure else self.chance[:, None] * np.repeat(mass, np.diff(self.begin), axis=0)
+
+
+def _pairs(rows: Index, target: Target) -> tuple[Pairs, Index, Array]:
+    """`taken`, `begin` and `chance` of the points in these rows."""
+    kind = target.kind[rows]
+    if target.pure:
+        return Pairs(rows, kind), np.arange(len(rows) + 1), np.ones(len(rows))
+    distribution, action = np.nonzero(target.table)
+    size = np.bincount(distribution, minlength=len(target.table))
+    count = size[kind]
+    begin = np.concatenate([[0], np.cumsum(count)])
+    entry = np.repeat((np.cumsum(size) - size)[kind] - begin[:-1], count) + np.arange(begin[-1])
+    chance = target.table[distribution[entry], action[entry]]
+    return Pairs(np.repeat(rows, count), action[entry]), begin, chance

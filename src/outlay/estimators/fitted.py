@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,14 +71,14 @@ def combine(fitted: Sequence[Fitted], weights: NDArray[np.float64]) -> Fitted:
 def fit(
     panel: Panel,
     basis: Basis,
-    target: NDArray[np.integer] | None = None,
+    policy: NDArray[Any] | None = None,
     *,
     days: Sequence[int] = (),
     support: float = 0.01,
     least_rows: int = 2,
 ) -> Fitted:
-    """Value of one policy: `Evaluator(panel, basis, …).fit(target, days=days)`."""
-    return Evaluator(panel, basis, support, least_rows).fit(target, days=days)
+    """Value of one policy: `Evaluator(panel, basis, …).fit(policy, days=days)`."""
+    return Evaluator(panel, basis, support, least_rows).fit(policy, days=days)
 
 
 @dataclass(frozen=True)
@@ -102,17 +103,26 @@ class Evaluator:
     support: float = 0.01
     least_rows: int = 2
 
-    def fit(self, target: NDArray[np.integer] | None = None, *, days: Sequence[int] = ()) -> Fitted:
+    def fit(
+        self,
+        policy: NDArray[Any] | None = None,
+        *,
+        days: Sequence[int] = (),
+        among: NDArray[np.bool_] | None = None,
+    ) -> Fitted:
         """Value of a policy on the users of the panel.
 
         Args:
-            target: `[n]` index of the action it takes in each row; None: the log's own policy.
+            policy: as `Panel.follow` takes it: `[n]`, `[n, K]` or None.
             days: horizons k of the totals.
+            among: `[U]` users whose value it is; default all. Every user's rows speak all the same.
 
         Raises:
             LogError: if the policy takes an action that is not allowed.
         """
-        moves = Moves.of(self.panel, self._log, self.panel.follow(target))
+        moves = Moves.of(self.panel, self._log, self.panel.follow(policy))
+        users = self.panel.num_users
+        share = np.full(users, 1 / users) if among is None else among / max(1, among.sum())
         horizons = sorted(set(days))
         known: dict[int, Stage] = {}
 
@@ -121,9 +131,9 @@ class Evaluator:
                 known[id(reg)] = Stage.of(reg, self.basis, moves, self.least_rows)
             return known[id(reg)]
 
-        discounted = self._discounted(moves, stage(self._regression(None)))
+        discounted = self._discounted(moves, stage(self._regression(None)), share)
         stages = [stage(self._regression(h)) for h in range(1, max(horizons, default=0) + 1)]
-        totals, daily = self._totals(moves, stages, horizons)
+        totals, daily = self._totals(moves, stages, horizons, share)
         parts = [discounted, *totals]
         return Fitted(
             targets=tuple(name for part in parts for name in part.targets),
@@ -170,20 +180,21 @@ class Evaluator:
             self._regressions[key] = regress(self.panel, self.basis, log.cells, self._sums, usable)
         return self._regressions[key]
 
-    def _discounted(self, moves: Moves, stage: Stage) -> Fitted:
-        """(1−γ)·J of reward, costs and decisions over the start population."""
+    def _discounted(self, moves: Moves, stage: Stage, share: Array) -> Fitted:
+        """(1−γ)·J of reward, costs and decisions over the start rows of users with this share `[U]`."""
         panel, basis, reg = self.panel, self.basis, stage.reg
         weight = np.where(stage.following >= 0, panel.discount ** stage.gap.astype(float), 0.0)
         on = np.flatnonzero(weight > 0)
         following, mass = stage.following[on], (weight * stage.count)[on]
 
-        flow = basis.moment(stage.logged[on], stage.taken[following], mass)
+        place, pair = moves.expand(following)
+        flow = basis.moment(stage.logged[on[place]], stage.taken[pair], mass[place] * moves.chance[pair])
         solver = Solver(reg.gram - flow) if len(on) else reg.solver
         theta = solver.solve((1 - panel.discount) * reg.outcome)
-        starts = np.full((panel.num_users, 1), 1 / panel.num_users)
-        dual = solver.solve_transposed(basis.project(stage.taken[moves.start], starts))
+        starts = np.bincount(moves.start, share, moves.num_points).astype(np.float64)
+        dual = solver.solve_transposed(stage.arrivals(basis, starts[:, None]))
 
-        values = basis.evaluate(stage.taken, theta)
+        values = stage.values(basis, theta)
         both = basis.evaluate(stage.logged, np.hstack([theta, dual]))
         fitted, visits = both[:, :-1], both[:, -1:]
         slope = visits * stage.inflation[:, None]
@@ -195,31 +206,34 @@ class Evaluator:
             offset += basis.evaluate(free, dual) * (fitted - basis.evaluate(free, theta))
 
         need = Need(panel.data.actions)
-        need.add(stage, moves.start, starts[:, 0])
+        need.add(stage, moves.start, share)
         need.add(stage, following, np.abs(visits[on, 0]) * mass)
         terms = np.zeros((len(moves.logged), 2 + offset.shape[1]))
         terms[stage.cells] = np.column_stack([visits, (1 - panel.discount) * slope, offset])
         names = panel.names if panel.data.steady else (*panel.names, "decisions")
-        result = self._result(names, values[moves.start], moves, terms, need, reg, 1)
+        result = self._result(names, values[moves.start], share, moves, terms, need, reg, 1)
         return _with_decisions(result) if panel.data.steady else result
 
-    def _totals(self, moves: Moves, stages: Sequence[Stage], horizons: Sequence[int]) -> tuple[list[Fitted], Array]:
+    def _totals(
+        self, moves: Moves, stages: Sequence[Stage], horizons: Sequence[int], share: Array
+    ) -> tuple[list[Fitted], Array]:
         """Totals of k days from first rows for each k of `horizons`, and the points of all days up to the longest.
 
         `stages[h − 1]` is the regression with h days left.
         """
         names = self.panel.names
         ahead = forward(self.basis, moves, stages, len(names))
-        back = backward(self.basis, moves, stages, horizons, ahead, self.panel.data.actions)
+        back = backward(self.basis, moves, stages, horizons, ahead, share, self.panel.data.actions)
         daily = np.full((len(stages), len(names)), np.nan)
         found: list[Fitted] = []
         for k, horizon in enumerate(horizons):
             first = ahead.values[horizon][moves.first]
             terms = np.column_stack([back.visits[:, k], back.slope[:, k], back.offset[:, k]])
             targets = tuple(f"{name}@{horizon}" for name in names)
-            found.append(self._result(targets, first, moves, terms, back.needs[k], stages[horizon - 1].reg, horizon))
+            reg = stages[horizon - 1].reg
+            found.append(self._result(targets, first, share, moves, terms, back.needs[k], reg, horizon))
             for h in range(horizons[k - 1] + 1 if k else 1, horizon + 1):
-                value = ahead.values[h][moves.first].mean(axis=0)
+                value = share @ ahead.values[h][moves.first]
                 given = np.isfinite(found[-1].value) & self._possible(value, h)
                 daily[h - 1] = np.where(given, value, np.nan)
         return found, daily
@@ -228,6 +242,7 @@ class Evaluator:
         self,
         names: tuple[str, ...],
         first: Array,
+        share: Array,
         moves: Moves,
         terms: Array,
         need: Need,
@@ -239,6 +254,7 @@ class Evaluator:
         Args:
             names: `[T]`.
             first: `[U, T]` value of each user's first point.
+            share: `[U]` of each user in the value.
             moves: of the policy.
             terms: `[C, 2 + T]` visits to a row of each cell; what multiplies its outcomes in the error; what is added.
             need: paths that meet thin pairs.
@@ -246,7 +262,7 @@ class Evaluator:
             rows_at_most: how many rows the value adds up.
         """
         users, user, of = self.panel.num_users, self.panel.user, moves.cells.of
-        value, (visits, slope, *offset) = first.mean(axis=0), terms.T
+        value, (visits, slope, *offset) = share @ first, terms.T
         slopes = slope[of]
         outcome = self._outcome.T[: len(names)]
         sums = [np.bincount(user, slopes * x + off[of], users) for x, off in zip(outcome, offset, strict=True)]
@@ -265,7 +281,7 @@ class Evaluator:
         return Fitted(
             targets=names,
             value=np.where(gone, np.nan, value),
-            influence=np.where(gone, np.nan, first - value + users * np.stack(sums, axis=1)),
+            influence=np.where(gone, np.nan, users * (share[:, None] * (first - value) + np.stack(sums, axis=1))),
             mass=np.repeat(np.bincount(user, visits[of], users)[:, None], len(names), axis=1),
             withheld=reasons,
             unsupported=np.full(len(names), need.share),

@@ -1,7 +1,7 @@
 """The rows of one split, with their own numbering: what every estimator reads.
 
     panel = Panel.of(data, CERTIFY)
-    policy = panel.follow(target)          # the action taken in each row: the target's, the logged one where forced
+    target = panel.follow(policy)          # what it does in each row: its choice, the logged action where forced
 
 Row i of a panel is row `panel.rows[i]` of the transitions; users are numbered in the order of `data.users_of(split)`.
 """
@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.core.transitions import SPLITS, Transitions
+from outlay.estimators.target import Target
+
+ROUNDING = 1e-6  # by which probabilities may fail to sum to 1
 
 
 @dataclass(frozen=True)
@@ -103,32 +107,57 @@ class Panel:
         """U."""
         return len(self.first)
 
-    def follow(self, target: NDArray[np.integer] | None) -> NDArray[np.intp]:
-        """The action taken in every row `[n]` by a policy that takes `target` `[n]`; None is the log's own policy.
+    def follow(self, policy: NDArray[Any] | None) -> Target:
+        """What a policy does in every row; in forced rows it takes the logged action.
 
-        Forced rows take the logged action.
+        Args:
+            policy: `[n]` an action index for every row; or `[n, K]` the probability of each action, drawn anew in
+                every row; None: the log's own policy.
 
         Raises:
             ValueError: if the shape is wrong.
-            LogError: if it takes an action that does not exist or is not allowed in a row.
+            LogError: if it takes an action that does not exist or is not allowed in a row, or its probabilities are
+                none.
         """
-        if target is None:
-            return self.action
-        if target.shape != self.rows.shape:
-            raise ValueError(f"target has shape {target.shape}; expected {self.rows.shape}: an action for every row.")
-        policy = np.where(self.forced, self.action, target.astype(np.intp))
-        wrong = (policy < 0) | (policy >= self.data.num_actions)
+        if policy is None:
+            return Target.fixed(self.action, self.data.num_actions)
+        if policy.ndim == 2:
+            return self._drawn(np.asarray(policy, np.float64))
+        if policy.shape != self.rows.shape:
+            raise ValueError(f"policy has shape {policy.shape}; expected {self.rows.shape}: an action for every row.")
+        action = np.where(self.forced, self.action, policy.astype(np.intp))
+        wrong = (action < 0) | (action >= self.data.num_actions)
         if not wrong.any() and self.data.eligible is not None:
-            wrong = ~self._allowed[np.arange(len(self)), policy] & ~self.forced
+            wrong = ~self._allowed[np.arange(len(self)), action] & ~self.forced
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise self._not_allowed(f"takes action index {action[row]}", row, int(wrong.sum()))
+        return Target.fixed(action, self.data.num_actions)
+
+    def _drawn(self, probability: NDArray[np.float64]) -> Target:
+        if probability.shape != (len(self), self.data.num_actions):
+            raise ValueError(f"policy has shape {probability.shape}; expected {(len(self), self.data.num_actions)}.")
+        free = ~self.forced
+        wrong = free & ~((probability >= 0).all(axis=1) & (np.abs(probability.sum(axis=1) - 1) <= ROUNDING))
         if wrong.any():
             row = int(wrong.argmax())
             raise LogError(
-                f"the policy takes action index {policy[row]}, which is not allowed in row {self.rows[row]} "
-                f"({wrong.sum()} rows in all).",
-                where="policy",
-                way_out="Choose among the eligible actions of each row.",
-            )
-        return policy
+                f"its probabilities in row {self.rows[row]} are {np.round(probability[row], 6).tolist()} "
+                f"({wrong.sum()} rows in all).", where="policy",
+                way_out="Give numbers of 0 or more that sum to 1 in every row with a choice.",
+            )  # fmt: skip
+        if self.data.eligible is not None:
+            wrong = ((probability > 0) & ~self._allowed).any(axis=1) & free
+            if wrong.any():
+                row = int(wrong.argmax())
+                action = int(((probability[row] > 0) & ~self._allowed[row]).argmax())
+                words = f"gives {self.data.actions[action]:g} a probability of {probability[row, action]:g}"
+                raise self._not_allowed(words, row, int(wrong.sum()))
+        return Target.drawn(probability, self.action, self.forced, self.state)
+
+    def _not_allowed(self, words: str, row: int, count: int) -> LogError:
+        return LogError(f"the policy {words}, which is not allowed in row {self.rows[row]} ({count} rows in all).",
+                        where="policy", way_out="Choose among the eligible actions of each row.")  # fmt: skip
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:

@@ -34,12 +34,12 @@ class Forward:
 
 def forward(basis: Basis, moves: Moves, stages: Sequence[Stage], outcomes: int) -> Forward:
     """The recursion over `stages`, of which `stages[h − 1]` has h days left, for the first `outcomes` outcomes."""
-    values = np.zeros((len(stages) + 1, len(moves.points), outcomes))
+    values = np.zeros((len(stages) + 1, moves.num_points, outcomes))
     theta: list[Array] = []
     for h, stage in enumerate(stages, start=1):
         future = stage.count[:, None] * _future(stage, values, h)
         theta.append(stage.reg.solver.solve(stage.reg.outcome[:, :outcomes] + basis.project(stage.logged, future)))
-        values[h] = basis.evaluate(stage.taken, theta[-1])
+        values[h] = stage.values(basis, theta[-1])
     return Forward(theta, values)
 
 
@@ -61,10 +61,16 @@ class Backward:
 
 
 def backward(
-    basis: Basis, moves: Moves, stages: Sequence[Stage], horizons: Sequence[int], ahead: Forward, actions: Array
+    basis: Basis,
+    moves: Moves,
+    stages: Sequence[Stage],
+    horizons: Sequence[int],
+    ahead: Forward,
+    share: Array,
+    actions: Array,
 ) -> Backward:
-    """The adjoint recursion d_h for all `horizons` at once; `actions` `[K]` are their values."""
-    points, cells, wanted = len(moves.points), len(moves.logged), len(horizons)
+    """The adjoint recursion d_h for all `horizons` at once; `share` `[U]` of users, `actions` `[K]` in values."""
+    points, cells, wanted = moves.num_points, len(moves.logged), len(horizons)
     outcomes = ahead.values.shape[2]
     found = Backward(
         slope=np.zeros((cells, wanted)),
@@ -72,7 +78,7 @@ def backward(
         visits=np.zeros((cells, wanted)),
         needs=[Need(actions) for _ in horizons],
     )
-    first = np.bincount(moves.first, minlength=points) / len(moves.first)
+    first = np.bincount(moves.first, share, points)
     arriving: dict[int, Array] = {}  # days left → `[Q, H]` visits that reach each point with that many days left
     for h in range(len(stages), 0, -1):
         stage, theta = stages[h - 1], ahead.theta[h - 1]
@@ -80,8 +86,8 @@ def backward(
         if h in horizons:
             k = horizons.index(h)
             arrived[:, k] += first
-            found.needs[k].add(stage, moves.first, np.full(len(moves.first), 1 / len(moves.first)))
-        dual = stage.reg.solver.solve_transposed(basis.project(stage.taken, arrived))
+            found.needs[k].add(stage, moves.first, share)
+        dual = stage.reg.solver.solve_transposed(stage.arrivals(basis, arrived))
         both = basis.evaluate(stage.logged, np.hstack([theta, dual]))
         fitted, visits = both[:, :outcomes], both[:, outcomes:]
         slope = stage.inflation[:, None] * visits

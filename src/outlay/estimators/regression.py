@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.estimators.basis import Array, Basis, Matrix, Pairs, Solver
-from outlay.estimators.cells import Cells, Index, Moves
+from outlay.estimators.cells import Cells, Moves
 from outlay.estimators.panel import Panel
+from outlay.estimators.target import Index
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class Stage:
         inflation: `[c]`.
         gap: `[c]` as in Moves.
         following: `[c]` as in Moves.
-        taken: `[Q]` the points; thin ones are state-free.
+        taken: `[P]` the pairs of the points; thin ones are state-free.
+        moves: of the policy.
     """
 
     reg: Regression
@@ -87,12 +89,13 @@ class Stage:
     gap: NDArray[np.int64]
     following: Index
     taken: Pairs
+    moves: Moves
 
     @classmethod
     def of(cls, reg: Regression, basis: Basis, moves: Moves, least_rows: int) -> Stage:
         """Those of `moves`."""
         cells = np.flatnonzero(reg.usable[moves.origin])
-        thin = basis.leverage(moves.points, reg.gram) > (1 + 1e-6) / least_rows
+        thin = basis.leverage(moves.taken, reg.gram) > (1 + 1e-6) / least_rows
         return cls(
             reg=reg,
             cells=cells,
@@ -101,13 +104,22 @@ class Stage:
             inflation=reg.inflation[moves.origin[cells]],
             gap=moves.gap[cells],
             following=moves.following[cells],
-            taken=Pairs(np.where(thin, -1, moves.points.rows), moves.points.actions),
+            taken=Pairs(np.where(thin, -1, moves.taken.rows), moves.taken.actions),
+            moves=moves,
         )
 
     @property
     def thin(self) -> NDArray[np.bool_]:
-        """`[Q]` points about which too little is known."""
+        """`[P]` pairs about which too little is known."""
         return self.taken.rows < 0
+
+    def values(self, basis: Basis, theta: Array) -> Array:
+        """`[Q, T]` of the points."""
+        return self.moves.mean(basis.evaluate(self.taken, theta))
+
+    def arrivals(self, basis: Basis, mass: Array) -> Array:
+        """`[P, T]` Σ φ over what arrives at the points `[Q, T]`: the transpose of `values`."""
+        return basis.project(self.taken, self.moves.spread(mass))
 
 
 class Need:
@@ -124,8 +136,10 @@ class Need:
 
     def add(self, stage: Stage, points: Index, mass: Array) -> None:
         """Visits with `mass` `[…]` arrive at `points` `[…]`, where the policy acts."""
-        thin = stage.thin[points]
-        paths = np.bincount(stage.taken.actions[points[thin]], mass[thin], len(self._paths))
+        place, pair = stage.moves.expand(points)
+        thin = stage.thin[pair]
+        place, pair = place[thin], pair[thin]
+        paths = np.bincount(stage.taken.actions[pair], mass[place] * stage.moves.chance[pair], len(self._paths))
         self._paths += paths
         self._never |= (paths > 0) & ~stage.reg.seen
 

@@ -1,6 +1,6 @@
-"""Importance weights of whole paths, a column a day, for policies that take one action in each state.
+"""Importance weights of whole paths, a column a day.
 
-    w_t = min(clip, Π_{s ≤ t} ρ_s)        ρ = 1[a = π(s)] / p(a | s)        PDIS = Σ_t w_t x_t
+    w_t = min(clip, Π_{s ≤ t} ρ_s)        ρ = π(a | s) / p(a | s)        PDIS = Σ_t w_t x_t
     self-normalised: Σ_t (Σ_u w_ut x_ut) / (Σ_u w_ut)
 
 A path that left the policy has weight 0 for good. Days without a row and forced rows have ratio 1.
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
-def ratios(action: NDArray[np.intp], target: NDArray[np.intp], propensity: Array, forced: NDArray[np.bool_]) -> Array:
-    """ρ `[n]`: 1/p where the logged action `[n]` is the policy's, 0 where it is not, 1 in forced rows."""
-    ratio: Array = np.where(forced, 1.0, np.where(action == target, 1 / np.where(forced, 1.0, propensity), 0.0))
+def ratios(chance: Array, propensity: Array, forced: NDArray[np.bool_]) -> Array:
+    """ρ `[n]`: π(a)/p(a) of the logged action a, from both `[n]`; 1 in forced rows."""
+    ratio: Array = np.where(forced, 1.0, chance / np.where(forced, 1.0, propensity))
     return ratio
 
 
