@@ -19,8 +19,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,11 +39,9 @@ from outlay.learning.mixing.rule import Rule
 from outlay.learning.policy import Policy
 from outlay.learning.tabular import counted_model
 from outlay.ops.tabular import measure
+from peers_environment import D3RLPY, THREADS, ask, peer_python
 
-HERE = Path(__file__).parent
-OUT = HERE / "out"
-PEERS = HERE / ".venv-peers"
-PEER_PACKAGES = ("torch==2.13.0", "d3rlpy==2.8.1")
+OUT = Path(__file__).parent / "out"
 PEER_USERS = 60_000  # of the log that the peer gets: its speed does not depend on the number of rows, its start does
 BLOCK = 100  # gradient steps a block of the paper's schedule
 
@@ -118,17 +114,6 @@ class Loop:
         return blocks * BLOCK / seconds
 
 
-def peer_python() -> Path:
-    """The Python of an environment that has the peer; made at first use."""
-    python = PEERS / "bin" / "python"
-    if not python.exists():
-        print(f"making {PEERS} with {' and '.join(PEER_PACKAGES)} (minutes)", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", PEERS], check=True)
-        for package in PEER_PACKAGES:
-            subprocess.run([python, "-m", "pip", "install", "--quiet", package], check=True)
-    return python
-
-
 def dump(data: Transitions, path: Path) -> None:
     """The first users' rows for the peer: state codes as numbers, index of the action, reward, end of a user's rows."""
     assert data.state is not None
@@ -148,15 +133,7 @@ def peer_speed(python: Path, log: Path, steps: int) -> float:
 
     On a machine that is not quite idle, PyTorch's threads wait for each other and it falls to a tenth of its speed.
     """
-    command = [str(python), str(HERE / "peers" / "d3rlpy_bcq.py"), str(log), str(steps)]
-    speeds = []
-    for threads in (1, os.cpu_count() or 1):
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        done = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-        )
-        speeds.append(float(json.loads(done.stdout.strip().splitlines()[-1])["steps_per_second"]))
-    return max(speeds)
+    return max(float(ask(python, "d3rlpy_bcq.py", log, steps, threads=n)["steps_per_second"]) for n in THREADS)
 
 
 def main() -> None:
@@ -168,7 +145,7 @@ def main() -> None:
     options.add_argument("--peer-steps", type=int, default=400, help="of C a round")
     given = options.parse_args()
     OUT.mkdir(exist_ok=True)
-    python = peer_python()
+    python = peer_python(D3RLPY)
     path = simulate("habit", OUT / "habit", users=given.users)
     campaign = Campaign.load(path).with_train(preset="paper", epochs=100)  # more than will be played
     data = prepare(campaign, OUT / "habit-data")
@@ -187,7 +164,7 @@ def main() -> None:
         "rows": len(data), "users": given.users, "batch": campaign.train.batch, "layers": campaign.train.layers,
         "steps_per_second": speeds, "ratio_to_peer": {f: statistics.median(r) for f, r in ratios.items()},
         "compile_seconds": {f: loop.compile_seconds for f, loop in forms.items()}, "geometry_share": geometry,
-        "peer": PEER_PACKAGES, "cores": os.cpu_count(), "machine": platform.platform(),
+        "peer": D3RLPY, "cores": os.cpu_count(), "machine": platform.platform(),
     }  # fmt: skip
     (OUT / "training_speed.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print("| form | steps a second, median (all rounds) | times the peer | compile | geometry |")

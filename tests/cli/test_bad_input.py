@@ -300,13 +300,14 @@ def test_a_half_written_run_folder_is_not_taken_for_whole(command: str, run: Pat
     (run / "manifest.json").write_text(manifest[:100])
     refused(tmp_path, "manifest.json", "not valid JSON", command=(command, run))
     (run / "manifest.json").write_text(manifest.replace("outlay-run", "outlay-data"))
-    refused(tmp_path, "format is 'outlay-data'; wanted 'outlay-run'", command=(command, run))
+    other = "is damaged" if command == "evaluate" else "format is 'outlay-data'; wanted 'outlay-run'"
+    refused(tmp_path, other, command=(command, run))
     refused(tmp_path, "does not exist", command=(command, tmp_path / "none"))
 
 
 def test_a_data_folder_is_no_run_and_a_run_no_data(habit: Habit, run: Path, tmp_path: Path) -> None:
-    for command in (("evaluate", habit.data), ("report", habit.data)):
-        refused(tmp_path, "wanted 'outlay-run'", "Give a RUN folder", command=command)
+    refused(tmp_path, "wanted 'outlay-run'", "Give a RUN folder", command=("report", habit.data))
+    refused(tmp_path, "holds no policy", "--policy", command=("evaluate", habit.data))
     refused(tmp_path, "wanted 'outlay-data'", "Give a DATA folder", command=("train", run, "--out", tmp_path / "new"))
 
 

@@ -67,6 +67,18 @@ def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) 
     assert found.code == 0
     assert "bundle written (look 1 at the certify users)." in found.out
     assert "coupon_cost at most 1.5 per decision is certified" in found.out
+    assert found.out.splitlines()[1].split()[-1] == "certified"
+    assert [line.split()[-1] for line in found.out.splitlines() if " asked " in line] == ["yes"]
+    assert "budgets of the curve are certified at 97.5 %, by one look at" in found.out
+    again = outlay("frontier", a_run, "--budget", 1.9, "--export", tmp_path / "other")
+    assert "other written (look 1 at the certify users)." in again.out
+
+
+def test_before_the_look_it_says_how_to_get_one(a_run: Path) -> None:
+    found = outlay("frontier", a_run)
+    assert f"Not certified yet: outlay evaluate {a_run} looks at the certify users, once for every budget." in found.out
+    assert found.out.splitlines()[1].split()[-1] != "certified"
+    assert not (a_run / "data" / "looks.json").exists()
 
 
 def test_a_cost_of_nothing_prints_as_0(a_run: Path) -> None:
@@ -76,7 +88,7 @@ def test_a_cost_of_nothing_prints_as_0(a_run: Path) -> None:
     cheapest = part["value"][:, 1].argmin()
     part["value"][cheapest, 1] = 1e-18
     part["covariance"][cheapest, 1] = part["covariance"][:, :, cheapest, 1] = 0
-    part["certifying"][cheapest, 1] = part["certifying"][cheapest, :, 1] = 0
+    part["certifying"][cheapest, 1] = part["certifying"][:, :, cheapest, 1] = 0
     np.savez(path, **part)
     lines = outlay("frontier", a_run).out.splitlines()
     first, _, _, spend, half = lines[2].split()[:5]
@@ -177,6 +189,6 @@ def test_a_floor_as_money_budget_has_no_curve(a_run: Path, tmp_path: Path) -> No
     refused(tmp_path, "budget coupon_cost: is a floor", "money = true", command=("frontier", a_run))
 
 
-def test_a_damaged_record_of_exports_is_told(a_run: Path, tmp_path: Path) -> None:
-    (a_run / "exports.json").write_text("[")
-    refused(tmp_path, "exports.json", "Remove it", command=("frontier", a_run))
+def test_a_damaged_band_is_told(a_run: Path, tmp_path: Path) -> None:
+    (a_run / "frontier" / "band.npz").write_text("[")
+    refused(tmp_path, "band.npz: is damaged", "Remove it", "same look", command=("frontier", a_run))

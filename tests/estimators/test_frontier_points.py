@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from logs_in_memory import campaign, ragged
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.basis import Counted
-from outlay.estimators.certificate import expected_se, margins
+from outlay.estimators.certificate import expected_se, joint_margins
 from outlay.estimators.fitted import Fitted, combine, fit
 from outlay.estimators.frontier import Points, solve
 from outlay.estimators.joint import mixed
@@ -107,12 +108,12 @@ def test_a_mixture_is_shown_as_the_units_show_it(fits: list[Fitted], about: Camp
 
 def test_weights_are_solved_on_costs_raised_by_each_policys_margin(fits: list[Fitted], about: Campaign) -> None:
     points, scale = Points.of(fits, about), np.ones(len(about.budgets))
-    solution, margin = solve(points, about, scale, confidence=0.975, certify_users=150)
+    solution, margin = solve(points, about, scale, factor=2.7, certify_users=150)
     raised, limits = [], np.empty(0)
     for fitted, found in zip(fits, margin, strict=True):
         x, influence, limits = coordinates(fitted, about)
         error = std_error(influence)[1:]
-        wanted = margins(error, expected_se(error, 300, 150), confidence=0.975, margin=about.train.margin)
+        wanted = joint_margins(error, expected_se(error, 300, 150), factor=2.7, margin=about.train.margin)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
         raised.append(x + np.append(0, wanted))
     best = solve_mixture(np.array(raised), limits, scale)
@@ -128,3 +129,25 @@ def test_margins_rest_on_what_the_certificate_will_see(fits: list[Fitted], about
     assert np.array_equal(alike.covariance, wider.covariance)
     one, two = (points.expected_errors(about, 150) for points in (alike, wider))
     np.testing.assert_allclose(two, 2 * one, rtol=1e-12)
+    assert alike.factor(about, 0.05) == pytest.approx(wider.factor(about, 0.05), abs=1e-6), "no scale is in it"
+
+
+def test_the_joint_factor_lies_between_one_policys_and_all_of_them_as_strangers(
+    fits: list[Fitted], about: Campaign
+) -> None:
+    """Costs per decision depend on the limit here, so that one policy alone needs more than a normal quantile."""
+    points, per_user = Points.of(fits, about), all(b.per == "user" for b in about.budgets)
+    k, alone = points.factor(about, 0.05), points.only(np.array([0])).factor(about, 0.05)
+    assert alone < k < norm.isf(0.05 / (4 * len(about.budgets))) + (0 if per_user else 0.5)
+    assert alone == pytest.approx(norm.isf(0.05), abs=1e-3) if per_user else alone > norm.isf(0.05) + 0.05
+
+
+def test_a_policy_that_could_not_be_measured_changes_nothing_for_the_others(
+    fits: list[Fitted], about: Campaign
+) -> None:
+    gone = type(fits[1])(**{**vars(fits[1]), "value": fits[1].value * np.nan, "influence": fits[1].influence * np.nan})
+    points, whole, others = Points.of([fits[0], gone, *fits[2:]], about), Points.of(fits, about), np.array([0, 2, 3])
+    assert np.isnan(points.value[1]).all()
+    assert np.array_equal(points.only(others).covariance, whole.only(others).covariance)
+    assert points.factor(about, 0.05) == pytest.approx(whole.only(others).factor(about, 0.05), abs=1e-6)
+    assert np.array_equal(whole.only(others).value, whole.value[others])

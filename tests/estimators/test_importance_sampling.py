@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators.importance import Kind, combine, estimates, weigh
+from outlay.estimators.importance import Kind, combine, weigh
 from outlay.estimators.observed import observe
 from outlay.estimators.panel import Panel
 from outlay.ops import tabular
@@ -111,10 +111,12 @@ def test_where_the_clip_binds_the_estimate_is_too_low_and_never_recommended() ->
     at = free.column("reward@4")
     assert bound.clipped[at] > 0
     assert bound.value[at] < free.value[at] - 2 * free.std_error[at]
-    rows = {e.target: e for e in estimates(bound, "member 0", "importance", confidence=0.95)}
+    found = bound.estimates("member 0", "pdis", confidence=0.95, cautions=bound.cautions())
+    rows = {e.target: e for e in found}
     assert not rows["reward@4"].recommended
     assert rows["reward@1"].recommended
     assert rows["reward@4"].value is not None
+    assert "the clip binds for" in str(rows["reward@4"].caution)
 
 
 def test_a_number_nobody_can_carry_is_withheld_with_the_reason() -> None:

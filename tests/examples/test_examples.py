@@ -14,7 +14,8 @@ import pytest
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 from outlay.jobs.check import CheckReport, check
-from outlay.jobs.evaluate import Evaluation, evaluate
+from outlay.jobs.evaluate import evaluate
+from outlay.jobs.evaluation import Evaluation
 from outlay.jobs.report import report
 from outlay.jobs.train import train
 
@@ -85,7 +86,7 @@ def assert_honest(job: Job) -> None:
     line = certificate.budgets[0]
     assert line.bound is not None
     assert certificate.certified == line.kept == (line.bound <= line.limit)
-    assert "the estimator gives the old policy's observed totals back" in job.evaluation.reproduction
+    assert job.evaluation.diagnostics["reproduction"]["ok"]
     assert job.evaluation.verdict.split(":")[0][:40] in job.page
 
 
@@ -112,7 +113,7 @@ def test_charitable_match_is_a_one_step_problem_in_which_no_gain_can_be_claimed(
     data = charitable.data
     assert np.all(data.next_row[:] == -1)
     assert np.all(data.terminal[:])
-    old = [e for e in charitable.evaluation.estimates if (e.policy, e.estimator) == ("old", "observed")]
+    old = [e for e in charitable.evaluation.beside if (e.policy, e.estimator) == ("old", "observed")]
     rows = data.rows_of(2)
     assert {e.target: e.value for e in old}["reward@1"] == pytest.approx(data.outcome[rows, 0].mean(dtype=np.float64))
     assert_honest(charitable)

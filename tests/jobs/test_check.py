@@ -189,13 +189,47 @@ def test_a_campaign_that_runs_on_shows_as_the_action_before(tmp_path: Path) -> N
     assert marked.randomisation.looks_randomised
 
 
-def test_stated_propensities_that_do_not_fit_are_found(tmp_path: Path) -> None:
+def test_stated_propensities_that_contradict_the_log_block(tmp_path: Path) -> None:
     columns = panel(users=300)
     columns["p"] = [{1.0: 0.6, 2.0: 0.2, 3.0: 0.2}[coupon] for coupon in columns["coupon"]]
     report = check(campaign_file(tmp_path, columns, log='propensity = "p"'))
+    assert report.blocks
+    [finding] = report.findings
+    assert (finding.level, finding.where) == ("error", "log.propensity")
+    share = columns["coupon"].count(2.0) / 1200
+    assert f"action 2 was given in {share:.1%} of 1,200 rows, by its propensities 20.0% were" in finding.message
+    assert "log.forced" in finding.way_out
     assert report.randomisation is not None
     assert not report.randomisation.looks_randomised
     assert "do not fit the log" in report.randomisation.verdict
+
+
+def test_stated_propensities_a_little_off_are_a_warning(tmp_path: Path) -> None:
+    columns = panel(users=15_000)
+    columns["coupon"] = [1.0 + row % 3 for row in range(60_000)]
+    columns["p"] = [0.32] * 60_000
+    report = check(campaign_file(tmp_path, columns, log='propensity = "p"'))
+    assert not report.blocks
+    [finding] = [finding for finding in report.findings if finding.where == "log.propensity"]
+    assert finding.level == "warning"
+    assert "more digits" in finding.way_out
+
+
+def test_propensities_of_1_in_every_row_block(tmp_path: Path) -> None:
+    report = check(campaign_file(tmp_path, panel() | {"p": [1.0] * 120}, log='propensity = "p"'))
+    [finding] = report.findings
+    assert (finding.level, finding.where, finding.count) == ("error", "log.propensity", 120)
+    assert report.randomisation is not None
+    assert not report.randomisation.looks_randomised
+
+
+def test_too_high_a_propensity_in_every_row_is_an_error_that_names_the_numbers(tmp_path: Path) -> None:
+    """A half for each of three: each might have had no chance in a third of the rows, but no list says so."""
+    report = check(campaign_file(tmp_path, panel(users=300) | {"p": [0.5] * 1200}, log='propensity = "p"'))
+    [finding] = report.findings
+    assert (finding.level, finding.where) == ("error", "log.propensity")
+    assert "by its propensities 50.0% were to be expected" in finding.message
+    assert "log.eligible" in finding.way_out
 
 
 def test_overlap_names_the_segment_with_the_smallest_share(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 import outlay
 from outlay.core.network import constant_network
-from outlay.core.transitions import Transitions
+from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.estimators.certificate import expected_se
+from outlay.estimators.frontier import Points
 from outlay.estimators.units import coordinates
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.choose import Chosen, Frame, Offered, choose
@@ -22,7 +25,7 @@ from outlay.learning.heads import coordinates as of_campaign
 from outlay.ops.intervals import std_error
 
 
-def chosen(data: Transitions, folder: Path) -> Chosen:
+def chosen(data: Transitions, folder: Path, *, joint: bool = False) -> Chosen:
     """Constant actions alone, measured for the choice."""
     campaign = data.campaign
     coords = of_campaign(campaign, np.asarray(data.outcome), steady=True)
@@ -31,7 +34,7 @@ def chosen(data: Transitions, folder: Path) -> Chosen:
         Offered(f"always {a}", constant_network(a, data.schema.sizes, 0, data.num_actions, 2), np.zeros(1),
                 np.eye(2)[0])
         for a in range(data.num_actions)
-    ])  # fmt: skip
+    ], joint=joint)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,21 @@ def test_smooth_amounts_take_a_part_of_the_errors_away_and_the_margin_is_that_of
     assert np.median(ratio) < 0.85
     plain = errors(found, "certifying")[:, 1].min()
     assert found.margin[0] > 1.9 * plain  # z(0.975)·se_certify alone is as much
+
+
+def test_policies_that_are_certified_together_keep_the_room_of_their_joint_bounds(log: Path, tmp_path: Path) -> None:
+    data = outlay.prepare(log, tmp_path / "data")
+    alone, together = chosen(data, tmp_path / "a"), chosen(data, tmp_path / "b", joint=True)
+    points = Points.of([kept.certifying for kept in together.measured], data.campaign)
+    k = points.factor(data.campaign, 0.025)
+    assert 2.5 < k < norm.isf(0.025 / len(points)), "eleven constants, which share what follows an inactive day"
+    campaign, margin = data.campaign, 0.0
+    for kept, weight in zip(together.members, together.weights, strict=True):
+        certify = expected_se(std_error(coordinates(kept.certifying, campaign)[1])[1],
+                              *(len(data.users_of(split)) for split in (SELECT, CERTIFY)))  # fmt: skip
+        margin += weight * (k * certify + norm.isf(0.1) * np.hypot(kept.std_error[1], certify))
+    assert together.margin[0] == pytest.approx(margin)
+    assert together.margin[0] > 1.1 * alone.margin[0]
 
 
 def test_where_one_amount_is_a_step_apart_the_figures_without_smoothing_are_taken(log: Path, tmp_path: Path) -> None:

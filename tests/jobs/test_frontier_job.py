@@ -25,8 +25,10 @@ from outlay.bundles.reference import forward
 from outlay.core.errors import FolderError, InfeasibleError, OutlayError
 from outlay.core.network import read_network
 from outlay.core.transitions import CERTIFY, SELECT
+from outlay.estimators.frontier import Points
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.frontier import Frontier, frontier
+from outlay.jobs.looks import look
 from outlay.jobs.run import Run
 from outlay.ops.tabular import measure
 
@@ -100,19 +102,21 @@ class Problem:
 
     run: Run
     part: dict[str, Vector]
+    factor: float
 
     @classmethod
     def of(cls, run: Run) -> Problem:
         """Of a run."""
         with np.load(run.folder / "frontier" / "points.npz") as file:
-            return cls(run, {name: file[name] for name in file.files})
+            part = {name: file[name] for name in file.files}
+        points = Points(part["value"], part["covariance"], part["certifying"], 0)
+        return cls(run, part, points.factor(run.campaign, (1 - run.campaign.train.confidence) / 2))
 
-    def solve(self, budget: float, *, looks: int = 0) -> tuple[float, float]:
+    def solve(self, budget: float) -> tuple[float, float]:
         """The best objective, and the dual in units of the money budget, where the others keep their limits."""
         campaign, data = self.run.campaign, self.run.data()
         users = [len(data.users_of(split)) for split in (SELECT, CERTIFY)]
         value, ones = self.part["value"], self.part["value"][:, -1]
-        z_certify = norm.ppf(1 - (1 - campaign.train.confidence) / 2 ** (looks + 1))
         z_margin = norm.ppf(campaign.train.margin)
         over = []
         for j, line in enumerate(campaign.budgets):
@@ -121,10 +125,10 @@ class Problem:
             direction[1 + j], direction[-1] = 1, -limit if line.per == "decision" else 0
             errors = [
                 np.sqrt([direction @ block @ direction for block in blocks])
-                for blocks in (np.einsum("ltlu->ltu", self.part["covariance"]), self.part["certifying"])
+                for blocks in (np.einsum("ltlu->ltu", self.part[name]) for name in ("covariance", "certifying"))
             ]
             certify = errors[1] * np.sqrt(users[0] / users[1])
-            margin = z_certify * certify + z_margin * np.hypot(errors[0], certify)
+            margin = self.factor * certify + z_margin * np.hypot(errors[0], certify)
             over.append(line.sign * (value @ direction - (limit if line.per == "user" else 0)) + margin)
         found = linprog(-value[:, 0], np.array(over), np.zeros(len(over)), np.ones((1, len(value))), [1.0])
         assert found.success == (found.status == 0)
@@ -232,7 +236,7 @@ def test_where_the_cheapest_policy_costs_nothing_the_curve_begins_at_0(made: Run
     cheapest = part["value"][:, 1].argmin()
     part["value"][cheapest, 1] = 0
     part["covariance"][cheapest, 1] = part["covariance"][:, :, cheapest, 1] = 0
-    part["certifying"][cheapest, 1] = part["certifying"][cheapest, :, 1] = 0
+    part["certifying"][cheapest, 1] = part["certifying"][:, :, cheapest, 1] = 0
     np.savez(path, **part)
     found = frontier(run)
     assert found.least == found.curve[0].budget == 0
@@ -280,42 +284,71 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
         assert (value[np.arange(len(rows)), action] >= value.max(axis=1) - 1e-5).all()
 
 
-def test_an_export_is_certified_and_counts_a_look_that_the_same_budget_shares(made: Runs, tmp_path: Path) -> None:
+def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, tmp_path: Path) -> None:
     run = copied(made("network"), tmp_path)
-    looks = run.folder / "data" / "looks.json"
+    looks, band = run.folder / "data" / "looks.json", run.folder / "frontier" / "band.npz"
+    before = frontier(run, [1.5, 1.9]).asked
+    assert (before[0].certified, before[0].bounds, before[0].gain_bound) == (None, None, None)
+    assert not looks.exists()
     first = frontier(run, [1.5], export=tmp_path / "first").export
     assert first is not None
-    assert first["look"] == 1
+    assert (first["look"], first["certificate"]["look"]) == (1, 1)
     assert first["certificate"]["confidence"] == pytest.approx(0.975)
-    assert json.loads(looks.read_text()) == [first["id"]]
-    stored = outlay.load_bundle(tmp_path / "first").manifest["certificate"]
-    assert stored == json.loads(json.dumps(first["certificate"]))
+    assert first["certificate"]["policies"] == run.manifest["policies"]
+    assert len(json.loads(looks.read_text())) == 1
+    stored = outlay.load_bundle(tmp_path / "first").manifest
+    assert stored["certificate"] == json.loads(json.dumps(first["certificate"]))
+    assert {(e["policy"], e["target"]) for e in stored["estimates"]} == {
+        (policy, target) for policy in ("old", "mixture") for target in ("reward", "coupon_cost")
+    }
     assert first["verdict"]
+    written, counted = band.read_bytes(), looks.read_bytes()
     other = frontier(run, [2.2], export=tmp_path / "other").export
     assert other is not None
-    assert other["look"] == 2
+    assert other["look"] == 1
     again = frontier(run, [1.5], export=tmp_path / "again").export
     assert again is not None
-    assert (again["id"], again["look"]) == (first["id"], 1)
-    assert json.loads(looks.read_text()) == [first["id"], other["id"]]
-    # What is printed of an exported budget is its bundle; others leave room for the third look.
-    asked = frontier(run, [1.5, 1.500001]).asked
-    problem = Problem.of(run)
-    assert asked[0].value == pytest.approx(problem.solve(1.5, looks=0)[0], abs=1e-8)
-    assert asked[1].value == pytest.approx(problem.solve(1.500001, looks=2)[0], abs=1e-8)
-    assert asked[0].margin < asked[1].margin
-    assert asked[0].marginal == pytest.approx(problem.solve(1.5, looks=0)[1], rel=1e-6)
+    assert again == {**first, "path": str(tmp_path / "again")}
+    sharper = frontier(run, [1.5], export=tmp_path / "sharper", confidence=0.9).export
+    assert sharper is not None
+    assert sharper["certificate"]["alpha"] == pytest.approx(0.05)
+    assert (band.read_bytes(), looks.read_bytes()) == (written, counted)
+    # What was asked before the look is what is asked after it, now with what is certain of it.
+    after = frontier(run, [1.5, 1.9]).asked
+    for one, same in zip(before, after, strict=True):
+        assert replace(same, certified=None, certificate=None, bounds=None, gain=None, gain_bound=None) == one
+    line = first["certificate"]["budgets"][0]
+    assert after[0].bounds == [line["bound"]]
+    assert after[0].certified == line["kept"] == (line["bound"] <= 1.5)
+    assert after[0].gain_bound == first["certificate"]["gain_bound"]
 
 
-def test_an_export_that_was_killed_before_its_look_is_made_again(made: Runs, tmp_path: Path) -> None:
+def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(made: Runs, tmp_path: Path) -> None:
+    """It keeps the room of the look that was the next when it was trained; its certificate states its own."""
+    alone, later = copied(made("counted"), tmp_path / "a"), copied(made("counted"), tmp_path / "b")
+    for name in ("another bundle", "and another"):
+        look(later.folder / "data", name, 0.95)
+    one, other = (frontier(run, [1.5], export=tmp_path / run.folder.parent.name / "out").export
+                  for run in (alone, later))  # fmt: skip
+    assert one is not None
+    assert other is not None
+    assert one["id"] == other["id"]
+    assert (one["look"], other["look"]) == (1, 3)
+    assert other["certificate"]["confidence"] == pytest.approx(1 - 0.05 / 8)
+    assert other["certificate"]["budgets"][0]["bound"] > one["certificate"]["budgets"][0]["bound"]
+
+
+def test_a_look_that_was_killed_before_it_was_written_is_made_again_and_not_counted_twice(
+    made: Runs, tmp_path: Path
+) -> None:
     run = copied(made("counted"), tmp_path)
-    entry = [{"budget": 1.5, "confidence": 0.95, "id": "of a bundle that nobody looked at"}]
-    (run.folder / "exports.json").write_text(json.dumps(entry))
-    found = frontier(run, [1.5], export=tmp_path / "bundle").export
-    assert found is not None
-    assert found["look"] == 1
-    (run.folder / "exports.json").write_text("[{}]")
-    with pytest.raises(FolderError, match=r"exports\.json.*Remove it"):
+    first = frontier(run, [1.5], export=tmp_path / "bundle").export
+    (run.folder / "frontier" / "band.npz").unlink()
+    again = frontier(run, [1.5], export=tmp_path / "bundle").export
+    assert again == first
+    assert len(json.loads((run.folder / "data" / "looks.json").read_text())) == 1
+    (run.folder / "frontier" / "band.npz").write_bytes(b"no archive")
+    with pytest.raises(FolderError, match=r"band\.npz: is damaged\. Remove it"):
         frontier(run)
 
 

@@ -1,4 +1,4 @@
-"""Looks at the certify users: counted once per bundle, with α halved each time."""
+"""Looks at the certify users: counted once per bundle or frontier, with α halved each time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 import outlay
 from conftest import Habit
 from outlay.core.errors import FolderError
-from outlay.jobs.looks import FILE, look, looks, next_alpha
+from outlay.jobs.looks import FILE, alpha_of, look, looks, next_alpha, next_look
 
 
 def test_each_new_bundle_gets_half_of_what_the_last_one_got(tmp_path: Path) -> None:
     assert next_alpha(tmp_path, 0.95) == pytest.approx(0.025)
     for number, bundle in enumerate(("a", "b", "c"), start=1):
-        assert next_alpha(tmp_path, 0.95) == pytest.approx(0.05 / 2**number)
+        assert next_look(tmp_path) == number
+        assert next_alpha(tmp_path, 0.95) == alpha_of(number, 0.95) == pytest.approx(0.05 / 2**number)
         found, alpha = look(tmp_path, bundle, 0.95)
         assert found == number
         assert alpha == pytest.approx(0.05 / 2**number)

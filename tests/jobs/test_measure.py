@@ -84,28 +84,20 @@ def test_members_are_measured_with_the_spans_asked_for(habit_data: Transitions, 
         np.testing.assert_array_equal(one.daily[6, 0], one.value[one.column("reward@7")])
 
 
-def test_propensities_are_as_logged_else_counted_on_learn_users(habit_data: Transitions, bundle: Bundle) -> None:
-    logged = Measure(habit_data, CERTIFY, bundle).propensity()
-    assert logged is not None
-    np.testing.assert_allclose(logged, 1 / 11, rtol=1e-6)
-    counted = Measure(replace(habit_data, propensity=None), CERTIFY, bundle).propensity()
-    assert counted is not None
-    assert counted.mean() == pytest.approx(1 / 11, rel=0.02)
-    assert counted.std() > 0
-    # By hand, for the first row.
-    assert habit_data.state is not None
-    rows = habit_data.rows_of(LEARN)
-    first = habit_data.rows_of(CERTIFY)[0]
-    same = rows[habit_data.state[rows] == habit_data.state[first]]
-    share = (habit_data.action[same] == habit_data.action[first]).mean()
-    assert counted[0] == pytest.approx(share)
-
-
-def test_where_states_are_many_the_imitation_head_gives_propensities(habit_data: Transitions, bundle: Bundle) -> None:
-    wide = replace(habit_data, propensity=None, state=None, states=None)
-    found = Measure(wide, CERTIFY, bundle).propensity()
-    assert found is not None
-    assert found.mean() == pytest.approx(1 / 11, rel=0.15)
+@pytest.mark.parametrize("many", [False, True], ids=["counted states", "many states"])
+def test_propensities_are_as_logged_else_by_the_behaviour_model(habit_data: Transitions, many: bool) -> None:
+    """The model is fitted on other users; coupons of *habit* are uniform."""
+    logged = Measure(habit_data, CERTIFY, None)
+    np.testing.assert_allclose(logged.propensity(), 1 / 11, rtol=1e-6)
+    assert logged.behaviour_check() is None
+    data = replace(habit_data, propensity=None)
+    at = Measure(replace(data, state=None, states=None) if many else data, CERTIFY, None)
+    found, check = at.propensity(), at.behaviour_check()
+    np.testing.assert_allclose(found, 1 / 11, rtol=0.05)
+    assert found.std() > 0
+    assert check is not None
+    assert check.ok
+    assert check.rows == len(at.panel)
 
 
 PAST_DAYS = 3

@@ -171,9 +171,10 @@ def test_an_untidy_log_goes_the_whole_way(untidy_run: Run) -> None:
 
 
 def test_what_is_not_allowed_is_never_given(untidy_run: Run, tmp_path: Path) -> None:
-    """By no member, in no row of the log."""
+    """By no member, in no row of the log, even where money is no object."""
     rows = untidy_run.folder.parent / "log.parquet"
-    outlay.score(untidy_run.bundle, rows, tmp_path / "d.parquet", members=True)
+    outlay.frontier(untidy_run, budgets=[3.0], export=tmp_path / "rich")
+    outlay.score(tmp_path / "rich", rows, tmp_path / "d.parquet", members=True)
     found = pq.read_table(tmp_path / "d.parquet")
     level = pq.read_table(rows)["level"].to_numpy()[found["row"].to_numpy()]
     action = found["action"].to_numpy()

@@ -284,6 +284,9 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "propensity 0": ({"p": [0.0] + [0.5] * 119}, {"log": 'propensity = "p"'}, r"log\.propensity.*is 0"),
     "propensity above 1": ({"p": [1.5] + [0.5] * 119}, {"log": 'propensity = "p"'}, r"log\.propensity.*above 1"),
     "propensity missing": ({"p": [None] + [0.5] * 119}, {"log": 'propensity = "p"'}, r"log\.propensity.*is missing"),
+    "propensities that contradict": (
+        {"coupon": [2.0] * 100 + [1.0] * 20, "p": [0.5] * 120}, {"log": 'propensity = "p"'},
+        r"log\.propensity.*action 2 was given in 83\.3% of 120 rows, by its propensities 50\.0%.*leave the key out"),
     "unlisted action": ({}, {"log": "actions = [1.0, 2.0]"}, r"log\.actions.*not listed: 3\."),
     "duplicates": ({"day": [0, 0, 1, 2] * 30}, {}, r"log\.user, log\.time.*30 rows repeat.*row 2 \(user u0, time 0\)"),
     "row after the end": ({}, {"log": 'terminal = "day = 1"'}, r"log\.terminal.*30 terminal rows.*later row"),

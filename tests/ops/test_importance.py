@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from outlay.ops.importance import effective_size, path_weights, per_decision, ratios, self_normalised
+from outlay.ops.importance import effective_size, path_weights, per_decision, ratios, row_weights, self_normalised
 
 
 def test_ratios_are_one_over_the_propensity_zero_off_the_policy_and_one_where_forced() -> None:
@@ -13,6 +13,13 @@ def test_weights_multiply_along_the_path_are_clipped_in_use_only_and_stay_zero()
     weights, bound = path_weights(np.array([[4.0, 4.0, 0.5], [2.0, 0.0, 3.0]]), clip=10.0)
     assert weights.tolist() == [[4.0, 10.0, 8.0], [2.0, 0.0, 0.0]]
     assert bound.tolist() == [[False, True, False], [False, False, False]]
+
+
+def test_weights_before_and_after_the_rows_of_two_paths_of_which_one_leaves_the_policy() -> None:
+    ratio = np.array([9.0, 2.0, 3.0, 0.0, 5.0])
+    before, after = row_weights(ratio, np.array([1, 2, -1, 4, -1]), np.array([1, 3]))
+    assert before.tolist() == [0, 1, 2, 1, 0]
+    assert after.tolist() == [0, 2, 6, 0, 0]
 
 
 def test_per_decision_totals_and_the_self_normalised_ones_by_hand() -> None:

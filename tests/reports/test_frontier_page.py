@@ -70,16 +70,20 @@ class _Page(HTMLParser):
 
 
 @cache
-def page(budgets: int = 1, per: str = "decision") -> _Page:
-    return _Page(render(found(budgets, per=per)))
+def page(budgets: int = 1, per: str = "decision", certified: float | None = None) -> _Page:
+    return _Page(render(found(budgets, per=per, certified=certified)))
 
 
+@pytest.mark.parametrize("certified", [None, 0.4])
 @pytest.mark.parametrize("per", ["decision", "user"])
 @pytest.mark.parametrize("budgets", [1, 2, 3])
-def test_every_budget_of_the_slider_has_words_for_every_place_and_nothing_is_missing(budgets: int, per: str) -> None:
-    got = page(budgets, per)
+def test_every_budget_of_the_slider_has_words_for_every_place_and_nothing_is_missing(
+    budgets: int, per: str, certified: float | None
+) -> None:
+    got = page(budgets, per, certified)
     places = {str(attrs["data-say"]) for _, attrs in got.tags if "data-say" in attrs}
     assert {f"spend{j}" for j in range(budgets)} < places
+    assert ({"certificate", "least", *(f"bound{j}" for j in range(budgets))} < places) == (certified is not None)
     assert len(got.records) == 102, "the curve and the campaign's budget"
     for record in got.records:
         assert places <= set(record["say"])
@@ -193,6 +197,48 @@ def test_a_marginal_value_beyond_all_others_does_not_flatten_the_figure() -> Non
     assert float(got.records[50]["marginal"].split()[1].removesuffix("h0")) < 90
 
 
+def test_before_the_look_the_page_says_how_to_get_one() -> None:
+    assert "Not certified yet" in page().text
+    assert "outlay evaluate RUN takes it, or the first export" in page().text
+    assert "estimate: no interval of the difference is known" in page().text
+    assert not [attrs for _, attrs in page().tags if attrs.get("class") in ("open", "sure")]
+
+
+def test_after_the_look_every_budget_says_whether_it_is_certified_and_what_is_sure() -> None:
+    got = page(2, certified=0.4)
+    assert "41 of 101 budgets of the curve certified at 97.5 %" in got.text
+    assert "Look 1 at 14,871 certify users" in got.text
+    assert "all 33 policies together, 2.78 standard errors from the estimate" in got.text
+    assert "stays under 2.5 %" in got.text
+    first, last = got.records[0]["say"], got.records[-1]["say"]
+    assert first["certificate"] == "✓ certified at 97.5 %"
+    assert last["certificate"] == "✕ not certified: coupon_cost by 0.0118 (upper bound 1.192 against 1.18)"
+    assert last["bound0"] == "at most 1.192 (97.5 % sure)"
+    assert last["bound1"].startswith("at least 0.6")
+    assert last["least"] == "+51 % at least (97.5 % sure)"
+    shapes = {str(attrs.get("class")): str(attrs["d"]) for tag, attrs in got.tags if tag == "path"}
+    assert shapes["open"].count("M") == 1, "one stretch, from the first budget that is not certified to the last"
+    assert shapes["sure"].count("L") == len(got.records) - 1
+    assert [row.split()[-1] for row in got.rows if "✓" in row or "✕" in row]
+    assert len([row for row in got.rows if "✓ yes" in row]) == 5
+    assert len([row for row in got.rows if "✕ no" in row]) == 7
+    assert "costs no further look" in got.text
+    whole = page(certified=1.0)
+    assert "Every budget of the curve certified at 97.5 %" in whole.text
+    assert "open" not in [attrs.get("class") for tag, attrs in whole.tags if tag == "path"]
+    assert "None of 101 budgets" in page(certified=-1.0).text
+
+
+def test_what_could_not_be_measured_has_no_bound() -> None:
+    content = found(certified=1.0)
+    for point in (*content["curve"], *content["asked"]):
+        point.update(certified=False, certificate="not certified: coupon_cost could not be measured (no support)",
+                     bounds=[None], gain=None, gain_bound=None)  # fmt: skip
+    got = _Page(render(content))
+    assert got.said["certificate"] == "✕ not certified: coupon_cost could not be measured (no support)"
+    assert got.said["bound0"] == got.said["least"] == "no bound"
+
+
 @pytest.mark.parametrize("certified", [True, False])
 def test_an_exported_bundle_is_shown_with_its_certificate(certified: bool) -> None:
     content = found(2, export=True)
@@ -211,6 +257,7 @@ def test_the_foot_says_what_the_figures_rest_on_and_mean() -> None:
     for said in ("14,902 select users", "95 % intervals", "costs fall as λ grows", "(discounted)",
                  "certified on other users"):  # fmt: skip
         assert said in page().text
+    assert "what is said to be sure rests on other users" in page(certified=0.4).text
     assert "a total per user, not discounted" in page(per="user").text
 
 
@@ -264,7 +311,7 @@ WATCH = """<head><script>addEventListener("error", (e) => { document.documentEle
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
 def test_a_real_browser_moves_the_slider_and_the_panel_and_the_marks_follow(tmp_path: Path) -> None:
-    html = render(found(2))
+    html = render(found(2, certified=0.4))
     got = _Page(html)
     html = html.replace("<head>", WATCH, 1).replace("</body>", MOVE, 1)
     (tmp_path / "frontier.html").write_text(html, encoding="utf-8")

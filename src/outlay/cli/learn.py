@@ -1,4 +1,4 @@
-"""Commands that learn and judge: train, evaluate, report, compare."""
+"""Commands that learn, and show what was learned: train, frontier, report, compare."""
 
 from __future__ import annotations
 
@@ -72,67 +72,14 @@ def _show_run(manifest: dict[str, Any], budgets: list[str]) -> None:
         stdout.print(f"note: {note}", markup=False)
 
 
-def evaluate(
-    run: RunFolder,
-    confidence: Annotated[float | None, typer.Option(help="Of intervals and certificate, e.g. 0.95.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    threads: Threads = None,
-) -> None:
-    """Estimates with intervals and the certificate, on users never used for choosing.
-
-    Example: outlay evaluate run --confidence 0.95
-    """
-    use_threads(threads)
-    with progress("evaluate", quiet=quiet or as_json) as report:
-        from outlay.jobs.evaluate import evaluate as job
-        from outlay.jobs.run import Run
-
-        opened = Run.open(run)
-        found = job(opened, confidence=confidence, progress=report)
-    if as_json:
-        print_json(found.to_dict())
-    elif not quiet:
-        from outlay.jobs.report import DISCOUNTED, policy_rows
-
-        show_policies(policy_rows(opened, found.to_dict()), opened, found.confidence)
-        meta = opened.campaign.meta
-        if meta.discount > 0 and any(b.per == "decision" for b in opened.campaign.budgets):
-            stdout.print(DISCOUNTED.format(discount=meta.discount), markup=False, highlight=False)
-        stdout.print(found.verdict, markup=False)
-
-
-def show_policies(rows: Any, run: Any, confidence: float) -> None:
-    """The table of policies: totals, cost against its limit, certified or not."""
-    campaign = run.campaign
-    days = campaign.meta.report_days
-    reward = campaign.reward_label
-    columns = ["policy", *(f"{reward}, {k} d" for k in days)]
-    columns += [f"{b.name} ({'≤' if b.sign > 0 else '≥'} {b.limit:g} per {b.per})" for b in campaign.budgets]
-    lines = []
-    for row in rows:
-        cells = [_interval(row.totals.get(k)) for k in days] + [
-            _interval(row.costs.get(b.name)) for b in campaign.budgets
-        ]
-        known = {None: "–", True: "yes", False: "no"}[row.certified]
-        lines.append((f"{row.name} ({row.note})" if row.note else row.name, *cells, known))
-    level = f"{100 * confidence:.4g} % intervals, users never used for choosing"
-    table(f"{campaign.meta.name}: per user, {level}", (*columns, "certified"), lines)
-
-
-def _interval(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value.value:.3f}" if value.low is None else f"{value.value:.3f} ±{(value.high - value.low) / 2:.3f}"
-
-
 def frontier(
     run: RunFolder,
     budget: Annotated[
         list[float] | None, typer.Option("--budget", help="A limit of the money budget; give several for several.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option(help="Write the bundle for the one --budget here, and certify it (a counted look).")
+        Path | None,
+        typer.Option(help="Write the bundle for the one --budget here, certified (all of a run are one counted look)."),
     ] = None,
     confidence: Annotated[float | None, typer.Option(help="Of intervals and certificate, e.g. 0.95.")] = None,
     as_json: Json = False,
@@ -151,19 +98,21 @@ def frontier(
     if as_json:
         print_json({"page": str(run / "frontier.html"), **found.to_dict()})
     elif not quiet:
-        _show_frontier(found)
+        _show_frontier(found, run)
         if found.export is not None:
             stdout.print(f"{export} written (look {found.export['look']} at the certify users).", markup=False)
             stdout.print(found.export["verdict"], markup=False)
         stdout.print(f"{run / 'frontier.html'} written: the curve with a slider, no network needed.", markup=False)
 
 
-def _show_frontier(found: Any) -> None:
+def _show_frontier(found: Any, run: Path) -> None:
     money = next(b for b in found.budgets if b["name"] == found.money)
     days = found.objective.partition("@")[2]
     reward = f"{found.reward_label}, {days} d" if days else f"{found.reward_label} per decision"
     others = [b["name"] for b in found.budgets if b["name"] != found.money]
     columns = [f"{found.money} ≤, per {money['per']}", reward, "spend", *others, "one more buys", "λ (users)"]
+    if found.band is not None:
+        columns.append("certified")
     place = [b["name"] for b in found.budgets].index(found.money)
 
     def line(point: Any, mark: str) -> tuple[Any, ...]:
@@ -173,7 +122,8 @@ def _show_frontier(found: Any) -> None:
             for member in point.members
         )
         return (f"{point.budget:.4g}{mark}", f"{point.value:.4f} ±{point.high - point.value:.4f}", spends[place],
-                *(s for j, s in enumerate(spends) if j != place), f"{_near(point.marginal):.3g}", mixture)  # fmt: skip
+                *(s for j, s in enumerate(spends) if j != place), f"{_near(point.marginal):.3g}", mixture,
+                *(() if point.certified is None else ("yes" if point.certified else "no",)))  # fmt: skip
 
     every = max(1, (len(found.curve) - 1) // 10)
     rows = [(point, "") for point in found.curve[::every]] + [(point, " asked") for point in found.asked]
@@ -188,10 +138,19 @@ def _show_frontier(found: Any) -> None:
                  f"{point.marginal:.3g} {reward}.")  # fmt: skip
         if point.slack:
             words = f"At {point.budget:.4g} there is room to spare: above {found.most:.4g} nothing is found to buy."
+        if point.certified is False:
+            words += f" It is {point.certificate}."
         stdout.print(words, markup=False, highlight=False)
     old = found.old
     stdout.print(f"The log's policy: {old['value']:.4f} at {old['spend'][place]:.4g}.", markup=False, highlight=False)
     stdout.print(found.check, markup=False, highlight=False)
+    if found.band is None:
+        known = f"Not certified yet: outlay evaluate {run} looks at the certify users, once for every budget."
+    else:
+        kept, sure = sum(point.certified for point in found.curve), f"{100 * found.band['confidence']:.4g} %"
+        known = (f"{kept} of {len(found.curve)} budgets of the curve are certified at {sure}, by one look at "
+                 f"{found.band['users']:,} certify users.")  # fmt: skip
+    stdout.print(known, markup=False, highlight=False)
 
 
 def _near(number: float) -> float:

@@ -13,7 +13,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import typer
 
-from outlay.cli import data, learn, use
+from outlay.cli import data, judge, learn, use
 from outlay.cli.console import stderr
 from outlay.core.errors import OutlayError
 from outlay.core.version import __version__
@@ -46,9 +46,8 @@ def _main(
 
 
 for command in (
-    data.init, data.check, data.prepare, learn.train, learn.evaluate, learn.frontier, learn.report,
-    learn.compare, use.score,
-    use.allocate, use.simulate, use.doctor,
+    data.init, data.check, data.prepare, learn.train, judge.evaluate, learn.frontier, learn.report, learn.compare,
+    use.score, use.allocate, use.simulate, use.doctor,
 ):  # fmt: skip
     app.command()(command)
 

@@ -21,6 +21,7 @@ class Estimate:
         ess: effective sample size in users.
         recommended: whether to act on it.
         withheld: None, or the reason why no number is given.
+        caution: why a number that is given is not recommended; None where it is, or there is no number.
     """
 
     policy: str
@@ -33,6 +34,7 @@ class Estimate:
     ess: float | None = None
     recommended: bool = False
     withheld: str | None = None
+    caution: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
@@ -26,6 +28,10 @@ LEARN, SELECT, CERTIFY = 0, 1, 2
 SPLITS = ("learn", "select", "certify")
 USERS = np.dtype([("first_row", "<i8"), ("start_row", "<i8"), ("window", "<i4"), ("split", "u1"), ("segment", "<i2")])
 CODE_TYPES = ("uint8", "uint16", "uint32")
+NAMES = "users.parquet"  # user, first_time: a row per user, in the order of users.npy
+NEEDED = {
+    "rows", "columns", "code_columns", "actions", "segments", "campaign", "campaign_file", "steady", "data_hash"
+}  # fmt: skip
 AGAIN = "Write it again with: outlay prepare CAMPAIGN --out DATA"
 
 
@@ -125,6 +131,27 @@ class Transitions:
     def _row_split(self) -> NDArray[np.uint8]:
         return self.users["split"][self.user]
 
+    def user_ids(self) -> Any:
+        """`[U]` Arrow strings: what the log calls each user, in canonical text."""
+        return self._names.column("user").combine_chunks()
+
+    def first_times(self) -> NDArray[np.int64]:
+        """`[U]` time of each user's first row, in units of the log's `time` (dates: days since 1970-01-01)."""
+        return np.asarray(self._names.column("first_time"), np.int64)
+
+    @property
+    def dates(self) -> bool:
+        """Whether the log's times are dates."""
+        return isinstance(self.manifest["first_time"], str)
+
+    @cached_property
+    def _names(self) -> Any:
+        path = self.folder / NAMES
+        try:
+            return pq.read_table(path)
+        except (OSError, pa.ArrowException) as error:
+            raise FolderError(f"cannot be read ({error}).", file=path, way_out=AGAIN) from None
+
     def rows_of(self, split: int) -> NDArray[np.int64]:
         """Rows of the users of one split (LEARN, SELECT or CERTIFY), ascending."""
         return np.flatnonzero(self._row_split == split)
@@ -143,6 +170,11 @@ class Transitions:
         folder = Path(folder)
         manifest = read_manifest(folder, "data", unfinished=AGAIN)
         columns = folder / "columns"
+        absent = NEEDED - set(manifest)
+        if absent:
+            raise FolderError(
+                f"is damaged: its manifest lacks {', '.join(sorted(absent))}.", file=folder, way_out=AGAIN
+            )
 
         def column(name: str) -> NDArray[Any] | None:
             path = columns / f"{name}.npy"

@@ -9,7 +9,7 @@ counted every row is a cell of its own, and nothing is saved or lost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,10 @@ class Cells:
         """Rows with the same key `[n]`."""
         _, rows, of, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         return cls(rows, count.astype(np.float64), of)
+
+    def counting(self, rows: NDArray[np.bool_]) -> Cells:
+        """The same cells, of which only some rows `[n]` count."""
+        return replace(self, count=np.bincount(self.of[rows], minlength=len(self.rows)).astype(np.float64))
 
     def split(self, by: NDArray[np.integer], kinds: int) -> Cells:
         """The cells, each split by a number `[n]` from 0 to kinds − 1; 600 MB at most while it works, or a sort."""
@@ -113,6 +117,7 @@ class Moves:
         taken: `[P]` the pairs of all points, in their order.
         begin: `[Q + 1]` the first pair of each point.
         chance: `[P]` probability of each pair at its point.
+        point: `[n]` point of each row.
         start: `[U]` point of each user's start row.
         first: `[U]` point of each user's first row.
     """
@@ -125,6 +130,7 @@ class Moves:
     taken: Pairs
     begin: Index
     chance: Array
+    point: Index
     start: Index
     first: Index
 
@@ -146,6 +152,7 @@ class Moves:
             taken=taken,
             begin=begin,
             chance=chance,
+            point=points.of,
             start=points.of[panel.start],
             first=points.of[panel.first],
         )

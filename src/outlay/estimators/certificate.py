@@ -9,6 +9,8 @@ them on *select* is certified on *certify* with probability 1 − β:
 
     margin_j = z_{1−α}·se_certify + z_{1−β}·√(se_select² + se_certify²)
 
+For mixtures of many policies whose bounds hold together (`band.py`) k stands for z_{1−α} in both.
+
 Source: Berger (1982) for intersection–union tests; the margin is method section 6's.
 """
 
@@ -68,6 +70,8 @@ class Certificate:
         gain: objective of the mixture less that of the old policy; None where withheld.
         gain_bound: one-sided lower bound of the gain at `confidence`; None where withheld.
         withheld: why numbers are missing, or None.
+        policies: how many policies its bounds hold for together, and so for every mixture of them; 1: this mixture
+            alone.
     """
 
     certified: bool
@@ -78,6 +82,7 @@ class Certificate:
     gain: float | None
     gain_bound: float | None
     withheld: str | None
+    policies: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
@@ -112,12 +117,42 @@ def certify(
             costs, limit + (coordinate − limit) / x_1. It changes no verdict.
         withheld: the reason, where numbers are NaN.
     """
-    users = len(influence)
-    value, limit = np.asarray(x, np.float64)[1:], np.asarray(limits, np.float64)
+    value = np.asarray(x, np.float64)[1:]
+    return issue(
+        value,
+        upper_bound(value, std_error(influence[:, 1:]), confidence),
+        limits,
+        names,
+        users=len(influence),
+        gain=gain,
+        gain_bound=float(lower_bound(gain, std_error(gain_influence), confidence)),
+        confidence=confidence,
+        signs=signs,
+        decisions=decisions,
+        withheld=withheld,
+    )
+
+
+def issue(
+    value: ArrayLike,
+    bound: ArrayLike,
+    limits: ArrayLike,
+    names: Sequence[str],
+    *,
+    users: int,
+    gain: float,
+    gain_bound: float,
+    confidence: float,
+    signs: Sequence[int] | None = None,
+    decisions: ArrayLike = 1.0,
+    withheld: str | None = None,
+    policies: int = 1,
+) -> Certificate:
+    """The certificate that bounds `[m]` in ≤ form amount to, wherever they come from; other arguments as above."""
+    limit = np.asarray(limits, np.float64)
     sign = np.ones(len(limit)) if signs is None else np.asarray(signs, np.float64)
-    bound = upper_bound(value, std_error(influence[:, 1:]), confidence)
-    kept = bound <= limit  # NaN is not
-    value, bound = (limit + (number - limit) / np.asarray(decisions, np.float64) for number in (value, bound))
+    kept = np.asarray(bound, np.float64) <= limit  # NaN is not
+    shown, reach = (limit + (np.asarray(number) - limit) / np.asarray(decisions) for number in (value, bound))
     lines = tuple(
         Line(
             budget=name,
@@ -127,7 +162,7 @@ def certify(
             floor=bool(s < 0),
             kept=bool(k),
         )
-        for name, s, v, b, at, k in zip(names, sign, value, bound, limit, kept, strict=True)
+        for name, s, v, b, at, k in zip(names, sign, shown, reach, limit, kept, strict=True)
     )
     certified = bool(kept.all()) and users >= LEAST_USERS
     if users < LEAST_USERS:
@@ -144,8 +179,9 @@ def certify(
         users=users,
         budgets=lines,
         gain=_number(gain),
-        gain_bound=_number(float(lower_bound(gain, std_error(gain_influence), confidence))),
+        gain_bound=_number(gain_bound),
         withheld=withheld,
+        policies=policies,
     )
 
 
@@ -158,9 +194,14 @@ def margins(se_select: ArrayLike, se_certify: ArrayLike, *, confidence: float, m
         confidence: 1 − α of the certificate.
         margin: 1 − β, the wanted chance that a mixture on its lowered limit is certified.
     """
+    return joint_margins(se_select, se_certify, factor=quantile(confidence), margin=margin)
+
+
+def joint_margins(se_select: ArrayLike, se_certify: ArrayLike, *, factor: float, margin: float) -> NDArray[np.float64]:
+    """The same where the certificate will be estimate + `factor` · se."""
     select, certifying = np.asarray(se_select, np.float64), np.asarray(se_certify, np.float64)
     both: NDArray[np.float64] = np.hypot(select, certifying)
-    return quantile(confidence) * certifying + quantile(margin) * both
+    return factor * certifying + quantile(margin) * both
 
 
 def expected_se(se_select: ArrayLike, users_select: int, users_certify: int) -> NDArray[np.float64]:

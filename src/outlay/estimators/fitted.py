@@ -31,14 +31,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.estimators.basis import Array, Basis, Solver
-from outlay.estimators.cells import Log, Moves
-from outlay.estimators.joint import Joint, mixed
+from outlay.estimators.basis import Array, Basis
+from outlay.estimators.cells import Moves
+from outlay.estimators.discounted import adjoint, solve
+from outlay.estimators.joint import Joint, certain, joined, mixed
 from outlay.estimators.panel import Panel
-from outlay.estimators.recursion import backward, forward
-from outlay.estimators.regression import Need, Regression, Stage, regress
-
-IMPOSSIBLE = 0.1  # how far, in ranges of the outcome, a value may leave what outcomes can add up to
+from outlay.estimators.recursion import Backward, backward, forward
+from outlay.estimators.regression import Need, Regression, Stage
+from outlay.estimators.sample import NOTHING_FOLLOWS, UNSTABLE, Sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,99 +120,35 @@ class Evaluator:
         Raises:
             LogError: if the policy takes an action that is not allowed.
         """
-        moves = Moves.of(self.panel, self._log, self.panel.follow(policy))
+        sample = self._sample
+        moves = Moves.of(self.panel, sample.log, self.panel.follow(policy))
         users = self.panel.num_users
         share = np.full(users, 1 / users) if among is None else among / max(1, among.sum())
         horizons = sorted(set(days))
-        known: dict[int, Stage] = {}
-
-        def stage(reg: Regression) -> Stage:
-            if id(reg) not in known:
-                known[id(reg)] = Stage.of(reg, self.basis, moves, self.least_rows)
-            return known[id(reg)]
-
-        discounted = self._discounted(moves, stage(self._regression(None)), share)
-        stages = [stage(self._regression(h)) for h in range(1, max(horizons, default=0) + 1)]
+        stage, *stages = sample.stages(moves, (None, *range(1, max(horizons, default=0) + 1)), self.least_rows)
         totals, daily = self._totals(moves, stages, horizons, share)
-        parts = [discounted, *totals]
+        parts = [*self._discounted(moves, stage, share), *totals]
         return Fitted(
-            targets=tuple(name for part in parts for name in part.targets),
-            value=np.concatenate([part.value for part in parts]),
-            influence=np.hstack([part.influence for part in parts]),
-            mass=np.hstack([part.mass for part in parts]),
-            withheld=tuple(reason for part in parts for reason in part.withheld),
+            **joined(parts),
             unsupported=np.concatenate([part.unsupported for part in parts]),
             daily=daily,
         )
 
     @cached_property
-    def _log(self) -> Log:
-        return Log.of(self.panel, self.basis.alike)
+    def _sample(self) -> Sample:
+        return Sample.of(self.panel, self.basis)
 
-    @cached_property
-    def _outcome(self) -> Array:
-        """`[n, T]` what is discounted: reward, costs, and 1 per decision where policies differ in that."""
-        outcome = self.panel.outcome
-        return np.asfortranarray(outcome if self.panel.data.steady else np.column_stack([outcome, ~self.panel.forced]))
-
-    @cached_property
-    def _range(self) -> tuple[Array, Array]:
-        """Least and most `[T]` that a row can bring."""
-        return np.minimum(self._outcome.min(axis=0), 0), np.maximum(self._outcome.max(axis=0), 0)
-
-    @cached_property
-    def _sums(self) -> Array:
-        """`[B, T]` outcomes, summed over the rows of each cell of the log."""
-        cells = self._log.cells
-        return np.stack([np.bincount(cells.of, x, len(cells.rows)) for x in self._outcome.T], axis=1)
-
-    @cached_property
-    def _regressions(self) -> dict[int, Regression]:
-        return {}
-
-    def _regression(self, left: int | None) -> Regression:
-        """Of values with so many days left; None for discounted values."""
-        log = self._log
-        usable = ~log.open | (self.panel.discount == 0 if left is None else log.left >= left)
-        # Usable rows only shrink as the horizon grows, so their number says which set it is.
-        key = int(usable.sum())
-        if key not in self._regressions:
-            self._regressions[key] = regress(self.panel, self.basis, log.cells, self._sums, usable)
-        return self._regressions[key]
-
-    def _discounted(self, moves: Moves, stage: Stage, share: Array) -> Fitted:
+    def _discounted(self, moves: Moves, stage: Stage, share: Array) -> list[Fitted]:
         """(1−γ)·J of reward, costs and decisions over the start rows of users with this share `[U]`."""
-        panel, basis, reg = self.panel, self.basis, stage.reg
-        weight = np.where(stage.following >= 0, panel.discount ** stage.gap.astype(float), 0.0)
-        on = np.flatnonzero(weight > 0)
-        following, mass = stage.following[on], (weight * stage.count)[on]
-
-        place, pair = moves.expand(following)
-        flow = basis.moment(stage.logged[on[place]], stage.taken[pair], mass[place] * moves.chance[pair])
-        solver = Solver(reg.gram - flow) if len(on) else reg.solver
-        theta = solver.solve((1 - panel.discount) * reg.outcome)
+        found = solve(self.basis, stage, self.panel.discount)
         starts = np.bincount(moves.start, share, moves.num_points).astype(np.float64)
-        dual = solver.solve_transposed(stage.arrivals(basis, starts[:, None]))
-
-        values = stage.values(basis, theta)
-        both = basis.evaluate(stage.logged, np.hstack([theta, dual]))
-        fitted, visits = both[:, :-1], both[:, -1:]
-        slope = visits * stage.inflation[:, None]
-        ahead = -fitted
-        ahead[on] += weight[on, None] * values[following]
-        offset = slope * ahead
-        if stage.thin.any():  # the state-free means are estimated too
-            free = stage.logged.state_free
-            offset += basis.evaluate(free, dual) * (fitted - basis.evaluate(free, theta))
-
-        need = Need(panel.data.actions)
-        need.add(stage, moves.start, share)
-        need.add(stage, following, np.abs(visits[on, 0]) * mass)
-        terms = np.zeros((len(moves.logged), 2 + offset.shape[1]))
-        terms[stage.cells] = np.column_stack([visits, (1 - panel.discount) * slope, offset])
-        names = panel.names if panel.data.steady else (*panel.names, "decisions")
-        result = self._result(names, values[moves.start], share, moves, terms, need, reg, 1)
-        return _with_decisions(result) if panel.data.steady else result
+        back = adjoint(self.basis, found, starts, Need(self.panel.data.actions))
+        first = found.values[moves.start]
+        parts = [self._result(self._sample.names, first, share, moves, back, 0, stage.reg, 1)]
+        if self.panel.data.steady:
+            one = certain("decisions", 1.0, self.panel.num_users)
+            parts.append(Fitted(**vars(one), unsupported=np.zeros(1), daily=parts[0].daily))
+        return parts
 
     def _totals(
         self, moves: Moves, stages: Sequence[Stage], horizons: Sequence[int], share: Array
@@ -228,13 +164,12 @@ class Evaluator:
         found: list[Fitted] = []
         for k, horizon in enumerate(horizons):
             first = ahead.values[horizon][moves.first]
-            terms = np.column_stack([back.visits[:, k], back.slope[:, k], back.offset[:, k]])
             targets = tuple(f"{name}@{horizon}" for name in names)
             reg = stages[horizon - 1].reg
-            found.append(self._result(targets, first, share, moves, terms, back.needs[k], reg, horizon))
+            found.append(self._result(targets, first, share, moves, back, k, reg, horizon))
             for h in range(horizons[k - 1] + 1 if k else 1, horizon + 1):
                 value = share @ ahead.values[h][moves.first]
-                given = np.isfinite(found[-1].value) & self._possible(value, h)
+                given = np.isfinite(found[-1].value) & self._sample.possible(value, h)
                 daily[h - 1] = np.where(given, value, np.nan)
         return found, daily
 
@@ -244,8 +179,8 @@ class Evaluator:
         first: Array,
         share: Array,
         moves: Moves,
-        terms: Array,
-        need: Need,
+        back: Backward,
+        k: int,
         reg: Regression,
         rows_at_most: int,
     ) -> Fitted:
@@ -256,55 +191,23 @@ class Evaluator:
             first: `[U, T]` value of each user's first point.
             share: `[U]` of each user in the value.
             moves: of the policy.
-            terms: `[C, 2 + T]` visits to a row of each cell; what multiplies its outcomes in the error; what is added.
-            need: paths that meet thin pairs.
+            back: what the rows add to the error.
+            k: which of the horizons in `back` it is.
             reg: the regression with the whole horizon left.
             rows_at_most: how many rows the value adds up.
         """
         users, user, of = self.panel.num_users, self.panel.user, moves.cells.of
-        value, (visits, slope, *offset) = share @ first, terms.T
-        slopes = slope[of]
-        outcome = self._outcome.T[: len(names)]
-        sums = [np.bincount(user, slopes * x + off[of], users) for x, off in zip(outcome, offset, strict=True)]
-        if not reg.usable.any():
-            shared: str | None = (
-                "no row has a next row or a terminal end, so the log does not say what follows a decision"
-            )
-        else:
-            shared = need.reason(self.support)
-        reasons = tuple(
-            shared
-            or (None if ok else "the fitted value lies outside what the outcomes can add up to: the system is unstable")
-            for ok in self._possible(value, rows_at_most)
-        )
+        value, need = share @ first, back.needs[k]
+        errors = self._sample.errors(moves, back, k)
+        shared = need.reason(self.support) if reg.usable.any() else NOTHING_FOLLOWS
+        reasons = tuple(shared or (None if ok else UNSTABLE) for ok in self._sample.possible(value, rows_at_most))
         gone = np.array([reason is not None for reason in reasons])
         return Fitted(
             targets=names,
             value=np.where(gone, np.nan, value),
-            influence=np.where(gone, np.nan, users * (share[:, None] * (first - value) + np.stack(sums, axis=1))),
-            mass=np.repeat(np.bincount(user, visits[of], users)[:, None], len(names), axis=1),
+            influence=np.where(gone, np.nan, users * (share[:, None] * (first - value) + errors)),
+            mass=np.repeat(np.bincount(user, back.visits[:, k][of], users)[:, None], len(names), axis=1),
             withheld=reasons,
             unsupported=np.full(len(names), need.share),
             daily=np.empty((0, len(self.panel.names))),
         )
-
-    def _possible(self, value: Array, rows_at_most: int) -> NDArray[np.bool_]:
-        """`[T]` which sums of at most so many rows outcomes can add up to, with some slack."""
-        low, high = self._range[0][: len(value)], self._range[1][: len(value)]
-        slack = IMPOSSIBLE * (high - low) + 1e-9
-        possible: NDArray[np.bool_] = (value / rows_at_most >= low - slack) & (value / rows_at_most <= high + slack)
-        return possible
-
-
-def _with_decisions(result: Fitted) -> Fitted:
-    """The head `decisions` where every policy decides once per time unit for ever: exactly 1."""
-    users = len(result.influence)
-    return Fitted(
-        targets=(*result.targets, "decisions"),
-        value=np.append(result.value, 1.0),
-        influence=np.column_stack([result.influence, np.zeros(users)]),
-        mass=np.column_stack([result.mass, np.ones(users)]),
-        withheld=(*result.withheld, None),
-        unsupported=np.append(result.unsupported, 0.0),
-        daily=result.daily,
-    )

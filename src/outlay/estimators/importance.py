@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
-from outlay.core.estimate import Estimate
-from outlay.estimators.joint import Joint, mixed
+from outlay.estimators.joint import Joint, joined, mixed, withheld
 from outlay.estimators.panel import Panel
+from outlay.estimators.target import Target
 from outlay.ops.importance import path_weights, per_decision, ratios, self_normalised
 
 CLIP = 20.0
 LEAST_ESS = 100.0  # users: below it the normal interval of heavy-tailed weights is not believed
+NO_PROPENSITIES = "the log has no propensities"
 
 Kind = Literal["plain", "self-normalised"]
 
@@ -44,9 +45,17 @@ class Weighted(Joint):
     matched: NDArray[np.float64]
     clipped: NDArray[np.float64]
 
-    def recommendations(self) -> list[bool]:
-        """`[T]` False where the clip binds (the estimate is biased) or few users carry it."""
-        return [bool(c == 0 and e >= LEAST_ESS) for c, e in zip(self.clipped, self.ess, strict=True)]
+    def cautions(self) -> list[str | None]:
+        """`[T]` why not to rely on a number: the clip binds, so that it is biased, or few users carry it."""
+        return [
+            f"the clip binds for {clipped:.2%} of the weights, which biases it" if clipped > 0 else few_users(ess)
+            for clipped, ess in zip(self.clipped, self.ess, strict=True)
+        ]
+
+
+def few_users(ess: float) -> str | None:
+    """Why not to rely on weights that amount to this effective sample size, or None."""
+    return f"the weights of {ess:.0f} effective users carry it; {LEAST_ESS:.0f} are needed" if ess < LEAST_ESS else None
 
 
 def weigh(
@@ -71,16 +80,10 @@ def weigh(
     Raises:
         LogError: if the policy is not allowed, or a propensity of a row with a choice is missing or outside (0, 1].
     """
-    target = panel.follow(policy)
     horizons = sorted(set(days))
-    given = panel.propensity if propensity is None else np.asarray(propensity, np.float64)
-    if policy is None:
-        ratio = np.ones(len(panel))
-    elif given is None:
-        return _withheld(panel, horizons, "the log has no propensities")
-    else:
-        check_propensity(panel, given)
-        ratio = ratios(target.of(panel.action), given, panel.forced)
+    _, ratio = row_ratios(panel, policy, propensity)
+    if ratio is None:
+        return _withheld(panel, horizons, NO_PROPENSITIES)
     return _joined([_total(panel, ratio, k, kind, clip) for k in horizons])
 
 
@@ -95,11 +98,6 @@ def combine(parts: Sequence[Weighted], weights: NDArray[np.float64]) -> Weighted
         matched=(fields["mass"] > 0).sum(axis=0) / np.maximum(covered, 1),
         clipped=np.asarray(sum(w * part.clipped for part, w in used)),
     )
-
-
-def estimates(weighted: Weighted, policy: str, estimator: str, *, confidence: float) -> list[Estimate]:
-    """One Estimate per target; recommended only where the clip does not bind and enough users carry it."""
-    return weighted.estimates(policy, estimator, confidence=confidence, recommended=weighted.recommendations())
 
 
 def _total(panel: Panel, ratio: NDArray[np.float64], days: int, kind: Kind, clip: float) -> Weighted:
@@ -139,30 +137,44 @@ def _total(panel: Panel, ratio: NDArray[np.float64], days: int, kind: Kind, clip
 
 def _withheld(panel: Panel, horizons: Sequence[int], reason: str) -> Weighted:
     names = tuple(f"{name}@{k}" for k in horizons for name in panel.names)
-    T, U = len(names), panel.num_users
     return Weighted(
-        targets=names,
-        value=np.full(T, np.nan),
-        influence=np.full((U, T), np.nan),
-        mass=np.zeros((U, T)),
-        withheld=(reason,) * T,
+        **withheld(names, panel.num_users, reason),
         covered=np.repeat([(panel.window >= k).sum() for k in horizons], len(panel.names)),
-        matched=np.zeros(T),
-        clipped=np.zeros(T),
+        matched=np.zeros(len(names)),
+        clipped=np.zeros(len(names)),
     )
 
 
 def _joined(parts: Sequence[Weighted]) -> Weighted:
     return Weighted(
-        targets=tuple(name for part in parts for name in part.targets),
-        value=np.concatenate([part.value for part in parts]),
-        influence=np.hstack([part.influence for part in parts]),
-        mass=np.hstack([part.mass for part in parts]),
-        withheld=tuple(reason for part in parts for reason in part.withheld),
+        **joined(parts),
         covered=np.concatenate([part.covered for part in parts]),
         matched=np.concatenate([part.matched for part in parts]),
         clipped=np.concatenate([part.clipped for part in parts]),
     )
+
+
+def row_ratios(
+    panel: Panel, policy: NDArray[Any] | None, propensity: NDArray[np.floating] | None
+) -> tuple[Target, NDArray[np.float64] | None]:
+    """What a policy does in each row, and the ratio ρ `[n]` of its logged action; None where propensities are missing.
+
+    Args:
+        panel: the rows.
+        policy: as `Panel.follow` takes it; None: ratios are 1.
+        propensity: `[n]` of the logged action; default as logged.
+
+    Raises:
+        LogError: if the policy is not allowed, or a propensity of a row with a choice is missing or outside (0, 1].
+    """
+    target = panel.follow(policy)
+    if policy is None:
+        return target, np.ones(len(panel))
+    given = panel.propensity if propensity is None else np.asarray(propensity, np.float64)
+    if given is None:
+        return target, None
+    check_propensity(panel, given)
+    return target, ratios(target.of(panel.action), given, panel.forced)
 
 
 def check_propensity(panel: Panel, propensity: NDArray[np.float64]) -> None:

@@ -55,10 +55,35 @@ class Joint:
             raise KeyError(f"{target!r} was not estimated; there are {', '.join(self.targets)}.")
         return self.targets.index(target)
 
+    def minus(self, other: Joint) -> Joint:
+        """The difference to another policy on the same users, paired: for the targets that both have.
+
+        Raises:
+            ValueError: if the users are not the same in number.
+        """
+        if len(self.influence) != len(other.influence):
+            raise ValueError("only estimates from the same users can be compared pair by pair.")
+        shared = [target for target in self.targets if target in other.targets]
+        mine, its = [self.column(t) for t in shared], [other.column(t) for t in shared]
+        return Joint(
+            targets=tuple(shared),
+            value=self.value[mine] - other.value[its],
+            influence=self.influence[:, mine] - other.influence[:, its],
+            mass=np.minimum(self.mass[:, mine], other.mass[:, its]),
+            withheld=tuple(self.withheld[a] or other.withheld[b] for a, b in zip(mine, its, strict=True)),
+        )
+
     def estimates(
-        self, policy: str, estimator: str, *, confidence: float, recommended: Sequence[bool] | None = None
+        self, policy: str, estimator: str, *, confidence: float, cautions: Sequence[str | None] | None = None
     ) -> list[Estimate]:
-        """One Estimate per target, in the unit it was estimated in; withheld targets are never recommended."""
+        """One Estimate per target, in the unit it was estimated in.
+
+        Args:
+            policy: its name.
+            estimator: the name of the estimator.
+            confidence: of the intervals.
+            cautions: `[T]` why not to rely on each, or None; default none. What has no interval is not relied on.
+        """
         errors = self.std_error
         low, high = interval(self.value, errors, confidence)
         ess = self.ess
@@ -68,6 +93,9 @@ class Joint:
                 out.append(Estimate(policy=policy, estimator=estimator, target=target, value=None, withheld=reason))
                 continue
             known = bool(np.isfinite(errors[t]))
+            caution = cautions[t] if cautions is not None else None
+            if not known:
+                caution = caution or "there is no interval: one user alone"
             out.append(
                 Estimate(
                     policy=policy,
@@ -78,10 +106,39 @@ class Joint:
                     high=float(high[t]) if known else None,
                     std_error=float(errors[t]) if known else None,
                     ess=float(ess[t]),
-                    recommended=known and (recommended is None or recommended[t]),
+                    recommended=caution is None,
+                    caution=caution,
                 )
             )
         return out
+
+
+def joined(parts: Sequence[Joint]) -> dict[str, Any]:
+    """The fields of several estimates of one policy, made from the same users, side by side."""
+    return {
+        "targets": tuple(name for part in parts for name in part.targets),
+        "value": np.concatenate([part.value for part in parts]),
+        "influence": np.hstack([part.influence for part in parts]),
+        "mass": np.hstack([part.mass for part in parts]),
+        "withheld": tuple(reason for part in parts for reason in part.withheld),
+    }
+
+
+def certain(target: str, value: float, users: int) -> Joint:
+    """A quantity that is known without a log."""
+    return Joint((target,), np.array([value]), np.zeros((users, 1)), np.ones((users, 1)), (None,))
+
+
+def withheld(targets: tuple[str, ...], users: int, reason: str) -> dict[str, Any]:
+    """The fields of quantities for which there is no number."""
+    T = len(targets)
+    return {
+        "targets": targets,
+        "value": np.full(T, np.nan),
+        "influence": np.full((users, T), np.nan),
+        "mass": np.zeros((users, T)),
+        "withheld": (reason,) * T,
+    }
 
 
 def mixed(parts: Sequence[Joint], weights: NDArray[np.float64]) -> dict[str, Any]:

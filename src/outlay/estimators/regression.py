@@ -65,6 +65,12 @@ def regress(panel: Panel, basis: Basis, cells: Cells, sums: Array, usable: NDArr
     )
 
 
+def spoken_for(pairs: Pairs, reg: Regression, basis: Basis, least_rows: int) -> Pairs:
+    """The pairs, thin ones state-free: those about which a regression says too little."""
+    thin = basis.leverage(pairs, reg.gram) > (1 + 1e-6) / least_rows
+    return Pairs(np.where(thin, -1, pairs.rows), pairs.actions)
+
+
 @dataclass(frozen=True)
 class Stage:
     """A policy's moves in one regression.
@@ -95,7 +101,6 @@ class Stage:
     def of(cls, reg: Regression, basis: Basis, moves: Moves, least_rows: int) -> Stage:
         """Those of `moves`."""
         cells = np.flatnonzero(reg.usable[moves.origin])
-        thin = basis.leverage(moves.taken, reg.gram) > (1 + 1e-6) / least_rows
         return cls(
             reg=reg,
             cells=cells,
@@ -104,7 +109,7 @@ class Stage:
             inflation=reg.inflation[moves.origin[cells]],
             gap=moves.gap[cells],
             following=moves.following[cells],
-            taken=Pairs(np.where(thin, -1, moves.taken.rows), moves.taken.actions),
+            taken=spoken_for(moves.taken, reg, basis, least_rows),
             moves=moves,
         )
 
@@ -142,6 +147,11 @@ class Need:
         paths = np.bincount(stage.taken.actions[pair], mass[place] * stage.moves.chance[pair], len(self._paths))
         self._paths += paths
         self._never |= (paths > 0) & ~stage.reg.seen
+
+    def arrive(self, stage: Stage, mass: Array) -> None:
+        """The same, for the mass `[Q]` that arrives at every point."""
+        points = np.flatnonzero(mass)
+        self.add(stage, points, mass[points])
 
     @property
     def share(self) -> float:

@@ -12,6 +12,8 @@ Source: method section 1, "budgets, said once and tested"; ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -89,9 +91,30 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
     )
 
 
-def estimates(joint: Joint, campaign: Campaign, policy: str, estimator: str, *, confidence: float) -> list[Estimate]:
-    """One Estimate per displayed target."""
-    return displayed(joint, campaign).estimates(policy, estimator, confidence=confidence)
+def behind(target: str, campaign: Campaign) -> tuple[str, ...]:
+    """The estimated quantities that a displayed target is made of."""
+    for budget in campaign.budgets:
+        if budget.name == target:
+            return (target, "decisions") if budget.per == "decision" else (f"{target}@{campaign.meta.horizon_days}",)
+    return (target,)
+
+
+def estimates(
+    joint: Joint,
+    campaign: Campaign,
+    policy: str,
+    estimator: str,
+    *,
+    confidence: float,
+    cautions: Sequence[str | None] | None = None,
+) -> list[Estimate]:
+    """One Estimate per displayed target; `cautions` `[T]` of the targets of `joint`."""
+    shown = displayed(joint, campaign)
+    reasons = cautions and [
+        next((reason for name in behind(target, campaign) if (reason := cautions[joint.column(name)])), None)
+        for target in shown.targets
+    ]
+    return shown.estimates(policy, estimator, confidence=confidence, cautions=reasons)
 
 
 def _per_user(campaign: Campaign) -> bool:

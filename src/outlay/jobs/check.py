@@ -63,9 +63,6 @@ class CheckReport:
         for action, fact in zip(content["actions"], self.actions, strict=True):
             action["action"] = action.pop("value")
             action["share"] = fact.count / max(self.rows, 1)
-        for entry in content["overlap"]:
-            if entry["z"] is not None and abs(entry["z"]) == float("inf"):
-                entry["z"] = None
         return {**content, "blocks": self.blocks}
 
 
@@ -97,10 +94,11 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
         table: list[Effect] = []
         if facts.users and facts.choices:
             overlaps = overlap(log, facts)
-            verdict = randomisation(log, overlaps)
+            verdict = randomisation(log, facts, overlaps)
             pair = contrast(log, facts)
             table = effects(log, *pair) if pair else []
-            findings += _about_choice(overlaps, verdict, pair, table, forced=campaign.log.forced is not None)
+            findings += _about_assignment(findings, verdict, forced=campaign.log.forced is not None)
+            findings += _about_choice(overlaps, pair, table)
         findings.sort(key=lambda finding: LEVELS.index(finding.level))
         return CheckReport(
             campaign=campaign.meta.name, source=str(campaign.source), rows=facts.rows, users=facts.users,
@@ -130,25 +128,21 @@ def _empty_features(missing: dict[str, int], rows: int, log: Log) -> list[Findin
     ]
 
 
-def _about_choice(
-    overlaps: list[Overlap],
-    verdict: Randomisation,
-    pair: tuple[float, float] | None,
-    table: list[Effect],
-    *,
-    forced: bool,
-) -> list[Finding]:
+def _about_assignment(found: list[Finding], verdict: Randomisation, *, forced: bool) -> list[Finding]:
+    """That it does not look randomised, unless a finding about log.propensity has said so."""
+    if verdict.looks_randomised or any(finding.where == "log.propensity" for finding in found):
+        return []
+    if verdict.stated:
+        way_out = "Check log.propensity, and that every feature is known before the decision, not a result of it."
+    elif forced:
+        way_out = "Differences may be of the users, not of the action; give log.propensity where it is known."
+    else:
+        way_out = "If only some rows had a choice, mark the others with log.forced; give log.propensity where known."
+    return [Finding("warning", "log.action", verdict.verdict, way_out, 0)]
+
+
+def _about_choice(overlaps: list[Overlap], pair: tuple[float, float] | None, table: list[Effect]) -> list[Finding]:
     findings = []
-    if not verdict.looks_randomised:
-        if verdict.stated:
-            way_out = "Check log.propensity, and that every feature is known before the decision, not a result of it."
-        elif forced:
-            way_out = "Differences may be of the users, not of the action; give log.propensity where it is known."
-        else:
-            way_out = (
-                "If only some rows had a choice, mark the others with log.forced; give log.propensity where known."
-            )
-        findings.append(Finding("warning", "log.action", verdict.verdict, way_out, 0))
     for entry in overlaps:
         if entry.least_propensity is not None and 0 < entry.least_propensity < THIN:
             message = f"action {entry.action:g} was given with a probability as low as {entry.least_propensity:.2g}."

@@ -30,12 +30,13 @@ from outlay.core.errors import InfeasibleError
 from outlay.core.network import NetworkArrays, constant_network
 from outlay.core.response import ResponseArrays
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
-from outlay.estimators.certificate import expected_se, margins
+from outlay.estimators.certificate import expected_se, joint_margins
 from outlay.estimators.fitted import Fitted
+from outlay.estimators.frontier import Points
 from outlay.estimators.units import coordinates, decisions, objective
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
-from outlay.ops.intervals import std_error
+from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import solve_mixture
 
 BY_CHANCE = 4.0  # standard deviations: of hundreds of figures hardly one differs by more
@@ -135,7 +136,14 @@ class Chosen:
     at: Measure
 
 
-def choose(frame: Frame, offered: Sequence[Offered], reserve: Sequence[Offered] = (), *, equal: bool = False) -> Chosen:
+def choose(
+    frame: Frame,
+    offered: Sequence[Offered],
+    reserve: Sequence[Offered] = (),
+    *,
+    equal: bool = False,
+    joint: bool = False,
+) -> Chosen:
     """Measure policies on *select*, and solve their weights.
 
     Args:
@@ -143,6 +151,7 @@ def choose(frame: Frame, offered: Sequence[Offered], reserve: Sequence[Offered] 
         offered: the policies to mix.
         reserve: taken in where those cannot keep the limits.
         equal: keep equal weights, as the original method does.
+        joint: all policies will be certified together, for every mixture (`estimators/band.py`).
 
     Raises:
         InfeasibleError: if no mixture of what was found keeps the limits, or nothing can be measured.
@@ -151,28 +160,32 @@ def choose(frame: Frame, offered: Sequence[Offered], reserve: Sequence[Offered] 
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
     first = kept[: len(offered)]
     if equal:
-        return _mixed([k for k in first if k.withheld is None], None, limits, frame, kept, at)
+        pool = [k for k in first if k.withheld is None]
+        if not pool:
+            raise _infeasible([], [], limits, frame.campaign)
+        return _mixed(pool, np.full(len(pool), 1 / len(pool)), _margins(pool, frame, joint), kept, at)
     pools: list[Callable[[], list[Kept]]] = [lambda: first, lambda: kept, lambda: kept + _constants(frame, at)]
-    pool: list[Kept] = []
+    pool, margin = [], np.empty(0)
     for grown in pools:
         pool = [k for k in grown() if k.withheld is None]
         if not pool:
             continue
-        raised = np.array([k.x + np.append(0.0, _margin(k, frame)) for k in pool])
+        margin = _margins(pool, frame, joint)
+        raised = np.array([k.x for k in pool]) + np.column_stack([np.zeros(len(pool)), margin])
         solution = solve_mixture(raised, limits, frame.scale)
         if solution.feasible:
-            return _mixed(pool, solution.weights, limits, frame, kept, at)
+            return _mixed(pool, solution.weights, margin, kept, at)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
     x = np.array([k.x for k in pool]) if pool else np.empty((0, 1 + len(limits)))
     if pool and (exact := solve_mixture(x, limits, frame.scale)).feasible:
-        return _mixed(pool, exact.weights, limits, frame, kept, at)
+        return _mixed(pool, exact.weights, margin, kept, at)
     raise _infeasible(kept, pool, limits, frame.campaign)
 
 
 def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure]:
     """Policies with their fitted evaluation, by way of a bundle: measured as they would be served."""
     write_bundle(frame.folder / "bundle", bundle_spec(frame, offered, np.full(len(offered), 1 / len(offered))))
-    campaign, days = frame.campaign, _needed(frame.campaign)
+    campaign, days = frame.campaign, needed_days(frame.campaign)
     plain = Measure(frame.data, SELECT, load_bundle(frame.folder / "bundle"))
     fits = certifying = plain.members(days)
     at = plain
@@ -193,7 +206,7 @@ def _constants(frame: Frame, at: Measure) -> list[Kept]:
     if data.eligible is not None:
         return []
     heads, count = len(frame.heads), data.num_actions
-    days = _needed(frame.campaign)
+    days = needed_days(frame.campaign)
     fits = at.constants(range(count), days)
     certifying = replace(at, smooth=False).constants(range(count), days) if at.smooth else fits
     out = []
@@ -205,7 +218,7 @@ def _constants(frame: Frame, at: Measure) -> list[Kept]:
     return out
 
 
-def _needed(campaign: Campaign) -> tuple[int, ...]:
+def needed_days(campaign: Campaign) -> tuple[int, ...]:
     """Days of the totals that the choice rests on."""
     days = objective(campaign).partition("@")[2]
     return (int(days),) if days else ()
@@ -233,25 +246,23 @@ def _kept(policy: Offered, fitted: Fitted, certifying: Fitted, campaign: Campaig
     return Kept(policy, x, std_error(influence), decisions(fitted, campaign), fitted, certifying, reason)
 
 
-def _margin(kept: Kept, frame: Frame) -> Vector:
+def _margins(pool: list[Kept], frame: Frame, joint: bool) -> Vector:
+    """`[k, m]` by which each policy's costs are raised."""
     users = [len(frame.data.users_of(split)) for split in (SELECT, CERTIFY)]
-    train = frame.campaign.train
-    confidence = 1 - next_alpha(frame.data.folder, train.confidence)
-    expected = expected_se(std_error(coordinates(kept.certifying, frame.campaign)[1])[1:], *users)
-    return margins(kept.std_error[1:], expected, confidence=confidence, margin=train.margin)
+    campaign, train = frame.campaign, frame.campaign.train
+    alpha = next_alpha(frame.data.folder, train.confidence)
+    factor = quantile(1 - alpha)
+    if joint:
+        factor = Points.of([kept.certifying for kept in pool], campaign).factor(campaign, alpha)
+    select = np.array([kept.std_error[1:] for kept in pool])
+    certify = np.array([std_error(coordinates(kept.certifying, campaign)[1])[1:] for kept in pool])
+    return joint_margins(select, expected_se(certify, *users), factor=factor, margin=train.margin)
 
 
-def _mixed(
-    pool: list[Kept], weights: Vector | None, limits: Vector, frame: Frame, measured: list[Kept], at: Measure
-) -> Chosen:
-    if not pool:
-        raise _infeasible([], [], limits, frame.campaign)
-    if weights is None:
-        weights = np.full(len(pool), 1 / len(pool))
+def _mixed(pool: list[Kept], weights: Vector, margin: Vector, measured: list[Kept], at: Measure) -> Chosen:
     members = tuple(k for k, w in zip(pool, weights, strict=True) if w > 0)
     share = weights[weights > 0]
-    margin = share @ np.array([_margin(k, frame) for k in members])
-    return Chosen(members, share, margin, tuple(measured), at)
+    return Chosen(members, share, share @ margin[weights > 0], tuple(measured), at)
 
 
 def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Campaign) -> InfeasibleError:

@@ -1,17 +1,15 @@
 """The curve of a training for every budget: what any limit of the money budget buys, and with which mixture.
 
-    curve = Curve(Stored.read(run.folder / "frontier"), campaign, data, exports)
+    curve = Curve(Stored.read(run.folder / "frontier"), campaign, data)
     point = curve.point(1.5)
 
-The budget that moves is the money budget; the others keep their limits. Every mixture leaves room for its certificate,
-which the next look at the certify users would write. A budget whose bundle had its look already keeps the room of that
-look, so that the same budget is the same bundle.
+The budget that moves is the money budget; the others keep their limits. Every mixture leaves room for its certificate:
+one look at the certify users, for all mixtures together (`certify_frontier.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,13 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.bundles.write import BundleSpec, MemberSpec
+from outlay.bundles.write import BundleSpec
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.frontier import solve
 from outlay.jobs.frontier_folder import Stored
-from outlay.jobs.looks import look, looks, next_alpha
+from outlay.jobs.looks import alpha_of
 from outlay.ops.intervals import interval
 
 ROUNDING = 1e-9  # a smaller weight is none
@@ -49,6 +47,11 @@ class Point:
         margin: by how much the limit was lowered when choosing.
         slack: whether more is allowed than the dearest useful policy spends.
         members: `[{multiplier [m], weight}]`.
+        certified: whether all limits are, by the look at the *certify* users; None before it, as are the next four.
+        certificate: the same in words.
+        bounds: `[m]` of the costs, in their budgets' units.
+        gain: objective less that of the old policy, on *certify* users.
+        gain_bound: its lower bound.
     """
 
     budget: float
@@ -62,6 +65,11 @@ class Point:
     margin: float
     slack: bool
     members: list[dict[str, Any]]
+    certified: bool | None = None
+    certificate: str | None = None
+    bounds: list[float | None] | None = None
+    gain: float | None = None
+    gain_bound: float | None = None
 
 
 class _Solved(NamedTuple):
@@ -90,16 +98,13 @@ class Curve:
         money: the budget that moves.
     """
 
-    def __init__(
-        self, stored: Stored, campaign: Campaign, data: Transitions, exports: Sequence[Mapping[str, Any]] = ()
-    ) -> None:
+    def __init__(self, stored: Stored, campaign: Campaign, data: Transitions) -> None:
         """Prepare for one campaign.
 
         Args:
             stored: policies and measurements.
             campaign: limits, confidence and margin.
             data: the transitions.
-            exports: `[{budget, confidence, id}]` of the bundles exported before.
 
         Raises:
             InfeasibleError: if the other limits cannot be kept however much is spent.
@@ -107,13 +112,8 @@ class Curve:
         self.stored, self.campaign, self.data = stored, campaign, data
         self.money = campaign.budgets[campaign.money]
         self._certify_users = len(data.users_of(CERTIFY))
-        level, seen = campaign.train.confidence, looks(data.folder)
-        self._next = next_alpha(data.folder, level)
-        self._taken = {
-            e["budget"]: look(data.folder, e["id"], level)[1]
-            for e in exports
-            if e["confidence"] == level and e["id"] in seen
-        }
+        alpha = alpha_of(stored.manifest["look"], campaign.train.confidence)
+        self._factor = stored.points.factor(campaign, alpha)
         unbounded = 1e3 * float(np.abs(stored.points.value[:, 1 + campaign.money]).max() + 1)
         self._free = self._solve(unbounded)
         if not self._free.feasible:
@@ -158,7 +158,7 @@ class Curve:
         margin = float(weights @ solved.margin) / decisions
         slack = bool(budget - value[1 + place] - margin > ROOM * max(stored.scale[place], budget))
         step = STEP * max(budget, float(stored.scale[place]))
-        above = self._solve(budget + step, look_of=budget)  # where the curve bends, one more unit buys what lies above
+        above = self._solve(budget + step)  # where the curve bends, one more unit buys what lies above
         widens = float(weights @ (above.margin - solved.margin)) / step
         return Point(
             budget=float(budget),
@@ -177,35 +177,19 @@ class Curve:
         Raises:
             InfeasibleError: if no mixture keeps the limits.
         """
-        weights, campaign, stored = self._solution(budget).weights, self.under(budget), self.stored
-        used = np.flatnonzero(weights).tolist()
-        network, each = stored.network.only(used), np.eye(len(weights))
-        return BundleSpec(
-            campaign=campaign,
-            schema=self.data.schema,
-            actions=self.data.actions,
-            heads=tuple(stored.manifest["heads"]),
-            members=tuple(
-                MemberSpec(
-                    network=network,
-                    weight=float(weights[i]),
-                    multiplier=stored.multiplier[i],
-                    head_weights=stored.head_weights[i],
-                    measurement=stored.points.shown(each[i], campaign)[0],
-                    policy=place,
-                )
-                for place, i in enumerate(used)
-            ),
-            imitation_threshold=stored.manifest["imitation_threshold"],
-            data_hash=stored.manifest["data_hash"],
-            seed=int(stored.manifest["seed"]),
-        )
+        return self.stored.spec(self.weights(budget), self.under(budget), self.data)
 
-    def _solve(self, budget: float, look_of: float | None = None) -> _Solved:
-        """With the room of the look that is this budget's, or that of another."""
+    def weights(self, budget: float) -> Vector:
+        """The mixture `[L]` for a budget.
+
+        Raises:
+            InfeasibleError: if no mixture keeps the limits.
+        """
+        return self._solution(budget).weights
+
+    def _solve(self, budget: float) -> _Solved:
         solution, margin = solve(self.stored.points, self.under(budget), self.stored.scale,
-                                 confidence=1 - self._taken.get(budget if look_of is None else look_of, self._next),
-                                 certify_users=self._certify_users)  # fmt: skip
+                                 factor=self._factor, certify_users=self._certify_users)  # fmt: skip
         weights, place = np.where(solution.weights > ROUNDING, solution.weights, 0), self.campaign.money
         return _Solved(solution.feasible, weights / weights.sum(), float(solution.duals[place]), margin[:, place])
 

@@ -100,7 +100,7 @@ class Judge:
 
     def served(self, at: Measure) -> Judged:
         """The mixture that a bundle serves, measured on *certify* users."""
-        truth, bundle = None, at.bundle
+        truth, bundle = None, at.served
         if self._known is not None:
             known, _ = self._known
             asked = remembering(bundle)

@@ -1,14 +1,17 @@
-"""`outlay evaluate`: what the mixture will bring and cost as it will be served, on users never used for choosing.
+"""`outlay evaluate`: what a policy will bring and cost as it will be served, on users never used for choosing.
 
-    result = evaluate("runs/first")        # also written to RUN/estimates.json and into the bundle's manifest
+    result = evaluate("runs/first")                          # the mixture of a run; written to RUN/estimates.json
+    result = evaluate("data", policy="rules.parquet")        # any policy, on the log alone
+    result = evaluate("runs/first", against="runs/second")   # and the paired difference to another
 
-The old policy and the best mixture of constant actions stand beside it in every table.
+Every estimator stands beside every other; the log's own policy, the best constant actions and the members stand beside
+the policy itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,229 +21,251 @@ from numpy.typing import NDArray
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate
 from outlay.core.campaign import Campaign
-from outlay.core.errors import OutlayError
+from outlay.core.errors import FolderError, OutlayError
 from outlay.core.estimate import Estimate
-from outlay.core.files import write_json
+from outlay.core.files import kind_of, write_json
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators import importance
-from outlay.estimators.certificate import Certificate, certify
-from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
+from outlay.estimators.fitted import combine
+from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
-from outlay.estimators.units import coordinates, decisions, estimates, objective
+from outlay.estimators.units import coordinates, decisions, objective
+from outlay.jobs.certify_frontier import Certified, certify_frontier
+from outlay.jobs.checks import Checks
 from outlay.jobs.constants import best_constants, in_words
+from outlay.jobs.diagnose import daily, overlap, paths, shares
+from outlay.jobs.evaluation import Evaluation
 from outlay.jobs.looks import look
 from outlay.jobs.measure import Measure
 from outlay.jobs.run import Run
+from outlay.jobs.side_by_side import Told, tell
+from outlay.jobs.subject import OLD, Subject, from_file, from_run, served
 from outlay.jobs.verdict import verdict
+from outlay.ops.intervals import lower_bound, std_error
 
 Report = Callable[[float, str], None]
-LEAST_SHARE = 0.01  # of the choices: a smaller segment says nothing
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What an evaluation found; `to_dict` is estimates.json.
-
-    Attributes:
-        policies: names in the order of the tables: old, constants, mixture, members.
-        estimates: all of them.
-        certificate: of the mixture.
-        confidence: of the intervals; the certificate has its own, by the look.
-        look: which look at the certify users this was.
-        verdict: one sentence that says what to do.
-        reproduction: whether the estimator gives the old policy's observed totals back, in words.
-        notes: a few words beside a policy, by its name.
-        daily: per policy and day: means per user of reward and costs, `[{policy, day, reward, costs}]`.
-        shares: actions by segment, `[{segment, policy, action, share}]`.
-    """
-
-    policies: list[str]
-    estimates: list[Estimate]
-    certificate: Certificate
-    confidence: float
-    look: int
-    alpha: float
-    verdict: str
-    reproduction: str
-    notes: dict[str, str]
-    daily: list[dict[str, Any]]
-    shares: list[dict[str, Any]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON."""
-        return {
-            "verdict": self.verdict,
-            "confidence": self.confidence,
-            "certificate": {**asdict(self.certificate), "look": self.look, "alpha": self.alpha},
-            "reproduction": self.reproduction,
-            "policies": self.policies,
-            "notes": self.notes,
-            "estimates": [estimate.to_dict() for estimate in self.estimates],
-            "daily": self.daily,
-            "shares": self.shares,
-        }
-
-
-def evaluate(run: str | Path | Run, *, confidence: float | None = None, progress: Report | None = None) -> Evaluation:
-    """Evaluate and certify the mixture of a run.
+def evaluate(
+    source: str | Path | Run | Transitions,
+    *,
+    policy: str | Path | None = None,
+    against: str | Path | Run | None = None,
+    confidence: float | None = None,
+    progress: Report | None = None,
+) -> Evaluation:
+    """Evaluate and certify a policy on users never used for choosing.
 
     Args:
-        run: a RUN folder.
+        source: a RUN folder, or a DATA folder together with `policy`.
+        policy: a Parquet table of probabilities (`logs/policy_file.py`); default: the run's mixture.
+        against: another policy to hold it against, user by user: a RUN folder or a Parquet table; the log's own policy
+            (`"old"`) is always there.
         confidence: of intervals and certificate, in (0.5, 1); default as in the campaign file.
         progress: called with the fraction done and what is being done.
 
     Raises:
-        OutlayError: if the run, its data or its bundle is missing or damaged, or `confidence` is impossible.
+        OutlayError: if the run, its data or its bundle is missing or damaged, the table is no policy for this log, or
+            `confidence` is impossible.
     """
-    run = run if isinstance(run, Run) else Run.open(run)
     if confidence is not None and not 0.5 < confidence < 1:
         raise OutlayError(
             f"is {confidence:g}.", where="confidence", way_out="Give a share above 0.5 and below 1: 0.95."
         )
-    campaign = run.campaign.with_train(confidence=confidence)
-    result = evaluate_bundle(run.data(), run.bundle, campaign, progress)
-    write_json(run.folder / "estimates.json", result.to_dict())
+    run, data = opened(source)
+    if run is None and policy is None:
+        raise OutlayError("is a DATA folder, which holds no policy of ours.", file=data.folder,
+                          way_out="Name one with --policy FILE, or give a RUN folder.")  # fmt: skip
+    campaign = (run.campaign if run else data.campaign).with_train(confidence=confidence)
+    at = Measure(data, CERTIFY, load_bundle(run.bundle) if run else None)
+    if policy is None:
+        assert run is not None
+        subject = served(at, f"{run.manifest['method']}, as served")
+    else:
+        subject = from_file(at, policy, "policy")
+    other = _other(at, against)
+    result = _evaluated(at, subject, campaign, other=other, run=run if policy is None else None, progress=progress)
+    if run is not None and policy is None:
+        write_json(run.folder / "estimates.json", result.to_dict())
+        written = result.to_dict()
+        update_certificate(run.bundle, written["estimates"], written["certificate"])
     return result
 
 
-def evaluate_bundle(data: Transitions, folder: Path, campaign: Campaign, progress: Report | None = None) -> Evaluation:
-    """Evaluate and certify one bundle, and write what was found into its manifest: a look at the certify users.
+def opened(source: str | Path | Run | Transitions) -> tuple[Run | None, Transitions]:
+    """A RUN folder with its data, or a DATA folder alone.
 
-    Args:
-        data: with the users.
-        folder: the bundle's.
-        campaign: its limits and confidence.
-        progress: called with the fraction done and what is being done.
+    Raises:
+        FolderError: if it is neither, or damaged.
     """
+    if isinstance(source, Transitions):
+        return None, source
+    if not isinstance(source, Run):
+        if kind_of(Path(source)) == "data":
+            return None, Transitions.open(source)
+        source = Run.open(source)
+    return source, source.data()
+
+
+def _other(at: Measure, against: str | Path | Run | None) -> Subject | None:
+    if against is None or against == "old":
+        return None
+    if isinstance(against, Run):
+        return from_run(at, against, "against")
+    if not Path(against).exists():
+        raise FolderError("does not exist.", file=against, where="--against",
+                          way_out="Give a RUN folder, a policy's Parquet table, or old.")  # fmt: skip
+    return from_run(at, Run.open(against), "against") if Path(against).is_dir() else from_file(at, against, "against")
+
+
+def _evaluated(
+    at: Measure,
+    subject: Subject,
+    campaign: Campaign,
+    *,
+    other: Subject | None,
+    run: Run | None,
+    progress: Report | None,
+) -> Evaluation:
+    """Evaluate and certify `subject`, a look; `run` where it is that run's own mixture."""
     report = progress or (lambda _fraction, _text: None)
     level = campaign.train.confidence
-    bundle = load_bundle(folder)
-    at = Measure(data, CERTIFY, bundle)
-    report(0.05, "the old policy")
-    seen, old = observe(at.panel, days=at.days), at.old()
-    check = reproduces(seen, old)
-    report(0.2, "the members")
-    parts = at.members()
-    weights = np.array([member.weight for member in bundle.members])
-    mixture = combine(parts, weights)
-    report(0.4, "constant actions")
-    constants, constant, note = best_constants(at, campaign), None, ""
-    if constants is not None:
-        constant, note = combine(at.constants(constants[0], at.days), constants[1]), in_words(at, *constants)
-    report(0.7, "importance sampling")
-    sampled = _sampled(at, weights)
+    report(0.02, "propensities")
+    propensity = at.propensity()
+    report(0.1, "the old policy")
+    seen, old = observe(at.panel, days=at.days), tell(at, OLD, propensity)
+    report(0.2, "the policy")
+    told = tell(at, subject, propensity)
+    checks = Checks.of(told, reproduces(seen, old.fitted), at.behaviour_check())
+    told, old = checks.doubted(told), checks.doubted(old)
+    report(0.4, "the policies beside it")
+    held = [] if other is None else [checks.doubted(tell(at, other, propensity))]
+    constants = best_constants(at, campaign)
+    members = [checks.doubted(tell(at, part, propensity, estimators=("fqe",))) for part in subject.members()]
+    others = [*([_constants(at, *constants, checks)] if constants else []), *held, *members]
+    order = [old, *others[: len(others) - len(members)], told, *members]
+    beside = [e for each in [old, *others] for e in each.rows(campaign, level)]
 
-    number, alpha = look(data.folder, str(bundle.manifest["id"]), level)
-    certificate = _certificate(mixture, old, campaign, 1 - alpha, None if check.ok else check.words)
-    found = [
-        *(_trusted(e, True) for e in seen.estimates("old", "observed", confidence=level)),
-        *(_trusted(e, check.ok) for e in estimates(old, campaign, "old", "fqe", confidence=level)),
-        *(_trusted(e, check.ok) for e in estimates(mixture, campaign, "mixture", "fqe", confidence=level)),
-    ]
-    policies = ["old", "mixture"]
-    if constant is not None:
-        found += [_trusted(e, check.ok) for e in estimates(constant, campaign, "constants", "fqe", confidence=level)]
-        policies.insert(1, "constants")
-    if len(parts) > 1:
-        for i, part in enumerate(parts):
-            found += [_trusted(e, check.ok) for e in estimates(part, campaign, f"member {i}", "fqe", confidence=level)]
-            policies.append(f"member {i}")
-    for name, joint in sampled.items():
-        found += importance.estimates(joint, "mixture", name, confidence=level)
-    wanted = {f"{name}@{k}" for name in at.panel.names for k in at.days if k not in campaign.meta.report_days}
-    horizon = {f"{b.name}@{campaign.meta.horizon_days}" for b in campaign.budgets} | {objective(campaign)}
-    found = [e for e in found if e.target not in wanted - horizon]
-
-    result = Evaluation(
-        policies=policies,
+    report(0.7, "segments")
+    segments = _segments(at, told, old, propensity, checks, campaign)
+    report(0.8, "the certificate")
+    certificate, number, alpha = _certified(at, told, old, campaign, run, checks.refused, report)
+    found = _asked(told.rows(campaign, level), at, campaign)
+    beside = _asked([*seen.estimates("old", "observed", confidence=level), *beside], at, campaign)
+    weighed = told.joints["pdis"]
+    assert isinstance(weighed, Weighted)
+    return Evaluation(
+        subject=subject.name,
+        titles={each.subject.name: each.subject.title for each in order},
         estimates=found,
+        beside=beside,
+        differences=[
+            {"against": each.subject.name, **estimate.to_dict()}
+            for each in [old, *held]
+            for estimate in _asked(told.rows_less(each, campaign, level), at, campaign)
+        ],
+        segments=segments,
         certificate=certificate,
         confidence=level,
         look=number,
         alpha=alpha,
-        verdict=verdict(found, certificate, campaign),
-        reproduction=check.words,
-        notes={"constants": note} if note else {},
-        daily=_daily({"old": old, "mixture": mixture}),
-        shares=_shares(at, weights),
+        verdict=verdict([*found, *beside], certificate, campaign, subject.name),
+        diagnostics={
+            **checks.to_dict(),
+            "paths": paths(weighed, campaign.meta.report_days),
+            "overlap": overlap(at, subject, propensity),
+        },
+        notes={"constants": in_words(at, *constants)} if constants else {},
+        daily=[*daily("old", old.fitted), *daily(subject.name, told.fitted)],
+        shares=shares(at, subject),
     )
-    update_certificate(folder, [e.to_dict() for e in found], result.to_dict()["certificate"])
-    return result
 
 
-def _trusted(estimate: Estimate, ok: bool) -> Estimate:
-    """Not recommended where the estimator does not give the old policy's totals back."""
-    fields = estimate.to_dict()
-    return Estimate(**{**fields, "recommended": estimate.recommended and ok})
+def _constants(at: Measure, actions: list[int], weights: NDArray[np.float64], checks: Checks) -> Told:
+    """The best mixture of constant actions."""
+    whole = combine(at.constants(actions, at.days), weights)
+    subject = replace(OLD, name="constants", title="best constant mixture")
+    return checks.doubted(Told(subject, {"fqe": whole}, {"fqe": [None] * len(whole.targets)}))
 
 
-def _certificate(
-    mixture: Fitted, old: Fitted, campaign: Campaign, confidence: float, refused: str | None
-) -> Certificate:
-    x, influence, limits = coordinates(mixture, campaign)
-    x_old, influence_old, _ = coordinates(old, campaign)
-    reason = next((reason for reason in mixture.withheld if reason), None)
+def _certified(
+    at: Measure, told: Told, old: Told, campaign: Campaign, run: Run | None, refused: str | None, report: Report
+) -> tuple[Certificate, int, float]:
+    """The certificate, which look it is, and its α: of a whole frontier where the policy is a mixture of one."""
+    x, influence, limits = coordinates(told.fitted, campaign)
+    x_old, influence_old, _ = coordinates(old.fitted, campaign)
+    gain, gain_influence = float(x[0] - x_old[0]), influence[:, 0] - influence_old[:, 0]
+    joint = _of_frontier(at, run, campaign, report)
+    if joint is not None:
+        found, weights = joint
+        band = found.band if refused is None else replace(found.band, refused=refused)
+        certificate = band.certificate(weights, campaign)
+        if certificate.gain is not None:
+            # Chosen before the look, this mixture needs no bound that holds for all others as well.
+            low = float(lower_bound(gain, std_error(gain_influence), 1 - found.alpha))
+            certificate = replace(certificate, gain=gain, gain_bound=low)
+        return certificate, found.look, found.alpha
+    number, alpha = look(at.data.folder, told.subject.identity, campaign.train.confidence)
+    reason = next((reason for reason in told.fitted.withheld if reason), None)
     if refused is not None:
-        x, reason = np.full_like(x, np.nan), refused
-    return certify(
+        x, reason, gain = np.full_like(x, np.nan), refused, float("nan")
+    certificate = certify(
         x,
         influence,
         limits,
         [budget.name for budget in campaign.budgets],
-        gain=float(x[0] - x_old[0]),
-        gain_influence=influence[:, 0] - influence_old[:, 0],
-        confidence=confidence,
+        gain=gain,
+        gain_influence=gain_influence,
+        confidence=1 - alpha,
         signs=[budget.sign for budget in campaign.budgets],
-        decisions=decisions(mixture, campaign),
+        decisions=decisions(told.fitted, campaign),
         withheld=reason,
     )
+    return certificate, number, alpha
 
 
-def _sampled(at: Measure, weights: NDArray[np.float64]) -> dict[str, importance.Weighted]:
-    """Clipped per-decision importance sampling of the mixture, plain and self-normalised."""
-    targets = [at.actions(i) for i in range(len(weights))]
-    given = at.propensity()
-    out = {}
-    for name, kind in (("pdis", "plain"), ("snpdis", "self-normalised")):
-        parts = [
-            importance.weigh(at.panel, target, days=at.data.campaign.meta.report_days, kind=kind, propensity=given)  # type: ignore[arg-type]
-            for target in targets
-        ]
-        out[name] = importance.combine(parts, weights)
-    return out
+def _of_frontier(
+    at: Measure, run: Run | None, campaign: Campaign, report: Report
+) -> tuple[Certified, NDArray[np.float64]] | None:
+    """The band of the run's frontier and the weights of its mixture; None where the bundle is no mixture of one."""
+    if run is None or not (run.folder / "frontier").is_dir():
+        return None
+    if any(member["name"].startswith("always ") for member in run.manifest["members"]):
+        return None  # a constant was taken in; a look at the band would say nothing about it
+    found = certify_frontier(run, at.data, campaign, lambda f, text: report(0.8 + 0.15 * f, text))
+    weights = found.weights_of(at.served)
+    return None if weights is None else (found, weights)
 
 
-def _daily(fits: dict[str, Fitted]) -> list[dict[str, Any]]:
-    """Means per user of each day, up to the first whose total is withheld."""
-    rows = []
-    for policy, fitted in fits.items():
-        for day, today in enumerate(np.diff(fitted.daily, axis=0, prepend=0.0), start=1):
-            if not np.isfinite(today).all():
-                break
-            rows.append({"policy": policy, "day": day, "reward": float(today[0]), "costs": today[1:].tolist()})
+def _asked(found: Sequence[Estimate], at: Measure, campaign: Campaign) -> list[Estimate]:
+    """Without the totals that were only needed on the way."""
+    names, report_days = at.panel.names, campaign.meta.report_days
+    horizon = {f"{b.name}@{campaign.meta.horizon_days}" for b in campaign.budgets if b.per == "user"}
+    beyond = {f"{name}@{k}" for name in names for k in at.days if k not in report_days}
+    return [e for e in found if e.target not in beyond - horizon - {objective(campaign)}]
+
+
+def _segments(
+    at: Measure, told: Told, old: Told, propensity: NDArray[np.float64], checks: Checks, campaign: Campaign
+) -> list[dict[str, Any]]:
+    """The fitted values of each segment's users, and the gain over the old policy; few users give no number."""
+    segment, level = at.data.users["segment"][at.data.users_of(at.split)], campaign.train.confidence
+    rows: list[dict[str, Any]] = []
+    for s, name in enumerate(at.data.segments if len(at.data.segments) > 1 else ()):
+        among = segment == s
+        users = int(among.sum())
+        few = f"{users} of the certify users are in it; {LEAST_USERS} are needed" if users < LEAST_USERS else None
+        mine, its = told, old
+        if few is None:
+            mine, its = (
+                checks.doubted(tell(at, each.subject, propensity, among=among, estimators=("fqe",)))
+                for each in (told, old)
+            )
+        gain = [replace(e, policy="gain") for e in mine.rows_less(its, campaign, level)]
+        for e in _asked([*its.rows(campaign, level), *mine.rows(campaign, level), *gain], at, campaign):
+            if e.estimator != "fqe":
+                continue
+            if few is not None:
+                e = Estimate(policy=e.policy, estimator=e.estimator, target=e.target, value=None, withheld=few)
+            rows.append({"segment": name, "users": users, **e.to_dict()})
     return rows
-
-
-def _shares(at: Measure, weights: NDArray[np.float64]) -> list[dict[str, Any]]:
-    """How often each action is given in each segment, in the states of the log, by the old policy and the mixture.
-
-    Segments with hardly any choices are left out.
-    """
-    panel, data = at.panel, at.data
-    free = ~panel.forced
-    segment = data.users["segment"][data.user[panel.rows[free]]].astype(np.int64)
-    size = (len(data.segments), data.num_actions)
-
-    def counted(action: NDArray[Any]) -> NDArray[np.float64]:
-        return np.bincount(segment * size[1] + action[free], minlength=size[0] * size[1]).reshape(size).astype(float)
-
-    tables = {"old": counted(panel.action)}
-    tables["new"] = sum(w * counted(at.actions(i)) for i, w in enumerate(weights))
-    return [
-        {"segment": data.segments[s], "policy": policy, "action": float(data.actions[a]),
-         "share": float(table[s, a] / table[s].sum())}
-        for policy, table in tables.items()
-        for s in range(size[0])
-        if tables["old"][s].sum() >= LEAST_SHARE * len(segment)
-        for a in range(size[1])
-    ]  # fmt: skip

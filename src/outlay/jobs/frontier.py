@@ -4,13 +4,13 @@
     found = frontier("run", budgets=[1.5, 2.0])          # and the mixtures for these
     found = frontier("run", budgets=[1.5], export="bundles/1.5")      # the bundle of one, certified
 
-The budget that moves is the money budget; the others keep the limits of the campaign file. Everything comes from what
-the training measured on *select* users; only an export looks at the *certify* users, and is counted.
+The budget that moves is the money budget; the others keep the limits of the campaign file. The curve comes from what
+the training measured on *select* users. One look at the *certify* users certifies all of it (`certify_frontier.py`):
+`outlay evaluate` or the first export takes it, and every later curve and export knows what it said.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,20 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from outlay.bundles.write import write_bundle
+from outlay.bundles.read import load_bundle
+from outlay.bundles.write import update_certificate, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
 from outlay.estimators.units import objective
+from outlay.jobs.certify_frontier import Certified, certified, certify_frontier
 from outlay.jobs.curve import Curve, Point
-from outlay.jobs.evaluate import evaluate_bundle
 from outlay.jobs.frontier_folder import Stored
 from outlay.jobs.run import Run
+from outlay.jobs.verdict import verdict
 from outlay.ops.intervals import interval
 from outlay.reports.frontier import render
 
 BUDGETS = 101  # of the curve
-EXPORTS = "exports.json"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ class Frontier:
         old: where the log's policy stands: `{value, low, high, spend}`.
         policies: `[{multiplier, value, spend}]` measured.
         check: whether costs fall as λ grows, in words.
+        band: `{users, policies, confidence, factor, look, old}` of the look at the *certify* users: how many policies'
+            bounds hold together, with which confidence, standard errors above the estimate; `old`: the objective of the
+            log's policy there. None before the look.
         export: `{path, id, budget, verdict, look, certificate}` of the bundle that was written, or None.
     """
 
@@ -70,6 +74,7 @@ class Frontier:
     old: dict[str, Any]
     policies: list[dict[str, Any]]
     check: str
+    band: dict[str, Any] | None = None
     export: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,7 +95,8 @@ def frontier(
     Args:
         run: a RUN folder that `--method frontier` made.
         budgets: limits of the money budget, in its unit; default: the campaign's.
-        export: a folder for the bundle of the one budget asked for, which is then certified: a look at *certify*.
+        export: a folder for the bundle of the one budget asked for, which is then certified. The first time that is a
+            look at *certify*.
         confidence: of intervals and certificate; default as in the campaign file.
         progress: called with the fraction done and what is being done.
 
@@ -115,10 +121,14 @@ def frontier(
         if not (np.isfinite(budget) and budget >= 0):
             raise OutlayError(f"is {budget:g}.", where="budget", way_out="Give a limit of 0 or more.")
     stored = Stored.read(run.folder / "frontier")
-    curve = Curve(stored, campaign, run.data(), _exports(run))
+    curve = Curve(stored, campaign, run.data())
     own = campaign.budgets[campaign.money].limit
     wanted = list(budgets) or [own if export is not None else max(own, curve.least)]
     asked = [curve.point(budget) for budget in wanted]
+    if export is None:
+        known = certified(run, curve.data, campaign)
+    else:
+        known = certify_frontier(run, curve.data, campaign, lambda f, text: report(0.1 + 0.8 * f, text))
     found = Frontier(
         campaign=campaign.meta.name,
         unit=campaign.meta.unit,
@@ -131,8 +141,9 @@ def frontier(
         most=curve.most,
         confidence=campaign.train.confidence,
         users=stored.points.users,
-        curve=[curve.point(float(budget)) for budget in np.linspace(curve.least, curve.most, BUDGETS)],
-        asked=asked,
+        curve=[_bounded(curve.point(float(budget)), curve, known)
+               for budget in np.linspace(curve.least, curve.most, BUDGETS)],
+        asked=[_bounded(point, curve, known) for point in asked],
         old=_old(stored, campaign),
         policies=[
             {"multiplier": multiplier.tolist(), "value": float(shown[0]), "spend": shown[1:].tolist()}
@@ -142,10 +153,11 @@ def frontier(
             )
         ],
         check=stored.manifest["check"],
+        band=None if known is None else _band(known),
     )  # fmt: skip
-    if export is not None:
-        report(0.3, "writing the bundle")
-        found = replace(found, export=_exported(curve, wanted[0], Path(export), run, report))
+    if export is not None and known is not None:
+        report(0.9, "writing the bundle")
+        found = replace(found, export=_exported(curve, wanted[0], Path(export), known))
     write_json(run.folder / "frontier.json", found.to_dict())
     with new_file(run.folder / "frontier.html") as temporary:
         temporary.write_text(render(found.to_dict()), encoding="utf-8")
@@ -166,33 +178,32 @@ def _check_export(folder: Path, run: Run, budgets: Sequence[float]) -> None:
         raise FolderError(error.found, file=folder, way_out="Export to another folder.") from None
 
 
-def _exports(run: Run) -> list[dict[str, Any]]:
-    """Of the bundles exported before: `[{budget, confidence, id}]`."""
-    path = run.folder / EXPORTS
-    if not path.exists():
-        return []
-    try:
-        return [{"budget": e["budget"], "confidence": e["confidence"], "id": e["id"]} for e in
-                json.loads(path.read_text(encoding="utf-8"))]  # fmt: skip
-    except (ValueError, KeyError, TypeError):
-        raise FolderError("is damaged: it is not known which budgets were exported.", file=path,
-                          way_out="Remove it; every export is then a new look.") from None  # fmt: skip
-
-
 def _old(stored: Stored, campaign: Campaign) -> dict[str, Any]:
     value, error = stored.old.shown(np.ones(1), campaign)
     low, high = interval(value, error, campaign.train.confidence)
     return {"value": float(value[0]), "low": float(low[0]), "high": float(high[0]), "spend": value[1:].tolist()}
 
 
-def _exported(
-    curve: Curve, budget: float, folder: Path, run: Run, report: Callable[[float, str], None]
-) -> dict[str, Any]:
-    identity = write_bundle(folder, curve.spec(budget))
-    entry = {"budget": float(budget), "confidence": curve.campaign.train.confidence, "id": identity}
-    if entry not in (before := _exports(run)):
-        write_json(run.folder / EXPORTS, [*before, entry])  # before the look: it must find the same bundle again
-    report(0.5, "certifying it")
-    found = evaluate_bundle(curve.data, folder, curve.under(budget), lambda f, text: report(0.5 + 0.5 * f, text))
-    return {"path": str(folder), "id": identity, "budget": float(budget), "verdict": found.verdict, "look": found.look,
-            "certificate": found.to_dict()["certificate"]}  # fmt: skip
+def _band(known: Certified) -> dict[str, Any]:
+    band, old = known.band, float(known.band.points.value[-1, 0])
+    return {"users": band.points.users, "policies": len(band), "confidence": band.confidence, "factor": band.factor,
+            "look": known.look, "old": old if np.isfinite(old) else None}  # fmt: skip
+
+
+def _bounded(point: Point, curve: Curve, known: Certified | None) -> Point:
+    """With what the look at the certify users says of it, if there was one."""
+    if known is None:
+        return point
+    found = known.band.certificate(curve.weights(point.budget), curve.under(point.budget))
+    return replace(point, certified=found.certified, certificate=found.words, gain=found.gain,
+                   gain_bound=found.gain_bound, bounds=[line.bound for line in found.budgets])  # fmt: skip
+
+
+def _exported(curve: Curve, budget: float, folder: Path, known: Certified) -> dict[str, Any]:
+    identity, campaign = write_bundle(folder, curve.spec(budget)), curve.under(budget)
+    weights = known.weights_of(load_bundle(folder))
+    assert weights is not None
+    certificate, estimates = known.band.certificate(weights, campaign), known.band.estimates(weights, campaign)
+    update_certificate(folder, [estimate.to_dict() for estimate in estimates], known.record(certificate))
+    return {"path": str(folder), "id": identity, "budget": float(budget), "look": known.look,
+            "verdict": verdict(estimates, certificate, campaign), "certificate": known.record(certificate)}  # fmt: skip

@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.bundles.write import BundleSpec, MemberSpec
+from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.files import new_folder, read_manifest, write_manifest
 from outlay.core.network import NetworkArrays, read_network, write_network
+from outlay.core.transitions import Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points
 from outlay.jobs.choose import Frame, Kept
+from outlay.jobs.looks import next_look
 
 AGAIN = "Train again with --method frontier."
 
@@ -38,7 +42,9 @@ class Stored:
         multiplier: `[L, m]`.
         head_weights: `[L, H]`.
         scale: `[m]` one unit of violation of each limit.
-        manifest: heads, imitation_threshold, data_hash, seed, check.
+        manifest: heads, imitation_threshold, data_hash, seed, check, and look: which look at the *certify* users would
+            have been the next when it was trained. Mixtures keep the room that this look needs, however many looks
+            others take before it, so that a budget is always the same bundle.
     """
 
     folder: Path
@@ -74,11 +80,36 @@ class Stored:
                 head_weights=part["head_weights"],
                 scale=part["scale"],
                 manifest={name: manifest[name] for name in
-                          ("heads", "imitation_threshold", "data_hash", "seed", "check")},
+                          ("heads", "imitation_threshold", "data_hash", "seed", "check", "look")},
             )  # fmt: skip
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise FolderError("is damaged: a part of it is absent or cannot be read.", file=folder,
                               way_out=AGAIN) from None  # fmt: skip
+
+    def spec(self, weights: Vector, campaign: Campaign, data: Transitions) -> BundleSpec:
+        """The bundle of the mixture with weights `[L]`: the network with the heads of its members alone."""
+        used = np.flatnonzero(weights)
+        network, each = self.network.only(used.tolist()), np.eye(len(weights))
+        return BundleSpec(
+            campaign=campaign,
+            schema=data.schema,
+            actions=data.actions,
+            heads=tuple(self.manifest["heads"]),
+            members=tuple(
+                MemberSpec(
+                    network=network,
+                    weight=float(weights[i]),
+                    multiplier=self.multiplier[i],
+                    head_weights=self.head_weights[i],
+                    measurement=self.points.shown(each[i], campaign)[0],
+                    policy=place,
+                )
+                for place, i in enumerate(used)
+            ),
+            imitation_threshold=self.manifest["imitation_threshold"],
+            data_hash=self.manifest["data_hash"],
+            seed=int(self.manifest["seed"]),
+        )
 
 
 def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kept], old: Fitted, check: str) -> None:
@@ -98,4 +129,5 @@ def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kep
         write_manifest(temporary, "frontier", {
             "data_hash": frame.data.manifest["data_hash"], "heads": list(frame.heads), "users": points.users,
             "imitation_threshold": frame.imitation_threshold, "seed": frame.seed, "check": check,
+            "look": next_look(frame.data.folder),
         })  # fmt: skip

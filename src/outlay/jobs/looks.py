@@ -1,7 +1,7 @@
 """Looks at the certify users, counted where the users are: in the DATA folder.
 
-Each mixture that is evaluated on them is a look; look k gets α/2ᵏ, so that all looks together keep α. The same bundle
-looked at again is the same look.
+Each mixture that is evaluated on them is a look, and so is the frontier of a run, all its mixtures together. Look k
+gets α/2ᵏ, so that all looks together keep α. The same bundle or frontier looked at again is the same look.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILE = "looks.json"
 
 
 def looks(folder: Path) -> list[str]:
-    """Bundles that were looked at, in order.
+    """What was looked at, in order.
 
     Raises:
         FolderError: if the record is damaged: without it no level can be stated.
@@ -34,19 +34,29 @@ def looks(folder: Path) -> list[str]:
         ) from None
 
 
+def next_look(folder: Path) -> int:
+    """The number of the next new look, from 1."""
+    return len(looks(folder)) + 1
+
+
+def alpha_of(number: int, confidence: float) -> float:
+    """The α of a look."""
+    return float((1 - confidence) / 2**number)
+
+
 def next_alpha(folder: Path, confidence: float) -> float:
-    """The α that the next new bundle will get."""
-    return float((1 - confidence) / 2 ** (len(looks(folder)) + 1))
+    """The α that the next new look will get."""
+    return alpha_of(next_look(folder), confidence)
 
 
-def look(folder: Path, bundle: str, confidence: float) -> tuple[int, float]:
-    """Count a look. Returns which look it is, from 1, and its α."""
+def look(folder: Path, what: str, confidence: float) -> tuple[int, float]:
+    """Count a look at a bundle or a frontier. Returns which look it is, from 1, and its α."""
     seen = looks(folder)
-    if bundle not in seen:
-        seen.append(bundle)
+    if what not in seen:
+        seen.append(what)
         write_json(folder / FILE, seen)
-    number = seen.index(bundle) + 1
-    return number, (1 - confidence) / 2**number
+    number = seen.index(what) + 1
+    return number, alpha_of(number, confidence)
 
 
 def carry_over(old: Path, new: Path) -> None:

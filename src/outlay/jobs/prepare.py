@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.core.files import check_replaceable, new_folder, sha256, write_manifest
 from outlay.core.schema import canonical_text
-from outlay.core.transitions import SPLITS, USERS, Transitions
+from outlay.core.transitions import NAMES, SPLITS, USERS, Transitions
 from outlay.core.version import __version__
 from outlay.jobs.looks import carry_over
 from outlay.logs.encode import Columns, make_schema, write_features, write_links, write_roles
@@ -79,7 +80,7 @@ def prepare(
             columns = Columns(folder, rows)
             tell.now(0.35, "counting values")
             schema = make_schema(log, tell.within(0.35, 0.5, "counting values"))
-            users, segments = _users(log, table, facts.last_time)
+            users, segments = _users(log, table, facts.last_time, folder / NAMES)
             write_roles(log, table, actions, columns, tell.steps(0.5, 0.6, "writing roles"))
             even = write_links(log, columns)
             code_columns, states = write_features(
@@ -138,25 +139,30 @@ def _places(log: Log, rows: int) -> NDArray[np.int64]:
     return places
 
 
-def _users(log: Log, table: str, last_time: int) -> tuple[NDArray[Any], list[str]]:
-    """users.npy and the names of the segments."""
+def _users(log: Log, table: str, last_time: int, names_file: Path) -> tuple[NDArray[Any], list[str]]:
+    """users.npy and the names of the segments; writes what the log calls each user."""
     train = log.campaign.train
     [(count,)] = log.source.run("SELECT count(*) FROM users")
     users = np.zeros(count, USERS)
     bounds = np.cumsum(train.shares)[:2]
     segment: list[Any] = []
+    called: list[Any] = []
     start = "last_row" if log.campaign.log.start == "latest" else "first_row"
     query = f"""
-        SELECT u.id, u."user", u.first_row, u.{start} AS start_row, {last_time} - u.first_time + 1 AS span, r.segment
+        SELECT u.id, u."user", u.first_row, u.{start} AS start_row, {last_time} - u.first_time + 1 AS span, r.segment,
+            u.first_time
         FROM users u JOIN {table} r ON r.row = u.first_row ORDER BY u.id"""
     for batch in log.source.batches(query, USER_BATCH):
         at = batch.column("id").to_numpy()
         users["first_row"][at] = batch.column("first_row").to_numpy()
         users["start_row"][at] = batch.column("start_row").to_numpy()
         users["window"][at] = batch.column("span").to_numpy()
-        draw = uniform(train.salt, canonical_text(batch.column("user")).to_pylist())
+        name = canonical_text(batch.column("user"))
+        called.append(pa.table({"user": name, "first_time": batch.column("first_time").cast(pa.int64())}))
+        draw = uniform(train.salt, name.to_pylist())
         users["split"][at] = np.searchsorted(bounds, draw, side="right")
         segment.append(canonical_text(batch.column("segment")))
+    pq.write_table(pa.concat_tables(called), names_file)
     names = pa.chunked_array(segment).combine_chunks().dictionary_encode()
     texts = [*names.dictionary.to_pylist(), MISSING_SEGMENT]
     ordered = sorted(set(texts[:-1]) | ({MISSING_SEGMENT} if names.null_count else set()))

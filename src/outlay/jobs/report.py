@@ -79,7 +79,7 @@ def content(run: Run) -> ReportContent:
         candidates_measured_by=manifest["candidates_measured_by"],
         notes=_notes(run, found),
         budgets=tuple(_budget(b, campaign) for b in campaign.budgets),
-        policies=tuple(policy_rows(run, found)) if found else (),
+        policies=tuple(policy_rows(campaign, found)) if found else (),
         candidates=tuple(
             Candidate(step=m["step"], multiplier=tuple(m["multiplier"]), measured=_point(m["measured"]),
                       kept=m["step"] in kept)
@@ -106,28 +106,23 @@ def content(run: Run) -> ReportContent:
             for row in found["daily"]
         ) if found else (),
         certificate=_certificate(run, found) if found else None,
-        estimates=tuple(Estimate(**e) for e in found["estimates"]) if found else (),
+        estimates=tuple(Estimate(**e) for e in _all_estimates(found)) if found else (),
         settings=_settings(run),
     )  # fmt: skip
 
 
-def policy_rows(run: Run, found: dict[str, Any]) -> list[PolicyRow]:
-    """The table of policies, from estimates.json."""
-    campaign = run.campaign
-    by = {(e["policy"], e["estimator"], e["target"]): e for e in found["estimates"]}
-    kinds: dict[str, tuple[str, PolicyKind]] = {
-        "old": ("old policy", "old"),
-        "constants": ("best constant mixture", "constant"),
-        "mixture": (f"{run.manifest['method']}, as served", "chosen"),
-    }
+def policy_rows(campaign: Campaign, found: dict[str, Any]) -> list[PolicyRow]:
+    """The table of policies, from an evaluation as JSON."""
+    by = {(e["policy"], e["estimator"], e["target"]): e for e in _all_estimates(found)}
+    kinds: dict[str, PolicyKind] = {"old": "old", "constants": "constant", "against": "method",
+                                    found["subject"]: "chosen"}  # fmt: skip
     rows = []
-    for policy in found["policies"]:
-        name, kind = kinds.get(policy, (policy, "member"))
+    for policy, name in found["policies"].items():
         observed = "observed" if policy == "old" else "fqe"
         rows.append(
             PolicyRow(
                 name=name,
-                kind=kind,
+                kind=kinds.get(policy, "member"),
                 note=found["notes"].get(policy, ""),
                 totals={
                     k: value for k in campaign.meta.report_days
@@ -138,10 +133,15 @@ def policy_rows(run: Run, found: dict[str, Any]) -> list[PolicyRow]:
                     if (value := _interval(by.get((policy, "fqe", b.name)))) is not None
                 },
                 reward=_interval(by.get((policy, "fqe", "reward"))),
-                certified=found["certificate"]["certified"] if policy == "mixture" else None,
+                certified=found["certificate"]["certified"] if policy == found["subject"] else None,
             )
         )  # fmt: skip
     return rows
+
+
+def _all_estimates(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of the policy and of those beside it."""
+    return [*found["estimates"], *found["beside"]]
 
 
 def _interval(estimate: dict[str, Any] | None) -> Interval | None:
@@ -189,7 +189,7 @@ def _budget(budget: Any, campaign: Campaign) -> BudgetLine:
 def _old(found: dict[str, Any] | None, campaign: Campaign) -> Point | None:
     if not found or any(b.per == "user" for b in campaign.budgets):
         return None
-    by = {e["target"]: e["value"] for e in found["estimates"] if (e["policy"], e["estimator"]) == ("old", "fqe")}
+    by = {e["target"]: e["value"] for e in found["beside"] if (e["policy"], e["estimator"]) == ("old", "fqe")}
     values = [by.get("reward"), *(by.get(b.name) for b in campaign.budgets)]
     return None if any(v is None for v in values) else _point(values)
 
@@ -226,7 +226,9 @@ def _notes(run: Run, found: dict[str, Any] | None) -> tuple[str, ...]:
         notes.append(f"While training, the rule chose by {run.manifest['candidates_measured_by']}; the kept members "
                      "were measured again by a fitted evaluation, and the weights solved again.")  # fmt: skip
     if found:
-        notes.append(f"{found['reproduction'][:1].upper()}{found['reproduction'][1:]}.")
+        for check in ("reproduction", "agreement"):
+            words = found["diagnostics"][check]["words"]
+            notes.append(f"{check.capitalize()}: {words}.")
     return tuple(notes)
 
 

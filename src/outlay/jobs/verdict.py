@@ -12,8 +12,10 @@ from outlay.estimators.units import objective
 CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
 
 
-def verdict(estimates: Sequence[Estimate], certificate: Certificate, campaign: Campaign) -> str:
-    """Serve, do not serve, or test first: with the figures behind it."""
+def verdict(
+    estimates: Sequence[Estimate], certificate: Certificate, campaign: Campaign, policy: str = "mixture"
+) -> str:
+    """Serve `policy`, do not serve it, or test first: with the figures behind it."""
     old = _find(estimates, "old", "fqe", objective(campaign))
     sure = f"{100 * certificate.confidence:.4g} % sure"
     limits = " and ".join(f"{b.name} {b.words}" for b in campaign.budgets)
@@ -26,7 +28,7 @@ def verdict(estimates: Sequence[Estimate], certificate: Certificate, campaign: C
     gain, least = (value / abs(old.value) for value in (certificate.gain, certificate.gain_bound))
     change = f"{100 * gain:+.1f} % {campaign.reward_label}"
     floor = f"{sure} of {100 * least:+.1f} % at least"
-    spend = _spend(estimates, campaign)
+    spend = _spend(estimates, campaign, policy)
     if least > 0:
         return f"Serve it: {change} against the old policy ({floor}){spend}, and {limits} is certified."
     claim = f"No gain over the old policy can be claimed ({change}, {floor}){spend}, though {limits} is certified"
@@ -42,10 +44,10 @@ def _find(estimates: Sequence[Estimate], policy: str, estimator: str, target: st
     return None
 
 
-def _spend(estimates: Sequence[Estimate], campaign: Campaign) -> str:
+def _spend(estimates: Sequence[Estimate], campaign: Campaign, policy: str) -> str:
     """` at 14 % less coupon_cost`, against the old policy's money budget."""
     budget = campaign.budgets[campaign.money]
-    new, old = (_find(estimates, policy, "fqe", budget.name) for policy in ("mixture", "old"))
+    new, old = (_find(estimates, name, "fqe", budget.name) for name in (policy, "old"))
     if new is None or old is None or not old.value or new.value is None:
         return ""
     change = 100 * (new.value / old.value - 1)

@@ -12,6 +12,7 @@ from typing import Literal
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.logs.link import last_time
+from outlay.logs.propensities import Claims, claims
 from outlay.logs.roles import Log
 
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
@@ -51,6 +52,7 @@ class Facts:
         actions: in ascending order of value; every listed action, and every one that occurs.
         missing: role → rows without a value.
         duplicates: rows beyond the first of their user and time.
+        propensities: held against the log; None where none are stated, or not such that they can be.
         findings: worst first.
     """
 
@@ -62,6 +64,7 @@ class Facts:
     actions: tuple[Action, ...]
     missing: dict[str, int]
     duplicates: int
+    propensities: Claims | None
     findings: tuple[Finding, ...]
 
     @property
@@ -87,10 +90,15 @@ def inspect(log: Log) -> Facts:
     if users:
         duplicates = int(run("SELECT count(*) FROM links WHERE gap = 0")[0][0])
         findings += _links(log, duplicates) + _gaps(log, users) + _segments(log)
+    held = None
+    if users and choices and log.campaign.log.propensity and _can_be_held(findings, actions):
+        held = claims(log, [action.value for action in actions])
+        findings += _propensities(held, choices)
     findings.sort(key=lambda finding: LEVELS.index(finding.level))
     return Facts(
         rows=rows, users=users, choices=choices, first_time=int(first or 0), last_time=int(last or 0),
-        actions=tuple(actions), missing=missing, duplicates=duplicates, findings=tuple(findings),
+        actions=tuple(actions), missing=missing, duplicates=duplicates, propensities=held,
+        findings=tuple(findings),
     )  # fmt: skip
 
 
@@ -283,3 +291,29 @@ def _segments(log: Log) -> list[Finding]:
         return []
     return [Finding("error", "log.segment", f"makes {count:,} segments; tables have room for {MAX_SEGMENTS}.",
                     "Give an expression with fewer values.", count)]  # fmt: skip
+
+
+def _can_be_held(findings: list[Finding], actions: list[Action]) -> bool:
+    """Whether every row with a choice has a propensity, and tables of actions and segments have room."""
+    spoilt = {"log.propensity", "log.eligible", "log.segment"}
+    return len(actions) <= MAX_ACTIONS and not any(f.level == "error" and f.where in spoilt for f in findings)
+
+
+def _propensities(held: Claims, choices: int) -> list[Finding]:
+    way_out = (
+        "Give, in each row, the chance that its action had before it was drawn; mark rows that only kept an earlier "
+        "draw with log.forced, and name the allowed actions with log.eligible where some could not be given; let "
+        "neither log.where nor log.segment depend on the action given. "
+    )
+    if held.certain:
+        return [Finding("error", "log.propensity", "is 1 in every row with a choice, so by its own word the log never "
+                        "had one.", way_out + "Or leave the key out.", choices)]  # fmt: skip
+    if held.refused:
+        message = f"the propensities contradict the log: {held}."
+        return [Finding("error", "log.propensity", message, way_out + "Or leave the key out: the chances are then "
+                        "fitted to the log.", len(held.contradicted))]  # fmt: skip
+    if held.contradicted:
+        message = f"the propensities are a little off, beyond chance: {held}."
+        return [Finding("warning", "log.propensity", message, "If they are rounded, give more digits.",
+                        len(held.contradicted))]  # fmt: skip
+    return []

@@ -1,9 +1,8 @@
 """Does the assignment of actions look randomised, and is there enough of every action everywhere?
 
-Stated propensities are held against the log: if they are true, Σᵢ 1[aᵢ = a] / pᵢ estimates the number of rows in which
-a could have been given, with variance Σᵢ 1[aᵢ = a] (1 − pᵢ) / pᵢ². Where they do not vary, or none are stated, the
-action must not depend on anything known before: Cramér's V of action against each categorical feature, the segment and
-the user's last action, the correlation ratio η for numeric features, both corrected for bias (0: no dependence, 1: a
+Stated propensities are held against the log (`propensities`). Where they do not vary, or none are stated, the action
+must not depend on anything known before: Cramér's V of action against each categorical feature, the segment and the
+user's last action, the correlation ratio η for numeric features, both corrected for bias (0: no dependence, 1: a
 function). A dependence counts if it is large enough to matter and too large for chance (χ² or F test).
 
 Source: Bergsma (2013) for the corrected V; ε² of Kelley (1935) for η.
@@ -25,7 +24,7 @@ MAX_VALUES = 10_000  # of a feature; rarer ones are left out
 EXPECTED = 5  # rows a cell of the table must expect (Cochran's rule); rarer values are put together
 WEAK, STRONG = 0.03, 0.10  # V or η below WEAK counts as none
 CHANCE = 1e-3  # of a false alarm about any feature
-MAX_Z = 4.0  # of a stated propensity against the observed share
+MAX_Z = 4.0  # below what a stated propensity says
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,8 @@ class Overlap:
         share: of the rows with a choice.
         least_share: the smallest share over segments, and `least_segment`, where that is.
         least_propensity: the smallest stated one, if any are.
-        z: stated propensities against observed shares, in standard errors; None where none are stated.
+        z: Σ 1/p against the rows in which it could be given, in standard errors; None where none are stated, or the
+            action was never given.
     """
 
     action: float
@@ -69,7 +69,7 @@ class Randomisation:
 
 def overlap(log: Log, facts: Facts) -> list[Overlap]:
     """Shares of each action; segments are taken at a user's first row."""
-    stated = log.campaign.log.propensity is not None
+    claims = facts.propensities.overall if facts.propensities else {}
     counts: dict[str, dict[float, int]] = {}
     rows = log.source.run(f"""
         SELECT coalesce(CAST(f.segment AS VARCHAR), 'missing') AS segment, r.action, count(*)
@@ -77,32 +77,36 @@ def overlap(log: Log, facts: Facts) -> list[Overlap]:
         WHERE {log.choice.replace("forced", "r.forced")} GROUP BY ALL ORDER BY ALL""")
     for segment, action, count in rows:
         counts.setdefault(segment, {})[action] = count
-    z = _stated_against_observed(log) if stated else {}
     result = []
     for action in facts.actions:
         shares = {name: found.get(action.value, 0) / sum(found.values()) for name, found in counts.items()}
         segment = min(shares, key=lambda name: shares[name], default="all")
         result.append(Overlap(
             action.value, action.choices / max(facts.choices, 1), shares.get(segment, 0.0), segment,
-            action.least_propensity, z.get(action.value),
+            action.least_propensity, claims[action.value].z if action.value in claims else None,
         ))  # fmt: skip
     return result
 
 
-def randomisation(log: Log, overlaps: list[Overlap]) -> Randomisation:
+def randomisation(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisation:
     """Whether the assignment looks randomised."""
     stated = log.campaign.log.propensity is not None
     if stated:
-        wrong = [o for o in overlaps if o.z is not None and abs(o.z) > MAX_Z]
-        if wrong:
-            action, z = max(((o.action, o.z or 0.0) for o in wrong), key=lambda pair: abs(pair[1]))
+        if facts.propensities and facts.propensities.certain:
+            return Randomisation(False, "Every stated propensity is 1: no action was left to chance.", True, ())
+        if facts.propensities and facts.propensities.contradicted:
+            verdict = f"The stated propensities do not fit the log: {facts.propensities}."
+            return Randomisation(False, verdict, True, ())
+        if _propensities_vary(log):  # rare draws that did not come leave Σ 1/p low: only too high contradicts
+            return Randomisation(True, "Nothing in the log contradicts the stated propensities.", True, ())
+        low = [(o.z, o.action) for o in overlaps if o.z is not None and o.z < -MAX_Z]
+        if low:
+            z, action = min(low)
             verdict = (
-                f"The stated propensities do not fit the log: action {action:g} was given "
-                f"{'more' if z > 0 else 'less'} often than they say ({abs(z):.1f} standard errors)."
+                f"Action {action:g} was given less often than its stated propensity says ({-z:.1f} standard errors): "
+                "it is too high, or the action had no chance in some rows."
             )
             return Randomisation(False, verdict, True, ())
-        if _propensities_vary(log):
-            return Randomisation(True, "The stated propensities fit the observed shares of every action.", True, ())
     dependences = tuple(sorted(_dependences(log), key=lambda d: -d.strength))
     real = [d for d in dependences if d.strength >= WEAK and d.p_value < CHANCE / len(dependences)]
     if not real:
@@ -117,21 +121,6 @@ def randomisation(log: Log, overlaps: list[Overlap]) -> Randomisation:
         else " It was not randomised over all rows: effects below mix cause and choice."
     )  # fmt: skip
     return Randomisation(False, verdict, stated, dependences)
-
-
-def _stated_against_observed(log: Log) -> dict[float, float]:
-    """By action, z of Σ 1[a]/p against the number of rows in which the action could have been given."""
-    rows = log.source.run(f"""
-        SELECT action, sum(1 / propensity), sum((1 - propensity) / (propensity * propensity)) FROM roles
-        WHERE {log.choice} AND propensity > 0 AND propensity <= 1 AND action IS NOT NULL GROUP BY action""")
-    z = {}
-    for action, estimate, variance in rows:
-        could = (
-            "TRUE" if not log.campaign.log.eligible else f"(eligible IS NULL OR list_contains(eligible, {action!r}))"
-        )
-        [(n,)] = log.source.run(f"SELECT count(*) FROM roles WHERE {log.choice} AND {could}")
-        z[float(action)] = float((estimate - n) / variance**0.5) if variance > 0 else (0.0 if estimate == n else np.inf)
-    return z
 
 
 def _propensities_vary(log: Log) -> bool:

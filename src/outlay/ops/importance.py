@@ -32,6 +32,26 @@ def path_weights(ratio: Array, clip: float) -> tuple[Array, NDArray[np.bool_]]:
     return np.minimum(product, clip), product > clip
 
 
+def row_weights(ratio: Array, following: NDArray[np.intp], begin: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Weights `[n]` before and after each row of paths that begin in the rows `begin` `[U]`; 0 in rows before those.
+
+    Args:
+        ratio: `[n]` of each row.
+        following: `[n]` the next row of the path, −1 after its last.
+        begin: `[U]` the first row of each path.
+    """
+    before, after = np.zeros(len(ratio)), np.zeros(len(ratio))
+    rows, weight = begin, np.ones(len(begin))
+    while len(rows):
+        before[rows] = weight
+        weight = weight * ratio[rows]
+        after[rows] = weight
+        rows = following[rows]
+        on = (rows >= 0) & (weight > 0)
+        rows, weight = rows[on], weight[on]
+    return before, after
+
+
 def per_decision(weights: Array, outcome: Array) -> Array:
     """PDIS `[U, 1+m]` per user, from weights `[U, k]` and outcomes `[U, k, 1+m]`."""
     total: Array = np.einsum("uk,ukx->ux", weights, outcome)

@@ -1,0 +1,138 @@
+"""Bounds that hold for every mixture of L policies at once, so that one look certifies all budgets.
+
+    U_lj = x_lj + k·se_lj        P(truth_lj ≤ U_lj for all policies l and budgets j) ≥ 1 − α        (costs, ≤ form)
+    certified  ⇔  Σ α_l U_lj ≤ limit_j for all j        P(some mixture of any limits is certified and over) ≤ α
+
+Where no U_lj is broken, no mixture of them is, however α was chosen and however often one looked again. Gains over the
+old policy are a family of their own: g_l − k'·se_l all lie below the true gains with probability 1 − α.
+
+A bound of the mixture with its own, smaller standard error would not be covered by this family; it is not used.
+
+Source: sup-t bands as in `ops/simultaneous.py`; that they carry over to mixtures is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+from outlay.core.estimate import Estimate
+from outlay.estimators.certificate import Certificate, issue
+from outlay.estimators.frontier import Points
+from outlay.estimators.units import objective
+from outlay.ops.intervals import interval
+from outlay.ops.simultaneous import critical_value
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Band:
+    """The bounds of L policies, at one confidence.
+
+    Attributes:
+        points: the L policies, then the old policy, measured on *certify* users.
+        withheld: `[L]` why a policy could not be measured, or None.
+        refused: why nothing that was measured is believed, or None.
+        confidence: 1 − α.
+        factor: k of the costs.
+        gain_factor: k' of the gains.
+    """
+
+    points: Points
+    withheld: tuple[str | None, ...]
+    refused: str | None
+    confidence: float
+    factor: float
+    gain_factor: float
+
+    @classmethod
+    def of(
+        cls,
+        points: Points,
+        withheld: Sequence[str | None],
+        refused: str | None,
+        campaign: Campaign,
+        *,
+        confidence: float,
+    ) -> Band:
+        """Find both factors.
+
+        Args:
+            points: the L policies, then the old policy, measured on *certify* users.
+            withheld: `[L]` why a policy could not be measured, or None.
+            refused: why nothing that was measured is believed, or None.
+            campaign: whose budgets are bounded, at any limits.
+            confidence: 1 − α.
+        """
+        alpha = 1 - confidence
+        return cls(
+            points=points,
+            withheld=tuple(withheld),
+            refused=refused,
+            confidence=confidence,
+            factor=points.only(np.arange(len(withheld))).factor(campaign, alpha),
+            gain_factor=critical_value(_gains(points)[1], alpha),
+        )
+
+    def __len__(self) -> int:
+        return len(self.withheld)
+
+    def certificate(self, weights: Array, campaign: Campaign) -> Certificate:
+        """Of the mixture with weights `[L]` under the limits of this campaign; it costs no look."""
+        used = np.flatnonzero(weights)
+        share, part = weights[used], self.points.only(used)
+        x, errors = part.coordinates(campaign)
+        value, bound = share @ x[:, 1:], share @ (x + self.factor * errors)[:, 1:]
+        gain, covariance = _gains(self.points)
+        low = gain - self.gain_factor * np.sqrt(np.maximum(np.diag(covariance), 0))
+        if self.refused is not None:
+            value, bound, gain, low = (np.full_like(number, np.nan) for number in (value, bound, gain, low))
+        ones = float(share @ part.value[:, -1])
+        return issue(
+            value,
+            bound,
+            [budget.sign * budget.limit for budget in campaign.budgets],
+            [budget.name for budget in campaign.budgets],
+            users=self.points.users,
+            gain=float(share @ gain[used]),
+            gain_bound=float(share @ low[used]),
+            confidence=self.confidence,
+            signs=[budget.sign for budget in campaign.budgets],
+            decisions=[ones if budget.per == "decision" and ones > 0 else 1.0 for budget in campaign.budgets],
+            withheld=self.refused or next((reason for i in used if (reason := self.withheld[i])), None),
+            policies=len(self),
+        )
+
+    def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:
+        """Objective and costs of the old policy and of the mixture `[L]`, each with its own interval."""
+        alone = np.zeros(len(self.points))
+        alone[-1] = 1
+        found = []
+        for policy, each in (("old", alone), ("mixture", np.append(weights, 0.0))):
+            used = np.flatnonzero(each)
+            part = self.points.only(used)
+            reason = next((r for i in used if (r := (*self.withheld, None)[i])), None)
+            value, error = part.shown(each[used], campaign)
+            low, high = interval(value, error, campaign.train.confidence)
+            for t, target in enumerate((objective(campaign), *(budget.name for budget in campaign.budgets))):
+                if not np.isfinite(value[t]):
+                    found.append(Estimate(policy=policy, estimator="fqe", target=target, value=None,
+                                          withheld=reason or "it could not be measured"))  # fmt: skip
+                    continue
+                found.append(
+                    Estimate(policy=policy, estimator="fqe", target=target, value=float(value[t]), low=float(low[t]),
+                             high=float(high[t]), std_error=float(error[t]), recommended=self.refused is None)
+                )  # fmt: skip
+        return found
+
+
+def _gains(points: Points) -> tuple[Array, Array]:
+    """`[L]` objectives less that of the old policy, the last of the points, and their covariance `[L, L]`."""
+    value, covariance = points.value[:, 0], points.covariance[:, 0, :, 0]
+    less = np.hstack([np.eye(len(value) - 1), -np.ones((len(value) - 1, 1))])
+    return value[:-1] - value[-1], less @ covariance @ less.T

@@ -1,0 +1,237 @@
+"""Marginalised importance sampling: the ratio of the policy's states to the log's × the ratio ρ of one step.
+
+    V̂ = Σ_t w(s_t) ρ_t x_t        ψ_u = share_u·U (V(s₀_u) − V̂) + U Σ_{t∈u} w ρ (x + γ^Δ V(s') − V(s))
+
+The variance does not grow as K^days, for no product of ratios is ever taken. The system behind w and V is in
+`marginal_system.py`: exact where states are counted, linear in the features elsewhere.
+
+What this rests on: the propensities; and that the state is Markov, so that what follows a state does not depend on how
+it was reached. Totals of k days do not take days to be alike, nor outcomes to depend on the state and action alone
+(a log whose propensities follow something outside the state is reweighted rightly), which `fitted.py` does; discounted
+values take days to be alike, as the tail beyond the log must. Residuals are divided by √(1 − leverage), as there.
+
+Source: `marginal_system.py` names them; Kallus & Uehara (2020) for the influence function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.errors import LogError
+from outlay.estimators.basis import Array, Basis
+from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
+from outlay.estimators.joint import Joint, certain, joined, mixed, withheld
+from outlay.estimators.marginal_system import Solution, closed, discounted, of_states, totals
+from outlay.estimators.mean_ratio import mean_ratio
+from outlay.estimators.panel import Panel
+from outlay.estimators.sample import IMPOSSIBLE, NOTHING_FOLLOWS, UNSTABLE
+from outlay.estimators.target import Index
+
+MISFIT = 4.0  # standard errors by which the mean ratio may leave 1
+NOBODY = "no user is among those whose value is asked for"
+ROUNDING = 1e-6  # propensities are logged as float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marginal(Joint):
+    """Reweighted values of one policy or mixture: reward, budgets, decisions, `reward@k`, ….
+
+    Attributes:
+        unsupported: `[T]` share of the policy's paths that meet a state about which the log says too little.
+        largest: `[T]` largest share of the mass that one user has.
+        mean_ratio: mean of ρ over the rows with a choice: 1 but for noise, where the propensities are right.
+        mean_ratio_error: its standard error, by user.
+    """
+
+    unsupported: NDArray[np.float64]
+    largest: NDArray[np.float64]
+    mean_ratio: float
+    mean_ratio_error: float
+
+    def cautions(self) -> list[str | None]:
+        """`[T]` why not to rely on a number: the mean ratio speaks against the propensities, or few users carry it."""
+        off = abs(self.mean_ratio - 1)
+        misfit = (
+            f"π/p has mean {self.mean_ratio:.3f} ± {self.mean_ratio_error:.3f}, where right propensities give 1"
+            if off > MISFIT * self.mean_ratio_error + ROUNDING
+            else None
+        )
+        return [misfit or few_users(ess) for ess in self.ess]
+
+
+def estimate(
+    panel: Panel,
+    basis: Basis,
+    policy: NDArray[Any] | None,
+    *,
+    days: Sequence[int],
+    propensity: NDArray[np.floating] | None = None,
+    among: NDArray[np.bool_] | None = None,
+    support: float = 0.01,
+    least_rows: int = 2,
+) -> Marginal:
+    """Value of a policy: discounted from start rows, and totals of k days from first rows.
+
+    It takes about 100 bytes for each row, and 16 for each of its outcomes, while it works; a result takes 16 for each
+    user and target.
+
+    Args:
+        panel: the rows.
+        basis: of their states and actions; V takes the states.
+        policy: as `Panel.follow` takes it: `[n]`, `[n, K]`, or None, whose ratios are 1.
+        days: horizons k of the totals.
+        propensity: `[n]` of the logged action; default as logged.
+        among: `[U]` users whose value it is; default all. Every user's rows speak all the same.
+        support: largest share of paths that meet thin states with which a number is still given.
+        least_rows: a state with fewer rows behind it is thin.
+
+    Raises:
+        LogError: if the policy is not allowed, or a propensity of a row with a choice is missing or outside (0, 1].
+    """
+    _, ratio = row_ratios(panel, policy, propensity)
+    chosen = np.ones(panel.num_users, np.bool_) if among is None else among
+    parts = [_discounted(panel, basis, ratio, chosen, least_rows, support)]
+    if panel.data.steady:
+        parts.append(_Part(**vars(certain("decisions", 1.0, panel.num_users)), unsupported=0.0))
+    parts += [_totals(panel, basis, ratio, chosen, least_rows, support, k) for k in sorted(set(days))]
+    mean, error = (np.nan, np.nan) if ratio is None else mean_ratio(panel, ratio)
+    fields = joined(parts)
+    return Marginal(
+        **fields,
+        unsupported=np.repeat([part.unsupported for part in parts], [len(part.targets) for part in parts]),
+        largest=_largest(fields["mass"]),
+        mean_ratio=mean,
+        mean_ratio_error=error,
+    )
+
+
+def combine(parts: Sequence[Marginal], weights: NDArray[np.float64]) -> Marginal:
+    """The sticky mixture of policies estimated from the same users, with weights `[k]` ≥ 0.
+
+    Its `mean_ratio_error` is the weighted sum of its members', the most that it can be.
+    """
+    fields = mixed(parts, weights)
+    used = [(float(w), part) for w, part in zip(weights, parts, strict=True) if w != 0]
+    return Marginal(
+        **fields,
+        unsupported=np.asarray(sum(w * part.unsupported for w, part in used)),
+        largest=_largest(fields["mass"]),
+        mean_ratio=sum(w * part.mean_ratio for w, part in used),
+        mean_ratio_error=sum(w * part.mean_ratio_error for w, part in used),
+    )
+
+
+def ratios(
+    panel: Panel,
+    basis: Basis,
+    policy: NDArray[Any] | None,
+    *,
+    propensity: NDArray[np.floating] | None = None,
+    least_rows: int = 2,
+) -> Array:
+    """`[n]` d^π(s, a) / d^D(s, a) of the discounted value, D the rows that it rests on; 0 in all others.
+
+    Raises:
+        LogError: as `estimate`; or if there are no propensities.
+    """
+    _, ratio = row_ratios(panel, policy, propensity)
+    if ratio is None:
+        raise LogError(f"{NO_PROPENSITIES}.", where="propensity",
+                       way_out="Name their column in the campaign file, or give fitted ones.")  # fmt: skip
+    share = np.full(panel.num_users, 1 / panel.num_users)
+    found = discounted(panel, of_states(basis), panel.outcome, ratio, share, least_rows)
+    scaled: Array = (1 - panel.discount) * closed(panel).sum() * found.mass
+    return scaled
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part(Joint):
+    """Some targets that share their ratios, and so the share of paths that meet thin states."""
+
+    unsupported: float
+
+
+def _discounted(
+    panel: Panel, basis: Basis, ratio: Array | None, chosen: NDArray[np.bool_], least_rows: int, support: float
+) -> _Part:
+    steady = panel.data.steady
+    names = panel.names if steady else (*panel.names, "decisions")
+    if ratio is None:
+        return _withheld(panel, names, NO_PROPENSITIES)
+    if not chosen.any():
+        return _withheld(panel, names, NOBODY)
+    if not closed(panel).any():
+        return _withheld(panel, names, NOTHING_FOLLOWS)
+    share = chosen / chosen.sum()
+    outcome = panel.outcome if steady else np.column_stack([panel.outcome, ~panel.forced])
+    found = discounted(panel, of_states(basis), outcome, ratio, share, least_rows)
+    return _part(panel, names, found, share, panel.start, _range(outcome), support)
+
+
+def _totals(
+    panel: Panel,
+    basis: Basis,
+    ratio: Array | None,
+    chosen: NDArray[np.bool_],
+    least_rows: int,
+    support: float,
+    days: int,
+) -> _Part:
+    names = tuple(f"{name}@{days}" for name in panel.names)
+    covered = chosen & (panel.window >= days)
+    if ratio is None:
+        return _withheld(panel, names, NO_PROPENSITIES)
+    if not chosen.any():
+        return _withheld(panel, names, NOBODY)
+    if not covered.any():
+        return _withheld(panel, names, f"no user's window covers {days} days")
+    share = covered / covered.sum()
+    found = totals(panel, of_states(basis), panel.outcome, ratio, share, least_rows, days)
+    return _part(panel, names, found, share, panel.first, days * _range(panel.outcome), support)
+
+
+def _part(
+    panel: Panel, names: tuple[str, ...], found: Solution, share: Array, begin: Index, bounds: Array, support: float
+) -> _Part:
+    """Values over users with this share `[U]` from the rows `begin` `[U]`, without those the log cannot carry.
+
+    `bounds` `[2, T]` is the least and the most that outcomes can add up to.
+    """
+    users, first = panel.num_users, found.value[begin]
+    value = share @ first
+    slack = IMPOSSIBLE * (bounds[1] - bounds[0]) + 1e-9
+    possible = (value >= bounds[0] - slack) & (value <= bounds[1] + slack)
+    shared = found.reason(support)
+    reasons = tuple(shared or (None if ok else UNSTABLE) for ok in possible)
+    gone = np.array([reason is not None for reason in reasons])
+    influence = users * (share[:, None] * (first - value) + panel.by_user(found.error))
+    return _Part(
+        targets=names,
+        value=np.where(gone, np.nan, value),
+        influence=np.where(gone, np.nan, influence),
+        mass=np.repeat(panel.by_user(found.mass[:, None]), len(names), axis=1),
+        withheld=reasons,
+        unsupported=min(1.0, found.unsupported),
+    )
+
+
+def _withheld(panel: Panel, names: tuple[str, ...], reason: str) -> _Part:
+    return _Part(**withheld(names, panel.num_users, reason), unsupported=1.0)
+
+
+def _range(outcome: Array) -> Array:
+    """`[2, T]` the least and the most that a row can bring, or no row."""
+    return np.stack([np.minimum(outcome.min(axis=0), 0), np.maximum(outcome.max(axis=0), 0)])
+
+
+def _largest(mass: Array) -> Array:
+    """`[T]` largest share of the mass `[U, T]` that one user has."""
+    size = np.abs(mass)
+    total = size.sum(axis=0)
+    share: Array = np.divide(size.max(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    return share

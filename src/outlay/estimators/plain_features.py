@@ -1,0 +1,89 @@
+"""Features of states where they are too many to count and no network lends its own.
+
+Each value of a categorical field stands for the mean outcomes of the *learn* rows that have it, shrunk towards the mean
+of all; numbers stand for themselves. Of these columns the directions that vary most are kept. Crude beside a trained
+layer: what a fitted evaluation says with them has to be held against estimators that rest on propensities.
+
+Source: Micci-Barreca (2001) for the encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.transitions import LEARN, Transitions
+
+CHUNK_CELLS = 16_000_000  # codes looked at in one go: 128 MB as whole numbers
+LEARN_ROWS, SAMPLE_ROWS = 400_000, 50_000  # from which means and directions are taken, evenly spread
+SHRINK = 20.0  # rows that the mean of all counts as
+MOST_FEATURES = 32  # directions that a fitted evaluation uses
+
+Narrow = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Directions:
+    """A linear map of d columns onto the directions in which they vary most, each with spread 1.
+
+    Attributes:
+        centre: `[d]`.
+        matrix: `[d, ≤ MOST_FEATURES]`.
+    """
+
+    centre: Narrow
+    matrix: Narrow
+
+    @classmethod
+    def of(cls, sample: Narrow) -> Directions:
+        """Those of rows `[n, d]`."""
+        centre: Narrow = sample.mean(axis=0, dtype=np.float32)
+        centred: Narrow = sample - centre
+        variance, direction = np.linalg.eigh(centred.T @ centred / len(sample))
+        kept = np.flatnonzero(variance > 1e-6 * max(variance[-1], 1e-12))[-MOST_FEATURES:]
+        return cls(centre, np.asarray(direction[:, kept] / np.sqrt(variance[kept]), np.float32))
+
+    def __call__(self, columns: Narrow) -> Narrow:
+        """`[n, ≤ MOST_FEATURES]` of rows `[n, d]`."""
+        centred: Narrow = columns - self.centre
+        return np.asarray(centred @ self.matrix, np.float32)
+
+
+def plain_features(data: Transitions, rows: NDArray[np.int64]) -> Narrow:
+    """Features `[n, ≤ MOST_FEATURES]` of the states of some rows; the columns themselves are made by chunks."""
+    encode = _encoder(data)
+    size = max(1, CHUNK_CELLS // max(1, len(data.schema.categorical)))
+    spread = np.unique(np.linspace(0, len(rows) - 1, SAMPLE_ROWS).astype(np.int64))
+    sample = np.concatenate([encode(rows[spread[i : i + size]]) for i in range(0, len(spread), size)])
+    directions = Directions.of(sample)
+    return np.concatenate([directions(encode(rows[i : i + size])) for i in range(0, len(rows), size)])
+
+
+def _encoder(data: Transitions) -> Callable[[NDArray[np.int64]], Narrow]:
+    """Columns `[n, F·(1+m) + 2·F']` of rows."""
+    sizes = np.array([field.size for field in data.schema.categorical], np.int64)
+    begin = np.cumsum(sizes) - sizes
+    learn = data.rows_of(LEARN)
+    learn = learn[:: max(1, len(learn) // LEARN_ROWS)]
+    outcomes = data.outcome.shape[1]
+    count, sums = np.zeros(sizes.sum()), np.zeros((outcomes, sizes.sum()))
+    step = max(1, CHUNK_CELLS // max(1, len(sizes)))
+    for i in range(0, len(learn), step):
+        part = learn[i : i + step]
+        place = (data.features(part)[0] + begin).ravel()
+        count += np.bincount(place, minlength=len(count))
+        for j in range(outcomes):
+            weight = np.repeat(np.asarray(data.outcome[part, j], np.float64), len(sizes))
+            sums[j] += np.bincount(place, weight, len(count))
+    mean = np.asarray(data.outcome[learn], np.float64).mean(axis=0)
+    means: Narrow = ((sums + SHRINK * mean[:, None]) / (count + SHRINK)).T.astype(np.float32)
+
+    def encode(some: NDArray[np.int64]) -> Narrow:
+        codes, numbers = data.features(some)
+        by_value = means[codes + begin].reshape(len(some), -1)
+        return np.hstack([by_value, numbers])
+
+    return encode

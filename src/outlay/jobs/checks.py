@@ -1,0 +1,74 @@
+"""The checks that an evaluation has to pass, and what follows where it does not.
+
+    reproduction   the fitted evaluation of the old policy gives its observed totals back
+    agreement      estimators that assume less do not contradict the fitted evaluation of the policy
+    behaviour      the behaviour model fits the log, where propensities are not logged
+
+A fitted evaluation that fails is shown and not recommended, and certifies nothing; a behaviour model that fails does
+the same to every estimator that needs propensities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outlay.estimators.agreement import Agreement, agree
+from outlay.estimators.behaviour_check import BehaviourCheck
+from outlay.estimators.observed import Reproduction
+from outlay.jobs.side_by_side import Told
+
+ASSUME_LESS = ("dr", "mis")
+NEED_PROPENSITIES = ("dr", "mis", "snpdis", "pdis")
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Of one policy on one split.
+
+    Attributes:
+        reproduction: of the old policy.
+        agreement: of the policy.
+        behaviour: None where propensities are as logged.
+    """
+
+    reproduction: Reproduction
+    agreement: Agreement
+    behaviour: BehaviourCheck | None
+
+    @classmethod
+    def of(cls, told: Told, reproduction: Reproduction, behaviour: BehaviourCheck | None) -> Checks:
+        """Those of a policy."""
+        if behaviour is not None and not behaviour.ok:
+            agreement = Agreement(True, "not checked: the behaviour model does not fit the log", ())
+        else:
+            others = {name: (told.joints[name], told.cautions[name]) for name in ASSUME_LESS if name in told.joints}
+            agreement = agree(told.fitted, others)
+        return cls(reproduction, agreement, behaviour)
+
+    @property
+    def refused(self) -> str | None:
+        """Why nothing is certified, or None."""
+        if not self.reproduction.ok:
+            return self.reproduction.words
+        return None if self.agreement.ok else self.agreement.words
+
+    def doubted(self, told: Told) -> Told:
+        """The same policy with the cautions that follow."""
+        cautions: Mapping[str, str | None] = {"fqe": self.refused}
+        if self.behaviour is not None and not self.behaviour.ok and told.subject.name != "old":
+            cautions = {**cautions, **dict.fromkeys(NEED_PROPENSITIES, self.behaviour.words)}
+        for estimator, reason in cautions.items():
+            told = told.doubted(estimator, reason)
+        return told
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        logged: dict[str, Any] = {"source": "as logged", "ok": True}
+        model = self.behaviour and {"source": "behaviour model", **self.behaviour.to_dict()}
+        return {
+            "propensities": model or logged,
+            "reproduction": {"ok": self.reproduction.ok, "words": self.reproduction.words},
+            "agreement": self.agreement.to_dict(),
+        }

@@ -1,0 +1,134 @@
+"""Every estimator of one policy, on the same users.
+
+    fqe     fitted Q evaluation                   assumes that the state says enough, and days are alike
+    mis     marginalised importance sampling      assumes that the state says enough; for totals not the second
+    dr      doubly robust, per decision           assumes neither within the log's days
+    snpdis, pdis   clipped importance sampling    neither; shown for comparison
+
+All but the first need the log's propensities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+from outlay.core.estimate import Estimate
+from outlay.estimators import doubly_robust, fitted, importance, marginalised
+from outlay.estimators.joint import Joint
+from outlay.estimators.units import displayed, estimates
+from outlay.jobs.measure import Measure
+from outlay.jobs.subject import Subject
+
+ESTIMATORS = ("fqe", "dr", "mis", "snpdis", "pdis")
+IN_WINDOW = ("snpdis", "pdis")  # for totals alone
+
+Cautions = Sequence[str | None]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the estimators say of one policy.
+
+    Attributes:
+        subject: the policy.
+        joints: by estimator, in the units they are estimated in.
+        cautions: by estimator, why not to rely on each target.
+    """
+
+    subject: Subject
+    joints: dict[str, Joint]
+    cautions: dict[str, Cautions]
+
+    @property
+    def fitted(self) -> fitted.Fitted:
+        """The fitted evaluation."""
+        found = self.joints["fqe"]
+        assert isinstance(found, fitted.Fitted)
+        return found
+
+    def doubted(self, estimator: str, reason: str | None) -> Told:
+        """The same with a caution for all numbers of an estimator, where they have none of their own."""
+        if reason is None or estimator not in self.cautions:
+            return self
+        own = [caution or reason for caution in self.cautions[estimator]]
+        return Told(self.subject, self.joints, {**self.cautions, estimator: own})
+
+    def rows(self, campaign: Campaign, confidence: float) -> list[Estimate]:
+        """Estimates as tables show them, estimator by estimator."""
+        found: list[Estimate] = []
+        for name, joint in self.joints.items():
+            cautions = self.cautions[name]
+            if name in IN_WINDOW:
+                found += joint.estimates(self.subject.name, name, confidence=confidence, cautions=cautions)
+            else:
+                found += estimates(joint, campaign, self.subject.name, name, confidence=confidence, cautions=cautions)
+        return found
+
+    def rows_less(self, other: Told, campaign: Campaign, confidence: float) -> list[Estimate]:
+        """Paired differences to another policy, as tables show them; relied on where both are."""
+        found: list[Estimate] = []
+        mine, its = self.rows(campaign, confidence), other.rows(campaign, confidence)
+        doubts = {(e.estimator, e.target): e.caution for e in [*its, *mine] if e.caution}
+        for name, joint in self.joints.items():
+            if name not in other.joints:
+                continue
+            pair = [joint, other.joints[name]]
+            a, b = pair if name in IN_WINDOW else [displayed(j, campaign) for j in pair]
+            difference = a.minus(b)
+            cautions = [doubts.get((name, target)) for target in difference.targets]
+            found += difference.estimates(self.subject.name, name, confidence=confidence, cautions=cautions)
+        return found
+
+
+def tell(
+    at: Measure,
+    subject: Subject,
+    propensity: NDArray[np.float64],
+    *,
+    among: NDArray[np.bool_] | None = None,
+    estimators: Sequence[str] = ESTIMATORS,
+) -> Told:
+    """Estimate one policy by several estimators.
+
+    Args:
+        at: the users.
+        subject: the policy.
+        propensity: `[n]` of the logged action in each row.
+        among: `[U]` users whose value it is; default all.
+        estimators: which; clipped importance sampling is for all users alone.
+    """
+    panel, weights = at.panel, subject.weights
+    joints: dict[str, Joint] = {}
+    cautions: dict[str, Cautions] = {}
+    parts = list(zip(subject.parts, subject.features, strict=True))
+    for name in estimators:
+        if name == "fqe":
+            fits = [at.evaluator(f).fit(part, days=at.days, among=among) for part, f in parts]
+            joints[name] = whole = fitted.combine(fits, weights)
+            cautions[name] = [None] * len(whole.targets)
+        elif name == "dr":
+            robust = doubly_robust.combine(
+                [at.robust(f).estimate(part, days=at.days, propensity=propensity, among=among) for part, f in parts],
+                weights,
+            )
+            joints[name], cautions[name] = robust, robust.cautions()
+        elif name == "mis":
+            marginal = marginalised.combine(
+                [marginalised.estimate(panel, at.evaluator(f).basis, part, days=at.days, propensity=propensity,
+                                       among=among) for part, f in parts], weights,
+            )  # fmt: skip
+            joints[name], cautions[name] = marginal, marginal.cautions()
+        else:
+            kind: importance.Kind = "plain" if name == "pdis" else "self-normalised"
+            days = at.data.campaign.meta.report_days
+            weighed = importance.combine(
+                [importance.weigh(panel, part, days=days, kind=kind, propensity=propensity) for part, _ in parts],
+                weights,
+            )  # fmt: skip
+            joints[name], cautions[name] = weighed, weighed.cautions()
+    return Told(subject, joints, cautions)

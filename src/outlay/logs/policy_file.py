@@ -1,0 +1,210 @@
+"""A policy from outside, as a Parquet table: what it does in the rows of a log.
+
+    user_id  day   1     1.5   2            two columns named as `user` and `time` in the campaign file (`user`, `time`
+    ann      0     0.5   0.5   0.0          where those are expressions), then a column for each action, named by its
+    ann      1     1.0   0.0   0.0          value, with the probability of giving it; drawn anew in every row
+
+Rows are found by user and time. Rows that are not asked for may stand in the table; forced rows may be absent from it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from outlay.core.errors import LogError
+from outlay.core.files import sha256
+from outlay.core.schema import canonical_text
+from outlay.core.transitions import Transitions
+
+BATCH_ROWS = 262_144
+ROUNDING = 1e-6  # by which probabilities may fail to sum to 1
+PLAIN_NAME = re.compile(r"\w+")
+EPOCH = date(1970, 1, 1)
+
+Array = NDArray[np.float64]
+
+
+def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) -> tuple[Array, str]:
+    """The probabilities of a policy in some rows of the transitions.
+
+    Takes 8 bytes for each row and action, and the table's rows a batch at a time.
+
+    Args:
+        path: Parquet.
+        data: the transitions.
+        rows: `[n]` ascending.
+
+    Returns:
+        `[n, K]`, 0 in forced rows that the table leaves out; and a hash of the file, which names the policy.
+
+    Raises:
+        LogError: if the file is no such table, names an action that the log does not have, leaves out a row with a
+            choice, or its probabilities are none.
+    """
+    path = Path(path)
+    names = [_name(data.campaign.log.user, "user"), _name(data.campaign.log.time, "time")]
+    file = _open(path)
+    columns = _columns(path, file.schema_arrow, names, data.actions)
+    times = data.first_times()
+    key, order = _keys(data, rows)
+    span = int(data.users["window"].max()) + 1
+    found = np.zeros((len(rows), data.num_actions))
+    met = np.zeros(len(rows), np.int64)
+    users = data.user_ids()
+    done = 0
+    for batch in file.iter_batches(BATCH_ROWS, columns=[*names, *columns]):
+        user = _integers(pc.index_in(canonical_text(batch.column(0)), users))
+        day = _times(path, batch.column(1), names[1], data.dates) - times[np.maximum(user, 0)]
+        inside = (user >= 0) & (day >= 0) & (day < span)
+        wanted = np.where(inside, user * span + day, -1)
+        place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+        hit = np.flatnonzero(key[place] == wanted)
+        to = order[place[hit]]
+        np.add.at(met, to, 1)
+        for a, column in enumerate(columns):
+            found[to, a] = _numbers(path, batch.column(2 + a), column, done)[hit]
+        done += len(batch)
+    _check(path, data, rows, found, met)
+    return found, sha256(path)
+
+
+def _open(path: Path) -> Any:
+    way_out = "Give a Parquet table: user, time, then a column of probabilities for each action."
+    if not path.exists():
+        raise LogError("does not exist.", file=path, where="policy", way_out="Check the path.")
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise LogError(f"cannot be read as Parquet ({error}).", file=path, where="policy", way_out=way_out) from None
+
+
+def _name(text: str, otherwise: str) -> str:
+    return text if PLAIN_NAME.fullmatch(text) else otherwise
+
+
+def _columns(path: Path, schema: Any, names: list[str], actions: Array) -> list[str]:
+    """The column of each action, in the order of `actions`."""
+    if schema.names[:2] != names:
+        raise LogError(
+            f"its first two columns are {', '.join(map(repr, schema.names[:2])) or 'absent'}; "
+            f"wanted: {', '.join(map(repr, names))}.", file=path, where="policy",
+            way_out="Name them as log.user and log.time in the campaign file.",
+        )  # fmt: skip
+    given: dict[float, str] = {}
+    for name in schema.names[2:]:
+        try:
+            value = float(name)
+        except ValueError:
+            value = float("nan")
+        if value not in actions:
+            raise LogError(
+                f"is not an action of this log ({_listed(actions)}).", file=path, where=f"column {name!r}",
+                way_out="Name each column of probabilities by the value given, and leave out other columns.",
+            )  # fmt: skip
+        if value in given:
+            raise LogError(f"is the same action as column {given[value]!r}.", file=path, where=f"column {name!r}",
+                           way_out="Keep one column for each action.")  # fmt: skip
+        given[value] = name
+    absent = [value for value in actions if value not in given]
+    if absent:
+        raise LogError(
+            f"has no column for {_listed(np.array(absent))}.", file=path, where="policy",
+            way_out="Add it, with 0 where it is never given.",
+        )  # fmt: skip
+    return [given[value] for value in actions]
+
+
+def _listed(actions: Array) -> str:
+    shown = ", ".join(f"{value:g}" for value in actions[:12])
+    return f"{shown} …" if len(actions) > 12 else shown
+
+
+def _keys(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """User and day of the rows as one number, ascending, and the place of each in `rows`."""
+    span = int(data.users["window"].max()) + 1
+    key = data.user[rows].astype(np.int64) * span + data.day[rows]
+    order = np.argsort(key)
+    return key[order], order
+
+
+def _integers(column: Any) -> NDArray[np.int64]:
+    """Of an Arrow column, −1 where null."""
+    whole: NDArray[np.int64] = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    return whole
+
+
+def _times(path: Path, column: Any, name: str, dates: bool) -> NDArray[np.int64]:
+    """Time units; a row without a time is in no log."""
+    if pa.types.is_timestamp(column.type) and dates:
+        column = column.cast(pa.date32(), safe=False)
+    if pa.types.is_date(column.type) == dates and (dates or pa.types.is_integer(column.type)):
+        whole = column.cast(pa.date32()).cast(pa.int32()) if dates else column
+        known: NDArray[np.int64] = np.where(np.asarray(whole.is_valid()), _integers(whole), np.iinfo(np.int32).min)
+        return known
+    if pa.types.is_floating(column.type) and not dates:
+        number = np.nan_to_num(column.to_numpy(zero_copy_only=False).astype(np.float64), nan=-1e9)
+        if np.array_equal(number, np.rint(number)):
+            whole_times: NDArray[np.int64] = number.astype(np.int64)
+            return whole_times
+    wanted = "dates" if dates else "whole numbers"
+    raise LogError(f"is of type {column.type}; times of this log are {wanted}.", file=path, where=f"column {name!r}",
+                   way_out=f"Give {wanted}, as in the log.")  # fmt: skip
+
+
+def _numbers(path: Path, column: Any, name: str, first: int) -> Array:
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
+        raise LogError(f"is of type {column.type}; probabilities are wanted.", file=path, where=f"column {name!r}",
+                       way_out="Give numbers from 0 to 1.")  # fmt: skip
+    number = np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    wrong = ~((number >= 0) & (number <= 1 + ROUNDING))
+    if wrong.any():
+        at = int(wrong.argmax())
+        value = "missing" if np.isnan(number[at]) else f"{number[at]:g}"
+        raise LogError(
+            f"is {value} in row {first + at + 1} ({wrong.sum():,} such rows at least).", file=path,
+            where=f"column {name!r}", way_out="Give a probability from 0 to 1 in every row.",
+        )  # fmt: skip
+    return number
+
+
+def _check(path: Path, data: Transitions, rows: NDArray[np.int64], found: Array, met: NDArray[np.int64]) -> None:
+    """Every row with a choice once, with a distribution over the actions allowed there."""
+    free = ~np.asarray(data.forced[rows], np.bool_)
+    total = found.sum(axis=1)
+    beyond = np.zeros(len(rows), np.bool_)
+    if data.eligible is not None:
+        beyond = free & ((found > 0) & ~data.allowed(rows)).any(axis=1)
+    for wrong, words, way_out in (
+        (met > 1, "has more than one row", "Keep one row for each user and time."),
+        (free & (met == 0), "has no row", "Give a row for every row of the log with a choice."),
+        (free & (np.abs(total - 1) > ROUNDING), "has probabilities that sum to {total:.6g}", "Make them sum to 1."),
+        (beyond, "gives a probability of {chance:g} to {action:g}, which is not allowed,",
+         "Choose among the eligible actions of each row."),
+    ):  # fmt: skip
+        if not wrong.any():
+            continue
+        at = int(wrong.argmax())
+        if words.startswith("gives"):
+            action = int(((found[at] > 0) & ~data.allowed(rows[at : at + 1])[0]).argmax())
+            words = words.format(chance=found[at, action], action=data.actions[action])
+        words = words.format(total=total[at])
+        raise LogError(
+            f"{words} for {_named(data, int(rows[at]))} ({wrong.sum():,} of the {len(rows):,} rows looked at).",
+            file=path, where="policy", way_out=way_out,
+        )  # fmt: skip
+
+
+def _named(data: Transitions, row: int) -> str:
+    """A row by its user and time."""
+    user = int(data.user[row])
+    time = int(data.first_times()[user] + data.day[row])
+    return f"user {data.user_ids()[user].as_py()}, time {EPOCH + timedelta(days=time) if data.dates else time}"

@@ -1,0 +1,224 @@
+"""What the frontier's page says, budget by budget: the one place where its numbers are rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outlay.reports import words
+from outlay.reports.content import BudgetLine, Interval
+
+ROUNDING = 1e-9  # of weights: a linear programme leaves traces
+
+Point = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Say:
+    """Puts points of one frontier into words.
+
+    Attributes:
+        budgets: `[m]`; place: of the money budget among them.
+        reward: of the objective, e.g. `active days per decision`; brief: where the sentence has said per what.
+        more: `one more yuan per decision`.
+        old: value of the log's policy; sure: `97.5 %`, of the certificates, and sure_old: that value on the users they
+            rest on; None before the look.
+        digits: after the point, of the objective; budget_digits: of the money budget; spend_digits: `[m]` of costs.
+    """
+
+    budgets: list[BudgetLine]
+    place: int
+    reward: str
+    brief: str
+    more: str
+    old: float
+    sure: str | None
+    sure_old: float | None
+    digits: int
+    budget_digits: int
+    spend_digits: list[int]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Say:
+        """From frontier.json."""
+        budgets = [
+            BudgetLine(name=b["name"], limit=b["limit"], sign=b["sign"], per=b["per"],
+                       unit=found["unit"] if b["name"] == found["money"] else "")
+            for b in found["budgets"]
+        ]  # fmt: skip
+        place = [b.name for b in budgets].index(found["money"])
+        money, label, days = budgets[place], found["reward_label"], found["objective"].partition("@")[2]
+        unit = "unit of money" if money.unit == "money" else money.unit
+        span = f"user over {words.days(days)}" if money.per == "user" else money.per
+        per = f"user in {words.days(days)}" if days else "decision"
+        curve, band = found["curve"], found["band"]
+        return cls(
+            budgets=budgets,
+            place=place,
+            reward=f"{label} per {per}",
+            brief=label if money.per == "user" else f"{label} per {per}",
+            more=f"one more {unit} per {span}",
+            old=found["old"]["value"],
+            sure=None if band is None else words.exact(band["confidence"]),
+            sure_old=None if band is None else band["old"],
+            digits=_digits([p["value"] for p in curve], [p["high"] - p["value"] for p in curve]),
+            budget_digits=_digits([found["most"]], [(found["most"] - found["least"]) / max(len(curve) - 1, 1)]),
+            spend_digits=[
+                _digits([p["spend"][j] for p in curve], [p["spend_high"][j] - p["spend"][j] for p in curve])
+                for j in range(len(budgets))
+            ],
+        )  # fmt: skip
+
+    def value(self, value: float) -> str:
+        """The objective, without its unit."""
+        return words.number(value, self.digits)
+
+    def gain(self, value: float) -> str:
+        """Over the old policy: `+11 %`."""
+        return _percent(value, self.old)
+
+    def ends(self, low: float, high: float, digits: int) -> str:
+        """`0.469 to 0.477`."""
+        return f"{words.number(low, digits)} to {words.number(high, digits)}"
+
+    def marginal(self, point: Point) -> str:
+        """What one more unit of money buys there."""
+        if point["slack"] or point["marginal"] <= 0:
+            spent = words.number(point["spend"][self.place], self.spend_digits[self.place])
+            return f"more money buys nothing that these policies know of: they spend {spent} at most"
+        return f"{self.more} buys {words.number(point['marginal'])} {self.brief}"
+
+    def mixture(self, point: Point) -> str:
+        """A line per member: its λ's and its share of users."""
+        lines = []
+        for member in (m for m in point["members"] if m["weight"] > ROUNDING):
+            prices = ", ".join(words.number(price) for price in member["multiplier"])
+            prices = prices if len(self.budgets) == 1 else f"({prices})"
+            share = "under 0.1 %" if member["weight"] < 0.0005 else words.percent(member["weight"])
+            lines.append(f"λ = {prices} for {'all' if member['weight'] >= 1 - ROUNDING else share + ' of'} users")
+        return "\n".join(lines)
+
+    def panel(self, point: Point) -> dict[str, str]:
+        """All that the panel says of a budget, by the names of its places."""
+        budget = words.number(point["budget"], self.budget_digits)
+        said = {
+            "budget": budget,
+            "value": self.value(point["value"]),
+            "ends": self.ends(point["low"], point["high"], self.digits),
+            "gain": self.gain(point["value"]),
+            "margin": words.number(point["margin"], self.spend_digits[self.place]),
+            "marginal": _sentence(self.marginal(point)),
+            "mixture": self.mixture(point),
+            "command": f"outlay frontier RUN --budget {_enough(point['budget'])} --export DIR",
+            "spoken": f"budget {budget}: {self.value(point['value'])} {self.reward}",
+        }
+        for j, digits in enumerate(self.spend_digits):
+            said[f"spend{j}"] = words.number(point["spend"][j], digits)
+            said[f"ends{j}"] = self.ends(point["spend_low"][j], point["spend_high"][j], digits)
+        return said if self.sure is None else {**said, **self.certificate(point)}
+
+    def certificate(self, point: Point) -> dict[str, str]:
+        """What the look at the certify users says of a budget."""
+        said = {"certificate": f"✓ certified at {self.sure}" if point["certified"] else f"✕ {point['certificate']}"}
+        for j, (budget, bound) in enumerate(zip(self.budgets, point["bounds"], strict=True)):
+            reach = f"{'at most' if budget.sign > 0 else 'at least'} {words.number(bound, self.spend_digits[j])}"
+            said[f"bound{j}"] = "no bound" if bound is None else f"{reach} ({self.sure} sure)"
+        if point["gain_bound"] is None or not self.sure_old:
+            said["least"] = "no bound"
+        else:
+            said["least"] = (
+                f"{_percent(self.sure_old + point['gain_bound'], self.sure_old)} at least ({self.sure} sure)"
+            )
+        return said
+
+
+def headline(point: Point, say: Say) -> list[str]:
+    """What the budget asked for buys, and what one more unit of money would."""
+    money, given = say.budgets[say.place], point["budget"]
+    whose = "The campaign’s budget" if given == money.limit else "A budget"
+    bought = f"{whose} of {words.plain(given)} {words.per(money)} buys {say.value(point['value'])} {say.reward}"
+    return [bought, say.ends(point["low"], point["high"], say.digits), f"At that budget, {say.marginal(point)}."]
+
+
+def beside_old(found: Mapping[str, Any], say: Say) -> str:
+    """The curve at the old policy's spend, and the spend at which it reaches the old policy's value."""
+    old, money = found["old"], say.budgets[say.place]
+    spend, value = (np.array([row[key] for row in found["curve"]]) for key in ("spend", "value"))
+    spend, paid, parts = np.maximum.accumulate(spend[:, say.place]), old["spend"][say.place], []
+    if spend[0] <= paid <= spend[-1]:
+        reached = float(np.interp(paid, spend, value))
+        parts.append(f"With what the old policy spends, {words.number(paid)} {words.per(money)}, these policies reach "
+                     f"{say.value(reached)} against its {say.value(say.old)} ({say.gain(reached)})")  # fmt: skip
+    rising = np.maximum.accumulate(value)
+    if rising[0] <= say.old <= rising[-1]:
+        needed = words.number(cost := float(np.interp(say.old, rising, spend)))
+        what = "its" if parts else "What the old policy reaches,"
+        parts.append(f"{what} {say.value(say.old)} they reach for {needed} ({_percent(cost, paid)})")
+    broken = [
+        f"{b.name} {words.limit(b)}"
+        for j, b in enumerate(say.budgets)
+        if j != say.place and b.sign * (old["spend"][j] - b.limit) > 0
+    ]
+    if parts and broken:
+        parts.append(f"the old policy does not keep {' and '.join(broken)}, these do")
+    ends = say.ends(found["least"], found["most"], say.budget_digits)
+    return "; ".join(parts) or f"What budgets from {ends} {words.per(money)} buy"
+
+
+def falls(curve: Sequence[Point], say: Say) -> str:
+    """What one more unit of money buys near the beginning, in the middle and near the end."""
+    shown = [curve[round(share * (len(curve) - 1))] for share in (0.1, 0.5, 0.9)]
+    first, *others = [
+        (words.number(max(p["marginal"], 0.0)), words.number(p["budget"], say.budget_digits)) for p in shown
+    ]
+    text = f"{_sentence(say.more, '')} buys {first[0]} {say.brief} at a budget of {first[1]}"
+    return text + "".join(f", {buys} at {budget}" for buys, budget in others)
+
+
+def look(found: Mapping[str, Any]) -> tuple[str, str]:
+    """What is certified, as a badge says it, and what that rests on; before the look how to get it."""
+    band, curve = found["band"], found["curve"]
+    if band is None:
+        return "Not certified yet", (
+            "These policies were not measured on certify users yet. One look there judges every budget of this curve: "
+            "outlay evaluate RUN takes it, or the first export."
+        )
+    kept, sure = sum(bool(p["certified"]) for p in curve), words.exact(band["confidence"])
+    share = "Every budget" if kept == len(curve) else f"{kept or 'None'} of {len(curve)} budgets"
+    return f"{share} of the curve certified at {sure}", (
+        f"Look {band['look']} at {words.number(band['users'], 0)} certify users, who had no part in learning or "
+        f"choosing, bounds the costs of all {words.number(band['policies'], 0)} policies together, "
+        f"{words.number(band['factor'], 2)} standard errors from the estimate. So the bounds hold for every mixture of "
+        "them at once: wherever the slider stands, and however often it was moved, the chance that any budget is "
+        f"certified and over its limit stays under {words.exact(1 - band['confidence'])}."
+    )
+
+
+def _digits(values: Sequence[float], halves: Sequence[float]) -> int:
+    """Digits for a whole curve: what its middle half interval calls for; near nothing spent they are all but zero."""
+    half = float(np.median(halves))
+    return words.decimals([Interval(0.0, -half, half)] if half > 0 else [Interval(value) for value in values])
+
+
+def _percent(value: float, base: float) -> str:
+    """The change from a base: `+11 %`, `−4.2 %`."""
+    if not base > 0:
+        return words.NONE
+    change = 100 * (value / base - 1)
+    return f"{change:+.{0 if abs(change) >= 9.95 else 1}f} %".replace("-", "−")
+
+
+def _enough(budget: float) -> str:
+    """Six digits, rounded up: the least budget rounded down could not be kept."""
+    if budget <= 0:
+        return "0"
+    size = 10.0 ** (math.floor(math.log10(budget)) - 5)
+    return f"{math.ceil(budget / size - 1e-6) * size:.6g}"
+
+
+def _sentence(text: str, end: str = ".") -> str:
+    return text[:1].upper() + text[1:] + end
