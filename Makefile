@@ -3,13 +3,14 @@
 # make check   format, lint, strict types, import arrows
 # make bench   the benchmarks (minutes to an hour; peers are installed into an environment of their own)
 # make bench-frontier   one training for every budget against the exact optimum (half an hour)
+# make bench-evaluation   coverage, certificate, ranking, and d3rlpy's evaluation beside ours (an hour and a half)
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.outlay
 
-.PHONY: setup demo test check format bench bench-frontier bench-game clean
+.PHONY: setup demo test check format bench bench-evaluation bench-frontier bench-game clean
 
 setup: $(STAMP)
 
@@ -41,6 +42,12 @@ bench: setup
 
 bench-frontier: setup
 	$(BIN)/python benchmarks/frontier_quality.py
+
+bench-evaluation: setup
+	$(BIN)/python benchmarks/evaluation_coverage.py
+	$(BIN)/python benchmarks/evaluation_certificate.py
+	$(BIN)/python benchmarks/evaluation_ranking.py
+	$(BIN)/python benchmarks/evaluation_peers.py
 
 bench-game: setup
 	$(BIN)/python benchmarks/random_games.py

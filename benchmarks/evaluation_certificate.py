@@ -108,7 +108,7 @@ def curve(run: Run, model: TabularCMDP, codes: NDArray[np.int32], numbers: NDArr
     budgets = np.linspace(first.least, first.most, BUDGETS)[1:]  # the least itself is at the edge of what can be solved
     points = [point for point in outlay.frontier(run, budgets=budgets.tolist()).asked if point.certified]
     spends = [sum(m["weight"] * true[m["multiplier"][0]] for m in point.members) for point in points]
-    return len(points), sum(spend > point.budget for spend, point in zip(spends, points, strict=True))
+    return len(points), int(sum(spend > point.budget for spend, point in zip(spends, points, strict=True)))
 
 
 def main() -> None:

@@ -52,6 +52,7 @@ DAYS = (1, 3, 7)
 CONFIDENCE = 0.95
 HABIT_PRICE = 0.03  # λ of the best response: it spends about what the campaign's limit allows
 RANDOM_PRICE = 0.3
+LEAST_SHARE = 0.1  # of logs in which a number is recommended: below, its coverage is not told
 NETWORK_USERS = 20_000
 NETWORK_SETTINGS = "\n[train]\nlayers = [32, 16]\nepochs = 2.0\n"
 
@@ -129,6 +130,26 @@ def _answers(
                          e.recommended)  # fmt: skip
 
 
+def summary(answers: Sequence[Answer]) -> str:
+    """Coverage of recommended intervals by kind of log, policy and target, a column for each estimator."""
+    names = list(dict.fromkeys(a.estimator for a in answers))
+    groups = {"reward": "discounted", "cost": "discounted"} | {
+        f"{x}@{k}": f"{k} d" for x in ("reward", "cost") for k in DAYS
+    }
+    lines = [f"| log | users | policy | target | {' | '.join(names)} |", "|" + "---|" * (4 + len(names))]
+    for kind, users, policy in dict.fromkeys((a.kind, a.users, a.policy) for a in answers):
+        for group in dict.fromkeys(groups.values()):
+            cells = []
+            for name in names:
+                some = [a for a in answers if (a.kind, a.users, a.policy, a.estimator) == (kind, users, policy, name)
+                        and groups[a.target] == group]  # fmt: skip
+                relied = [a for a in some if a.recommended]
+                share = len(relied) / max(1, len(some))
+                cells.append(f"{covered(relied)} ({share:.0%})" if share >= LEAST_SHARE else "–")
+            lines.append(f"| {kind} | {users:,} | {policy} | {group} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def table(answers: Sequence[Answer], kind: str, users: int | None) -> str:
     """A line for each policy, estimator and target."""
     lines = ["| policy | estimator | target | given | recommended | covered | shown | bias | width |", "|" + "---|" * 9]
@@ -146,7 +167,7 @@ def table(answers: Sequence[Answer], kind: str, users: int | None) -> str:
             f"| {policy} | {estimator} | {target} | {len(given) / len(some):.0%} | {len(relied) / len(some):.0%} "
             f"| {covered(relied)} | {covered(doubted)} | {bias:+.1%} | {np.mean(widths) if widths else np.nan:.1%} |"
         )
-    return "\n".join(lines).replace("nan%", "–").replace("+nan%", "–")
+    return "\n".join(lines).replace("+nan%", "–").replace("nan%", "–")
 
 
 def covered(answers: Sequence[Answer]) -> str:
@@ -178,6 +199,8 @@ def main() -> None:
         answers += by_network(seed)
         print(f"network {seed}: done", file=sys.stderr)
     print(f"{os.cpu_count()} cores, {platform.machine()}; {options.logs} logs of each kind\n")
+    print("Coverage of recommended 95 % intervals, reward and cost together (share recommended)\n")
+    print(summary(answers))
     for kind, users in KINDS:
         print(f"\n**{kind}, {users:,} users**\n\n{table(answers, kind, users)}\n")
     if options.networks:

@@ -2,7 +2,8 @@
 
     habit        10 states, 11 coupons, drawn uniformly; 7 days, discount 0.8
     thirty-day   habit levels of three user types, 22 values (none included), drawn uniformly; 30 days, discount 0.95
-    random       50 states, 4 actions (`random_games_instances.py`), 0/1 outcomes; the log's policy differs by state and
+    random       50 states, 4 actions (`random_games_instances.py`), 0/1 outcomes whose chances are drawn into 5 to 95 %
+                 (an outcome that never came has no spread, and so no interval); the log's policy differs by state and
                  gives every action with probability 0.05 at least; 7 days, discount 0.8
 
 Whole users are drawn, a row a day; a log of 20,000 users takes tenths of a second.
@@ -10,7 +11,7 @@ Whole users are drawn, a row a day; a log of 20,000 users takes tenths of a seco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from random_games_instances import draw as draw_game
 Floats = NDArray[np.float64]
 Policy = NDArray[np.intp] | Floats  # `[S]` actions, or `[S, A]` probabilities
 
-LEAST_CHANCE = 0.05  # of any action under the log's policy of a random model
+LEAST_CHANCE = 0.05  # of any action under the log's policy of a random model, and of any outcome
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ class World:
         drawn = np.random.default_rng([seed, 7]).dirichlet(np.ones(actions), size=states)
         behaviour = LEAST_CHANCE + (1 - actions * LEAST_CHANCE) * drawn
         about = _campaign("random", game.cmdp.discount, (1, 3, 7), float(game.terms.limits[0]))
-        return cls("random", game.cmdp, behaviour, about, 7)
+        reward, cost = (LEAST_CHANCE + (1 - 2 * LEAST_CHANCE) * part for part in (game.cmdp.reward, game.cmdp.cost))
+        model = replace(game.cmdp, reward=reward, cost=cost)
+        return cls("random", model, behaviour, about, 7)
 
     def best_response(self, multiplier: float) -> NDArray[np.intp]:
         """`[S]` to a price of the cost."""

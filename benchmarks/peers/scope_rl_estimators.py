@@ -6,8 +6,9 @@ Run by benchmarks/evaluation_peers.py with the Python of an environment that has
 
 log.npz is that of d3rlpy_fqe.py, with propensity [N] besides, and as many rows for every user. Totals are undiscounted
 and a path is cut after k days; the doubly robust ones get Q from d3rlpy's DiscreteFQE on the cut paths, whose last row
-ends the story, as SCOPE-RL's own preparation has it. State weights are learned by its BestDICE. All is as it comes but
-for the discount and the number of steps. Prints one JSON line: a list with an entry for each estimator and target.
+ends the story, as SCOPE-RL's own preparation has it; the fit knows no day, and outcomes are scaled for it so that its
+loss stays square. State weights are learned by its BestDICE. Networks and learning rates are the libraries' defaults.
+Prints one JSON line: a list with an entry for each estimator and target.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from outlay.estimators.joint import Joint
 
 BY_CHANCE = 4.0  # standard errors: of some dozens of comparisons hardly one is beyond
@@ -66,10 +68,13 @@ def agree(fitted: Joint, others: Mapping[str, tuple[Joint, Sequence[str | None]]
     for name, (joint, cautions) in others.items():
         relied = {t for t, caution in zip(joint.targets, cautions, strict=True) if caution is None}
         difference = joint.minus(fitted)
+        errors = difference.std_error
         for t, target in enumerate(difference.targets):
             if target not in relied or difference.withheld[t] is not None or target == "decisions":
                 continue
-            value, error = float(difference.value[t]), float(difference.std_error[t])
+            value, error = float(difference.value[t]), float(errors[t])
+            if not np.isfinite(error):  # of one user alone
+                continue
             tolerance = BY_CHANCE * error + TRIFLE * abs(float(fitted.value[fitted.column(target)]))
             found.append(Difference(name, target, value, error, tolerance))
     beyond = [d for d in found if not d.ok]

@@ -16,6 +16,8 @@ from outlay.core.estimate import Estimate
 from outlay.ops.importance import effective_size
 from outlay.ops.intervals import interval, std_error
 
+MOST_SKEW = 0.3  # as of 11 events of a rare outcome: with fewer a 95 % interval holds the truth in less than 92 %
+
 
 @dataclass(frozen=True)
 class Joint:
@@ -39,6 +41,14 @@ class Joint:
     def std_error(self) -> NDArray[np.float64]:
         """`[T]`."""
         return std_error(self.influence)
+
+    @property
+    def skewness(self) -> NDArray[np.float64]:
+        """`[T]` of the estimate's error: 0 where it is normal, 1/√n where n rare events make it; 0 without spread."""
+        centred = self.influence - self.influence.mean(axis=0)
+        second, third = (centred**2).sum(axis=0), (centred**3).sum(axis=0)
+        skewed: NDArray[np.float64] = np.divide(third, second**1.5, out=np.zeros_like(third), where=second > 0)
+        return skewed
 
     @property
     def ess(self) -> NDArray[np.float64]:
@@ -86,7 +96,7 @@ class Joint:
         """
         errors = self.std_error
         low, high = interval(self.value, errors, confidence)
-        ess = self.ess
+        ess, skewness = self.ess, self.skewness
         out = []
         for t, (target, reason) in enumerate(zip(self.targets, self.withheld, strict=True)):
             if reason is not None:
@@ -96,6 +106,8 @@ class Joint:
             caution = cautions[t] if cautions is not None else None
             if not known:
                 caution = caution or "there is no interval: one user alone"
+            elif abs(skewness[t]) > MOST_SKEW:
+                caution = caution or f"rare outcomes make its error ({skewness[t]:.1f} skewed): its interval misses"
             out.append(
                 Estimate(
                     policy=policy,

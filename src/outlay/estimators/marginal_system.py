@@ -25,6 +25,8 @@ from outlay.estimators.basis import Array, Basis, Counted, Features, Matrix, Pai
 from outlay.estimators.panel import Panel
 from outlay.estimators.target import Index
 
+TINY = 1e-300
+
 
 def of_states(basis: Basis) -> Basis:
     """The basis of V(s) that belongs to one of Q(s, a): the same states or features, and one "action"."""
@@ -47,14 +49,14 @@ class Regression:
         ratio: `[r]` ρ > 0.
         taken: `[q]` states of the places; thin ones are state-free.
         gram: `[P, P]` Σ ρ f fᵀ, and below it the equation of the state-free coordinate.
-        inflation: `[r]` 1/√(1 − leverage), the leverage of a row counted as one half at most.
+        leverage: `[r]` ρ fᵀ(Σ ρ f fᵀ)⁻¹f of each row, counted as one half at most.
     """
 
     logged: Pairs
     ratio: Array
     taken: Pairs
     gram: Matrix
-    inflation: Array
+    leverage: Array
 
     @classmethod
     def of(cls, basis: Basis, rows: Index, ratio: Array, places: Index, least_rows: int) -> Regression:
@@ -67,17 +69,18 @@ class Regression:
         )
         behind = basis.regular(basis.moment(logged, logged, np.minimum(ratio, 1)))
         thin = basis.leverage(there, behind) > (1 + 1e-6) / least_rows
-        leverage = ratio * basis.leverage(logged, gram)
         return cls(
             logged=logged,
             ratio=ratio,
             taken=Pairs(np.where(thin, -1, places), there.actions),
             gram=gram,
-            inflation=1 / np.sqrt(1 - np.minimum(leverage, 0.5)),
+            leverage=np.minimum(ratio * basis.leverage(logged, gram), 0.5),
         )
 
-    def weigh(self, basis: Basis, theta: Array, dual: Array, ahead: Array) -> tuple[Array, Array]:
-        """Mass w ρ of each row `[r]`, and what it adds to the error of the value `[r, T]`.
+    def weigh(self, basis: Basis, theta: Array, dual: Array, ahead: Array) -> tuple[Array, Array, float]:
+        """Mass w ρ of each row `[r]`, what it adds to the error of the value `[r, T]`, and Σ mass · leverage.
+
+        Errors are those of a jackknife: rows that had no part in the fit would have the residual e/(1 − leverage).
 
         Args:
             basis: of the regression.
@@ -87,11 +90,12 @@ class Regression:
         """
         both = basis.evaluate(self.logged, np.hstack([theta, dual]))
         fitted, mass = both[:, :-1], both[:, -1] * self.ratio
-        error = (mass * self.inflation)[:, None] * (ahead - fitted)
+        residual = ahead - fitted
+        error = (mass / (1 - self.leverage))[:, None] * residual
         if (self.taken.rows < 0).any():  # the state-free mean is estimated too
             free = self.logged.state_free
             error += self.ratio[:, None] * basis.evaluate(free, dual) * (fitted - basis.evaluate(free, theta))
-        return mass, error
+        return mass, error, float(np.abs(mass) @ self.leverage)
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class Solution:
         value: `[n, T]` V where it was wanted: start or first rows, and rows after one that took part.
         mass: `[n]` w ρ, the ratio of states and actions; 0 in rows that do not take part.
         error: `[n, T]` what each row adds to the error of the value.
+        leverage: mean over the mass: one over the number of rows that typically stand behind a value.
         unsupported: share of the policy's paths that meet a thin state (a path met later counts γ^t).
         never: whether they meet one where no row at all took part.
     """
@@ -109,6 +114,7 @@ class Solution:
     value: Array
     mass: Array
     error: Array
+    leverage: float
     unsupported: float
     never: bool
 
@@ -141,10 +147,11 @@ def discounted(panel: Panel, basis: Basis, outcome: Array, ratio: Array, share: 
     ahead[on] += weight[on, None] * value[after]
 
     mass, error = np.zeros(len(panel)), np.zeros_like(outcome)
-    mass[rows], error[rows] = reg.weigh(basis, theta, dual, ahead)
+    mass[rows], error[rows], leverage = reg.weigh(basis, theta, dual, ahead)
     thin = reg.taken.rows < 0
     unsupported = float(share @ thin[panel.start] + np.abs(mass[rows[on]]) * weight[on] @ thin[after])
-    return Solution(value, mass, error, unsupported, unsupported > 0 and len(rows) == 0)
+    mean = leverage / max(float(np.abs(mass).sum()), TINY)
+    return Solution(value, mass, error, mean, unsupported, unsupported > 0 and len(rows) == 0)
 
 
 def totals(
@@ -175,15 +182,17 @@ def totals(
 
     arriving = np.zeros(len(panel))
     arriving[panel.first] = share
-    unsupported, never = 0.0, False
+    unsupported, never, total = 0.0, False, 0.0
     for rows, places, reg, solver, theta in reversed(stages):
         dual = solver.solve_transposed(basis.project(reg.taken, arriving[places, None]))
-        mass[rows], error[rows] = reg.weigh(basis, theta, dual, _ahead(panel, outcome, value, rows))
+        mass[rows], error[rows], leverage = reg.weigh(basis, theta, dual, _ahead(panel, outcome, value, rows))
+        total += leverage
         on = rows[panel.following[rows] >= 0]
         arriving[panel.following[on]] = mass[on]
         met = float(np.abs(arriving[places[reg.taken.rows < 0]]).sum())
         unsupported, never = unsupported + met, never or (met > 0 and len(rows) == 0)
-    return Solution(value, mass, error, unsupported, never)
+    mean = total / max(float(np.abs(mass).sum()), TINY)
+    return Solution(value, mass, error, mean, unsupported, never)
 
 
 def closed(panel: Panel) -> NDArray[np.bool_]:

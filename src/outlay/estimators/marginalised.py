@@ -34,6 +34,8 @@ from outlay.estimators.target import Index
 
 MISFIT = 4.0  # standard errors by which the mean ratio may leave 1
 NOBODY = "no user is among those whose value is asked for"
+LEAST_BEHIND = 40  # rows
+FEW_ROWS = f"some {{:.0f}} rows stand behind each of its states; {LEAST_BEHIND} are needed"
 ROUNDING = 1e-6  # propensities are logged as float32
 
 
@@ -44,24 +46,33 @@ class Marginal(Joint):
     Attributes:
         unsupported: `[T]` share of the policy's paths that meet a state about which the log says too little.
         largest: `[T]` largest share of the mass that one user has.
+        leverage: `[T]` mean over the mass: one over the number of rows that typically stand behind a state's value.
         mean_ratio: mean of ρ over the rows with a choice: 1 but for noise, where the propensities are right.
         mean_ratio_error: its standard error, by user.
     """
 
     unsupported: NDArray[np.float64]
     largest: NDArray[np.float64]
+    leverage: NDArray[np.float64]
     mean_ratio: float
     mean_ratio_error: float
 
     def cautions(self) -> list[str | None]:
-        """`[T]` why not to rely on a number: the mean ratio speaks against the propensities, or few users carry it."""
+        """`[T]` why not to rely on a number, or None.
+
+        The mean ratio speaks against the propensities, few users carry the number, or so few rows stand behind a state
+        that their weighted mean is biased.
+        """
         off = abs(self.mean_ratio - 1)
         misfit = (
             f"π/p has mean {self.mean_ratio:.3f} ± {self.mean_ratio_error:.3f}, where right propensities give 1"
             if off > MISFIT * self.mean_ratio_error + ROUNDING
             else None
         )
-        return [misfit or few_users(ess) for ess in self.ess]
+        return [
+            misfit or few_users(ess) or (FEW_ROWS.format(1 / leverage) if leverage > 1 / LEAST_BEHIND else None)
+            for ess, leverage in zip(self.ess, self.leverage, strict=True)
+        ]
 
 
 def estimate(
@@ -97,7 +108,7 @@ def estimate(
     chosen = np.ones(panel.num_users, np.bool_) if among is None else among
     parts = [_discounted(panel, basis, ratio, chosen, least_rows, support)]
     if panel.data.steady:
-        parts.append(_Part(**vars(certain("decisions", 1.0, panel.num_users)), unsupported=0.0))
+        parts.append(_Part(**vars(certain("decisions", 1.0, panel.num_users)), unsupported=0.0, leverage=0.0))
     parts += [_totals(panel, basis, ratio, chosen, least_rows, support, k) for k in sorted(set(days))]
     mean, error = (np.nan, np.nan) if ratio is None else mean_ratio(panel, ratio)
     fields = joined(parts)
@@ -105,6 +116,7 @@ def estimate(
         **fields,
         unsupported=np.repeat([part.unsupported for part in parts], [len(part.targets) for part in parts]),
         largest=_largest(fields["mass"]),
+        leverage=np.repeat([part.leverage for part in parts], [len(part.targets) for part in parts]),
         mean_ratio=mean,
         mean_ratio_error=error,
     )
@@ -121,6 +133,7 @@ def combine(parts: Sequence[Marginal], weights: NDArray[np.float64]) -> Marginal
         **fields,
         unsupported=np.asarray(sum(w * part.unsupported for w, part in used)),
         largest=_largest(fields["mass"]),
+        leverage=np.asarray(sum(w * part.leverage for w, part in used)),
         mean_ratio=sum(w * part.mean_ratio for w, part in used),
         mean_ratio_error=sum(w * part.mean_ratio_error for w, part in used),
     )
@@ -154,6 +167,7 @@ class _Part(Joint):
     """Some targets that share their ratios, and so the share of paths that meet thin states."""
 
     unsupported: float
+    leverage: float
 
 
 def _discounted(
@@ -217,11 +231,12 @@ def _part(
         mass=np.repeat(panel.by_user(found.mass[:, None]), len(names), axis=1),
         withheld=reasons,
         unsupported=min(1.0, found.unsupported),
+        leverage=found.leverage,
     )
 
 
 def _withheld(panel: Panel, names: tuple[str, ...], reason: str) -> _Part:
-    return _Part(**withheld(names, panel.num_users, reason), unsupported=1.0)
+    return _Part(**withheld(names, panel.num_users, reason), unsupported=1.0, leverage=1.0)
 
 
 def _range(outcome: Array) -> Array:
