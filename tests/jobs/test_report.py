@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import outlay
+from conftest import Habit
 from outlay.core.errors import FolderError
 from outlay.jobs.report import content, report
+from outlay.jobs.report_evidence import evidence
 from outlay.jobs.run import Run
 
 
@@ -56,6 +58,70 @@ def test_the_content_is_what_training_and_evaluation_found(evaluated: Path) -> N
     assert found.certificate.look == 1
 
 
+def test_the_page_shows_what_the_evaluation_rests_on(evaluated: Path) -> None:
+    opened = Run.open(evaluated)
+    page, estimates = content(opened), opened.estimates()
+    assert estimates is not None
+    assert page.evidence is not None
+    assert page.certificate is not None
+    assert [check.name for check in page.evidence.checks] == ["propensities", "reproduction", "agreement"]
+    assert [line.days for line in page.evidence.paths] == [1, 3, 7]
+    assert {line.segment: line.mean_ratio for line in page.evidence.overlap} == {
+        line["segment"]: line["mean_ratio"] for line in estimates["diagnostics"]["overlap"]
+    }
+    assert page.evidence.model == (), "propensities are as logged"
+    assert {e.estimator for e in page.estimates if e.policy == "mixture"} == {"fqe", "dr", "mis", "snpdis", "pdis"}
+    assert page.certificate.policies == 1, "aim-greedy has no frontier"
+    assert page.certificate.gain is not None
+    assert page.certificate.gain.bound == estimates["certificate"]["gain_bound"]
+    assert [against.title for against in page.against] == ["the old policy"]
+    assert not [note for note in page.notes if "eproduction" in note], "checks have a section of their own"
+
+
+def test_gains_by_segment_are_paired(evaluated: Path) -> None:
+    lines = content(Run.open(evaluated)).segments
+    assert {line.segment for line in lines} == {"inactive", "active"}
+    for line in lines:
+        old, new, gain = line.old.value, line.new.value, line.gain.value
+        assert old is not None
+        assert new is not None
+        assert gain == pytest.approx(new - old)
+
+
+def test_a_certificate_of_a_frontier_says_for_how_many_policies(habit: Habit, tmp_path: Path) -> None:
+    run = outlay.train(habit.changed(tmp_path), tmp_path / "run", method="frontier", oracle="tabular")
+    outlay.evaluate(run)
+    certificate = content(run).certificate
+    assert certificate is not None
+    assert (
+        certificate.policies == json.loads((run.folder / "estimates.json").read_text())["certificate"]["policies"] > 1
+    )
+    said = report(run).read_text(encoding="utf-8")
+    assert f"the bounds hold for {certificate.policies} policies together" in said
+
+
+def test_a_behaviour_model_is_shown_action_by_action(evaluated: Path) -> None:
+    found = Run.open(evaluated).estimates()
+    assert found is not None
+    line = {"action": 1.5, "among": "all", "rows": 900, "predicted": 0.09, "observed": 0.1, "z": 1.0}
+    found["diagnostics"]["propensities"] = {"source": "behaviour model", "ok": False, "words": "It does not fit.",
+                                            "actions": [line]}  # fmt: skip
+    found["diagnostics"]["agreement"]["differences"] = []
+    shown = evidence(found)
+    assert (shown.checks[0].ok, shown.checks[0].words) == (False, "It does not fit.")
+    assert shown.checks[2].ok is None, "not checked"
+    assert [(fit.action, fit.predicted, fit.observed) for fit in shown.model] == [(1.5, 0.09, 0.1)]
+
+
+def test_what_an_older_version_evaluated_is_to_be_evaluated_again(run: Path) -> None:
+    old = {"verdict": "Serve it.", "confidence": 0.95, "certificate": {}, "policies": ["old"], "estimates": []}
+    (run / "estimates.json").write_text(json.dumps(old))
+    with pytest.raises(
+        FolderError, match=r"another version of outlay: .*subject.* absent.*Run outlay evaluate .*again"
+    ):
+        report(run)
+
+
 def test_the_intervals_of_the_report_are_those_of_the_evaluation(run: Path) -> None:
     outlay.evaluate(run, confidence=0.8)
     assert content(Run.open(run)).confidence == 0.8
@@ -83,7 +149,7 @@ def test_figures_are_drawn_as_they_were_recorded(evaluated: Path) -> None:
 
 def test_damage_is_told(run: Path, tmp_path: Path) -> None:
     (run / "estimates.json").write_text(json.dumps({})[:1])
-    with pytest.raises(FolderError, match=r"estimates\.json: is not valid JSON.*Run outlay evaluate again"):
+    with pytest.raises(FolderError, match=r"estimates\.json: is not valid JSON.*Run outlay evaluate .*again"):
         report(run)
     with pytest.raises(FolderError, match="does not exist"):
         report(tmp_path / "none")

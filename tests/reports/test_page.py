@@ -14,15 +14,17 @@ from typing import Any
 
 import altair as alt
 import pytest
-from report_examples import example
+from report_examples import CLIPPED, FEW, NO_PATH, example
 
-from outlay.reports.content import BudgetLine, Candidate, Interval, PolicyRow, ReportContent, ShareRow
+from outlay.reports.content import BudgetLine, Interval, PolicyRow, ReportContent, ShareRow
+from outlay.reports.learned_content import Candidate
 from outlay.reports.page import render
 
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
-SECTIONS = ["policies", "shares", "plane", "certificate", "estimates", "training", "stored", "daily", "settings"]
+SECTIONS = ["policies", "shares", "segments", "plane", "certificate", "estimates", "evidence", "training", "stored",
+            "daily", "settings"]  # fmt: skip
 NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
 
 
@@ -111,12 +113,22 @@ def test_the_page_asks_for_nothing_from_outside_and_stays_near_a_megabyte() -> N
 
 def test_names_from_files_are_escaped_everywhere() -> None:
     budget = BudgetLine(name=NASTY, limit=2.0, unit=NASTY)
+    evidence = example().evidence
+    assert evidence is not None
     content = dataclasses.replace(
         bare(title=NASTY, verdict=NASTY, reward_label=NASTY, action_label=NASTY, method=NASTY, notes=(NASTY,)),
         budgets=(budget,),
         policies=(PolicyRow(name=NASTY, kind="chosen", note=NASTY, costs={NASTY: Interval(1.9, 1.8, 2.0)}),),
         candidates=(Candidate(step=1, multiplier=(0.1,), measured=example().candidates[0].measured),),
         shares=(ShareRow(segment=NASTY, policy="old", action=1.0, share=1.0),),
+        segments=tuple(dataclasses.replace(line, segment=NASTY) for line in example().segments[:1]),
+        estimates=tuple(dataclasses.replace(e, caution=NASTY, recommended=False) for e in example().estimates[:2]),
+        against=(dataclasses.replace(example().against[0], title=NASTY),),
+        evidence=dataclasses.replace(
+            evidence,
+            checks=(dataclasses.replace(evidence.checks[0], words=NASTY),),
+            overlap=(dataclasses.replace(evidence.overlap[1], segment=NASTY),),
+        ),
         settings={NASTY: {NASTY: NASTY}},
     )  # fmt: skip
     html = render(content)
@@ -139,12 +151,13 @@ def test_a_report_before_training_and_evaluation_is_only_a_heading() -> None:
 
 @pytest.mark.parametrize(
     ("field", "sections"),
-    [("policies", ["policies"]), ("shares", ["shares"]), ("certificate", ["certificate"]), ("estimates", ["estimates"]),
+    [("policies", ["policies"]), ("shares", ["shares"]), ("segments", ["segments"]), ("certificate", ["certificate"]),
+     ("estimates", ["estimates"]), ("evidence", ["evidence"]),
      ("training", ["training", "stored"]), ("daily", ["daily"]), ("settings", ["settings"])],
 )  # fmt: skip
 def test_a_part_that_is_missing_takes_its_section_along(field: str, sections: list[str]) -> None:
     content = example()
-    absent: Any = {} if field == "settings" else None if field == "certificate" else ()
+    absent: Any = {} if field == "settings" else None if field in ("certificate", "evidence") else ()
     page = _Page(render(dataclasses.replace(content, **{field: absent})))
     assert page.sections == [name for name in SECTIONS if name not in sections]
 
@@ -176,6 +189,32 @@ def test_a_refused_certificate_says_why_and_shows_no_bound() -> None:
     assert "Too few users gave the policy's actions." in page.text
     assert "Not certified" in page.text
     assert "What it guarantees" not in page.text
+
+
+def test_the_estimators_their_doubts_and_the_checks_stand_on_the_page() -> None:
+    text = _Page(full(1)).text
+    said = ("fitted Q evaluation", "marginalised importance sampling", FEW, CLIPPED, NO_PATH, "Every check was passed",
+            "What it brings beyond second (lp)", "The model of the old policy fits")  # fmt: skip
+    for words in said:
+        assert words in text
+    assert "so the fitted evaluation is not recommended" not in text, "what follows is said where a check failed"
+
+
+def test_a_check_that_was_not_passed_says_what_follows() -> None:
+    evidence = example().evidence
+    assert evidence is not None
+    failed = tuple(dataclasses.replace(check, ok=check.name != "agreement") for check in evidence.checks)
+    page = _Page(render(dataclasses.replace(example(), evidence=dataclasses.replace(evidence, checks=failed))))
+    assert "Not passed: agreement" in page.text
+    assert "so the fitted evaluation is not recommended, and nothing is certified" in page.text
+
+
+def test_a_segment_without_a_number_keeps_its_row() -> None:
+    content = example()
+    alone = tuple(line for line in content.segments if line.segment == "new")
+    page = _Page(render(dataclasses.replace(content, segments=alone)))
+    assert "No gain by segment can be given" in page.text
+    assert not [name for name in page.figures if name.startswith("segments-")]
 
 
 def test_what_is_not_finite_never_reaches_the_page() -> None:

@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 from report_examples import example
 
-from outlay.reports import words
-from outlay.reports.content import BudgetLine, Interval, Point
+from outlay.reports import learned_words, words
+from outlay.reports.content import BudgetLine, Interval
+from outlay.reports.learned_content import Point
 
 
 @pytest.mark.parametrize(
@@ -47,11 +48,8 @@ def test_findings_carry_the_figures() -> None:
     assert words.policies_finding(content) == (
         "4.62 active days in 7 days against 4.41, for 1.958 against 2.310 yuan per decision"
     )
-    assert words.stored_finding(content) == (
+    assert learned_words.stored_finding(content) == (
         "88,257 parameters kept at the end; the original method would keep 4.41 million, 50 times as many"
-    )
-    assert words.certificate_finding(content) == (
-        "With 97.5 % confidence coupon_cost is at most 1.976 yuan per decision (inside the limit of 2)"
     )
     assert words.shares_finding(content) == "Mean coupon (yuan): active from 3.50 to 2.18, inactive from 3.50 to 4.49"
 
@@ -72,4 +70,4 @@ def test_the_target_of_an_estimate_is_said_with_its_unit() -> None:
 
 def test_where_one_network_answers_every_price_there_are_no_steps_and_no_rule() -> None:
     one = dataclasses.replace(example(), training=())
-    assert words.candidates(one).endswith("one for each λ; the best mixture of them is served")
+    assert learned_words.candidates(one).endswith("one for each λ; the best mixture of them is served")

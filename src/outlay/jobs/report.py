@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.files import new_file
-from outlay.estimators.certificate import LEAST_USERS
+from outlay.jobs.report_evidence import against, certificate, evidence, segments
 from outlay.jobs.run import Run
 from outlay.reports.content import (
-    Bound,
     BudgetLine,
-    CalibrationLine,
-    CalibrationTenth,
-    Candidate,
-    Certificate,
     DailyRow,
     Interval,
-    Measured,
-    MemberPoint,
-    Point,
     PolicyKind,
     PolicyRow,
     ReportContent,
     ShareRow,
+)
+from outlay.reports.learned_content import (
+    CalibrationLine,
+    CalibrationTenth,
+    Candidate,
+    Measured,
+    MemberPoint,
+    Point,
     TrainingPoint,
 )
 from outlay.reports.page import render
@@ -38,18 +38,13 @@ DISCOUNTED = (
     "A cost per decision is the discount-weighted mean over all days to come (each day weighs {discount:g} times the "
     "day before), so single days lie above and below it."
 )
-RESTS_ON = (
-    "Outcomes and moves depend on state and action alone, the same on every day of the log: that is how a week of log "
-    "speaks for the days after it.",
-    "The users of the next campaign are like those of this one.",
-)
 
 
 def report(folder: str | Path | Run) -> Path:
     """Write RUN/report.html: one self-contained page. Before the evaluation it is shorter.
 
     Raises:
-        FolderError: if the run is missing or damaged.
+        FolderError: if the run is missing or damaged, or was evaluated by an older version.
     """
     run = folder if isinstance(folder, Run) else Run.open(folder)
     page = render(content(run))
@@ -77,7 +72,7 @@ def content(run: Run) -> ReportContent:
         confidence=found["confidence"] if found else campaign.train.confidence,
         method=manifest["method"],
         candidates_measured_by=manifest["candidates_measured_by"],
-        notes=_notes(run, found),
+        notes=_notes(run),
         budgets=tuple(_budget(b, campaign) for b in campaign.budgets),
         policies=tuple(policy_rows(campaign, found)) if found else (),
         candidates=tuple(
@@ -105,8 +100,11 @@ def content(run: Run) -> ReportContent:
             DailyRow(policy=row["policy"], day=row["day"], reward=row["reward"], costs=tuple(row["costs"]))
             for row in found["daily"]
         ) if found else (),
-        certificate=_certificate(run, found) if found else None,
+        certificate=certificate(run, found) if found else None,
+        segments=segments(found) if found else (),
         estimates=tuple(Estimate(**e) for e in _all_estimates(found)) if found else (),
+        against=against(found) if found else (),
+        evidence=evidence(found) if found else None,
         settings=_settings(run),
     )  # fmt: skip
 
@@ -194,30 +192,7 @@ def _old(found: dict[str, Any] | None, campaign: Campaign) -> Point | None:
     return None if any(v is None for v in values) else _point(values)
 
 
-def _certificate(run: Run, found: dict[str, Any]) -> Certificate | None:
-    given = found["certificate"]
-    lines = given["budgets"]
-    refused = given["withheld"]
-    if any(line["bound"] is None for line in lines):
-        return Certificate(bounds=(), confidence=given["confidence"], look=given["look"], level=given["alpha"],
-                           users=given["users"], rests_on=RESTS_ON, refused=refused or given["words"])  # fmt: skip
-    if given["users"] < LEAST_USERS:
-        refused = given["words"]
-    return Certificate(
-        bounds=tuple(
-            Bound(budget=line["budget"], value=line["value"], bound=line["bound"], margin=margin, kept=line["kept"])
-            for line, margin in zip(lines, run.manifest["margin"], strict=True)
-        ),
-        confidence=given["confidence"],
-        look=given["look"],
-        level=given["alpha"],
-        users=given["users"],
-        rests_on=RESTS_ON,
-        refused=refused,
-    )
-
-
-def _notes(run: Run, found: dict[str, Any] | None) -> tuple[str, ...]:
+def _notes(run: Run) -> tuple[str, ...]:
     notes = list(run.manifest["notes"])
     campaign = run.campaign
     if any(b.per == "decision" for b in campaign.budgets) and campaign.meta.discount > 0:
@@ -225,10 +200,6 @@ def _notes(run: Run, found: dict[str, Any] | None) -> tuple[str, ...]:
     if run.manifest["method"] not in ONE_MODEL:
         notes.append(f"While training, the rule chose by {run.manifest['candidates_measured_by']}; the kept members "
                      "were measured again by a fitted evaluation, and the weights solved again.")  # fmt: skip
-    if found:
-        for check in ("reproduction", "agreement"):
-            words = found["diagnostics"][check]["words"]
-            notes.append(f"{check.capitalize()}: {words}.")
     return tuple(notes)
 
 

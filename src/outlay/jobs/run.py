@@ -12,6 +12,8 @@ from outlay.core.errors import FolderError
 from outlay.core.files import read_manifest
 from outlay.core.transitions import Transitions
 
+EVALUATION = {"beside", "certificate", "confidence", "daily", "diagnostics", "differences", "estimates", "notes",
+              "policies", "segments", "shares", "subject", "verdict"}  # fmt: skip
 UNFINISHED = "Finish it with: outlay train … --resume, or train again."
 
 
@@ -75,13 +77,18 @@ class Run:
         """estimates.json, or None before the evaluation.
 
         Raises:
-            FolderError: if it is damaged.
+            FolderError: if it is damaged, or another version wrote it.
         """
         path = self.folder / "estimates.json"
         if not path.exists():
             return None
+        way_out = f"Run outlay evaluate {self.folder} again."
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            raise FolderError("is not valid JSON.", file=path, way_out="Run outlay evaluate again.") from None
+            raise FolderError("is not valid JSON.", file=path, way_out=way_out) from None
+        absent = EVALUATION - set(found)
+        if absent:
+            raise FolderError(f"was written by another version of outlay: {', '.join(sorted(absent))} is absent.",
+                              file=path, way_out=way_out)  # fmt: skip
         return dict(found)

@@ -9,7 +9,9 @@ Rows are found by user and time. Rows that are not asked for may stand in the ta
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
-from outlay.core.files import sha256
 from outlay.core.schema import canonical_text
 from outlay.core.transitions import Transitions
 
@@ -44,7 +45,8 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
         rows: `[n]` ascending.
 
     Returns:
-        `[n, K]`, 0 in forced rows that the table leaves out; and a hash of the file, which names the policy.
+        `[n, K]`, 0 in forced rows that the table leaves out; and a hash of them, which names the policy whoever wrote
+        the file.
 
     Raises:
         LogError: if the file is no such table, names an action that the log does not have, leaves out a row with a
@@ -61,7 +63,7 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
     met = np.zeros(len(rows), np.int64)
     users = data.user_ids()
     done = 0
-    for batch in file.iter_batches(BATCH_ROWS, columns=[*names, *columns]):
+    for batch in _batches(path, file, [*names, *columns]):
         user = _integers(pc.index_in(canonical_text(batch.column(0)), users))
         day = _times(path, batch.column(1), names[1], data.dates) - times[np.maximum(user, 0)]
         inside = (user >= 0) & (day >= 0) & (day < span)
@@ -74,17 +76,30 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
             found[to, a] = _numbers(path, batch.column(2 + a), column, done)[hit]
         done += len(batch)
     _check(path, data, rows, found, met)
-    return found, sha256(path)
+    return found, hashlib.sha256(found).hexdigest()
 
 
 def _open(path: Path) -> Any:
-    way_out = "Give a Parquet table: user, time, then a column of probabilities for each action."
     if not path.exists():
         raise LogError("does not exist.", file=path, where="policy", way_out="Check the path.")
     try:
         return pq.ParquetFile(path)
     except (OSError, pa.ArrowException) as error:
-        raise LogError(f"cannot be read as Parquet ({error}).", file=path, where="policy", way_out=way_out) from None
+        raise _unreadable(path, error) from None
+
+
+def _batches(path: Path, file: Any, columns: list[str]) -> Iterator[Any]:
+    try:
+        yield from file.iter_batches(BATCH_ROWS, columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> LogError:
+    return LogError(
+        f"cannot be read as Parquet ({str(error).rstrip('.')}).", file=path, where="policy",
+        way_out="Give a Parquet table: user, time, then a column of probabilities for each action.",
+    )  # fmt: skip
 
 
 def _name(text: str, otherwise: str) -> str:

@@ -1,4 +1,4 @@
-"""The figures of results: policies, actions, the certificate, estimates, days. One function a figure.
+"""The figures of results: policies, actions, days, a response model's calibration. One function a figure.
 
 Content in, Vega-Lite specifications out. Every chart is as wide as its place on the page.
 """
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from outlay.core.estimate import Estimate
-from outlay.reports import words
-from outlay.reports.content import Bound, BudgetLine, CalibrationLine, Interval, PolicyRow, ReportContent
+from outlay.reports import learned_words, words
+from outlay.reports.content import BudgetLine, Interval, PolicyRow, ReportContent
+from outlay.reports.learned_content import CalibrationLine
 from outlay.reports.style import (
     BLUE,
     BLUES,
@@ -19,7 +19,6 @@ from outlay.reports.style import (
     GREY,
     INK,
     LINE,
-    ORANGE,
     PURPLE,
     QUIET,
     Spec,
@@ -82,7 +81,7 @@ def calibration(content: ReportContent, line: CalibrationLine) -> Spec:
          "low": t.observed - 2 * (t.std_error or 0), "high": t.observed + 2 * (t.std_error or 0)}
         for t in line.tenths
     ]  # fmt: skip
-    title = words.calibration_title(content, line)
+    title = learned_words.calibration_title(content, line)
     scale = scale_around([value for t in line.tenths for value in (t.predicted, t.observed)])
     low, high = scale["domain"]
     ends = [{"predicted": low, "observed": low}, {"predicted": high, "observed": high}]
@@ -168,82 +167,15 @@ def mean_action(content: ReportContent) -> Spec:
     return finished(alt.layer(line, points), 44 * len(segments) + 20, f"{title} by segment")
 
 
-def certificate_bound(content: ReportContent, bound: Bound) -> Spec:
-    """One budget: the estimate, its one-sided bound, the limit and what was aimed at."""
-    budget = next(b for b in content.budgets if b.name == bound.budget)
-    aimed = budget.limit - budget.sign * bound.margin
-    scale = scale_around([bound.value, bound.bound, budget.limit, aimed], pad=0.15)
-    names = ["estimate", f"{'upper' if budget.sign > 0 else 'lower'} bound", "aimed at when choosing"]
-    points = [{"what": n, "value": v} for n, v in zip(names, (bound.value, bound.bound, aimed), strict=True)]
-    title = f"{budget.name} ({words.per(budget)})"
-    color = GREEN if bound.kept else ORANGE
-    legend = alt.Legend(title=None, columns=2)
-    pointer = "triangle-left" if budget.sign > 0 else "triangle-right"
-    shapes = alt.Scale(domain=names, range=["circle", pointer, "cross"])
-    colors = named_colors(dict(zip(names, (color, color, QUIET), strict=True)))
-    span = alt.Chart(inline([{"from": bound.value, "to": bound.bound}])).mark_rule(color=color, strokeWidth=4)
-    marks = alt.Chart(inline(points)).mark_point(filled=True, size=150, opacity=1)
-    layers = [
-        *limit_line(budget.limit, budget, "x", scale),
-        span.encode(x=along_x("from", title, scale), x2="to:Q", y=alt.value(36), opacity=alt.value(0.45)),
-        marks.encode(
-            x=along_x("value", title, scale),
-            y=alt.value(36),
-            color=alt.Color("what:N", legend=legend, scale=colors),
-            shape=alt.Shape("what:N", legend=legend, scale=shapes),
-            tooltip=[text_tip("what"), value_tip("value", "value")],
-        ),
-    ]
-    return finished(alt.layer(*layers), 60, f"certificate of {budget.name}")
-
-
-def estimators(content: ReportContent, estimates: Sequence[Estimate]) -> Spec:
-    """One quantity by every estimator that gave a number; the recommended ones filled."""
-    title = words.target(content, estimates[0].target)
-    data = [
-        {"estimator": e.estimator, "value": e.value, "low": e.low, "high": e.high,
-         "use": "recommended" if e.recommended else "for comparison"}
-        for e in estimates
-        if e.value is not None
-    ]  # fmt: skip
-    budget = next((b for b in content.budgets if b.name == estimates[0].target), None)
-    ends = [end for e in estimates for end in (e.value, e.low, e.high)] + ([budget.limit] if budget else [])
-    scale = scale_around(ends)
-    y = alt.Y("estimator:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
-    tooltip = [
-        text_tip("estimator"),
-        text_tip("use"),
-        value_tip("value", "value"),
-        value_tip("low", "low"),
-        value_tip("high", "high"),
-    ]
-    uses = {"recommended": BLUE, "for comparison": GREY}
-    base = alt.Chart(inline(data)).encode(
-        y=y, tooltip=tooltip, color=alt.Color("use:N", scale=named_colors(uses), legend=None)
-    )
-    fills = alt.Scale(domain=list(uses), range=[BLUE, "white"])
-    layers = [
-        base.mark_rule(strokeWidth=2).encode(x=along_x("low", title, scale), x2="high:Q"),
-        base.mark_point(size=75, opacity=1, strokeWidth=1.8).encode(
-            x=along_x("value", title, scale), fill=alt.Fill("use:N", scale=fills, legend=None)
-        ),
-    ]
-    if budget:
-        layers = [*limit_line(budget.limit, budget, "x", scale), *layers]
-    return finished(alt.layer(*layers), 30 * len(data) + 14, f"{title} by estimator")
-
-
 def daily(content: ReportContent, budget_index: int | None) -> Spec:
     """The reward (None) or one cost, day by day, a line per policy."""
     budget = None if budget_index is None else content.budgets[budget_index]
     data: list[Spec] = [
-        {"day": row.day, "policy": row.policy, "decisions": row.decisions,
+        {"day": row.day, "policy": row.policy,
          "value": row.reward if budget_index is None else row.costs[budget_index]}
         for row in content.daily
     ]  # fmt: skip
-    title = (
-        f"{budget.name} ({f'{budget.unit} per decision'.strip()})" if budget else f"{content.reward_label} per decision"
-    )
+    title = f"{budget.name} ({f'{budget.unit} per user'.strip()})" if budget else f"{content.reward_label} per user"
     names = list(dict.fromkeys(row.policy for row in content.daily))
     colors = policy_colors(names)
     legend = alt.Legend(title=None) if len(names) > 1 else None
@@ -255,14 +187,13 @@ def daily(content: ReportContent, budget_index: int | None) -> Spec:
         alt.Chart(inline(data))
         .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=45, filled=True))
         .encode(
-            x=alt.X("day:Q", title="day of the log", axis=axis, scale=alt.Scale(nice=False, padding=10)),
+            x=alt.X("day:Q", title="day of the user", axis=axis, scale=alt.Scale(nice=False, padding=10)),
             y=alt.Y("value:Q", title=title, scale=scale),
             color=alt.Color("policy:N", scale=named_colors(colors), legend=legend),
             tooltip=[
                 text_tip("policy"),
                 value_tip("day", "day"),
                 value_tip("value", title),
-                alt.Tooltip("decisions:Q", format=","),
             ],
         )
     )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from outlay.core.estimate import Estimate
+from outlay.reports.evidence_content import Against, Certificate, Evidence, SegmentLine
+from outlay.reports.learned_content import CalibrationLine, Candidate, Measured, MemberPoint, Point, TrainingPoint
 
 PolicyKind = Literal["old", "constant", "method", "chosen", "member"]
 
@@ -22,18 +24,6 @@ class Interval(NamedTuple):
     value: float
     low: float | None = None
     high: float | None = None
-
-
-class Point(NamedTuple):
-    """A measurement vector x(π): discount-weighted means per decision, as the game sees them.
-
-    Attributes:
-        reward: in `reward_label` per decision.
-        costs: `[m]` in the budget's unit per decision.
-    """
-
-    reward: float
-    costs: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,74 +78,6 @@ class PolicyRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A policy that training measured on the select users.
-
-    Attributes:
-        step: gradient step.
-        multiplier: `[m]` λ it answers, reward per unit of cost.
-        measured: the figures that the rule chose by.
-        kept: whether it is in the final mixture.
-    """
-
-    step: int
-    multiplier: tuple[float, ...]
-    measured: Point
-    kept: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """The two figures of one policy.
-
-    Attributes:
-        critic: the training critic's own measurement.
-        fitted: measured again by a fitted evaluation of the fixed policy; None before that.
-    """
-
-    critic: Point | None = None
-    fitted: Point | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberPoint:
-    """A member of the mixture.
-
-    Attributes:
-        name: `member 0`, ….
-        weight: share of users who get it, in (0, 1].
-        multiplier: `[m]` λ it answers, reward per unit of cost.
-        measured: its two figures.
-    """
-
-    name: str
-    weight: float
-    multiplier: tuple[float, ...]
-    measured: Measured
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingPoint:
-    """The state of the game at one step.
-
-    Attributes:
-        step: gradient step.
-        multiplier: `[m]` λ, reward per unit of cost.
-        measured: the critic's measurement of the policy of that step; None between measurements.
-        stored_parameters: numbers held for policies by this run's rule; None where not recorded.
-        original_parameters: the same for the original method, which keeps every candidate.
-        loss: scaled temporal-difference loss, no unit; None where not recorded.
-    """
-
-    step: int
-    multiplier: tuple[float, ...]
-    measured: Point | None = None
-    stored_parameters: int | None = None
-    original_parameters: int | None = None
-    loss: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShareRow:
     """How often a policy gives an action in a segment.
 
@@ -177,98 +99,16 @@ class DailyRow:
     """One day of one policy, undiscounted.
 
     Attributes:
-        policy: `old` for what the log shows; another name for a forecast.
-        day: days since the first day of the log.
-        reward: mean per decision of that day, in `reward_label`.
-        costs: `[m]` mean per decision of that day, in the budget's unit.
-        decisions: rows of that day; None for a forecast.
+        policy: `old` or another name.
+        day: of the user, from 1: that of the first row.
+        reward: mean per user on that day, in `reward_label`.
+        costs: `[m]` mean per user on that day, in the budget's unit.
     """
 
     policy: str
     day: int
     reward: float
     costs: tuple[float, ...]
-    decisions: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationTenth:
-    """Rows of the select users with like predictions: what a response model said, and what came.
-
-    Attributes:
-        head: `reward` or a budget's name.
-        predicted: mean prediction, in the unit of the label.
-        observed: mean outcome.
-        std_error: of observed − predicted; None where it is unknown.
-        rows: how many.
-    """
-
-    head: str
-    predicted: float
-    observed: float
-    std_error: float | None
-    rows: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationLine:
-    """How outcomes follow the predictions of one head: observed = intercept + slope · predicted.
-
-    Attributes:
-        head: `reward` or a budget's name.
-        slope: 1 where predictions are right; None where it cannot be told.
-        slope_error: its standard error.
-        expected_error: mean distance of predicted and observed over the tenths, in the unit of the label.
-        tenths: by prediction, ascending.
-    """
-
-    head: str
-    slope: float | None
-    slope_error: float | None
-    expected_error: float
-    tenths: tuple[CalibrationTenth, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """One limit in the certificate, in the unit of its budget.
-
-    Attributes:
-        budget: name.
-        value: estimated cost of the mixture as served.
-        bound: one-sided bound on it: upper for a ceiling, lower for a floor.
-        margin: what the limit was tightened by when the mixture was chosen, ≥ 0.
-        kept: whether the bound is on the right side of the limit.
-    """
-
-    budget: str
-    value: float
-    bound: float
-    margin: float
-    kept: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
-    """All limits as one verdict, on users never used for choosing.
-
-    Attributes:
-        bounds: one per budget.
-        confidence: of the bounds, 1 − `level`.
-        look: which look at the certify users this was, from 1.
-        level: the share of α this look was allowed, α / 2^look.
-        users: certify users.
-        rests_on: what must be true for it to hold, a sentence each.
-        refused: None, or why no bound can be given (support is missing, say).
-    """
-
-    bounds: tuple[Bound, ...]
-    confidence: float
-    look: int
-    level: float
-    users: int
-    rests_on: tuple[str, ...] = ()
-    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +138,10 @@ class ReportContent:
         shares: actions by segment and policy; two policies read best.
         daily: reward and cost day by day.
         certificate: None before the evaluation.
-        estimates: all of them, withheld ones too.
+        segments: gains by segment; empty where the campaign has no segments.
+        estimates: all of them, withheld ones too; `mixture` is the policy of this report.
+        against: what that policy brings beyond others; the old policy first.
+        evidence: what the numbers rest on; None before the evaluation.
         settings: {group: {name: value}}: settings, versions, hashes, seed.
     """
 
@@ -316,7 +159,7 @@ class ReportContent:
     candidates: tuple[Candidate, ...] = ()
     candidates_measured_by: str = "the critic"
     members: tuple[MemberPoint, ...] = ()
-    mixture: Measured = Measured()
+    mixture: Measured = field(default_factory=Measured)
     old: Point | None = None
     training: tuple[TrainingPoint, ...] = ()
     calibration: tuple[CalibrationLine, ...] = ()
@@ -324,5 +167,8 @@ class ReportContent:
     shares: tuple[ShareRow, ...] = ()
     daily: tuple[DailyRow, ...] = ()
     certificate: Certificate | None = None
+    segments: tuple[SegmentLine, ...] = ()
     estimates: tuple[Estimate, ...] = ()
+    against: tuple[Against, ...] = ()
+    evidence: Evidence | None = None
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)

@@ -16,13 +16,11 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from outlay.core.estimate import Estimate
 from outlay.core.version import __version__
-from outlay.reports import charts, course, plane, words
+from outlay.reports import charts, course, evidence_charts, evidence_words, learned_words, plane, words
+from outlay.reports import evidence_tables as tables
 from outlay.reports.content import Interval, ReportContent
 from outlay.reports.style import CONFIG, Spec
-
-MOST_ESTIMATOR_FIGURES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +42,24 @@ def render(content: ReportContent) -> str:
     """The page. Parts that `content` lacks are left out, with their headings."""
     figures = {section: made for section, made in _figures(content).items() if made}
     specs = {figure.name: figure.spec for made in figures.values() for figure in made}
-    chosen, others = _estimates(content)
+    chosen, others = tables.listed(content)
     return template("page.html").render(
         c=content,
         words=words,
+        learned=learned_words,
+        said=evidence_words,
         figures=figures,
         specs=specs,
         config=CONFIG,
         scripts=scripts() if specs else None,
         headline=words.headline(content),
         table=_result_table(content),
+        by_segment=tables.segments(content),
+        by_estimator=tables.side_by_side(content, chosen),
+        differences=[(each.title, tables.side_by_side(content, each.estimates)) for each in content.against],
         chosen_estimates=chosen,
         other_estimates=others,
+        reasons=evidence_words.reasons(content),
         means=words.mean_actions(content),
         settings={group: values for group, values in content.settings.items() if values},
         version=__version__,
@@ -80,13 +84,21 @@ def _figures(content: ReportContent) -> dict[str, list[Figure]]:
     if c.shares:
         add("shares", "How often each value is given", charts.action_shares(c))
         add("shares", "Mean value given", charts.mean_action(c))
+    for target in tables.segment_targets(c):
+        lines = [line for line in c.segments if line.target == target]
+        if any(line.gain.value is not None for line in lines):
+            add("segments", words.target(c, target), evidence_charts.segment_gains(c, lines))
     if c.certificate and not c.certificate.refused:
         for bound in c.certificate.bounds:
-            add("certificate", bound.budget, charts.certificate_bound(c, bound))
-    for estimates in _compared(c):
-        add("estimates", words.target(c, estimates[0].target), charts.estimators(c, estimates))
+            add("certificate", bound.budget, evidence_charts.certificate_bound(c, bound))
+    for estimates in tables.compared(c):
+        add("estimates", words.target(c, estimates[0].target), evidence_charts.estimators(c, estimates))
+    if c.evidence and c.evidence.paths:
+        add("evidence", "Logged paths that go the policy's way", evidence_charts.matching_paths(c))
+    if c.evidence and c.evidence.overlap:
+        add("evidence", "Weights of single decisions", evidence_charts.mean_ratios(c))
     for line in c.calibration:
-        add("calibration", words.calibration_title(c, line), charts.calibration(c, line))
+        add("calibration", learned_words.calibration_title(c, line), charts.calibration(c, line))
     if len(c.training) > 1:
         add("training", "λ, the price of the budget", course.multipliers(c))
         for j, budget in enumerate(c.budgets):
@@ -101,25 +113,6 @@ def _figures(content: ReportContent) -> dict[str, list[Figure]]:
         for j, budget in enumerate(c.budgets):
             add("daily", budget.name, charts.daily(c, j))
     return made
-
-
-def _compared(content: ReportContent) -> list[list[Estimate]]:
-    """What several estimators say of the mixture: the longest total first."""
-    groups: dict[str, list[Estimate]] = defaultdict(list)
-    for e in content.estimates:
-        if e.policy == "mixture" and e.value is not None:
-            groups[e.target].append(e)
-    days = sorted({int(t.partition("@")[2]) for t in groups if "@" in t}, reverse=True)
-    names = ["reward", *(b.name for b in content.budgets)]
-    order = [*(f"reward@{d}" for d in days), *names, *(f"{b.name}@{d}" for b in content.budgets for d in days)]
-    return [groups[t] for t in order if len(groups.get(t, [])) > 1][:MOST_ESTIMATOR_FIGURES]
-
-
-def _estimates(content: ReportContent) -> tuple[list[Estimate], list[Estimate]]:
-    """Those of the mixture and the others, quantity by quantity, so that estimators of one stand together."""
-    targets = list(dict.fromkeys(e.target for e in content.estimates))
-    ordered = sorted(content.estimates, key=lambda e: targets.index(e.target))
-    return [e for e in ordered if e.policy == "mixture"], [e for e in ordered if e.policy != "mixture"]
 
 
 def _result_table(content: ReportContent) -> dict[str, Any] | None:

@@ -11,7 +11,8 @@ from typing import Any
 import altair as alt
 
 from outlay.reports import words
-from outlay.reports.content import Measured, Point, ReportContent
+from outlay.reports.content import ReportContent
+from outlay.reports.learned_content import Measured, Point
 from outlay.reports.style import (
     BLUE,
     GREY,
