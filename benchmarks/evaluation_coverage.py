@@ -150,6 +150,29 @@ def summary(answers: Sequence[Answer]) -> str:
     return "\n".join(lines)
 
 
+def failures(answers: Sequence[Answer]) -> str:
+    """Reward totals on the largest logs: bias, half the width and coverage of all that was given."""
+    users = max(users for _, users in KINDS)
+    names = list(dict.fromkeys(a.estimator for a in answers))
+    lines = [f"| log, {users:,} users | policy | total | {' | '.join(names)} |", "|" + "---|" * (3 + len(names))]
+    for kind, policy in dict.fromkeys((a.kind, a.policy) for a in answers if a.users == users):
+        for days in DAYS[1:]:
+            cells = []
+            for name in names:
+                some = [a for a in answers if (a.kind, a.users, a.policy, a.estimator, a.target)
+                        == (kind, users, policy, name, f"reward@{days}")]  # fmt: skip
+                given = [a for a in some if a.value is not None and a.low is not None and a.high is not None]
+                if len(given) < LEAST_SHARE * len(some):
+                    cells.append(f"withheld ({1 - len(given) / max(1, len(some)):.0%})")
+                    continue
+                bias = np.mean([(a.value or 0.0) / a.truth - 1 for a in given])
+                width = np.mean([((a.high or 0.0) - (a.low or 0.0)) / 2 / a.truth for a in given])
+                star = "" if np.mean([a.recommended for a in given]) > 0.5 else "\\*"
+                cells.append(f"{bias:+.1%} ±{width:.1%}, {covered(given)}{star}")
+            lines.append(f"| {kind} | {policy} | {days} d | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def table(answers: Sequence[Answer], kind: str, users: int | None) -> str:
     """A line for each policy, estimator and target."""
     lines = ["| policy | estimator | target | given | recommended | covered | shown | bias | width |", "|" + "---|" * 9]
@@ -200,7 +223,7 @@ def main() -> None:
         print(f"network {seed}: done", file=sys.stderr)
     print(f"{os.cpu_count()} cores, {platform.machine()}; {options.logs} logs of each kind\n")
     print("Coverage of recommended 95 % intervals, reward and cost together (share recommended)\n")
-    print(summary(answers))
+    print(f"{summary(answers)}\n\n{failures(answers)}")
     for kind, users in KINDS:
         print(f"\n**{kind}, {users:,} users**\n\n{table(answers, kind, users)}\n")
     if options.networks:

@@ -80,6 +80,23 @@ def test_roles_that_are_expressions_are_called_user_and_time(tmp_path: Path) -> 
         read_policy(written(tmp_path, columns, policy), data, rows)
 
 
+def test_a_role_may_be_a_constant_or_a_column_with_a_strange_name(tmp_path: Path) -> None:
+    """`time = "0"` is no column's name; `user id` is one, though it looks like an expression."""
+    columns = panel(users=60, days=1)
+    columns["user id"] = columns.pop("user_id")
+    path = campaign_file(tmp_path, columns, discount=0.0)
+    path.write_text(path.read_text().replace('"user_id"', '"user id"').replace('time = "day"', 'time = "0"'))
+    data, rows = outlay.prepare(path, tmp_path / "data"), np.arange(60)
+    policy = probabilities({"user_id": columns["user id"]})
+    for user in ("user id", "user"):
+        table = {user: columns["user id"], "time": columns["day"], **dict(zip(ACTIONS, policy.T, strict=True))}
+        pq.write_table(pa.table(table), tmp_path / "policy.parquet")
+        assert read_policy(tmp_path / "policy.parquet", data, rows)[0] == pytest.approx(policy)
+    pq.write_table(pa.table({"user": ["a"]}), tmp_path / "policy.parquet")
+    with pytest.raises(LogError, match=r"first two columns are 'user'; wanted: 'user', 'time'"):
+        read_policy(tmp_path / "policy.parquet", data, rows)
+
+
 def test_rows_without_a_choice_may_be_absent_and_other_users_present(tmp_path: Path) -> None:
     columns = panel(users=60)
     columns["fixed"] = [d == 2 for d in columns["day"]]

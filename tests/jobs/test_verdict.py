@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from outlay.core.estimate import Estimate
@@ -65,3 +66,28 @@ def test_a_floor_is_said_as_a_floor() -> None:
     about = campaign(budgets=[{"name": "cost", "cost": "c", "at_least": 0.5, "per": "user"}])
     values = [Estimate(policy="old", estimator="fqe", target=t, value=1.0) for t in ("reward@7", "cost")]
     assert "cost at least 0.5 per user is certified" in verdict(values, certificate(), about)
+
+
+def test_a_policy_that_costs_too_much_is_not_saved_by_more_users() -> None:
+    words = "not certified: cost by 0.3 (upper bound 1.3 against 1)"
+    over = replace(LINE, value=1.2, bound=1.3, kept=False)
+    found = verdict(estimates(), certificate(certified=False, words=words, budgets=(LINE, over)), campaign())
+    assert found.startswith(f"Do not serve it: {words}. Its estimate itself is beyond the limit: ")
+    floor = replace(LINE, value=1.2, bound=0.9, floor=True, kept=False)
+    near = verdict(estimates(), certificate(certified=False, words=words, budgets=(floor,)), campaign())
+    assert near.startswith("Do not serve it yet: ")
+    under = replace(floor, value=0.9, bound=0.8)
+    found = verdict(estimates(), certificate(certified=False, words=words, budgets=(under,)), campaign())
+    assert found.startswith("Do not serve it: ")
+
+
+def test_a_refusal_says_what_would_help() -> None:
+    """More users help where support is thin; they do not where the fitted values are wrong."""
+    words = "not certified: cost could not be measured (why)"
+    refused = certificate(certified=False, words=words, gain=None, gain_bound=None, withheld="why")
+    thin = verdict(estimates(), refused, campaign())
+    assert thin == f"Do not serve it: {words}. A longer or larger log, or fewer actions, may carry an answer."
+    assert verdict(estimates(), refused, campaign(), doubt="another reason") == thin
+    doubted = verdict(estimates(), refused, campaign(), doubt="why")
+    assert doubted.startswith(f"Do not serve it: {words}. Outcomes depend on something that the features do not tell")
+    assert "log.features" in doubted

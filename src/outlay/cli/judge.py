@@ -10,6 +10,13 @@ import typer
 from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stdout, table, use_threads
 
 NOT_RELIED_ON = "*"
+ESTIMATORS = {
+    "fqe": "fitted to states and actions, alike on every day; the certificate rests on it",
+    "dr": "fitted values, put right by the users whose logged paths go the policy's way",
+    "mis": "logged rows, reweighted by state and action",
+    "snpdis": "logged paths, weights cut off at 20 and divided by their mean; for comparison",
+    "pdis": "the same, not divided",
+}
 
 
 def evaluate(
@@ -50,49 +57,90 @@ def evaluate(
 def _show(found: dict[str, Any], campaign: Any) -> None:
     from outlay.jobs.report import DISCOUNTED, policy_rows
 
-    _policies(policy_rows(campaign, found), campaign, found["confidence"])
+    _policies(policy_rows(campaign, found), campaign, found)
     if campaign.meta.discount > 0 and any(b.per == "decision" for b in campaign.budgets):
         _say(DISCOUNTED.format(discount=campaign.meta.discount))
-    _estimators(found)
+    title = f"{found['policies'][found['subject']]}, by each estimator"
+    _side_by_side(title, found["estimates"], campaign)
+    for name in dict.fromkeys(e["estimator"] for e in found["estimates"]):
+        _say(f"  {name}: {ESTIMATORS[name]}")
+    _reasons(found["estimates"])
     _segments(found, campaign)
-    _differences(found)
+    rows = [d for d in found["differences"] if d["against"] != "old"]
+    if rows:
+        against = found["policies"]["against"]
+        _side_by_side(f"{found['policies'][found['subject']]} less {against}, paired by user", rows, campaign)
     _rests_on(found)
+    _certificate(found["certificate"])
     _say(found["verdict"])
 
 
-def _policies(rows: Any, campaign: Any, confidence: float) -> None:
+def _policies(rows: Any, campaign: Any, found: dict[str, Any]) -> None:
     """Totals, cost against its limit, certified or not."""
+    fitted = [e for e in (*found["estimates"], *found["beside"]) if e["estimator"] == "fqe" and e["caution"]]
+    doubted = {found["policies"][e["policy"]] for e in fitted}
     days = campaign.meta.report_days
     reward = campaign.reward_label
     columns = ["policy", *(f"{reward}, {k} d" for k in days)]
     columns += [f"{b.name} ({'≤' if b.sign > 0 else '≥'} {b.limit:g} per {b.per})" for b in campaign.budgets]
     lines = []
     for row in rows:
-        values = [*(row.totals.get(k) for k in days), *(row.costs.get(b.name) for b in campaign.budgets)]
-        cells = [_cell(v and v.value, v and v.low, v and v.high) for v in values]
+        mark = NOT_RELIED_ON if row.name in doubted else ""
+        seen = "" if row.kind == "old" else mark  # its totals are observed
+        marked = [
+            *((row.totals.get(k), seen) for k in days),
+            *((row.costs.get(b.name), mark) for b in campaign.budgets),
+        ]
+        cells = [_cell(v.value, v.low, v.high) + star if v else "–" for v, star in marked]
         known = {None: "–", True: "yes", False: "no"}[row.certified]
-        lines.append((f"{row.name} ({row.note})" if row.note else row.name, *cells, known))
-    level = f"{100 * confidence:.4g} % intervals, users never used for choosing"
+        lines.append((row.name, *cells, known))
+    level = f"{100 * found['confidence']:.4g} % intervals, users never used for choosing"
     table(f"{campaign.meta.name}: per user, {level}", (*columns, "certified"), lines)
+    for row in rows:
+        if row.note:
+            _say(f"  {row.name}: {row.note}")
 
 
-def _estimators(found: dict[str, Any]) -> None:
-    """Every estimator of the policy, side by side."""
-    names = list(dict.fromkeys(e["estimator"] for e in found["estimates"]))
-    targets = list(dict.fromkeys(e["target"] for e in found["estimates"]))
-    by = {(e["estimator"], e["target"]): e for e in found["estimates"]}
-    lines = [(target, *(_estimate(by.get((name, target))) for name in names)) for target in targets]
-    table(f"{found['policies'][found['subject']]}, by each estimator", ("", *names), lines)
-    cautions = {e["caution"] for e in found["estimates"] if e["caution"]}
-    if cautions:
-        _say(f"{NOT_RELIED_ON} not to be relied on; –: not given. --json says why, number by number.")
+def _side_by_side(title: str, rows: list[dict[str, Any]], campaign: Any) -> None:
+    """A line for each target, a column for each estimator."""
+    names = list(dict.fromkeys(e["estimator"] for e in rows))
+    by = {(e["estimator"], e["target"]): e for e in rows}
+    lines = [
+        (_words(target, campaign), *(_estimate(by.get((name, target))) for name in names))
+        for target in dict.fromkeys(e["target"] for e in rows)
+    ]
+    table(title, ("", *names), lines)
+
+
+def _words(target: str, campaign: Any) -> str:
+    """`active, 7 d` for `reward@7`; `active per day, discounted` for `reward`."""
+    name, _, days = target.partition("@")
+    label = campaign.reward_label if name == "reward" else name
+    if days:
+        return f"{label}, {days} d"
+    per = {b.name: f"per {b.per}" for b in campaign.budgets}
+    return f"{label} {per.get(name, 'per day, discounted' if campaign.meta.discount > 0 else 'on the first day')}"
+
+
+def _reasons(rows: list[dict[str, Any]]) -> None:
+    """Why numbers are not given or not relied on: a reason for each estimator."""
+    for mark, what, meaning in ((NOT_RELIED_ON, "caution", "not to be relied on"), ("–", "withheld", "not given")):
+        said = {name: {e[what]: None for e in rows if e["estimator"] == name and e[what]} for name in ESTIMATORS}
+        alike: dict[str, list[str]] = {}
+        for name, reasons in said.items():
+            if reasons:
+                more = f" ({len(reasons) - 1} more in --json)" if len(reasons) > 1 else ""
+                alike.setdefault(f"{next(iter(reasons))}{more}", []).append(name)
+        for reason, names in alike.items():
+            _say(f"  {mark} {meaning}: {', '.join(names)}: {reason}")
 
 
 def _segments(found: dict[str, Any], campaign: Any) -> None:
     """The longest total in each segment."""
     target = f"reward@{max(campaign.meta.report_days)}"
-    by = {(e["segment"], e["policy"]): e for e in found["segments"] if e["target"] == target}
-    if not by:
+    rows = [e for e in found["segments"] if e["target"] == target]
+    by = {(e["segment"], e["policy"]): e for e in rows}
+    if not rows:
         return
     policies = ["old", found["subject"], "gain"]
     lines = [
@@ -100,21 +148,9 @@ def _segments(found: dict[str, Any], campaign: Any) -> None:
         for name in dict.fromkeys(segment for segment, _ in by)
     ]
     titles = [found["policies"].get(policy, policy) for policy in policies]
-    table(f"{campaign.reward_label}, {target.partition('@')[2]} d, by segment", ("segment", "users", *titles), lines)
-
-
-def _differences(found: dict[str, Any]) -> None:
-    """Against another policy than the old one, where one was named."""
-    rows = [d for d in found["differences"] if d["against"] != "old"]
-    if not rows:
-        return
-    names = list(dict.fromkeys(d["estimator"] for d in rows))
-    by = {(d["estimator"], d["target"]): d for d in rows}
-    lines = [
-        (target, *(_estimate(by.get((name, target))) for name in names))
-        for target in dict.fromkeys(d["target"] for d in rows)
-    ]
-    table(f"less {found['policies']['against']}, paired by user", ("", *names), lines)
+    table(f"{_words(target, campaign)}, by segment of a user's first row, by fqe", ("segment", "users", *titles), lines)
+    for segment, reason in dict.fromkeys((e["segment"], e["withheld"]) for e in rows if e["withheld"]):
+        _say(f"  – {segment}: {reason}")
 
 
 def _rests_on(found: dict[str, Any]) -> None:
@@ -123,7 +159,7 @@ def _rests_on(found: dict[str, Any]) -> None:
     for name in ("reproduction", "agreement"):
         _say(f"{name.capitalize()}: {checks[name]['words']}.")
     if checks["propensities"]["source"] != "as logged":
-        _say(f"Propensities by a behaviour model: {checks['propensities']['words']}.")
+        _say(f"Propensities by a behaviour model. {checks['propensities']['words']}")
     paths = ", ".join(
         f"{line['matched']:.2%} of users for {line['days']} d ({line['ess']:,.0f} effective)"
         for line in checks["paths"]
@@ -134,6 +170,21 @@ def _rests_on(found: dict[str, Any]) -> None:
             values = ", ".join(f"{value:g}" for value in line["unseen"])
             _say(
                 f"In segment {line['segment']!r} {line['unseen_share']:.1%} of what it gives was never given: {values}."
+            )
+
+
+def _certificate(found: dict[str, Any]) -> None:
+    """What it is for, and every bound; the verdict says why there is none."""
+    jointly = f", for all {found['policies']} policies together" if found["policies"] > 1 else ""
+    _say(
+        f"Certificate at {100 * found['confidence']:.5g} %, look {found['look']} at these {found['users']:,} users"
+        f"{jointly}: {'certified' if found['certified'] else 'not certified'}."
+    )
+    for line in found["budgets"]:
+        if line["bound"] is not None:
+            side, limit = ("at least", "≥") if line["floor"] else ("at most", "≤")
+            _say(
+                f"  {line['budget']}: {line['value']:.3f}, {side} {line['bound']:.3f} (limit {limit} {line['limit']:g})"
             )
 
 

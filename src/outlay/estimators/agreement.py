@@ -19,6 +19,7 @@ import numpy as np
 from outlay.estimators.joint import Joint
 
 BY_CHANCE = 4.0  # standard errors: of some dozens of comparisons hardly one is beyond
+SAME = 1e-6  # of a standard error: an estimate that cannot differ is no check
 TRIFLE = 0.01  # of the value: it changes no decision
 
 
@@ -65,6 +66,7 @@ def agree(fitted: Joint, others: Mapping[str, tuple[Joint, Sequence[str | None]]
         others: by estimator: the estimates of the same policy, and why not to rely on each of its targets.
     """
     found: list[Difference] = []
+    own = fitted.std_error
     for name, (joint, cautions) in others.items():
         relied = {t for t, caution in zip(joint.targets, cautions, strict=True) if caution is None}
         difference = joint.minus(fitted)
@@ -73,9 +75,12 @@ def agree(fitted: Joint, others: Mapping[str, tuple[Joint, Sequence[str | None]]
             if target not in relied or difference.withheld[t] is not None or target == "decisions":
                 continue
             value, error = float(difference.value[t]), float(errors[t])
-            if not np.isfinite(error):  # of one user alone
+            at = fitted.column(target)
+            trifle = TRIFLE * abs(float(fitted.value[at]))
+            same = error <= SAME * own[at] and abs(value) <= trifle  # by other sums
+            if same or not np.isfinite(error):  # of one user alone
                 continue
-            tolerance = BY_CHANCE * error + TRIFLE * abs(float(fitted.value[fitted.column(target)]))
+            tolerance = BY_CHANCE * error + trifle
             found.append(Difference(name, target, value, error, tolerance))
     beyond = [d for d in found if not d.ok]
     if not found:
@@ -83,9 +88,9 @@ def agree(fitted: Joint, others: Mapping[str, tuple[Joint, Sequence[str | None]]
     if not beyond:
         return Agreement(True, f"all {len(found)} other estimates that can be relied on agree with it", tuple(found))
     worst = max(beyond, key=lambda d: abs(d.difference) / max(d.tolerance, 1e-300))
-    at = float(fitted.value[fitted.column(worst.target)])
+    its = float(fitted.value[fitted.column(worst.target)])
     words = (
-        f"{worst.estimator} gives {worst.target} as {at + worst.difference:.4g}, the fitted evaluation as {at:.4g}: "
+        f"{worst.estimator} gives {worst.target} as {its + worst.difference:.4g}, the fitted evaluation as {its:.4g}: "
         f"{abs(worst.difference) / max(worst.std_error, 1e-300):.1f} standard errors apart ({len(beyond)} of "
         f"{len(found)} comparisons are beyond their tolerance)"
     )

@@ -1,8 +1,9 @@
 """Features of states where they are too many to count and no network lends its own.
 
 Each value of a categorical field stands for the mean outcomes of the *learn* rows that have it, shrunk towards the mean
-of all; numbers stand for themselves. Of these columns the directions that vary most are kept. Crude beside a trained
-layer: what a fitted evaluation says with them has to be held against estimators that rest on propensities.
+of all and in standard deviations; numbers stand for themselves. Of these columns the directions that vary most are
+kept. Crude beside a trained layer: what a fitted evaluation says with them has to be held against estimators that rest
+on propensities.
 
 Source: Micci-Barreca (2001) for the encoding.
 """
@@ -78,8 +79,11 @@ def _encoder(data: Transitions) -> Callable[[NDArray[np.int64]], Narrow]:
         for j in range(outcomes):
             weight = np.repeat(np.asarray(data.outcome[part, j], np.float64), len(sizes))
             sums[j] += np.bincount(place, weight, len(count))
-    mean = np.asarray(data.outcome[learn], np.float64).mean(axis=0)
-    means: Narrow = ((sums + SHRINK * mean[:, None]) / (count + SHRINK)).T.astype(np.float32)
+    every = np.asarray(data.outcome[learn], np.float64)
+    mean, spread = every.mean(axis=0)[:, None], every.std(axis=0)[:, None]
+    # Of spread 1 each: the unit of money must not decide which directions vary most.
+    scaled = (sums + SHRINK * mean) / (count + SHRINK) / np.where(spread > 0, spread, 1.0)
+    means = scaled.T.astype(np.float32)
 
     def encode(some: NDArray[np.int64]) -> Narrow:
         codes, numbers = data.features(some)

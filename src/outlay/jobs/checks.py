@@ -21,6 +21,7 @@ from outlay.jobs.side_by_side import Told
 
 ASSUME_LESS = ("dr", "mis")
 NEED_PROPENSITIES = ("dr", "mis", "snpdis", "pdis")
+MISFIT = "the behaviour model does not fit the log"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Checks:
     def of(cls, told: Told, reproduction: Reproduction, behaviour: BehaviourCheck | None) -> Checks:
         """Those of a policy."""
         if behaviour is not None and not behaviour.ok:
-            agreement = Agreement(True, "not checked: the behaviour model does not fit the log", ())
+            agreement = Agreement(True, f"not checked: {MISFIT}", ())
         else:
             others = {name: (told.joints[name], told.cautions[name]) for name in ASSUME_LESS if name in told.joints}
             agreement = agree(told.fitted, others)
@@ -58,7 +59,7 @@ class Checks:
         """The same policy with the cautions that follow."""
         cautions: Mapping[str, str | None] = {"fqe": self.refused}
         if self.behaviour is not None and not self.behaviour.ok and told.subject.name != "old":
-            cautions = {**cautions, **dict.fromkeys(NEED_PROPENSITIES, self.behaviour.words)}
+            cautions = {**cautions, **dict.fromkeys(NEED_PROPENSITIES, MISFIT)}
         for estimator, reason in cautions.items():
             told = told.doubted(estimator, reason)
         return told

@@ -114,7 +114,7 @@ def shares(at: Measure, subject: Subject) -> list[dict[str, Any]]:
          "share": float(table[s, a] / table[s].sum())}
         for policy, table in tables.items()
         for s in range(len(data.segments))
-        if tables["old"][s].sum() >= LEAST_SHARE * len(segment)
+        if tables["old"][s].sum() > LEAST_SHARE * len(segment)
         for a in range(data.num_actions)
     ]  # fmt: skip
 

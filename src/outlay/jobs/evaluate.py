@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate
 from outlay.core.campaign import Campaign
-from outlay.core.errors import FolderError, OutlayError
+from outlay.core.errors import OutlayError
 from outlay.core.estimate import Estimate
 from outlay.core.files import kind_of, write_json
 from outlay.core.transitions import CERTIFY, Transitions
@@ -29,8 +29,8 @@ from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
 from outlay.estimators.fitted import combine
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
-from outlay.estimators.units import coordinates, decisions, objective
-from outlay.jobs.certify_frontier import Certified, certify_frontier
+from outlay.estimators.units import behind, coordinates, decisions, objective
+from outlay.jobs.certify_frontier import Certified, certified, certify_frontier
 from outlay.jobs.checks import Checks
 from outlay.jobs.constants import best_constants, in_words
 from outlay.jobs.diagnose import daily, overlap, paths, shares
@@ -39,7 +39,7 @@ from outlay.jobs.looks import look
 from outlay.jobs.measure import Measure
 from outlay.jobs.run import Run
 from outlay.jobs.side_by_side import Told, tell
-from outlay.jobs.subject import OLD, Subject, from_file, from_run, served
+from outlay.jobs.subject import OLD, Subject, from_file, rival, served
 from outlay.jobs.verdict import verdict
 from outlay.ops.intervals import lower_bound, std_error
 
@@ -60,7 +60,7 @@ def evaluate(
         source: a RUN folder, or a DATA folder together with `policy`.
         policy: a Parquet table of probabilities (`logs/policy_file.py`); default: the run's mixture.
         against: another policy to hold it against, user by user: a RUN folder or a Parquet table; the log's own policy
-            (`"old"`) is always there.
+            (`"old"`) is always there. It is looked at like any other, and counted.
         confidence: of intervals and certificate, in (0.5, 1); default as in the campaign file.
         progress: called with the fraction done and what is being done.
 
@@ -83,8 +83,10 @@ def evaluate(
         subject = served(at, f"{run.manifest['method']}, as served")
     else:
         subject = from_file(at, policy, "policy")
-    other = _other(at, against)
+    other = rival(at, against)
     result = _evaluated(at, subject, campaign, other=other, run=run if policy is None else None, progress=progress)
+    if other is not None:
+        result = _seen_beside(result, at, other, campaign)
     if run is not None and policy is None:
         write_json(run.folder / "estimates.json", result.to_dict())
         written = result.to_dict()
@@ -107,15 +109,15 @@ def opened(source: str | Path | Run | Transitions) -> tuple[Run | None, Transiti
     return source, source.data()
 
 
-def _other(at: Measure, against: str | Path | Run | None) -> Subject | None:
-    if against is None or against == "old":
-        return None
-    if isinstance(against, Run):
-        return from_run(at, against, "against")
-    if not Path(against).exists():
-        raise FolderError("does not exist.", file=against, where="--against",
-                          way_out="Give a RUN folder, a policy's Parquet table, or old.")  # fmt: skip
-    return from_run(at, Run.open(against), "against") if Path(against).is_dir() else from_file(at, against, "against")
+def _seen_beside(result: Evaluation, at: Measure, other: Subject, campaign: Campaign) -> Evaluation:
+    """The evaluation, after the look that the other policy has cost: its figures on the certify users are known now."""
+    run = other.run
+    known = certified(run, at.data, campaign) if run is not None and (run.folder / "frontier").is_dir() else None
+    if known is None or run is None or known.weights_of(load_bundle(run.bundle)) is None:
+        look(at.data.folder, other.identity, campaign.train.confidence)
+    if run is None or run.manifest["data_hash"] == at.data.manifest["data_hash"]:
+        return result
+    return replace(result, notes={**result.notes, other.name: "trained on other data, maybe on these users"})
 
 
 def _evaluated(
@@ -136,10 +138,12 @@ def _evaluated(
     seen, old = observe(at.panel, days=at.days), tell(at, OLD, propensity)
     report(0.2, "the policy")
     told = tell(at, subject, propensity)
-    checks = Checks.of(told, reproduces(seen, old.fitted), at.behaviour_check())
+    reproduction, behaviour = reproduces(seen, old.fitted), at.behaviour_check()
+    checks = Checks.of(told, reproduction, behaviour)
     told, old = checks.doubted(told), checks.doubted(old)
     report(0.4, "the policies beside it")
-    held = [] if other is None else [checks.doubted(tell(at, other, propensity))]
+    held = [] if other is None else [tell(at, other, propensity)]
+    held = [checks.doubted(Checks.of(each, reproduction, behaviour).doubted(each)) for each in held]
     constants = best_constants(at, campaign)
     members = [checks.doubted(tell(at, part, propensity, estimators=("fqe",))) for part in subject.members()]
     others = [*([_constants(at, *constants, checks)] if constants else []), *held, *members]
@@ -169,7 +173,7 @@ def _evaluated(
         confidence=level,
         look=number,
         alpha=alpha,
-        verdict=verdict([*found, *beside], certificate, campaign, subject.name),
+        verdict=verdict([*found, *beside], certificate, campaign, subject.name, doubt=checks.refused),
         diagnostics={
             **checks.to_dict(),
             "paths": paths(weighed, campaign.meta.report_days),
@@ -206,9 +210,11 @@ def _certified(
             certificate = replace(certificate, gain=gain, gain_bound=low)
         return certificate, found.look, found.alpha
     number, alpha = look(at.data.folder, told.subject.identity, campaign.train.confidence)
-    reason = next((reason for reason in told.fitted.withheld if reason), None)
+    needed = {objective(campaign), *(name for b in campaign.budgets for name in behind(b.name, campaign))}
+    missing = dict(zip(told.fitted.targets, told.fitted.withheld, strict=True))
+    reason = next((why for target, why in missing.items() if why and target in needed), refused)
     if refused is not None:
-        x, reason, gain = np.full_like(x, np.nan), refused, float("nan")
+        x, gain = np.full_like(x, np.nan), float("nan")
     certificate = certify(
         x,
         influence,

@@ -26,6 +26,7 @@ from outlay.estimators.plain_features import Directions, plain_features
 from outlay.estimators.units import horizons
 from outlay.ops.action_basis import ActionBasis, smooth_basis
 
+LEAST_ROWS = 4  # for each state and action: with fewer most are thin, and counts say nothing
 CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
 
 
@@ -130,7 +131,7 @@ class Measure:
 
         All have one basis where states are counted.
         """
-        if self.bundle is None or (self.data.states is not None and self.panel.state is not None):
+        if self.bundle is None or self.counted:
             return 0
         # A constant action has no hidden layer to speak of; the widest member then lends its own.
         wide = [m.shapes["features"][0] for m in self.bundle.members]
@@ -139,9 +140,17 @@ class Measure:
         return sessions.index(sessions[source])
 
     @cached_property
+    def counted(self) -> bool:
+        """Whether states are counted: they are few, and each met often enough that its rows can speak for it."""
+        if self.data.states is None or self.panel.state is None:
+            return False
+        met = len(np.unique(self.panel.state))
+        return len(self.panel) >= LEAST_ROWS * met * self.data.num_actions
+
+    @cached_property
     def action_basis(self) -> ActionBasis | None:
         """In which amounts can speak for each other; None where they cannot, or states are not counted."""
-        if self.data.states is None or self.panel.state is None:
+        if not self.counted:
             return None
         campaign = self.data.campaign
         return smooth_basis(self.data.actions, campaign.train.action_degree, campaign.meta.none)
@@ -156,7 +165,7 @@ class Measure:
         return lru_cache(maxsize=1)(lambda source: DoublyRobust(self.panel, self._evaluator(source).basis))
 
     def _basis(self, source: int) -> Basis:
-        if self.data.states is not None and self.panel.state is not None:
+        if self.counted and self.panel.state is not None and self.data.states is not None:
             counted = Counted(self.panel.state, len(self.data.states), self.data.num_actions)
             return Smooth(counted, np.array(self.action_basis)) if self.smooth and self.action_basis else counted
         if self.bundle is None:

@@ -31,6 +31,7 @@ class Subject:
         weights: `[k]` shares of users.
         features: for each part the bundle's member whose features tell it (`Measure.evaluator`).
         identity: names it among the looks.
+        run: the other run whose mixture it is, or None.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Subject:
     weights: NDArray[np.float64]
     features: tuple[int, ...]
     identity: str
+    run: Run | None = None
 
     def members(self) -> list[Subject]:
         """Each part by itself, where there is more than one."""
@@ -92,4 +94,20 @@ def from_run(at: Measure, run: Run, name: str) -> Subject:
     other = served(Measure(at.data, at.split, bundle), "")
     features = (0,) * len(other.parts)
     title = f"{run.folder.name} ({run.manifest['method']})"
-    return Subject(name, title, other.parts, other.weights, features, other.identity)
+    return Subject(name, title, other.parts, other.weights, features, other.identity, run)
+
+
+def rival(at: Measure, against: str | Path | Run | None) -> Subject | None:
+    """The policy to hold another against: of a RUN folder or of a Parquet table; None is the old one.
+
+    Raises:
+        OutlayError: if there is no such folder or file, or it holds no policy for these rows.
+    """
+    if against is None or against == "old":
+        return None
+    if isinstance(against, Run):
+        return from_run(at, against, "against")
+    if not Path(against).exists():
+        raise FolderError("does not exist.", file=against, where="--against",
+                          way_out="Give a RUN folder, a policy's Parquet table, or old.")  # fmt: skip
+    return from_run(at, Run.open(against), "against") if Path(against).is_dir() else from_file(at, against, "against")

@@ -10,18 +10,40 @@ from outlay.estimators.certificate import Certificate
 from outlay.estimators.units import objective
 
 CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
+THIN = "A longer or larger log, or fewer actions, may carry an answer."
+BEYOND = "Its estimate itself is beyond the limit: take a policy that keeps it with room to spare."
+DOUBTED = (
+    "Outcomes depend on something that the features do not tell, or days differ: add it to log.features, or test the "
+    "policy on some users."
+)
 
 
 def verdict(
-    estimates: Sequence[Estimate], certificate: Certificate, campaign: Campaign, policy: str = "mixture"
+    estimates: Sequence[Estimate],
+    certificate: Certificate,
+    campaign: Campaign,
+    policy: str = "mixture",
+    *,
+    doubt: str | None = None,
 ) -> str:
-    """Serve `policy`, do not serve it, or test first: with the figures behind it."""
+    """Serve `policy`, do not serve it, or test first: with the figures behind it.
+
+    Args:
+        estimates: of it and of the old policy.
+        certificate: of it.
+        campaign: budgets, and what the reward is called.
+        policy: its name in the estimates.
+        doubt: why fitted values are not believed, or None.
+    """
     old = _find(estimates, "old", "fqe", objective(campaign))
     sure = f"{100 * certificate.confidence:.4g} % sure"
     limits = " and ".join(f"{b.name} {b.words}" for b in campaign.budgets)
     if certificate.withheld is not None:
-        return f"Do not serve it: {certificate.words}. A longer or larger log, or fewer actions, may carry an answer."
+        way_out = DOUBTED if certificate.withheld == doubt else THIN
+        return f"Do not serve it: {certificate.words}. {way_out}"
     if not certificate.certified:
+        if any(line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets):
+            return f"Do not serve it: {certificate.words}. {BEYOND}"
         return f"Do not serve it yet: {certificate.words}. More users, or a lower limit in training, would certify it."
     if certificate.gain is None or certificate.gain_bound is None or old is None or not old.value:
         return f"The limit is certified ({limits}, {sure}), but the gain over the old policy could not be measured."

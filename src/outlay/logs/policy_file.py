@@ -28,7 +28,7 @@ from outlay.core.transitions import Transitions
 
 BATCH_ROWS = 262_144
 ROUNDING = 1e-6  # by which probabilities may fail to sum to 1
-PLAIN_NAME = re.compile(r"\w+")
+PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 EPOCH = date(1970, 1, 1)
 
 Array = NDArray[np.float64]
@@ -53,9 +53,10 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
             choice, or its probabilities are none.
     """
     path = Path(path)
-    names = [_name(data.campaign.log.user, "user"), _name(data.campaign.log.time, "time")]
+    wanted_names = [_names(data.campaign.log.user, "user"), _names(data.campaign.log.time, "time")]
     file = _open(path)
-    columns = _columns(path, file.schema_arrow, names, data.actions)
+    columns = _columns(path, file.schema_arrow, wanted_names, data.actions)
+    names = file.schema_arrow.names[:2]
     times = data.first_times()
     key, order = _keys(data, rows)
     span = int(data.users["window"].max()) + 1
@@ -76,7 +77,7 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
             found[to, a] = _numbers(path, batch.column(2 + a), column, done)[hit]
         done += len(batch)
     _check(path, data, rows, found, met)
-    return found, hashlib.sha256(found).hexdigest()
+    return found, hashlib.sha256(found.data).hexdigest()
 
 
 def _open(path: Path) -> Any:
@@ -102,16 +103,17 @@ def _unreadable(path: Path, error: Exception) -> LogError:
     )  # fmt: skip
 
 
-def _name(text: str, otherwise: str) -> str:
-    return text if PLAIN_NAME.fullmatch(text) else otherwise
+def _names(text: str, otherwise: str) -> tuple[str, ...]:
+    """What a role's column may be called: what is no plain name may be an expression, or a column all the same."""
+    return (text,) if PLAIN_NAME.fullmatch(text) else (otherwise, text)
 
 
-def _columns(path: Path, schema: Any, names: list[str], actions: Array) -> list[str]:
+def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], actions: Array) -> list[str]:
     """The column of each action, in the order of `actions`."""
-    if schema.names[:2] != names:
+    if len(schema.names) < 2 or any(name not in allowed for name, allowed in zip(schema.names, names, strict=False)):
         raise LogError(
             f"its first two columns are {', '.join(map(repr, schema.names[:2])) or 'absent'}; "
-            f"wanted: {', '.join(map(repr, names))}.", file=path, where="policy",
+            f"wanted: {', '.join(repr(allowed[0]) for allowed in names)}.", file=path, where="policy",
             way_out="Name them as log.user and log.time in the campaign file.",
         )  # fmt: skip
     given: dict[float, str] = {}

@@ -1,0 +1,338 @@
+"""`outlay evaluate` as an analyst meets it: a policy table on DATA, what is printed, what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from command_line import Result, outlay
+
+import outlay as package
+from conftest import Habit
+from outlay.cli import judge
+from outlay.core.transitions import Transitions
+from policy_files import generous, habit_policy, thrifty
+
+USERS, DAYS = 200, 4
+CAMPAIGN = """
+[campaign]
+name = "coupons"
+report_days = [1, 3]
+horizon_days = 4
+
+[log]
+source = "log.parquet"
+user = "user_id"
+time = "day"
+action = "coupon"
+reward = "active"
+propensity = "p"
+eligible = "allowed"
+forced = "fixed"
+
+[log.features]
+categorical = ["level"]
+
+[[budget]]
+name = "coupon_cost"
+cost = "coupon * active"
+at_most = 1.0
+"""
+
+
+@pytest.fixture(scope="module")
+def judged(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """DATA of the habit campaign, a policy and another."""
+    folder = tmp_path_factory.mktemp("analyst")
+    shutil.copytree(habit.data, folder / "data")
+    return (
+        folder / "data",
+        habit_policy(habit, folder / "generous.parquet", generous),
+        habit_policy(habit, folder / "thrifty.parquet", thrifty, 0.3),
+    )
+
+
+@pytest.fixture(scope="module")
+def printed(judged: tuple[Path, Path, Path]) -> list[str]:
+    """The lines of an evaluation on DATA."""
+    data, policy, other = judged
+    found = outlay("evaluate", data, "--policy", policy, "--against", other)
+    assert (found.code, found.err) == (0, "")
+    return found.out.splitlines()
+
+
+def line(printed: list[str], begin: str) -> str:
+    return next(line for line in printed if line.strip().startswith(begin))
+
+
+def test_the_table_has_the_policy_beside_the_old_one_and_constants(printed: list[str]) -> None:
+    assert printed[0] == "habit: per user, 95 % intervals, users never used for choosing"
+    names = [row.split("   ")[0].strip() for row in printed[2:6]]
+    assert names == ["old policy", "best constant mixture", "thrifty.parquet", "generous.parquet"]
+    assert "of users" in line(printed, "best constant mixture: ")  # which ones
+    assert max(map(len, printed[:6])) < 120
+
+
+def test_every_estimator_is_a_column_that_is_explained(printed: list[str]) -> None:
+    at = printed.index("generous.parquet, by each estimator")
+    names = printed[at + 1].split()
+    assert names == ["fqe", "dr", "mis", "snpdis", "pdis"]
+    for name in names:
+        assert len(line(printed, f"{name}: ").split()) > 3
+    targets = [row.strip().split("   ")[0] for row in printed[at + 2 : at + 10]]
+    assert targets == ["active per day, discounted", "coupon_cost per decision", "active, 1 d", "coupon_cost, 1 d",
+                       "active, 3 d", "coupon_cost, 3 d", "active, 7 d", "coupon_cost, 7 d"]  # fmt: skip
+    # 1 of 11 paths goes a rule's way on each day: nothing is left of 7 days, and the reason is printed.
+    assert printed[at + 8].count("–") >= 3
+    assert "is the policy's for 7 days" in line(printed, "– not given: ")
+    assert "pdis" in line(printed, "* not to be relied on: ") + line(printed[::-1], "* not to be relied on: ")
+
+
+def test_segments_and_differences_have_their_tables(printed: list[str]) -> None:
+    at = printed.index("active, 7 d, by segment of a user's first row, by fqe")
+    assert printed[at + 1].split() == ["segment", "users", "old", "policy", "generous.parquet", "gain"]
+    users = [int(row.split()[1]) for row in printed[at + 2 : at + 4]]
+    at = printed.index("generous.parquet less thrifty.parquet, paired by user")
+    assert printed[at + 1].split()[0] == "fqe"
+    assert f"{sum(users):,} users" in line(printed, "Certificate at ")
+
+
+def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], judged: tuple[Path, Path, Path]) -> None:
+    at = printed.index(line(printed, "Reproduction: "))
+    assert [row.split()[0] for row in printed[at:-1]] == ["Reproduction:", "Agreement:", "Logged", "Certificate",
+                                                          "coupon_cost:"]  # fmt: skip
+    assert "(limit ≤ 2.2)" in printed[-2]
+    found = package.evaluate(judged[0], policy=judged[1])
+    assert printed[-1] == found.verdict
+    assert found.look == 1
+    assert "look 1 at these" in line(printed, "Certificate at 97.5 %")
+
+
+def test_what_is_doubted_has_a_star_in_every_table(
+    judged: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, policy, _ = judged
+    found = package.evaluate(data, policy=policy).to_dict()
+    for e in [*found["estimates"], *found["beside"], *found["segments"]]:
+        if e["estimator"] == "fqe":
+            e |= {"recommended": False, "caution": "for a reason"}
+    judge._show(found, Transitions.open(data).campaign)
+    shown = capsys.readouterr().out.splitlines()
+    old, constants, asked = shown[2:5]
+    assert (old.count("*"), constants.count("*"), asked.count("*")) == (1, 4, 4)  # old totals are observed
+    assert line(shown, "* not to be relied on: fqe") == "  * not to be relied on: fqe: for a reason"
+    assert line(shown, "inactive").count("*") == 3
+
+
+def test_json_is_one_document_with_what_is_promised(judged: tuple[Path, Path, Path]) -> None:
+    data, policy, other = judged
+    found = outlay("evaluate", data, "--policy", policy, "--against", other, "--confidence", 0.9, "--json")
+    assert (found.code, found.err) == (0, "")
+    assert "NaN" not in found.out
+    assert "Infinity" not in found.out
+    document = json.loads(found.out)
+    assert document["confidence"] == 0.9
+    keys = {"estimator", "target", "value", "low", "high", "ess", "recommended", "withheld"}
+    for e in document["estimates"]:
+        assert keys <= set(e)
+        assert e["policy"] == document["subject"] == "policy"
+        assert (e["low"] is None) == (e["value"] is None) == (e["withheld"] is not None)
+    assert {"reward", "coupon_cost", "reward@7", "coupon_cost@7"} <= {e["target"] for e in document["estimates"]}
+    assert isinstance(document["certificate"]["certified"], bool)
+    assert outlay("evaluate", data, "--policy", policy, "--quiet") == (0, "", "")
+
+
+def test_a_run_may_be_held_against_old_by_name(run: Path) -> None:
+    found = outlay("evaluate", run, "--against", "old")
+    assert found.code == 0
+    assert "paired by user" not in found.out
+    assert not any(d["against"] != "old" for d in json.loads((run / "estimates.json").read_text())["differences"])
+
+
+def test_numbers_that_cannot_be_given_have_their_reason_in_the_output(small: Path) -> None:
+    """All that is left of 30 users is a dash and why."""
+    found = outlay("evaluate", small / "data", "--policy", written(small))
+    assert found.code == 0
+    assert "not certified" in found.out
+    assert "are needed" in found.out
+
+
+Columns = dict[str, Any]
+
+
+def columns() -> Columns:
+    rng = np.random.default_rng(0)
+    rows = USERS * DAYS
+    coupon = rng.integers(1, 4, rows).astype(float)
+    level = rng.integers(0, 3, rows)
+    coupon = np.where((level == 0) & (coupon == 3), 1.0, coupon)
+    return {
+        "user_id": [f"u{i // DAYS}" for i in range(rows)],
+        "day": [i % DAYS for i in range(rows)],
+        "level": level,
+        "coupon": coupon,
+        "active": (rng.random(rows) < 0.2 + 0.1 * coupon).astype(float),
+        "p": np.where(level == 0, np.where(coupon == 1, 2 / 3, 1 / 3), 1 / 3),
+        "allowed": [[1.0, 2.0] if x == 0 else [1.0, 2.0, 3.0] for x in level],
+        "fixed": np.zeros(rows, np.bool_),
+    }
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    pq.write_table(pa.table(columns()), folder / "log.parquet")
+    (folder / "campaign.toml").write_text(CAMPAIGN)
+    package.prepare(folder / "campaign.toml", folder / "data")
+    return folder
+
+
+@pytest.fixture
+def small(prepared: Path, tmp_path: Path) -> Path:
+    """A folder with a log, DATA made from it, and room for a policy."""
+    shutil.copytree(prepared, tmp_path / "small")
+    return tmp_path / "small"
+
+
+def right() -> pa.Table:
+    log = columns()
+    low = (log["level"] == 0)[:, None]
+    policy = np.where(low, [0.5, 0.5, 0.0], [0.25, 0.25, 0.5])
+    return pa.table({"user_id": log["user_id"], "day": log["day"]} | dict(zip("123", policy.T, strict=True)))
+
+
+def written(folder: Path, table: pa.Table | None = None) -> Path:
+    path = folder / "policy.parquet"
+    pq.write_table(right() if table is None else table, path)
+    return path
+
+
+def changed(table: pa.Table, column: str, values: Any, name: str | None = None) -> pa.Table:
+    at = table.column_names.index(column)
+    return table.set_column(at, name or column, pa.array(values) if values is not None else table[column])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def refused(found: Result, *words: str) -> None:
+    assert found.code == 2, found
+    assert found.out == ""
+    assert found.err.startswith("error: ")
+    assert found.err.count("\n") == 1, found.err
+    assert "Traceback" not in found.err
+    for word in words:
+        assert word in found.err, found.err
+
+
+WRONG: dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]] = {
+    "an action that is not allowed": (
+        lambda t: changed(changed(t, "2", np.full(800, 0.25)), "3", 0.75 - t["1"].to_numpy()),
+        ("gives a probability of 0.25 to 3", "not allowed", "user u", "eligible actions"),
+    ),
+    "no sum": (lambda t: changed(t, "2", np.full(800, 0.1)), ("sum to ", "user u", "Make them sum to 1")),
+    "some rows are missing": (
+        lambda t: t.filter(pa.array(np.arange(800) % 5 > 0)),
+        ("has no row for user u", "Give a row for every row"),
+    ),
+    "all rows are missing": (lambda t: t.slice(0, 0), ("has no row for user u", "Give a row for every row")),
+    "a row stands twice": (lambda t: pa.concat_tables([t, t]), ("more than one row for user u", "Keep one row")),
+    "the user has another name": (
+        lambda t: changed(t, "user_id", None, "customer"),
+        ("first two columns are 'customer', 'day'", "'user_id', 'day'", "log.user and log.time"),
+    ),
+    "an action has another name": (
+        lambda t: changed(t, "3", None, "coupon_3"),
+        ("column 'coupon_3'", "not an action of this log (1, 2, 3)", "by the value given"),
+    ),
+    "an action is unknown": (lambda t: t.append_column("4", t["3"]), ("column '4'", "not an action of this log")),
+    "an action is absent": (lambda t: t.drop_columns(["2"]), ("has no column for 2", "with 0 where it is never given")),
+    "probabilities are texts": (
+        lambda t: changed(t, "2", [str(x) for x in t["2"].to_pylist()]),
+        ("column '2'", "is of type string", "numbers from 0 to 1"),
+    ),
+    "a probability is missing": (
+        lambda t: changed(t, "2", [None, *t["2"].to_pylist()[1:]]),
+        ("column '2'", "is missing in row 1", "from 0 to 1 in every row"),
+    ),
+    "a probability is a percentage": (
+        lambda t: changed(t, "2", 100 * t["2"].to_numpy()),
+        ("column '2'", "in row 1", "from 0 to 1"),
+    ),
+    "times are dates": (
+        lambda t: changed(t, "day", pa.array(t["day"].to_numpy().astype("datetime64[D]"))),
+        ("column 'day'", "date32", "whole numbers"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_policy_is_refused_in_one_line_and_nothing_is_written(name: str, small: Path) -> None:
+    change, words = WRONG[name]
+    path = written(small, change(right()))
+    before = contents(small)
+    refused(outlay("evaluate", small / "data", "--policy", path), str(path), *words)
+    assert contents(small) == before
+
+
+def test_a_file_that_is_no_parquet_is_refused(small: Path) -> None:
+    pacsv.write_csv(right(), small / "policy.csv")
+    refused(outlay("evaluate", small / "data", "--policy", small / "policy.csv"), "policy.csv", "Parquet", "user, time")
+    refused(outlay("evaluate", small / "data", "--policy", small / "none.parquet"), "none.parquet", "does not exist")
+    refused(outlay("evaluate", small / "data", "--policy", small), "cannot be read as Parquet")
+    whole = bytearray(written(small).read_bytes())
+    for at in range(100, len(whole) // 2):
+        whole[at] ^= 0xFF
+    (small / "damaged.parquet").write_bytes(whole)
+    refused(outlay("evaluate", small / "data", "--policy", small / "damaged.parquet"), "cannot be read as Parquet")
+    assert not (small / "data" / "looks.json").exists()
+
+
+def test_what_it_is_held_against_must_be_there_and_fit(small: Path, habit: Habit) -> None:
+    path = written(small)
+    refused(outlay("evaluate", small / "data", "--policy", path, "--against", small / "nothing"),
+            "nothing, --against", "does not exist", "RUN folder")  # fmt: skip
+    refused(outlay("evaluate", small / "data", "--policy", path, "--against", small / "data"), "outlay-run")
+    other = habit_policy(habit, small / "habit.parquet", generous)
+    refused(outlay("evaluate", small / "data", "--policy", path, "--against", other), "habit.parquet", "column '1.5'")
+    refused(outlay("evaluate", small / "data"), "holds no policy", "--policy")
+    assert not (small / "data" / "looks.json").exists()
+
+
+def test_a_run_with_another_schema_is_refused(small: Path, finished: Path) -> None:
+    found = outlay("evaluate", small / "data", "--policy", written(small), "--against", finished)
+    refused(found, "--against", "other features, values or actions", "outlay prepare once")
+    assert not (small / "data" / "looks.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c["p"].__setitem__(slice(3, 6), np.nan), ("log.propensity", "missing", "3 rows", "row 4")),
+        (lambda c: c["fixed"].__setitem__(slice(None), True), ("log.forced", "every row is forced")),
+        (lambda c: c["p"].__setitem__(slice(None), 0.9), ("log.propensity", "contradict", "standard errors")),
+    ],
+    ids=["missing", "forced", "contradicted"],
+)
+def test_a_log_that_no_policy_can_be_judged_on_is_not_prepared(
+    change: Callable[[Columns], None], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    log = columns()
+    change(log)
+    pq.write_table(pa.table(log), tmp_path / "log.parquet")
+    (tmp_path / "campaign.toml").write_text(CAMPAIGN)
+    found = outlay("prepare", tmp_path / "campaign.toml", "--out", tmp_path / "data")
+    assert found.code == 2
+    assert "Traceback" not in found.err
+    for word in (*words, "log.parquet"):
+        assert word in found.err
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,118 @@
+"""Estimators that assume less: a trifle and chance are no contradiction, more is, and its words name the worst."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from outlay.estimators.agreement import BY_CHANCE, TRIFLE, agree
+from outlay.estimators.joint import Joint
+
+USERS = 400
+
+
+def joint(
+    values: dict[str, float], spread: float = 1.0, seed: int = 0, withheld: dict[str, str] | None = None
+) -> Joint:
+    """Influences of this spread, so that errors are spread/20."""
+    psi = np.random.default_rng(seed).normal(size=(USERS, len(values)))
+    psi = (psi - psi.mean(axis=0)) / psi.std(axis=0, ddof=1)
+    return Joint(
+        targets=tuple(values),
+        value=np.array(list(values.values())),
+        influence=spread * psi,
+        mass=np.ones((USERS, len(values))),
+        withheld=tuple((withheld or {}).get(name) for name in values),
+    )
+
+
+def none(joint: Joint) -> list[str | None]:
+    return [None] * len(joint.targets)
+
+
+def pair(difference: float, error: float = 0.05) -> tuple[Joint, Joint]:
+    """A fitted value of 1, and another whose difference to it has this error."""
+    fitted = joint({"reward": 1.0})
+    extra = joint({"reward": 0.0}, 20 * error, seed=1)
+    return fitted, Joint(
+        ("reward",), np.array([1 + difference]), fitted.influence + extra.influence, fitted.mass, (None,)
+    )
+
+
+def test_four_errors_of_the_difference_and_a_hundredth_of_the_value_are_tolerated() -> None:
+    most = BY_CHANCE * 0.05 + TRIFLE
+    for sign in (1, -1):
+        fitted, other = pair(sign * most * 0.99)
+        assert agree(fitted, {"dr": (other, none(other))}).ok
+        fitted, other = pair(sign * most * 1.01)
+        found = agree(fitted, {"dr": (other, none(other))})
+        assert not found.ok
+        (one,) = found.differences
+        assert one.difference == pytest.approx(sign * most * 1.01)
+        assert one.std_error == pytest.approx(0.05)
+        assert one.tolerance == pytest.approx(most)
+
+
+def test_the_error_is_that_of_the_pair_not_of_two_strangers() -> None:
+    """Values that move together by user leave little room; both alone have errors far larger than the difference."""
+    fitted, other = pair(0.1, error=0.005)
+    assert fitted.std_error[0] == pytest.approx(0.05)
+    assert not agree(fitted, {"mis": (other, none(other))}).ok
+
+
+def test_the_worst_comparison_is_named_with_both_figures() -> None:
+    fitted = joint({"reward": 1.0, "cost@3": 10.0, "decisions": 1.0})
+    mis = joint({"reward": 1.01, "cost@3": 8.0, "decisions": 5.0}, 0.5, seed=1)
+    dr = joint({"reward": 1.2, "cost@3": 4.0, "decisions": 5.0}, 0.5, seed=2)
+    found = agree(fitted, {"dr": (dr, none(dr)), "mis": (mis, none(mis))})
+    assert found.words.startswith("dr gives cost@3 as 4, the fitted evaluation as 10: ")
+    assert "(2 of 4 comparisons are beyond their tolerance)" in found.words  # decisions are no estimate
+    assert {(d.estimator, d.target) for d in found.differences} == {
+        (name, target) for name in ("dr", "mis") for target in ("reward", "cost@3")
+    }
+    assert [d.target for d in found.differences if not d.ok] == ["cost@3", "cost@3"]
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["ok"] is False
+
+
+@pytest.mark.parametrize("caution", [["few users"], [None]])
+def test_what_is_not_relied_on_or_withheld_contradicts_nothing(caution: list[str | None]) -> None:
+    fitted = joint({"reward": 1.0})
+    other = joint({"reward": 9.0}, withheld=None if caution[0] else {"reward": "thin"})
+    found = agree(fitted, {"dr": (other, caution)})
+    assert (found.ok, found.differences) == (True, ())
+    assert found.words == "not checked: no other estimate can be relied on"
+    withheld = joint({"reward": np.nan}, withheld={"reward": "thin"})
+    assert agree(withheld, {"dr": (fitted, none(fitted))}).differences == ()
+    assert agree(fitted, {}).ok
+
+
+def test_one_user_alone_has_no_error_and_is_no_comparison() -> None:
+    def alone(value: ArrayLike) -> Joint:
+        return Joint(("reward",), np.atleast_1d(value).astype(float), np.zeros((1, 1)), np.ones((1, 1)), (None,))
+
+    found = agree(alone(1.0), {"dr": (alone(3.0), [None])})
+    assert (found.ok, found.differences) == (True, ())
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_the_same_number_by_other_sums_is_no_check() -> None:
+    """Reweighted by counted states alone, an estimate is the fitted one; but a sure difference is one."""
+    fitted = joint({"reward": 1.0, "cost": 2.0})
+    again = replace(fitted, value=fitted.value * (1 + 1e-12), influence=fitted.influence * (1 + 1e-9))
+    found = agree(fitted, {"mis": (again, none(again))})
+    assert (found.ok, found.differences) == (True, ())
+    assert found.words.startswith("not checked")
+    moved = replace(fitted, value=fitted.value + np.array([0.5, 0.0]))
+    found = agree(fitted, {"mis": (moved, none(moved))})
+    assert [d.target for d in found.differences] == ["reward"]
+    assert not found.ok
+
+
+def test_agreement_is_told_with_its_number() -> None:
+    fitted, other = pair(0.01)
+    found = agree(fitted, {"dr": (other, none(other))})
+    assert found.words == "all 1 other estimates that can be relied on agree with it"

@@ -1,0 +1,164 @@
+"""Policies from outside on logs that are not as tidy as habit: no counted states, gaps, one step, rare segments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from campaign_files import campaign_file, panel
+from test_other_campaigns import untidy
+
+import outlay
+from outlay.core.transitions import CERTIFY, Transitions
+from outlay.jobs.evaluation import Evaluation
+from policy_files import policy_file
+
+ACTIONS = np.array([1.0, 2.0, 3.0])
+PROPENSITY = 'propensity = "p"'
+
+
+def judged(folder: Path, columns: dict[str, Any], probability: Any, **settings: Any) -> Evaluation:
+    path = campaign_file(folder, columns, **settings)
+    data = outlay.prepare(path, folder / "data").folder
+    policy = np.broadcast_to(probability, (len(columns["day"]), 3))
+    found = outlay.evaluate(data, policy=policy_file(folder / "policy.parquet", pa.table(columns), ACTIONS, policy))
+    json.dumps(found.to_dict(), allow_nan=False)
+    return found
+
+
+@pytest.fixture(scope="module")
+def gappy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluation, Transitions]:
+    """Gaps, users who leave, rows without a choice, masks, a number among the features; the highest coupon of each."""
+    folder = tmp_path_factory.mktemp("untidy")
+    data = outlay.prepare(untidy(folder), folder / "data")
+    log = pq.read_table(folder / "log.parquet")
+    three = np.array([len(allowed) == 3 for allowed in log["allowed"].to_pylist()])[:, None]
+    policy = np.where(three, [0.1, 0.2, 0.7], [0.3, 0.7, 0.0])
+    free = ~np.array(log["no_choice"])
+    kept = policy_file(folder / "policy.parquet", log.filter(pa.array(free)), ACTIONS, policy[free])
+    return outlay.evaluate(data, policy=kept), data
+
+
+def test_a_policy_is_judged_where_states_are_too_many_to_count(gappy: tuple[Evaluation, Transitions]) -> None:
+    """The truth of the first day: by level, the coupon's share, and 1 yuan where there is no choice."""
+    found, data = gappy
+    assert data.states is None
+    assert data.forced[data.rows_of(CERTIFY)].any()
+    assert found.diagnostics["reproduction"]["ok"]
+    assert found.diagnostics["agreement"]["ok"]
+    assert found.diagnostics["propensities"]["ok"]
+    first = data.users["first_row"][data.users_of(CERTIFY)]
+    three = data.allowed(first)[:, 2]
+    coupon = np.where(three, 0.1 + 2 * 0.2 + 3 * 0.7, 0.3 + 2 * 0.7)
+    coupon = np.where(data.forced[first], 1.0, coupon)
+    # levels 0 to 3 are alike in number; level 0 has no third coupon
+    active = (0.2 + 0.15 * coupon + 0.05 * np.where(three, 2, 0)).mean()
+    relied = 0
+    for e in found.estimates:
+        if e.target == "reward@1" and e.recommended:
+            assert e.value is not None
+            assert e.std_error is not None
+            assert abs(e.value - active) < 3.5 * e.std_error + 0.01, e.estimator
+            relied += 1
+    assert relied >= 3
+    fqe = {e.target: e for e in found.estimates if e.estimator == "fqe"}
+    assert all(fqe[target].recommended for target in ("reward", "money", "reward@1", "reward@3", "money@3"))
+
+
+def test_the_old_policy_is_given_back_by_every_estimator_there(gappy: tuple[Evaluation, Transitions]) -> None:
+    found, _ = gappy
+    by = {(e.estimator, e.target): e for e in found.beside if e.policy == "old"}
+    for target in ("reward@1", "reward@3", "money@3"):
+        seen = by["observed", target]
+        assert seen.value is not None
+        assert seen.std_error is not None
+        for estimator in ("fqe", "dr", "mis", "pdis"):
+            value = by[estimator, target].value
+            assert value is not None
+            assert abs(value - seen.value) < 3 * seen.std_error
+    assert "constants" not in found.titles  # not everybody may be given 3
+
+
+def test_one_decision_a_user_is_all_that_a_log_may_hold(tmp_path: Path) -> None:
+    """Discount 0: the value is the mean of the first rows, and every estimator may be relied on."""
+    columns = panel(users=6000, days=1)
+    coupon = np.array(columns["coupon"])
+    columns["active"] = (np.random.default_rng(1).random(6000) < 0.1 + 0.2 * coupon).astype(int).tolist()
+    found = judged(tmp_path, columns, [0.2, 0.3, 0.5], log=PROPENSITY, discount=0.0,
+                   campaign="report_days = [1]\nhorizon_days = 1")  # fmt: skip
+    active, cost = 0.1 + 0.2 * 2.3, 0.1 * 2.3 + 0.2 * (0.2 + 0.3 * 4 + 0.5 * 9)
+    for e in found.estimates:
+        assert e.recommended, e
+        assert e.value is not None
+        assert e.std_error is not None
+        truth = active if e.target.startswith("reward") else cost
+        assert abs(e.value - truth) < 3.5 * e.std_error, (e.estimator, e.target)
+    assert found.diagnostics["agreement"]["ok"]
+
+
+def test_a_segment_of_one_user_has_no_number_and_a_reason(tmp_path: Path) -> None:
+    columns = panel(users=400)
+    data = outlay.prepare(campaign_file(tmp_path, columns), tmp_path / "data")
+    alone = data.user_ids()[int(data.users_of(CERTIFY)[0])].as_py()
+    columns["part"] = ["rare" if user == alone else "other" for user in columns["user_id"]]
+    found = judged(tmp_path, columns, [0.3, 0.3, 0.4], log=f'{PROPENSITY}\nsegment = "part"')
+    rare = [row for row in found.segments if row["segment"] == "rare"]
+    assert {row["policy"] for row in rare} == {"old", "policy", "gain"}
+    for row in rare:
+        assert row["users"] == 1
+        assert row["value"] is row["low"] is row["high"] is None
+        assert not row["recommended"]
+        assert row["withheld"] == "1 of the certify users are in it; 30 are needed"
+    (line,) = [line for line in found.diagnostics["overlap"] if line["segment"] == "rare"]
+    assert line["choices"] == 4
+    others = [row for row in found.segments if row["segment"] == "other"]
+    assert {row["users"] for row in others} == {len(data.users_of(CERTIFY)) - 1}
+    assert any(row["value"] is not None for row in others)
+
+
+def test_few_certify_users_certify_nothing_and_say_so(tmp_path: Path) -> None:
+    found = judged(tmp_path, panel(users=60), [0.3, 0.3, 0.4], log=PROPENSITY)
+    assert 2 < found.certificate.users < 30
+    assert not found.certificate.certified
+    assert "30 are needed" in found.verdict
+
+
+def test_a_total_that_is_withheld_does_not_forbid_what_is_certified(tmp_path: Path) -> None:
+    """Sooner or later users come to where nobody was given 3; a discount of 0.03 hardly sees it, and totals do."""
+    columns = panel(users=4000, days=7)
+    rng = np.random.default_rng(1)
+    late = np.array(columns["day"]) >= np.repeat(rng.geometric(0.2, 4000), 7)
+    coupon = np.where(late, rng.integers(1, 3, len(late)), rng.integers(1, 4, len(late)))
+    columns |= {"level": late.astype(int).tolist(), "coupon": coupon.astype(float).tolist(),
+                "p": np.where(late, 1 / 2, 1 / 3).tolist(),
+                "active": (rng.random(len(late)) < 0.1 * coupon).astype(int).tolist()}  # fmt: skip
+    found = judged(tmp_path, columns, [0, 0, 1.0], log=PROPENSITY, discount=0.03)
+    fqe = {e.target: e for e in found.estimates if e.estimator == "fqe"}
+    assert "3" in str(fqe["reward@7"].withheld)
+    assert fqe["reward"].value == pytest.approx(0.3, abs=0.05)
+    assert found.certificate.certified
+    assert found.certificate.withheld is None
+    assert found.verdict.startswith("Serve it: ")
+    assert [row["day"] for row in found.daily if row["policy"] == "policy"] == [1]
+
+
+def test_what_the_log_cannot_carry_is_the_reason_in_certificate_and_verdict(tmp_path: Path) -> None:
+    """Nobody was ever given 3 on level 2: no number, and the reason names the amount."""
+    columns = panel(users=2000)
+    columns["coupon"] = [1.0 if c == 3 and level == 2 else c
+                         for c, level in zip(columns["coupon"], columns["level"], strict=True)]  # fmt: skip
+    found = judged(tmp_path, columns, [0, 0, 1.0])
+    for e in found.estimates:
+        assert e.withheld or e.estimator in ("snpdis", "pdis")
+    reason = found.certificate.withheld
+    assert reason is not None
+    assert "(most often 3)" in reason
+    assert reason in found.verdict
+    assert found.verdict.endswith("A longer or larger log, or fewer actions, may carry an answer.")
+    unseen = [line for line in found.diagnostics["overlap"] if line["unseen"]]
+    assert unseen == []  # level is no segment; by segment every action was given
