@@ -65,13 +65,13 @@ def test_json_is_one_document_and_quiet_says_nothing(a_run: Path) -> None:
 def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) -> None:
     found = outlay("frontier", a_run, "--budget", 1.5, "--export", tmp_path / "bundle")
     assert found.code == 0
-    assert "bundle written (look 1 at the certify users)." in found.out
+    assert "bundle written (look 2 at the certify users)." in found.out
     assert "coupon_cost at most 1.5 per decision is certified" in found.out
     assert found.out.splitlines()[1].split()[-1] == "certified"
     assert [line.split()[-1] for line in found.out.splitlines() if " asked " in line] == ["yes"]
-    assert "budgets of the curve are certified at 97.5 %, by one look at" in found.out
+    assert "budgets of the curve are certified at 98.75 %, by one look at" in found.out
     again = outlay("frontier", a_run, "--budget", 1.9, "--export", tmp_path / "other")
-    assert "other written (look 1 at the certify users)." in again.out
+    assert "other written (look 2 at the certify users)." in again.out
 
 
 def test_before_the_look_it_says_how_to_get_one(a_run: Path) -> None:

@@ -44,9 +44,10 @@ def test_the_bundle_of_the_run_is_certified_from_what_its_members_measure(run: R
     data, campaign = run.data(), run.campaign
     assert certified(run, data, campaign) is None
     found = certify_frontier(run, data, campaign)
-    assert found.look == 1
-    assert found.alpha == pytest.approx(0.025)
-    assert looks(data.folder)[0].startswith("frontier-")
+    assert found.look == 2
+    assert found.alpha == pytest.approx(0.0125)
+    assert looks(data.folder)[0] == outlay.load_bundle(run.bundle).id  # the look it was chosen for
+    assert looks(data.folder)[1].startswith("frontier-")
     bundle = outlay.load_bundle(run.bundle)
     weights = found.weights_of(bundle)
     assert weights is not None
@@ -62,7 +63,7 @@ def test_the_bundle_of_the_run_is_certified_from_what_its_members_measure(run: R
     assert line.bound == pytest.approx(x[1] + found.band.factor * bundle.weights @ errors)
     old = Measure(data, CERTIFY, bundle).old()
     assert certificate.gain == pytest.approx(x[0] - coordinates(old, campaign)[0][0])
-    assert found.record(certificate)["look"] == 1
+    assert found.record(certificate)["look"] == 2
     json.dumps(found.record(certificate), allow_nan=False)
 
     decided = bundle.decide(pq.read_table(habit.folder / "states.parquet"), members=True)
@@ -83,10 +84,10 @@ def test_it_looks_once_and_then_reads_at_any_confidence(run: Run, monkeypatch: p
     assert (again.look, again.salts, again.band.factor) == (first.look, first.salts, first.band.factor)
     assert np.array_equal(again.band.points.covariance, first.band.points.covariance)
     other = certify_frontier(run, data, run.campaign.with_train(confidence=0.9))
-    assert other.look == 1
-    assert other.alpha == pytest.approx(0.05)
+    assert other.look == 2
+    assert other.alpha == pytest.approx(0.025)
     assert other.band.factor < first.band.factor
-    assert len(looks(data.folder)) == 1
+    assert len(looks(data.folder)) == 2
 
 
 def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,10 +99,10 @@ def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest
         patch.setattr(job, "Measure", killed)
         with pytest.raises(KeyboardInterrupt):
             certify_frontier(run, data, run.campaign)
-    assert len(looks(data.folder)) == 1
+    assert len(looks(data.folder)) == 2
     assert certified(run, data, run.campaign) is None
-    assert certify_frontier(run, data, run.campaign).look == 1
-    assert len(looks(data.folder)) == 1
+    assert certify_frontier(run, data, run.campaign).look == 2
+    assert len(looks(data.folder)) == 2
 
 
 def test_every_exported_bundle_is_of_this_frontier_and_another_runs_is_not(

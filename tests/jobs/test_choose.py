@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +16,16 @@ import outlay
 from outlay.core.network import constant_network
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.certificate import expected_se
-from outlay.estimators.frontier import Points
 from outlay.estimators.units import coordinates
 from outlay.jobs.allocate import allocate_users
-from outlay.jobs.choose import Chosen, Frame, Offered, choose
+from outlay.jobs.choose import Chosen, Frame, Kept, Offered, choose
 from outlay.jobs.run import Run
 from outlay.jobs.train_frontier import countable
 from outlay.learning.heads import coordinates as of_campaign
 from outlay.ops.intervals import std_error
 
 
-def chosen(data: Transitions, folder: Path, *, joint: bool = False) -> Chosen:
+def chosen(data: Transitions, folder: Path) -> Chosen:
     """Constant actions alone, measured for the choice."""
     campaign = data.campaign
     coords = of_campaign(campaign, np.asarray(data.outcome), steady=True)
@@ -34,7 +34,7 @@ def chosen(data: Transitions, folder: Path, *, joint: bool = False) -> Chosen:
         Offered(f"always {a}", constant_network(a, data.schema.sizes, 0, data.num_actions, 2), np.zeros(1),
                 np.eye(2)[0])
         for a in range(data.num_actions)
-    ], joint=joint)  # fmt: skip
+    ])  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -56,23 +56,28 @@ def test_smooth_amounts_take_a_part_of_the_errors_away_and_the_margin_is_that_of
     ratio = errors(found, "fitted") / errors(found, "certifying")
     assert (ratio[1:-1] < 0.95).all()
     assert np.median(ratio) < 0.85
-    plain = errors(found, "certifying")[:, 1].min()
-    assert found.margin[0] > 1.9 * plain  # z(0.975)·se_certify alone is as much
+    assert found.margin[0] > 1.9 * errors(found, "certifying")[:, 1].min() / 2**0.5  # two members that share no error
 
 
-def test_policies_that_are_certified_together_keep_the_room_of_their_joint_bounds(log: Path, tmp_path: Path) -> None:
+def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log: Path, tmp_path: Path) -> None:
+    """Its members' errors cancel in part: it needs less than they do on average."""
     data = outlay.prepare(log, tmp_path / "data")
-    alone, together = chosen(data, tmp_path / "a"), chosen(data, tmp_path / "b", joint=True)
-    points = Points.of([kept.certifying for kept in together.measured], data.campaign)
-    k = points.factor(data.campaign, 0.025)
-    assert 2.5 < k < norm.isf(0.025 / len(points)), "eleven constants, which share what follows an inactive day"
-    campaign, margin = data.campaign, 0.0
-    for kept, weight in zip(together.members, together.weights, strict=True):
-        certify = expected_se(std_error(coordinates(kept.certifying, campaign)[1])[1],
-                              *(len(data.users_of(split)) for split in (SELECT, CERTIFY)))  # fmt: skip
-        margin += weight * (k * certify + norm.isf(0.1) * np.hypot(kept.std_error[1], certify))
-    assert together.margin[0] == pytest.approx(margin)
-    assert together.margin[0] > 1.1 * alone.margin[0]
+    found, campaign = chosen(data, tmp_path), data.campaign
+    users = [len(data.users_of(split)) for split in (SELECT, CERTIFY)]
+    assert len(found.members) == 2
+
+    def room(kept: Sequence[Kept], weights: NDArray[np.float64]) -> float:
+        parts = [[w * coordinates(getattr(k, fit), campaign)[1][:, 1] for k, w in zip(kept, weights, strict=True)]
+                 for fit in ("fitted", "certifying")]  # fmt: skip
+        select, certify = (std_error(np.sum(part, axis=0)) for part in parts)
+        certify = expected_se(certify, *users)
+        return float(norm.isf(0.025) * certify + norm.isf(0.1) * np.hypot(select, certify))
+
+    alone = [room([kept], np.ones(1)) for kept in found.members]
+    assert found.margin[0] == pytest.approx(room(found.members, found.weights), rel=2e-3)
+    assert found.margin[0] < 0.95 * (found.weights @ alone)
+    spend = found.weights @ [kept.x[1] for kept in found.members]
+    assert spend + found.margin[0] == pytest.approx(2.2, abs=1e-3)
 
 
 def test_where_one_amount_is_a_step_apart_the_figures_without_smoothing_are_taken(log: Path, tmp_path: Path) -> None:

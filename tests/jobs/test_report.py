@@ -88,16 +88,14 @@ def test_gains_by_segment_are_paired(evaluated: Path) -> None:
         assert gain == pytest.approx(new - old)
 
 
-def test_a_certificate_of_a_frontier_says_for_how_many_policies(habit: Habit, tmp_path: Path) -> None:
+def test_the_certificate_is_of_the_mixture_alone_and_the_curve_has_its_own(habit: Habit, tmp_path: Path) -> None:
     run = outlay.train(habit.changed(tmp_path), tmp_path / "run", method="frontier", oracle="tabular")
-    outlay.evaluate(run)
+    found = outlay.evaluate(run)
     certificate = content(run).certificate
     assert certificate is not None
-    assert (
-        certificate.policies == json.loads((run.folder / "estimates.json").read_text())["certificate"]["policies"] > 1
-    )
-    said = report(run).read_text(encoding="utf-8")
-    assert f"the bounds hold for {certificate.policies} policies together" in said
+    assert (certificate.policies, certificate.look) == (1, 1)
+    assert found.diagnostics["curve"]["look"] == 2
+    assert "the bounds hold for" not in report(run).read_text(encoding="utf-8")
 
 
 def test_a_behaviour_model_is_shown_action_by_action(evaluated: Path) -> None:

@@ -71,7 +71,7 @@ def _show(found: dict[str, Any], campaign: Any) -> None:
         against = found["policies"]["against"]
         _side_by_side(f"{found['policies'][found['subject']]} less {against}, paired by user", rows, campaign)
     _rests_on(found)
-    _certificate(found["certificate"])
+    _certificate(found["certificate"], found["diagnostics"]["curve"])
     _say(found["verdict"])
 
 
@@ -173,12 +173,11 @@ def _rests_on(found: dict[str, Any]) -> None:
             )
 
 
-def _certificate(found: dict[str, Any]) -> None:
+def _certificate(found: dict[str, Any], curve: dict[str, Any] | None) -> None:
     """What it is for, and every bound; the verdict says why there is none."""
-    jointly = f", for all {found['policies']} policies together" if found["policies"] > 1 else ""
     _say(
-        f"Certificate at {100 * found['confidence']:.5g} %, look {found['look']} at these {found['users']:,} users"
-        f"{jointly}: {'certified' if found['certified'] else 'not certified'}."
+        f"Certificate at {100 * found['confidence']:.5g} %, look {found['look']} at these {found['users']:,} users: "
+        f"{'certified' if found['certified'] else 'not certified'}."
     )
     for line in found["budgets"]:
         if line["bound"] is not None:
@@ -186,6 +185,11 @@ def _certificate(found: dict[str, Any]) -> None:
             _say(
                 f"  {line['budget']}: {line['value']:.3f}, {side} {line['bound']:.3f} (limit {limit} {line['limit']:g})"
             )
+    if curve is not None and curve["refused"] is None:
+        _say(
+            f"Look {curve['look']}, at {100 * (1 - curve['alpha']):.5g} %, is for every mixture of its "
+            f"{curve['policies']} policies, so for every other budget: outlay frontier says which are certified."
+        )
 
 
 def _estimate(e: dict[str, Any] | None) -> str:

@@ -74,7 +74,12 @@ class Certified:
 
 
 def certify_frontier(
-    run: Run, data: Transitions, campaign: Campaign, report: Callable[[float, str], None] | None = None
+    run: Run,
+    data: Transitions,
+    campaign: Campaign,
+    report: Callable[[float, str], None] | None = None,
+    *,
+    refused: str | None = None,
 ) -> Certified:
     """The band of a run's frontier: a look at the certify users, the first time.
 
@@ -83,6 +88,7 @@ def certify_frontier(
         data: its transitions.
         campaign: budgets, and the confidence of all looks together.
         report: called with the fraction done and what is being done.
+        refused: why nothing that is measured is to be believed, where somebody knows it already.
 
     Raises:
         FolderError: if the run has no frontier, or it or its band is damaged.
@@ -96,7 +102,9 @@ def certify_frontier(
         write_bundle(Path(folder) / "all", stored.spec(np.full(count, 1 / count), campaign, data))
         bundle = load_bundle(Path(folder) / "all")
         salts = [member.salt for member in bundle.members]
-        # Counted before anything is seen: a killed run may have looked.
+        # Counted before anything is seen: a killed run may have looked. The run's own mixture keeps the look before,
+        # for which it was chosen.
+        look(data.folder, str(load_bundle(run.bundle).manifest["id"]), campaign.train.confidence)
         look(data.folder, _identity(stored, salts), campaign.train.confidence)
         at, days, withheld = Measure(data, CERTIFY, bundle), needed_days(campaign), []
 
@@ -114,7 +122,7 @@ def certify_frontier(
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
             handle, value=points.value, covariance=points.covariance, users=points.users, salts=np.array(salts),
-            said=json.dumps({"withheld": withheld, "refused": None if check.ok else check.words}),
+            said=json.dumps({"withheld": withheld, "refused": refused if check.ok else check.words}),
         )  # fmt: skip
     found = certified(run, data, campaign)
     assert found is not None

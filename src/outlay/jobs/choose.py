@@ -30,15 +30,15 @@ from outlay.core.errors import InfeasibleError
 from outlay.core.network import NetworkArrays, constant_network
 from outlay.core.response import ResponseArrays
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
-from outlay.estimators.certificate import expected_se, joint_margins
+from outlay.estimators.certificate import expected_se, margins
 from outlay.estimators.fitted import Fitted
-from outlay.estimators.frontier import Points
 from outlay.estimators.units import coordinates, decisions, objective
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
-from outlay.ops.intervals import quantile, std_error
+from outlay.ops.intervals import std_error
 from outlay.ops.mixture_lp import solve_mixture
 
+REFININGS, NEAR = 8, 1e-3  # of the room of a mixture, which depends on its weights a little
 BY_CHANCE = 4.0  # standard deviations: of hundreds of figures hardly one differs by more
 ROUNDING = 1e-2  # of a standard error: differences that are none
 TINY = 1e-12
@@ -142,7 +142,6 @@ def choose(
     reserve: Sequence[Offered] = (),
     *,
     equal: bool = False,
-    joint: bool = False,
 ) -> Chosen:
     """Measure policies on *select*, and solve their weights.
 
@@ -151,7 +150,6 @@ def choose(
         offered: the policies to mix.
         reserve: taken in where those cannot keep the limits.
         equal: keep equal weights, as the original method does.
-        joint: all policies will be certified together, for every mixture (`estimators/band.py`).
 
     Raises:
         InfeasibleError: if no mixture of what was found keeps the limits, or nothing can be measured.
@@ -163,18 +161,16 @@ def choose(
         pool = [k for k in first if k.withheld is None]
         if not pool:
             raise _infeasible([], [], limits, frame.campaign)
-        return _mixed(pool, np.full(len(pool), 1 / len(pool)), _margins(pool, frame, joint), kept, at)
+        return _mixed(pool, np.full(len(pool), 1 / len(pool)), _margins(pool, frame), kept, at)
     pools: list[Callable[[], list[Kept]]] = [lambda: first, lambda: kept, lambda: kept + _constants(frame, at)]
     pool, margin = [], np.empty(0)
     for grown in pools:
         pool = [k for k in grown() if k.withheld is None]
         if not pool:
             continue
-        margin = _margins(pool, frame, joint)
-        raised = np.array([k.x for k in pool]) + np.column_stack([np.zeros(len(pool)), margin])
-        solution = solve_mixture(raised, limits, frame.scale)
-        if solution.feasible:
-            return _mixed(pool, solution.weights, margin, kept, at)
+        margin = _margins(pool, frame)
+        if (weights := _solved(pool, margin, frame)) is not None:
+            return _mixed(pool, *_tightened(pool, weights, margin, frame), kept, at)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
     x = np.array([k.x for k in pool]) if pool else np.empty((0, 1 + len(limits)))
     if pool and (exact := solve_mixture(x, limits, frame.scale)).feasible:
@@ -246,17 +242,46 @@ def _kept(policy: Offered, fitted: Fitted, certifying: Fitted, campaign: Campaig
     return Kept(policy, x, std_error(influence), decisions(fitted, campaign), fitted, certifying, reason)
 
 
-def _margins(pool: list[Kept], frame: Frame, joint: bool) -> Vector:
-    """`[k, m]` by which each policy's costs are raised."""
+def _solved(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None:
+    """The best weights with all costs raised by the margins `[k, m]`; None where no mixture keeps the limits."""
+    raised = np.array([k.x for k in pool]) + np.column_stack([np.zeros(len(pool)), margin])
+    limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
+    solution = solve_mixture(raised, limits, frame.scale)
+    return solution.weights if solution.feasible else None
+
+
+def _tightened(pool: list[Kept], weights: Vector, margin: Vector, frame: Frame) -> tuple[Vector, Vector]:
+    """Weights and margins `[k, m]` where the mixture has the room that it needs itself.
+
+    Errors of its members cancel in part, so it needs less than they do on average.
+    """
+    scale = np.ones(margin.shape[1])
+    for _ in range(REFININGS):
+        used = np.flatnonzero(weights)
+        mean = weights[used] @ margin[used]
+        own = _room([pool[i] for i in used], weights[used], frame)
+        needed = np.divide(own, mean, out=np.ones_like(own), where=mean > 0)
+        if np.abs(needed - scale).max() <= NEAR or (found := _solved(pool, margin * needed, frame)) is None:
+            break
+        scale, weights = needed, found
+    return weights, margin * scale
+
+
+def _room(members: list[Kept], weights: Vector, frame: Frame) -> Vector:
+    """`[m]` by which the costs of a sticky mixture of some policies are raised."""
     users = [len(frame.data.users_of(split)) for split in (SELECT, CERTIFY)]
-    campaign, train = frame.campaign, frame.campaign.train
-    alpha = next_alpha(frame.data.folder, train.confidence)
-    factor = quantile(1 - alpha)
-    if joint:
-        factor = Points.of([kept.certifying for kept in pool], campaign).factor(campaign, alpha)
-    select = np.array([kept.std_error[1:] for kept in pool])
-    certify = np.array([std_error(coordinates(kept.certifying, campaign)[1])[1:] for kept in pool])
-    return joint_margins(select, expected_se(certify, *users), factor=factor, margin=train.margin)
+    train = frame.campaign.train
+    errors = []
+    for fits in ([k.fitted for k in members], [k.certifying for k in members]):
+        parts = [w * coordinates(fitted, frame.campaign)[1][:, 1:] for fitted, w in zip(fits, weights, strict=True)]
+        errors.append(std_error(np.sum(parts, axis=0)))
+    confidence = 1 - next_alpha(frame.data.folder, train.confidence)
+    return margins(errors[0], expected_se(errors[1], *users), confidence=confidence, margin=train.margin)
+
+
+def _margins(pool: list[Kept], frame: Frame) -> Vector:
+    """`[k, m]` by which each policy's costs are raised."""
+    return np.array([_room([kept], np.ones(1), frame) for kept in pool])
 
 
 def _mixed(pool: list[Kept], weights: Vector, margin: Vector, measured: list[Kept], at: Measure) -> Chosen:

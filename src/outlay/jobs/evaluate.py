@@ -30,7 +30,7 @@ from outlay.estimators.fitted import combine
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.units import behind, coordinates, decisions, objective
-from outlay.jobs.certify_frontier import Certified, certified, certify_frontier
+from outlay.jobs.certify_frontier import certified, certify_frontier
 from outlay.jobs.checks import Checks
 from outlay.jobs.constants import best_constants, in_words
 from outlay.jobs.diagnose import daily, overlap, paths, shares
@@ -41,7 +41,6 @@ from outlay.jobs.run import Run
 from outlay.jobs.side_by_side import Told, tell
 from outlay.jobs.subject import OLD, Subject, from_file, rival, served
 from outlay.jobs.verdict import verdict
-from outlay.ops.intervals import lower_bound, std_error
 
 Report = Callable[[float, str], None]
 
@@ -153,7 +152,8 @@ def _evaluated(
     report(0.7, "segments")
     segments = _segments(at, told, old, propensity, checks, campaign)
     report(0.8, "the certificate")
-    certificate, number, alpha = _certified(at, told, old, campaign, run, checks.refused, report)
+    certificate, number, alpha = _certified(at, told, old, campaign, checks.refused)
+    curve = None if run is None else _curve(at, run, campaign, checks.refused, report)
     found = _asked(told.rows(campaign, level), at, campaign)
     beside = _asked([*seen.estimates("old", "observed", confidence=level), *beside], at, campaign)
     weighed = told.joints["pdis"]
@@ -178,6 +178,7 @@ def _evaluated(
             **checks.to_dict(),
             "paths": paths(weighed, campaign.meta.report_days),
             "overlap": overlap(at, subject, propensity),
+            "curve": curve,
         },
         notes={"constants": in_words(at, *constants)} if constants else {},
         daily=[*daily("old", old.fitted), *daily(subject.name, told.fitted)],
@@ -193,22 +194,12 @@ def _constants(at: Measure, actions: list[int], weights: NDArray[np.float64], ch
 
 
 def _certified(
-    at: Measure, told: Told, old: Told, campaign: Campaign, run: Run | None, refused: str | None, report: Report
+    at: Measure, told: Told, old: Told, campaign: Campaign, refused: str | None
 ) -> tuple[Certificate, int, float]:
-    """The certificate, which look it is, and its α: of a whole frontier where the policy is a mixture of one."""
+    """The certificate of a policy, which look it is, and its α."""
     x, influence, limits = coordinates(told.fitted, campaign)
     x_old, influence_old, _ = coordinates(old.fitted, campaign)
     gain, gain_influence = float(x[0] - x_old[0]), influence[:, 0] - influence_old[:, 0]
-    joint = _of_frontier(at, run, campaign, report)
-    if joint is not None:
-        found, weights = joint
-        band = found.band if refused is None else replace(found.band, refused=refused)
-        certificate = band.certificate(weights, campaign)
-        if certificate.gain is not None:
-            # Chosen before the look, this mixture needs no bound that holds for all others as well.
-            low = float(lower_bound(gain, std_error(gain_influence), 1 - found.alpha))
-            certificate = replace(certificate, gain=gain, gain_bound=low)
-        return certificate, found.look, found.alpha
     number, alpha = look(at.data.folder, told.subject.identity, campaign.train.confidence)
     needed = {objective(campaign), *(name for b in campaign.budgets for name in behind(b.name, campaign))}
     missing = dict(zip(told.fitted.targets, told.fitted.withheld, strict=True))
@@ -230,17 +221,12 @@ def _certified(
     return certificate, number, alpha
 
 
-def _of_frontier(
-    at: Measure, run: Run | None, campaign: Campaign, report: Report
-) -> tuple[Certified, NDArray[np.float64]] | None:
-    """The band of the run's frontier and the weights of its mixture; None where the bundle is no mixture of one."""
-    if run is None or not (run.folder / "frontier").is_dir():
+def _curve(at: Measure, run: Run, campaign: Campaign, refused: str | None, report: Report) -> dict[str, Any] | None:
+    """The look that certifies every other budget of a frontier (`certify_frontier.py`), in a few numbers."""
+    if not (run.folder / "frontier").is_dir():
         return None
-    if any(member["name"].startswith("always ") for member in run.manifest["members"]):
-        return None  # a constant was taken in; a look at the band would say nothing about it
-    found = certify_frontier(run, at.data, campaign, lambda f, text: report(0.8 + 0.15 * f, text))
-    weights = found.weights_of(at.served)
-    return None if weights is None else (found, weights)
+    found = certify_frontier(run, at.data, campaign, lambda f, text: report(0.8 + 0.15 * f, text), refused=refused)
+    return {"policies": len(found.band), "look": found.look, "alpha": found.alpha, "refused": found.band.refused}
 
 
 def _asked(found: Sequence[Estimate], at: Measure, campaign: Campaign) -> list[Estimate]:

@@ -43,8 +43,8 @@ class Stored:
         head_weights: `[L, H]`.
         scale: `[m]` one unit of violation of each limit.
         manifest: heads, imitation_threshold, data_hash, seed, check, and look: which look at the *certify* users would
-            have been the next when it was trained. Mixtures keep the room that this look needs, however many looks
-            others take before it, so that a budget is always the same bundle.
+            have been its, after that of the run's own mixture, when it was trained. Mixtures keep the room that this
+            look needs, however many looks others take before it, so that a budget is always the same bundle.
     """
 
     folder: Path
@@ -129,5 +129,5 @@ def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kep
         write_manifest(temporary, "frontier", {
             "data_hash": frame.data.manifest["data_hash"], "heads": list(frame.heads), "users": points.users,
             "imitation_threshold": frame.imitation_threshold, "seed": frame.seed, "check": check,
-            "look": next_look(frame.data.folder),
+            "look": next_look(frame.data.folder) + 1,  # the next one is for the run's own mixture
         })  # fmt: skip

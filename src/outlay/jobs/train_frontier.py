@@ -132,7 +132,7 @@ def learn(
         )
         for number, multiplier in enumerate(answers.multiplier)
     ]
-    chosen = choose(frame, offered, joint=True)
+    chosen = choose(frame, offered)
     measured = [kept for kept in chosen.measured if kept.withheld is None]
     check = falls(measured)
     write(folder / "frontier", frame, answers.network, measured, chosen.at.old(), check)
