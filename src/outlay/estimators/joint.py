@@ -6,8 +6,8 @@ The influence per user makes the covariance of anything linear free: mixtures, d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,16 @@ class Joint:
         if target not in self.targets:
             raise KeyError(f"{target!r} was not estimated; there are {', '.join(self.targets)}.")
         return self.targets.index(target)
+
+    def without(self, reasons: Sequence[str | None]) -> Self:
+        """The same with the targets withheld for which there is a reason, `[T]`, and that have none of their own."""
+        gone = np.array([reason is not None for reason in reasons], np.bool_)
+        return replace(
+            self,
+            value=np.where(gone, np.nan, self.value),
+            influence=np.where(gone, np.nan, self.influence),
+            withheld=tuple(own or reason for own, reason in zip(self.withheld, reasons, strict=True)),
+        )
 
     def minus(self, other: Joint) -> Joint:
         """The difference to another policy on the same users, paired: for the targets that both have.

@@ -26,6 +26,8 @@ from outlay.jobs.subject import Subject
 
 ESTIMATORS = ("fqe", "dr", "mis", "snpdis", "pdis")
 IN_WINDOW = ("snpdis", "pdis")  # for totals alone
+FEWEST = 10.0  # effective users: a number that fewer carry is noise, and no interval of it means anything
+HARDLY_ANY = f"the weights of fewer than {FEWEST:.0f} effective users carry it"
 
 Cautions = Sequence[str | None]
 
@@ -131,4 +133,6 @@ def tell(
                 weights,
             )  # fmt: skip
             joints[name], cautions[name] = weighed, weighed.cautions()
+        if name != "fqe":
+            joints[name] = joints[name].without([HARDLY_ANY if ess < FEWEST else None for ess in joints[name].ess])
     return Told(subject, joints, cautions)
