@@ -72,6 +72,7 @@ class BundleSpec:
         estimates: what evaluation said, if it has run; JSON.
         certificate: the certificate, if there is one; JSON.
         versions: of what trained it, by package; those of what writes it are added.
+        reserve: `[K]` money to set aside when each action is given; None: not known.
     """
 
     campaign: Campaign
@@ -85,6 +86,7 @@ class BundleSpec:
     estimates: Any = None
     certificate: Any = None
     versions: dict[str, str] = field(default_factory=dict)
+    reserve: ArrayLike | None = None
 
     def __post_init__(self) -> None:
         actions = np.asarray(self.actions, np.float64)
@@ -186,6 +188,7 @@ def _content(spec: BundleSpec) -> dict[str, Any]:
         "discount": campaign.meta.discount,
         "episode": campaign.meta.name,
         "actions": _floats(spec.actions),
+        "reserve": None if spec.reserve is None else _floats(spec.reserve),
         "heads": list(spec.heads),
         "imitation_threshold": spec.imitation_threshold,
         "features": {

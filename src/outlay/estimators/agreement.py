@@ -19,7 +19,7 @@ import numpy as np
 from outlay.estimators.joint import Joint
 
 BY_CHANCE = 4.0  # standard errors: of some dozens of comparisons hardly one is beyond
-SAME = 1e-6  # of a standard error: an estimate that cannot differ is no check
+SAME = 0.01  # of a standard error: an estimate that cannot differ by more is no check
 TRIFLE = 0.01  # of the value: it changes no decision
 
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -26,10 +25,10 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.rows import eligible_actions, users_of
-from outlay.core.campaign import Campaign
-from outlay.core.errors import CampaignError, InfeasibleError, LogError, OutlayError
+from outlay.core.errors import InfeasibleError, LogError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.schema import Encoded
+from outlay.jobs.reserve import reserves
 from outlay.jobs.run import Run
 from outlay.jobs.score import checked_out, needed_batches, table_writer
 from outlay.twostage.allocation import allocate
@@ -100,7 +99,7 @@ def allocate_users(
     out = checked_out(out, users)
     run = run if isinstance(run, Run) else Run.open(run)
     bundle = load_bundle(run.bundle)
-    reserved = _reserves(run) if cost == "reserve" else None
+    reserved = reserves(run.data(), run.campaign) if cost == "reserve" else None
     report(0.05, "values and costs")
     names, value, costs, allowed, unknown = _read(bundle, users, run, reserved)
     report(0.6, "allocating")
@@ -180,30 +179,3 @@ def _mean(bundle: Bundle, run: Run, output: str, head: int, encoded: Encoded) ->
             way_out="Train with --oracle bcq or edrr, or --method two-stage; for costs, --cost reserve helps too.",
         )
     return total / np.float32(weight)
-
-
-def _reserves(run: Run) -> NDArray[np.float64]:
-    """`[K]` what has to be set aside for each action."""
-    campaign, data = run.campaign, run.data()
-    budget = campaign.budgets[campaign.money]
-    if budget.reserve is None:
-        largest = np.zeros(data.num_actions)
-        np.maximum.at(largest, np.asarray(data.action), np.asarray(data.outcome[:, 1 + campaign.money], np.float64))
-        return largest
-    return _evaluated(budget.reserve, campaign, data.actions)
-
-
-def _evaluated(expression: str, campaign: Campaign, actions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`[K]` the reserve of each action, an SQL expression over the action column."""
-    connection = duckdb.connect()
-    connection.register("actions", pa.table({campaign.action_label: actions}))
-    try:
-        (column,) = connection.execute(f"select ({expression})::double from actions").fetchnumpy().values()
-    except duckdb.Error as error:
-        raise CampaignError(
-            f"{expression!r} cannot be evaluated for an action alone: {str(error).splitlines()[0]}",
-            file=campaign.path,
-            where=f"budget {campaign.budgets[campaign.money].name}, reserve",
-            way_out=f"Let it depend on {campaign.action_label} only, or leave it out.",
-        ) from None
-    return np.asarray(column, np.float64)

@@ -35,6 +35,7 @@ from outlay.estimators.fitted import Fitted
 from outlay.estimators.units import coordinates, decisions, objective
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
+from outlay.jobs.reserve import known_reserves
 from outlay.ops.intervals import std_error
 from outlay.ops.mixture_lp import solve_mixture
 
@@ -332,6 +333,7 @@ def bundle_spec(frame: Frame, members: Sequence[Offered | Kept], weights: Vector
         campaign=frame.campaign,
         schema=frame.data.schema,
         actions=frame.data.actions,
+        reserve=known_reserves(frame.data, frame.campaign),
         heads=frame.heads,
         members=tuple(
             MemberSpec(

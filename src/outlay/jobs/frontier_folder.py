@@ -24,6 +24,7 @@ from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points
 from outlay.jobs.choose import Frame, Kept
 from outlay.jobs.looks import next_look
+from outlay.jobs.reserve import known_reserves
 
 AGAIN = "Train again with --method frontier."
 
@@ -94,6 +95,7 @@ class Stored:
             campaign=campaign,
             schema=data.schema,
             actions=data.actions,
+            reserve=known_reserves(data, campaign),
             heads=tuple(self.manifest["heads"]),
             members=tuple(
                 MemberSpec(

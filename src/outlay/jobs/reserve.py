@@ -1,0 +1,52 @@
+"""What has to be set aside when an action is given: the money budget's `reserve`, or the largest cost seen for it."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+from outlay.core.errors import CampaignError
+from outlay.core.transitions import Transitions
+
+
+def reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64]:
+    """`[K]` in money.
+
+    Raises:
+        CampaignError: if the expression cannot be told from the action alone.
+    """
+    budget = campaign.budgets[campaign.money]
+    if budget.reserve is not None:
+        return _evaluated(budget.reserve, campaign, data.actions)
+    cost = np.asarray(data.outcome[:, 1 + campaign.money], np.float64)
+    largest = np.zeros(data.num_actions)
+    for action in range(data.num_actions):
+        largest[action] = cost[np.asarray(data.action) == action].max(initial=0.0)
+    return largest
+
+
+def known_reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64] | None:
+    """The same for a bundle; None where the expression asks for more than the action: then serve.toml has to say it."""
+    try:
+        return reserves(data, campaign)
+    except CampaignError:
+        return None
+
+
+def _evaluated(expression: str, campaign: Campaign, actions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[K]` the reserve of each action, an SQL expression over the action column."""
+    connection = duckdb.connect()
+    connection.register("actions", pa.table({campaign.action_label: actions}))
+    try:
+        (column,) = connection.execute(f"select ({expression})::double from actions").fetchnumpy().values()
+    except duckdb.Error as error:
+        raise CampaignError(
+            f"{expression!r} cannot be evaluated for an action alone: {str(error).splitlines()[0]}",
+            file=campaign.path,
+            where=f"budget {campaign.budgets[campaign.money].name}, reserve",
+            way_out=f"Let it depend on {campaign.action_label} only, or leave it out.",
+        ) from None
+    return np.asarray(column, np.float64)
