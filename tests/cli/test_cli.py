@@ -23,8 +23,8 @@ from outlay.core.version import __version__
 from outlay.jobs import doctor, train_frontier
 
 COMMANDS = (
-    "init", "check", "prepare", "train", "evaluate", "frontier", "report", "compare", "score", "allocate", "simulate",
-    "doctor",
+    "init", "check", "prepare", "train", "evaluate", "frontier", "report", "compare", "score", "allocate", "serve",
+    "simulate", "doctor",
 )  # fmt: skip
 
 

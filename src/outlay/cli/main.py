@@ -15,6 +15,7 @@ import typer
 
 from outlay.cli import data, judge, learn, use
 from outlay.cli.console import stderr
+from outlay.cli.serve import serve
 from outlay.core.errors import OutlayError
 from outlay.core.version import __version__
 
@@ -47,7 +48,7 @@ def _main(
 
 for command in (
     data.init, data.check, data.prepare, learn.train, judge.evaluate, learn.frontier, learn.report, learn.compare,
-    use.score, use.allocate, use.simulate, use.doctor,
+    use.score, use.allocate, serve, use.simulate, use.doctor,
 ):  # fmt: skip
     app.command()(command)
 

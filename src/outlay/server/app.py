@@ -1,0 +1,86 @@
+"""The application: routes behind the gate, and a service that starts and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from outlay.core.version import __version__
+from outlay.server.border import BadRequestError
+from outlay.server.gate import Gate
+from outlay.server.ledger import LedgerError
+from outlay.server.messages import Problem
+from outlay.server.openapi import schemas
+from outlay.server.routes import answer, router
+from outlay.server.service import Service
+
+WORDS = "Which incentive each user gets, under a hard budget. Every decision is in the ledger before it is answered."
+
+
+def create_app(
+    start: Callable[[], Awaitable[Service]], *, token: str | None = None, everywhere: bool = False
+) -> FastAPI:
+    """The ASGI application of one worker.
+
+    Args:
+        start: makes the service, in the worker's event loop.
+        token: of the bearer, for the routes that need one.
+        everywhere: all routes need it.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service = app.state.service = await start()
+        care = asyncio.create_task(service.look_after())
+        try:
+            yield
+        finally:
+            care.cancel()
+            with suppress(asyncio.CancelledError):
+                await care
+            await service.close()
+
+    app = FastAPI(title="outlay", version=__version__, description=WORDS, lifespan=lifespan)
+    app.include_router(router)
+    app.add_middleware(Gate, token=token, everywhere=everywhere)
+    app.add_exception_handler(BadRequestError, _refused)
+    app.add_exception_handler(LedgerError, _unreachable)
+    app.add_exception_handler(TimeoutError, _unreachable)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.openapi = lambda: _page(app)  # type: ignore[method-assign]
+    return app
+
+
+def _page(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        page = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        page.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
+        app.openapi_schema = page
+    return app.openapi_schema
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BadRequestError)
+    request.app.state.service.metrics.refused(error.status)
+    return answer(error.problem, error.status)
+
+
+async def _unreachable(request: Request, error: Exception) -> Response:
+    request.app.state.service.metrics.refused(503)
+    return answer(
+        Problem(error=f"the ledger cannot be reached: {error or 'it took too long'}", way_out="Ask again."), 503
+    )
+
+
+async def _no_route(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    refusal = answer(Problem(error=f"{error.detail}."), error.status_code)
+    refusal.headers.update(error.headers or {})
+    return refusal

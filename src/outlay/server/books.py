@@ -1,0 +1,171 @@
+"""How a ledger is kept, whatever the database: lock, read, decide, write, commit.
+
+Every writing transaction locks its campaigns first, in the order of their names, and holds them to its end. So one
+writer at a time moves a campaign's money, what it read stays true until it commits, and no two can wait for each other.
+SQLite locks the whole file instead, which is the same with one campaign.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+
+import msgspec
+from msgspec.structs import astuple, replace
+
+from outlay.server import pages, settlement
+from outlay.server.admission import admit
+from outlay.server.ledger import Caps, Outcome, Proposal, Recorded, Row, Settled, Tally, Totals
+from outlay.server.pages import Transaction
+from outlay.server.tables import CAMPAIGN, CHECKS, OUTCOME
+
+BATCH = 1000  # reservations released, or rows read, in one transaction
+
+
+class AbstractBooks(ABC):
+    """A `Ledger` over a database that can do a `Transaction`."""
+
+    lock = ""  # what a query ends with to hold the rows that it reads
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[Transaction]:
+        """A transaction that is on disk when it ends well and never was when it does not."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Transaction]:
+        """A transaction that sees one moment of the ledger and holds nobody up."""
+
+    def record(self, proposals: Sequence[Proposal]) -> list[Recorded]:
+        """Decide and write a group in one transaction; the answers come in the order of the proposals."""
+        if not proposals:
+            return []
+        with self._writing() as books:
+            campaigns = pages.campaigns(books, {proposal.campaign for proposal in proposals}, self.lock)
+            stored = pages.answers(books, {(proposal.campaign, proposal.request_id) for proposal in proposals})
+            counters = pages.counters(books, (proposal for proposal in proposals if proposal.amount))
+            answers, given = admit(proposals, stored, campaigns, counters)
+            pages.add_decisions(books, given, counters)
+        return answers
+
+    def outcomes(self, events: Sequence[Outcome]) -> list[Settled]:
+        """Keep a group of outcomes and move their money in one transaction; the answers come in their order."""
+        if not events:
+            return []
+        ids = {event.decision_id for event in events}
+        answers, kept, entries = [], [], []
+        with self._writing() as books:
+            campaigns = pages.campaigns(books, pages.campaigns_of(books, ids), self.lock)
+            positions = pages.positions(books, ids)
+            known = pages.events(books, {(event.decision_id, event.kind, event.event_id) for event in events})
+            counters = pages.counters(books, positions.values())
+            for event in events:
+                key = event.decision_id, event.kind, event.event_id
+                if event.decision_id not in positions:
+                    answers.append(pages.settled(event, "unknown", 0))
+                    continue
+                if key in known:
+                    answers.append(_again(event, *known[key]))
+                    continue
+                position = positions[event.decision_id]
+                status, amount, entry = settlement.settle(event, position, campaigns[position.campaign].caps, counters)
+                known[key] = event, pages.settled(event, status, amount)
+                answers.append(known[key][1])
+                kept.append((*astuple(event), status, amount))
+                if entry:
+                    entries.append(entry)
+            books.insert(OUTCOME, kept)
+            pages.add_entries(books, entries, positions, counters)
+        return answers
+
+    def release(self, now: int) -> int:
+        """Release what was reserved until `now` (epoch ms) or earlier; how many reservations that were."""
+        released = 0
+        while (batch := self._release_batch(now)) is not None:
+            released += batch
+        return released
+
+    def set_caps(self, campaign: str, caps: Caps) -> None:
+        """Replace a campaign's caps, from the next decision on. The first call makes the campaign."""
+        with self._writing() as books:
+            row = (campaign, msgspec.json.encode(caps).decode(), False)
+            books.insert(CAMPAIGN, [row], "on conflict (name) do update set caps = excluded.caps")
+
+    def pause(self, campaign: str) -> None:
+        """Answer "no incentive" from the next decision on, on every server, until `resume`."""
+        self._set_paused(campaign, True)
+
+    def resume(self, campaign: str) -> None:
+        """End a pause."""
+        self._set_paused(campaign, False)
+
+    def totals(self, campaign: str) -> Totals:
+        """The campaign's money by scope."""
+        sql = "select key, reserved, settled, offers from counter where campaign = ? and scope = ? order by key"
+        with self._reading() as books:
+            caps, paused = pages.campaigns(books, {campaign})[campaign]
+            total, days, arms = ({key: money for key, *money in books.read(sql, campaign, scope)} for scope in _SCOPES)
+        return Totals(
+            campaign=campaign,
+            caps=caps,
+            paused=paused,
+            total=_tally(caps.total, *total.get("", _NOTHING)),
+            days={int(day): _tally(caps.day, *days[day]) for day in sorted(days, key=int)},
+            arms={arm: _tally(caps.arms.get(arm), *arms.get(arm, _NOTHING)) for arm in sorted({*arms, *caps.arms})},
+        )
+
+    def rows(self, campaign: str, after: int, until: int) -> Iterator[Row]:
+        """Decisions with after ≤ ts < until (epoch ms), in the order of their ids."""
+        first, end = f"{max(after, 0):012x}", f"{max(until, 0):012x}"
+        while True:
+            with self._reading() as books:
+                page = pages.rows(books, campaign, first, end, BATCH)
+            yield from page
+            if len(page) < BATCH:
+                return
+            first = page[-1].decision_id
+
+    def check(self) -> list[str]:
+        """Compare counters, reservations and caps with the sums of the rows; what does not agree, in words."""
+        with self._reading() as books:
+            return [
+                f"{what}: {', '.join(map(str, row))}"
+                for what, sql in CHECKS.items()
+                for row in books.read(f"select * from ({sql}) as wrong limit 20")
+            ]
+
+    def _release_batch(self, now: int) -> int | None:
+        """Release some of what is due; None when nothing is."""
+        with self._writing() as books:
+            sql = f"select decision_id from decision where state = 'reserved' and expires <= ? limit {BATCH}"
+            due = [key for (key,) in books.read(sql, now)]
+            if not due:
+                return None
+            pages.campaigns(books, pages.campaigns_of(books, due), self.lock)
+            positions = pages.positions(books, due)
+            counters = pages.counters(books, positions.values())
+            # Between the first look and the lock, another server may have settled or released some.
+            held = [position for position in positions.values() if position.state == "reserved"]
+            entries = [settlement.release(position, counters, now) for position in held]
+            pages.add_entries(books, entries, positions, counters)
+        return len(entries)
+
+    def _set_paused(self, campaign: str, paused: bool) -> None:
+        with self._writing() as books:
+            caps = pages.campaigns(books, {campaign}, self.lock)[campaign].caps
+            row = (campaign, msgspec.json.encode(caps).decode(), paused)
+            books.insert(CAMPAIGN, [row], "on conflict (name) do update set paused = excluded.paused")
+
+
+_SCOPES = ("total", "day", "arm")
+_NOTHING = (0, 0, 0)
+
+
+def _tally(cap: int | None, reserved: int, settled: int, offers: int) -> Tally:
+    return Tally(cap=cap, reserved=reserved, settled=settled, offers=offers)
+
+
+def _again(event: Outcome, before: Outcome, answer: Settled) -> Settled:
+    if (event.value, event.amount) != (before.value, before.amount):
+        return pages.settled(event, "conflict", 0)
+    return replace(answer, replayed=True)

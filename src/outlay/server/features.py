@@ -1,0 +1,115 @@
+"""Features of single requests as numbers: what `core/schema.py` does for columns, for JSON values without Arrow.
+
+A test holds both together on many values. Looking a value up in a dictionary takes well under a microsecond; a table of
+one row would take a hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.schema import CLIP, FIRST, MISSING, MISSING_TEXTS, UNKNOWN, Schema
+
+Value = str | int | float | bool | None
+Features = Mapping[str, Value]
+
+
+class WrongFeatureError(Exception):
+    """A feature holds what it cannot hold.
+
+    Attributes:
+        name: of the feature.
+        found: what is wrong, in words.
+    """
+
+    def __init__(self, name: str, found: str) -> None:
+        self.name = name
+        self.found = found
+        super().__init__(f"the feature {name!r} {found}")
+
+
+class Row(NamedTuple):
+    """One request as numbers.
+
+    Attributes:
+        codes: of the F categorical fields.
+        numbers: of the F' numeric fields, two each: scaled value, and 1 where it is missing.
+    """
+
+    codes: list[int]
+    numbers: list[float]
+
+
+class RowEncoder:
+    """Encodes rows by one schema.
+
+    Attributes:
+        unknown: categorical field → how many values so far its vocabulary did not know.
+        absent: field → how many rows so far did not have it.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._categorical = [
+            (field.name, {value: FIRST + i for i, value in enumerate(field.values)}) for field in schema.categorical
+        ]
+        self.unknown = {field.name: 0 for field in schema.categorical}
+        self.absent = dict.fromkeys(schema.names, 0)
+        self._numeric = [(field.name, field.mean, field.scale) for field in schema.numeric]
+
+    def encode(self, features: Features) -> Row | None:
+        """One row, or None where a feature is absent, which is not the same as a value that is missing (null).
+
+        Features that the schema does not name are ignored.
+
+        Raises:
+            WrongFeatureError: if a numeric one holds text.
+        """
+        codes: list[int] = []
+        numbers: list[float] = []
+        try:
+            for name, places in self._categorical:
+                text = value_text(features[name])
+                code = MISSING if text is None else places.get(text, UNKNOWN)
+                if code == UNKNOWN:
+                    self.unknown[name] += 1
+                codes.append(code)
+            for name, mean, scale in self._numeric:
+                value = _number(name, features[name])
+                if value is None:
+                    numbers += (0.0, 1.0)
+                else:
+                    numbers += (min(max((value - mean) / scale, -CLIP), CLIP), 0.0)
+        except KeyError as absent:
+            self.absent[absent.args[0]] += 1
+            return None
+        return Row(codes, numbers)
+
+
+def arrays(rows: Sequence[Row]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Codes `[N, F]` and numbers `[N, 2·F']` of N rows."""
+    codes = np.array([row.codes for row in rows], np.int32).reshape(len(rows), -1)
+    numbers = np.array([row.numbers for row in rows], np.float64).reshape(len(rows), -1)
+    return codes, numbers.astype(np.float32)
+
+
+def value_text(value: Value) -> str | None:
+    """A JSON value as the canonical text of `core/schema.py`; None where it is missing."""
+    if isinstance(value, str):
+        return None if value in MISSING_TEXTS else value
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _number(name: str, value: Value) -> float | None:
+    if isinstance(value, str):
+        if value in MISSING_TEXTS:
+            return None
+        raise WrongFeatureError(name, f"is the text {value[:40]!r}; a number or null is wanted")
+    return None if value is None else float(value)

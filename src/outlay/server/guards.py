@@ -1,0 +1,74 @@
+"""Who may say no, in which order.
+
+    paused → not_eligible → user_limit → value_limit → day_cap → arm_cap → total_cap
+
+A guard that says no turns the answer into none: the campaign's no-incentive value, free of charge, a forced row of the
+log. Counters and the pause live in the ledger and are asked inside its transaction (`server/ledger.py`), so that no two
+servers can both take the last unit. The two guards here need nothing but the request and the settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.server.config import ValueLimits
+from outlay.server.ledger import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT
+
+NOT_ELIGIBLE = "not_eligible"
+VALUE_LIMIT = "value_limit"
+ORDER = (PAUSED, NOT_ELIGIBLE, USER_LIMIT, VALUE_LIMIT, DAY_CAP, ARM_CAP, TOTAL_CAP)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is proposed to the ledger.
+
+    Attributes:
+        arm: policy or random.
+        member: position of the member that was drawn; None where none decided.
+        index: position of the action; −1 where it is none of the bundle's.
+        action: its value.
+        probability: of the action: the weights of the members that agree, or evenly in the random slice.
+        members: JSON: the action (index) of each member, and its weight.
+        reason: why it is this action.
+        forced: there was no choice.
+    """
+
+    arm: str
+    member: int | None
+    index: int
+    action: float
+    probability: float
+    members: str
+    reason: str
+    forced: bool
+
+
+def allows_nothing(eligible: NDArray[np.bool_] | None) -> bool:
+    """Whether the request's own list `[K]` leaves no action; None allows all."""
+    return eligible is not None and not eligible.any()
+
+
+def within(limits: ValueLimits, choice: Choice, none: float, none_index: int) -> Choice:
+    """The choice where its value may be given, else none. None itself may always be given."""
+    refused = (
+        (limits.at_least is not None and choice.action < limits.at_least)
+        or (limits.at_most is not None and choice.action > limits.at_most)
+        or (limits.allowed is not None and choice.action not in limits.allowed)
+    )
+    if not refused or choice.action == none:
+        return choice
+    return _none(choice, none, none_index, VALUE_LIMIT)
+
+
+def paused(choice: Choice, none: float, none_index: int) -> Choice:
+    """None, whatever was chosen."""
+    return _none(choice, none, none_index, PAUSED)
+
+
+def _none(choice: Choice, none: float, none_index: int, reason: str) -> Choice:
+    # The member that was drawn stays: it decides again as soon as the guard lets it.
+    return Choice(choice.arm, choice.member, none_index, none, 1.0, choice.members, reason, True)

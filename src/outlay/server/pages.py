@@ -1,0 +1,189 @@
+"""Between the ledger's tables and its nouns: what is read and written inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import astuple
+
+from outlay.server.admission import Counter, Key, Placed, Request, Standing, scopes
+from outlay.server.ledger import Caps, LedgerError, Outcome, Proposal, Recorded, Row, Settled
+from outlay.server.settlement import Entry, Position
+from outlay.server.tables import COUNTER, CREATE, DECISION, ENTRY, FORMAT, Table
+
+EventKey = tuple[str, str, str]  # decision id, kind, event id
+
+_ANSWER = tuple(name for name in Recorded.__struct_fields__ if name != "status")
+_PROPOSED = tuple(Proposal.__struct_fields__[: len(DECISION.columns) - 3])  # the columns before state, held and paid
+_OUTCOME = tuple(Outcome.__struct_fields__)
+
+
+class Transaction(Protocol):
+    """What a database does inside one transaction. `?` stands for a value."""
+
+    def run(self, sql: str) -> None:
+        """A statement without values or rows."""
+        ...
+
+    def read(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        ...
+
+    def match(self, sql: str, keys: Collection[tuple[str, ...]]) -> list[tuple[Any, ...]]:
+        """The rows of a query in which `{keys}` is a table of texts, with columns a, b and c."""
+        ...
+
+    def insert(self, table: Table, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
+        """Add rows; `otherwise` is an ON CONFLICT clause."""
+        ...
+
+    def move(self, positions: Sequence[tuple[str, int, int, str]]) -> None:
+        """Set state, held and paid of decisions, given with their ids last."""
+        ...
+
+
+def prepare(books: Transaction, found: Collection[str], place: str) -> None:
+    """Make the tables if there are none. Raises LedgerError if those found are not ours, or of another version."""
+    if not found:
+        for statement in CREATE:
+            books.run(statement)
+        return
+    version = books.read("select version from ledger_format")[0][0] if "ledger_format" in found else None
+    if version != FORMAT:
+        what = (
+            "no outlay ledger"
+            if version is None
+            else f"a ledger of format version {version}; this outlay reads {FORMAT}"
+        )
+        raise LedgerError(f"it is {what}.", file=place, way_out="Name a new place, or the outlay that wrote it.")
+
+
+def campaigns(books: Transaction, names: Collection[str], lock: str = "") -> dict[str, Standing]:
+    """Caps and pause of campaigns; with `lock`, held in the order of their names.
+
+    Raises:
+        LedgerError: if the ledger has no such campaign.
+    """
+    sql = f"select name, caps, paused from campaign where name in (select a from {{keys}} as k) order by name {lock}"
+    found = {
+        name: Standing(msgspec.json.decode(caps, type=Caps), bool(paused))
+        for name, caps, paused in books.match(sql, [(name,) for name in names])
+    }
+    if len(found) < len(names):
+        unknown = sorted(set(names) - set(found))
+        raise LedgerError(f"the ledger has no campaign {unknown[0]!r}.", way_out="Set its caps first.")
+    return found
+
+
+def campaigns_of(books: Transaction, ids: Collection[str]) -> set[str]:
+    """The campaigns of decisions."""
+    sql = "select distinct campaign from {keys} as k join decision on decision_id = a"
+    return {name for (name,) in books.match(sql, [(key,) for key in ids])}
+
+
+def answers(books: Transaction, requests: Collection[Request]) -> dict[Request, tuple[str, Recorded]]:
+    """Body and answer of the requests that are known."""
+    sql = (
+        f"select campaign, body, {', '.join(_ANSWER)} from {{keys}} as k"
+        " join decision on campaign = a and request_id = b"
+    )
+    found = {}
+    for campaign, body, *row in books.match(sql, requests):
+        fields = dict(zip(_ANSWER, row, strict=True)) | {"forced": bool(row[-1])}
+        found[campaign, fields["request_id"]] = body, Recorded(status="replay", **fields)
+    return found
+
+
+def counters(books: Transaction, decisions: Iterable[Placed]) -> dict[Key, Counter]:
+    """The counters of the decisions' scopes; a scope without one starts at 0."""
+    wanted = {key: Counter() for decision in decisions for key in scopes(decision)}
+    sql = f"select {COUNTER.names} from {{keys}} as k join counter on campaign = a and scope = b and key = c"
+    for campaign, scope, key, *row in books.match(sql, wanted.keys()) if wanted else []:
+        wanted[campaign, scope, key] = Counter(*row)
+    return wanted
+
+
+def positions(books: Transaction, ids: Collection[str]) -> dict[str, Position]:
+    """The money of the decisions that are known."""
+    names = ", ".join(f'"{name}"' for name in Position.__struct_fields__)
+    sql = f"select {names} from {{keys}} as k join decision on decision_id = a"
+    return {row[0]: Position(*row) for row in books.match(sql, [(key,) for key in ids])}
+
+
+def events(books: Transaction, keys: Collection[EventKey]) -> dict[EventKey, tuple[Outcome, Settled]]:
+    """The outcomes that came before, with the answers that they got."""
+    sql = (
+        f"select {', '.join(f'outcome.{name}' for name in _OUTCOME)}, status, moved from {{keys}} as k"
+        " join outcome on decision_id = a and kind = b and event_id = c"
+    )
+    return {(row[0], row[1], row[2]): _event(row) for row in books.match(sql, keys)}
+
+
+def rows(books: Transaction, campaign: str, after: str, until: str, limit: int) -> list[Row]:
+    """The first decisions with after < id < until, by id, each with its outcomes."""
+    sql = f"""select {DECISION.names} from decision where campaign = ? and decision_id > ? and decision_id < ?
+        order by decision_id limit {limit}"""
+    page = [dict(zip(DECISION.columns, row, strict=True)) for row in books.read(sql, campaign, after, until)]
+    sql = f"""select {", ".join(_OUTCOME)}, status, moved from {{keys}} as k join outcome on decision_id = a
+        order by decision_id, received, kind, event_id"""
+    happened: dict[str, list[tuple[Outcome, Settled]]] = {}
+    for row in books.match(sql, [(row["decision_id"],) for row in page]):
+        happened.setdefault(row[0], []).append(_event(row))
+    fields = [name for name in Row.__struct_fields__ if name not in ("forced", "outcomes")]
+    return [
+        Row(
+            **{name: row[name] for name in fields},
+            forced=bool(row["forced"]),
+            outcomes=tuple(happened.get(row["decision_id"], ())),
+        )
+        for row in page
+    ]
+
+
+def add_decisions(books: Transaction, decisions: Sequence[Proposal], raised: Mapping[Key, Counter]) -> None:
+    """Write new decisions, each with its reservation, and the counters that they raised."""
+    rows = []
+    for decision in decisions:
+        fields = astuple(decision)[: len(_PROPOSED)]
+        rows.append((*fields, "reserved" if decision.amount else "free", decision.amount, 0))
+    books.insert(DECISION, rows)
+    _put(books, raised)
+
+
+def add_entries(
+    books: Transaction, entries: Sequence[Entry], moved: Mapping[str, Position], changed: Mapping[Key, Counter]
+) -> None:
+    """Write movements, the decisions' money after them, and the counters that they changed."""
+    books.insert(ENTRY, entries)
+    now = [moved[key] for key in dict.fromkeys(entry.decision_id for entry in entries)]
+    books.move([(position.state, position.held, position.paid, position.decision_id) for position in now])
+    _put(books, changed)
+
+
+def _put(books: Transaction, changed: Mapping[Key, Counter]) -> None:
+    values = ", ".join(f"{name} = excluded.{name}" for name in list(COUNTER.columns)[3:])
+    books.insert(
+        COUNTER,
+        [(*key, *astuple(counter)[:-1]) for key, counter in changed.items() if counter.touched],
+        f"on conflict (campaign, scope, key) do update set {values}",
+    )
+
+
+def _event(row: tuple[Any, ...]) -> tuple[Outcome, Settled]:
+    *event, status, moved = row
+    outcome = Outcome(**dict(zip(_OUTCOME, event, strict=True)))
+    return outcome, settled(outcome, status, moved)
+
+
+def settled(event: Outcome, status: Any, amount: int, *, replayed: bool = False) -> Settled:
+    """The answer to an outcome."""
+    return Settled(
+        decision_id=event.decision_id,
+        kind=event.kind,
+        event_id=event.event_id,
+        status=status,
+        amount=amount,
+        replayed=replayed,
+    )

@@ -1,0 +1,194 @@
+"""Putting a bundle into service: verified, priced and warmed up first, then one swap; a broken one changes nothing.
+
+    ready = prepare(path, config)     reads every byte, checks the golden rows, decides once
+    serving.swap(ready)               one assignment: a request sees the old bundle or the new one, never half of each
+
+Workers of one server share a pointer file: the worker that was told writes it, the others read it and do the same.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from outlay.bundles.decide import Bundle
+from outlay.bundles.read import load_bundle
+from outlay.core.errors import BundleError, OutlayError
+from outlay.core.files import write_json
+from outlay.server.clock import EPOCH
+from outlay.server.config import ServeConfig
+from outlay.server.decider import Case, Decider
+from outlay.server.features import RowEncoder
+from outlay.server.ledger import ID_LENGTH
+from outlay.server.money import Money
+
+NAME_LENGTH = ID_LENGTH - 16  # the number of the episode is written behind its name
+SAME_ACTION = 1e-6  # relative: two action values that are one
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A bundle that may go into service.
+
+    Attributes:
+        path: its folder, absolute.
+        decider: decides with it.
+        amounts: `[K]` minor units to reserve for each action.
+        none_index: position of the campaign's none; −1 where it is not one of the actions.
+        money: the currency.
+    """
+
+    path: Path
+    decider: Decider
+    amounts: tuple[int, ...]
+    none_index: int
+    money: Money
+
+    @property
+    def bundle(self) -> Bundle:
+        """What it decides with."""
+        return self.decider.bundle
+
+    @property
+    def campaign(self) -> str:
+        """The campaign that pays."""
+        return str(self.bundle.manifest["name"])
+
+    def amount(self, index: int) -> int:
+        """Minor units to reserve for the action at this position; nothing for none."""
+        return 0 if index < 0 or index == self.none_index else self.amounts[index]
+
+
+def prepare(path: str | Path, config: ServeConfig, *, campaign: str | None = None) -> Ready:
+    """Load, verify, price and warm up a bundle.
+
+    Args:
+        path: the bundle's folder.
+        config: settings of the server.
+        campaign: the one that is being served, if one is: its ledger takes no other.
+
+    Raises:
+        BundleError: if it is missing, damaged, of another campaign, or cannot decide about single requests.
+        OutlayError: if the settings do not fit it.
+    """
+    folder = Path(path).absolute()
+    bundle = load_bundle(folder)
+    name = str(bundle.manifest["name"])
+    if campaign not in (None, name):
+        raise BundleError(
+            f"is of campaign {name!r}; this server spends the money of {campaign!r}.", file=folder,
+            way_out="Serve it with a server of its own.",
+        )  # fmt: skip
+    if max(len(name), len(config.episode.name or bundle.manifest["episode"])) > NAME_LENGTH:
+        raise BundleError(
+            f"has a campaign or episode name of more than {NAME_LENGTH} characters.", file=folder,
+            way_out="Give the episode a shorter name in serve.toml, or the campaign in its file.",
+        )  # fmt: skip
+    if bundle.past_days:
+        raise BundleError(
+            f"its response model (DIN) needs each user's past {bundle.past_days} days, which a request does not have.",
+            file=folder, way_out="Train with --response deepfm, or with another method.",
+        )  # fmt: skip
+    none = float(bundle.manifest["none"] or 0.0)
+    fallback = none if config.fallback is None else config.fallback
+    decider = Decider(bundle, bundle.weights, none, fallback, config.random.share, config.random.salt)
+    if fallback != none and decider.index_of(fallback) < 0:
+        raise OutlayError(
+            f"is {fallback:g}, which is not one of the actions {bundle.actions.tolist()}.", file=config.path,
+            where="fallback", way_out="Give one of them, or leave it out: then it is none, free of charge.",
+        )  # fmt: skip
+    money = Money(str(bundle.manifest["unit"]), config.minor)
+    ready = Ready(folder, decider, _amounts(bundle, config, money), decider.index_of(none), money)
+    _warm_up(ready.decider)
+    return ready
+
+
+def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ...]:
+    """What each action sets aside: as serve.toml says, else as the bundle says."""
+    if config.reserve is None:
+        stored = bundle.manifest.get("reserve")
+        if stored is None:
+            raise OutlayError(
+                "does not say how much money to set aside for each action.", file=bundle.folder,
+                way_out="Export it again from its run, or give a table [reserve] in serve.toml: "
+                + ", ".join(f'"{action:g}" = {action:g}' for action in bundle.actions[:3]) + " …",
+            )  # fmt: skip
+        return tuple(money.reserve(amount) for amount in stored)
+    amounts: dict[int, int] = {}
+    for text, amount in config.reserve.items():
+        try:
+            near = np.isclose(bundle.actions, float(text), rtol=SAME_ACTION, atol=0)
+        except ValueError:
+            near = np.zeros(1, np.bool_)
+        if not near.any():
+            raise OutlayError(
+                f"is not one of the actions {bundle.actions.tolist()}.", file=config.path, where=f"reserve.{text}",
+                way_out="Mend the key.",
+            )  # fmt: skip
+        amounts[int(near.argmax())] = money.reserve(amount)
+    absent = [f"{action:g}" for i, action in enumerate(bundle.actions.tolist()) if i not in amounts]
+    if absent:
+        raise OutlayError(
+            f"does not name the action {absent[0]}.", file=config.path, where="reserve",
+            way_out="Say for every action how much money to set aside; 0 if none.",
+        )  # fmt: skip
+    return tuple(amounts[i] for i in range(len(bundle.actions)))
+
+
+def _warm_up(decider: Decider) -> None:
+    """Decide for a row of missing values, and for many: whatever fails then, fails before the swap."""
+    row = RowEncoder(decider.bundle.schema).encode(dict.fromkeys(decider.bundle.schema.names))
+    for count in (1, 64):
+        cases = [Case(f"warm-up-{i}", str(i), row) for i in range(count)]
+        reasons = {choice.reason for choice in decider.decide(cases, "warm-up")}
+        if not reasons <= {"policy", "random"}:
+            raise BundleError("cannot decide about a row of missing values.", file=decider.bundle.folder,
+                              way_out="Export it again from its run.")  # fmt: skip
+
+
+class Serving:
+    """The bundle in service.
+
+    Attributes:
+        ready: what every request uses; read it once per request.
+        config: settings of the server.
+    """
+
+    def __init__(self, ready: Ready, config: ServeConfig, pointer: Path | None = None) -> None:
+        self.ready = ready
+        self.config = config
+        self._pointer = pointer
+        self._seen: str | None = None
+
+    def episode(self, day: int) -> str:
+        """What users' members are drawn for on this day of the server's clock."""
+        settings, plan = self.config.episode, self.config.plan
+        name = settings.name or str(self.ready.bundle.manifest["episode"])
+        if settings.days is None:
+            return name
+        first = 0 if plan is None else (plan.start - EPOCH).days
+        return f"{name}.{(day - first) // settings.days}"
+
+    def load(self, path: str | Path) -> Ready:
+        """Prepare a bundle of the same campaign and swap; slow, so call it from a thread. Raises as `prepare`."""
+        ready = prepare(path, self.config, campaign=self.ready.campaign)
+        self.ready = ready
+        return ready
+
+    def announce(self) -> None:
+        """Tell the other workers which bundle is in service here."""
+        if self._pointer is not None:
+            write_json(self._pointer, {"path": str(self.ready.path), "id": self.ready.bundle.id})
+
+    def announced(self) -> str | None:
+        """The folder of a bundle that another worker announced, once; None where there is nothing new."""
+        if self._pointer is None or not self._pointer.exists():
+            return None
+        told = json.loads(self._pointer.read_text(encoding="utf-8"))
+        if told["id"] in (self._seen, self.ready.bundle.id):
+            return None
+        self._seen = told["id"]
+        return str(told["path"])

@@ -1,0 +1,200 @@
+"""What an administrator may do, who is one, and what monitoring sees."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_servers import ADMIN, RESERVE, Client, request, server
+
+from outlay.bundles.decide import Bundle
+from outlay.bundles.write import BundleSpec, write_bundle
+from outlay.core.errors import OutlayError
+from outlay.server.config import ServeConfig
+from outlay.server.reload import Serving, prepare
+
+
+@pytest.fixture
+def client(bundle: Bundle, tmp_path: Path) -> Iterator[Client]:
+    with server(bundle, tmp_path / "ledger.db", caps={"total": 1000}) as client:
+        yield client
+
+
+@pytest.fixture
+def other(tmp_path: Path, make_spec: Callable[..., BundleSpec]) -> Path:
+    """A bundle of the same campaign with other weights."""
+    write_bundle(tmp_path / "other", make_spec(weights=(0.1, 0.9)))
+    return tmp_path / "other"
+
+
+def admin(client: Client, what: str, body: Any = None) -> Any:
+    return client.post(f"/v1/admin/{what}", json=body, headers=ADMIN)
+
+
+def reason(client: Client, number: int) -> str:
+    return str(client.post("/v1/decisions", json=request(number, eligible=[3])).json()["reason"])
+
+
+def test_only_the_token_opens_the_admin_routes(client: Client) -> None:
+    for what in ("pause", "resume", "bundle", "caps"):
+        path = f"/v1/admin/{what}"
+        none = client.post(path)
+        assert (none.status_code, none.headers["www-authenticate"]) == (401, "Bearer")
+        assert client.post(path, headers={"Authorization": "Bearer other"}).status_code == 401
+        assert client.post(path, headers={"Authorization": "Basic secret"}).status_code == 401
+    assert client.post("/v1/decisions", json=request()).status_code == 200
+
+
+def test_without_a_token_nobody_is_an_administrator(bundle: Bundle, tmp_path: Path) -> None:
+    with server(bundle, tmp_path / "ledger.db", token=None) as client:
+        assert client.post("/v1/admin/pause", headers={"Authorization": "Bearer "}).status_code == 403
+
+
+def test_beyond_loopback_every_route_wants_the_token(bundle: Bundle, tmp_path: Path) -> None:
+    with server(bundle, tmp_path / "ledger.db", everywhere=True) as client:
+        for path in ("/v2/health/live", "/metrics", "/docs", "/openapi.json", "/nowhere"):
+            assert client.get(path).status_code == 401
+        assert client.get("/v2/health/live", headers=ADMIN).json() == {"live": True}
+        assert client.post("/v1/decisions", json=request()).status_code == 401
+        assert client.post("/v1/decisions", json=request(), headers=ADMIN).status_code == 200
+
+
+def test_a_pause_answers_none_and_lasts_over_restarts(bundle: Bundle, tmp_path: Path) -> None:
+    with server(bundle, tmp_path / "ledger.db", fallback=1.5) as client:
+        assert admin(client, "pause").json() == {"campaign": "coupons", "paused": True}
+        assert reason(client, 1) == "paused"
+        assert client.post("/v1/decisions", json=request(2, features={})).json()["reason"] == "paused"
+    with server(bundle, tmp_path / "ledger.db") as client:
+        assert reason(client, 3) == "paused"
+        assert client.get("/v2/health/ready").json()["paused"] is True
+        admin(client, "resume")
+        assert reason(client, 4) == "policy"
+
+
+def test_caps_are_lowered_and_raised_and_last_over_restarts(bundle: Bundle, tmp_path: Path) -> None:
+    with server(bundle, tmp_path / "ledger.db", caps={"total": 1000}) as client:
+        assert reason(client, 1) == "policy"
+        assert admin(client, "caps", {"total": 5.5}).json() == {"total": 5.5, "day": None, "arms": {}}
+        assert reason(client, 2) == "total_cap"
+    with server(bundle, tmp_path / "ledger.db", caps={"total": 1000}) as client:
+        assert reason(client, 3) == "total_cap"
+        assert admin(client, "caps", {"total": None, "day": 6, "arms": {"policy": 100}}).json()["total"] is None
+        assert [reason(client, i) for i in (4, 5)] == ["policy", "day_cap"]
+        found = admin(client, "caps", {"day": None, "arms": {"policy": None, "random": 1}}).json()
+        assert found == {"total": None, "day": None, "arms": {"random": 1.0}}
+
+
+@pytest.mark.parametrize(
+    "body", [{"total": -1}, {"totl": 1}, {"total": "much"}, {"total": 0.001}, {"total": 1e300}, {"arms": {"": 1}}, []]
+)
+def test_impossible_caps_change_nothing(client: Client, body: Any) -> None:
+    assert admin(client, "caps", body).status_code == 422
+    assert admin(client, "caps", {}).json() == {"total": 1000.0, "day": None, "arms": {}}
+
+
+def test_another_bundle_goes_into_service(client: Client, bundle: Bundle, other: Path) -> None:
+    before = client.post("/v1/decisions", json=request(1)).json()
+    found = admin(client, "bundle", {"path": str(other)}).json()
+    assert found["before"] == bundle.id
+    after = client.post("/v1/decisions", json=request(2)).json()
+    assert after["bundle"] == found["bundle"] != bundle.id
+    assert client.post("/v1/decisions", json=request(1)).json() == before
+    meters = client.get("/metrics").text
+    assert f'outlay_bundle_info{{bundle="{found["bundle"]}"}} 1.0' in meters
+    assert f'outlay_bundle_info{{bundle="{bundle.id}"}} 0.0' in meters
+
+
+@pytest.mark.parametrize("harm", ["absent", "cut", "golden", "campaign", "actions"])
+def test_a_broken_bundle_leaves_the_old_in_service(
+    client: Client, bundle: Bundle, other: Path, tmp_path: Path, make_spec: Callable[..., BundleSpec], harm: str
+) -> None:
+    words = {"absent": "does not exist", "campaign": "is of campaign 'x'", "actions": "reserve"}.get(
+        harm, "hash differs"
+    )
+    if harm == "absent":
+        shutil.rmtree(other)
+    elif harm in ("cut", "golden"):
+        file = other / ("policy-0.onnx" if harm == "cut" else "golden.npz")
+        file.write_bytes(file.read_bytes()[:-1])
+    elif harm == "campaign":
+        campaign = make_spec().campaign
+        meta = campaign.meta.model_copy(update={"name": "x"})
+        write_bundle(other, replace(make_spec(), campaign=campaign.model_copy(update={"meta": meta})))
+    else:
+        write_bundle(other, replace(make_spec(), actions=[0.0, 1.5, 4.0]))
+    found = admin(client, "bundle", {"path": str(other)})
+    assert found.status_code == 422
+    assert words in found.json()["error"]
+    assert f"Bundle {bundle.id} stays in service." in found.json()["error"]
+    assert client.post("/v1/decisions", json=request(1)).json()["bundle"] == bundle.id
+    assert admin(client, "bundle", {"path": "", "x": 1}).status_code == 422
+
+
+def test_requests_during_a_swap_see_one_bundle_or_the_other(client: Client, bundle: Bundle, other: Path) -> None:
+    service = client.service
+    old, new = service.serving.ready, prepare(other, service.serving.config)
+    for i in range(40):
+        service.serving.ready = new if i % 2 else old
+        asked = client.post_together("/v1/decisions", [request(1000 * i + j) for j in range(5)])
+        assert {answer.json()["bundle"] for answer in asked} == {service.serving.ready.bundle.id}
+    assert {row.bundle for row in service.ledger.rows("coupons", 0, 2**62)} == {bundle.id, new.bundle.id}
+
+
+def test_workers_tell_one_another_of_a_bundle(bundle: Bundle, other: Path, tmp_path: Path) -> None:
+    config = ServeConfig.parse({"reserve": RESERVE})
+    one, two = (Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json") for _ in range(2))
+    assert two.announced() is None
+    one.load(other)
+    one.announce()
+    assert (one.announced(), two.announced(), two.announced()) == (None, str(other), None)
+
+
+def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OutlayError, match="how much money"):
+        prepare(bundle.folder, ServeConfig())
+    for reserve, words in (
+        ({"0": 0, "1.5": 1.5}, "reserve: does not name the action 3"),
+        ({**RESERVE, "2": 2}, r"reserve\.2: is not one of the actions"),
+        ({**RESERVE, "x": 2}, r"reserve\.x: is not one of the actions"),
+    ):
+        with pytest.raises(OutlayError, match=words):
+            prepare(bundle.folder, ServeConfig.parse({"reserve": reserve}))
+    with pytest.raises(OutlayError, match="fallback: is 2, which is not one of the actions"):
+        prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 2.0}))
+    stored = replace(bundle, manifest=bundle.manifest | {"reserve": [0.0, 0.754, 3.0]})
+    monkeypatch.setattr("outlay.server.reload.load_bundle", lambda _path: stored)
+    assert prepare(bundle.folder, ServeConfig()).amounts == (0, 76, 300)
+
+
+def test_the_page_describes_every_route_and_message(client: Client) -> None:
+    page = client.get("/openapi.json").json()
+    assert set(page["paths"]) == {
+        "/v1/decisions", "/v1/outcomes", "/v1/admin/pause", "/v1/admin/resume", "/v1/admin/bundle", "/v1/admin/caps",
+        "/v2/health/live", "/v2/health/ready", "/metrics",
+    }  # fmt: skip
+    named = set(page["components"]["schemas"])
+    used = {part.split('"')[0] for part in json.dumps(page).split("#/components/schemas/")[1:]}
+    assert used <= named
+    assert {"DecisionRequest", "Decision", "OutcomeRequest", "Problem", "Decisions"} <= used
+    assert client.get("/docs").status_code == 200
+
+
+def test_meters_count_decisions_and_money(client: Client) -> None:
+    assert reason(client, 1) == "policy"
+    client.post("/v1/decisions", json=request(2, features={"level": 9, "city": "Rome", "spend": 1}))
+    client.post("/v1/decisions", json={})
+    text = client.get("/metrics").text
+    assert 'outlay_decisions_total{arm="policy",campaign="coupons",member=' in text
+    for line in (
+        'outlay_unknown_values_total{feature="level"} 1.0',
+        'outlay_refused_requests_total{status="422"} 1.0',
+        'outlay_budget_cap_units{scope="total"} 1000.0',
+        "outlay_paused 0.0",
+    ):
+        assert f"\n{line}\n" in text
+    assert "outlay_decision_seconds_count 2.0" in text

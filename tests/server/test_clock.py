@@ -1,0 +1,32 @@
+"""Days begin at midnight of the zone, and time never goes back."""
+
+from __future__ import annotations
+
+import datetime
+
+from outlay.server.clock import EPOCH, Clock
+
+
+def at(text: str) -> float:
+    return datetime.datetime.fromisoformat(text).timestamp()
+
+
+def test_days_begin_at_midnight_of_the_zone() -> None:
+    now = [0.0]
+    clock = Clock("Europe/Paris", lambda: now[0])
+    days = []
+    # Clocks in Paris go back on 25 October 2026 at 01:00 UTC.
+    for text in ("2026-10-24T21:59:59Z", "2026-10-24T22:00:00Z", "2026-10-25T22:59:59Z", "2026-10-25T23:00:00Z"):
+        now[0] = at(text)
+        days.append(EPOCH + datetime.timedelta(clock.day(clock.now())))
+    assert [day.day for day in days] == [24, 25, 25, 26]
+
+
+def test_time_never_goes_back() -> None:
+    now = [1000.0]
+    clock = Clock(read=lambda: now[0])
+    first = clock.now()
+    now[0] = 10.0
+    assert clock.now() == first == 1_000_000
+    now[0] = 1000.5
+    assert clock.now() == 1_000_500

@@ -1,0 +1,583 @@
+"""One suite for both ledgers: in a file, and in a real PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from small_ledgers import CLOCK, DAY, HOUR, new_url, outcome, proposal, tamper
+
+from outlay.server import books
+from outlay.server.ledger import Caps, Ledger, LedgerError, Proposal, Settled, Tally, new_decision_id
+from outlay.server.sqlite import SqliteLedger
+from outlay.server.store import open_ledger
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return new_url(request.param, tmp_path)
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[Ledger]:
+    """A ledger with a campaign of 1,000; after every test its counters must be the sums of its rows."""
+    ledger = open_ledger(url)
+    ledger.set_caps("coupons", Caps(total=1000))
+    yield ledger
+    assert ledger.check() == []
+    ledger.close()
+
+
+def given(ledger: Ledger, request_id: str = "r1", amount: int = 100, **changed: Any) -> str:
+    """The id of a decision whose amount is reserved."""
+    [answer] = ledger.record([proposal(request_id, amount, **changed)])
+    assert answer.amount == amount
+    return answer.decision_id
+
+
+def total(ledger: Ledger) -> tuple[int, int]:
+    tally = ledger.totals("coupons").total
+    return tally.reserved, tally.settled
+
+
+def status(ledger: Ledger, *args: str, **changed: Any) -> str:
+    [answer] = ledger.outcomes([outcome(*args, **changed)])
+    return answer.status
+
+
+# Reserving
+
+
+def test_a_decision_is_its_reservation(ledger: Ledger) -> None:
+    asked = proposal("r1", 100)
+    [answer] = ledger.record([asked])
+    assert answer.status == "new"
+    assert (answer.amount, answer.action, answer.action_index, answer.member) == (100, 1.0, 2, 1)
+    assert (answer.probability, answer.bundle, answer.reason, answer.arm) == (0.7, "b1", "policy", "main")
+    [row] = ledger.rows("coupons", CLOCK, CLOCK + 1)
+    for name in set(Proposal.__struct_fields__) - {"body", "none_action", "none_index"}:
+        assert getattr(row, name) == getattr(asked, name), name
+    assert (row.state, row.held, row.paid, row.outcomes) == ("reserved", 100, 0, ())
+    assert total(ledger) == (100, 0)
+
+
+def test_the_last_unit_can_be_spent_and_not_one_more(ledger: Ledger) -> None:
+    answers = ledger.record([proposal(f"r{i}", 300) for i in range(5)])
+    assert [answer.amount for answer in answers] == [300, 300, 300, 0, 0]
+    assert answers[3].reason == "total_cap"
+    assert (answers[3].action, answers[3].action_index, answers[3].probability) == (0.0, 0, 1.0)
+    assert answers[3].forced
+    [small, one_more] = ledger.record([proposal("small", 100), proposal("one more", 1)])
+    assert (small.amount, one_more.amount) == (100, 0)
+    assert total(ledger) == (1000, 0)
+
+
+@pytest.mark.parametrize(
+    ("caps", "reason"),
+    [
+        (Caps(user_day_offers=0, day=0, arms={"main": 0}, total=0), "user_limit"),
+        (Caps(user_offers=0, day=0, arms={"main": 0}, total=0), "user_limit"),
+        (Caps(user_day_amount=99, day=0, arms={"main": 0}, total=0), "user_limit"),
+        (Caps(user_amount=99, day=0, arms={"main": 0}, total=0), "user_limit"),
+        (Caps(user_amount=100, day=99, arms={"main": 0}, total=0), "day_cap"),
+        (Caps(user_amount=100, day=100, arms={"main": 99}, total=0), "arm_cap"),
+        (Caps(user_amount=100, day=100, arms={"main": 100}, total=99), "total_cap"),
+        (Caps(user_amount=100, user_offers=1, day=100, arms={"main": 100}, total=100), "policy"),
+        (Caps(), "policy"),
+    ],
+)
+def test_the_first_guard_that_says_no_gives_the_reason(ledger: Ledger, caps: Caps, reason: str) -> None:
+    ledger.set_caps("coupons", caps)
+    [answer] = ledger.record([proposal("r1", 100)])
+    assert answer.reason == reason
+    assert answer.forced == (reason != "policy")
+
+
+def test_limits_are_those_of_the_own_day_arm_and_user(ledger: Ledger) -> None:
+    ledger.set_caps("coupons", Caps(day=300, arms={"random": 100}, user_day_offers=1, user_offers=2))
+    asked = [
+        proposal("ann 1", user="ann"),
+        proposal("ann 2", user="ann"),
+        proposal("bob", user="bob", arm="random"),
+        proposal("cat", user="cat", arm="random"),
+        proposal("dan", user="dan"),
+        proposal("eve", user="eve"),
+        proposal("ann, next day", user="ann", day=DAY + 1),
+        proposal("ann, day after", user="ann", day=DAY + 2),
+    ]
+    reasons = ["policy", "user_limit", "policy", "arm_cap", "policy", "day_cap", "policy", "user_limit"]
+    assert [answer.reason for answer in ledger.record(asked)] == reasons
+    totals = ledger.totals("coupons")
+    assert totals.days == {
+        DAY: Tally(cap=300, reserved=300, settled=0, offers=3),
+        DAY + 1: Tally(cap=300, reserved=100, settled=0, offers=1),
+    }
+    assert totals.arms["random"] == Tally(cap=100, reserved=100, settled=0, offers=1)
+
+
+def test_what_costs_nothing_needs_no_money(ledger: Ledger) -> None:
+    ledger.set_caps("coupons", Caps(total=0, user_offers=0))
+    [answer] = ledger.record([proposal("r1", 0, reason="ineligible", forced=True)])
+    assert (answer.reason, answer.amount) == ("ineligible", 0)
+    assert status(ledger, answer.decision_id) == "kept"
+    assert status(ledger, answer.decision_id, event_id="e2", amount=1) == "refused"
+
+
+def test_campaigns_do_not_share_money_or_request_ids(ledger: Ledger) -> None:
+    ledger.set_caps("other", Caps(total=100))
+    answers = ledger.record([proposal("r1", 1000), proposal("r1", 100, campaign="other"), proposal("r2", 1)])
+    assert [answer.amount for answer in answers] == [1000, 100, 0]
+
+
+def test_an_empty_group_is_no_transaction(ledger: Ledger) -> None:
+    assert ledger.record([]) == []
+    assert ledger.outcomes([]) == []
+
+
+# Retries
+
+
+def test_a_retry_gets_the_stored_answer_and_spends_nothing(ledger: Ledger, url: str) -> None:
+    [first] = ledger.record([proposal("r1", 100, action=1.1, probability=0.1234567890123456)])
+    ledger.set_caps("coupons", Caps(total=0))
+    again = open_ledger(url)  # another server
+    [second] = again.record([proposal("r1", 700, bundle="b2")])
+    again.close()
+    assert second.status == "replay"
+    for name in set(first.__struct_fields__) - {"status"}:
+        assert getattr(second, name) == getattr(first, name), name
+    assert total(ledger) == (100, 0)
+
+
+def test_a_refusal_is_an_answer_too(ledger: Ledger) -> None:
+    ledger.set_caps("coupons", Caps(total=0))
+    ledger.record([proposal("r1", 100)])
+    ledger.set_caps("coupons", Caps(total=1000))
+    [again] = ledger.record([proposal("r1", 100)])
+    assert (again.status, again.reason, again.amount) == ("replay", "total_cap", 0)
+
+
+def test_another_request_under_the_same_id_is_a_conflict(ledger: Ledger) -> None:
+    answers = ledger.record([proposal("r1"), proposal("r1", body="other"), proposal("r1")])
+    assert [answer.status for answer in answers] == ["new", "conflict", "replay"]
+    [later] = ledger.record([proposal("r1", body="other")])
+    assert later.status == "conflict"
+    assert total(ledger) == (100, 0)
+
+
+# Outcomes
+
+
+def test_a_redemption_settles_and_frees_the_rest(ledger: Ledger) -> None:
+    decision = given(ledger)
+    assert status(ledger, decision, amount=60) == "settled"
+    assert total(ledger) == (0, 60)
+    [row] = ledger.rows("coupons", CLOCK, CLOCK + 1)
+    assert (row.state, row.held, row.paid) == ("settled", 0, 60)
+
+
+def test_without_an_amount_all_of_it_is_settled_and_refunded(ledger: Ledger) -> None:
+    decision = given(ledger)
+    assert status(ledger, decision) == "settled"
+    assert total(ledger) == (0, 100)
+    assert status(ledger, decision, "refund") == "refunded"
+    assert total(ledger) == (0, 0)
+
+
+def test_settled_money_counts_for_ever(ledger: Ledger) -> None:
+    decision = given(ledger, amount=1000)
+    status(ledger, decision)
+    ledger.release(CLOCK + 1000 * HOUR)
+    [answer] = ledger.record([proposal("r2", 1)])
+    assert answer.reason == "total_cap"
+
+
+def test_more_than_was_reserved_is_refused_and_kept(ledger: Ledger) -> None:
+    decision = given(ledger)
+    assert status(ledger, decision, amount=101) == "refused"
+    assert total(ledger) == (100, 0)
+    assert status(ledger, decision, event_id="e2", amount=100) == "settled"
+    [row] = ledger.rows("coupons", CLOCK, CLOCK + 1)
+    assert [answer.status for _, answer in row.outcomes] == ["refused", "settled"]
+
+
+def test_a_decision_settles_once(ledger: Ledger) -> None:
+    decision = given(ledger)
+    events = [outcome(decision, event_id=name, amount=30) for name in ("e1", "e2")]
+    assert [answer.status for answer in ledger.outcomes(events)] == ["settled", "refused"]
+    assert total(ledger) == (0, 30)
+
+
+def test_no_more_is_refunded_than_was_settled(ledger: Ledger) -> None:
+    decision = given(ledger)
+    assert status(ledger, decision, "refund", amount=1) == "refused"
+    status(ledger, decision, amount=60)
+    assert status(ledger, decision, "refund", "e2", amount=40) == "refunded"
+    assert status(ledger, decision, "refund", "e3", amount=21) == "refused"
+    assert status(ledger, decision, "refund", "e4", amount=20) == "refunded"
+    assert total(ledger) == (0, 0)
+    assert status(ledger, decision, event_id="e5", amount=1) == "refused"
+
+
+def test_an_event_twice_moves_money_once(ledger: Ledger) -> None:
+    decision = given(ledger)
+    event = outcome(decision, amount=60, value=0.6)
+    first, twin = ledger.outcomes([event, event])
+    [later] = ledger.outcomes([event])
+    assert first == Settled(
+        decision_id=decision, kind="redeemed", event_id="e1", status="settled", amount=60, replayed=False
+    )
+    assert twin == later
+    assert (later.status, later.amount, later.replayed) == ("settled", 60, True)
+    assert total(ledger) == (0, 60)
+
+
+def test_another_amount_under_the_same_event_is_a_conflict(ledger: Ledger) -> None:
+    decision = given(ledger)
+    status(ledger, decision, amount=60)
+    assert status(ledger, decision, amount=61) == "conflict"
+    assert status(ledger, decision, amount=60, value=1.0) == "conflict"
+    assert total(ledger) == (0, 60)
+
+
+def test_other_kinds_are_kept_and_move_nothing(ledger: Ledger) -> None:
+    decision = given(ledger)
+    kept = [outcome(decision, "active", value=1.0), outcome(decision, "order", value=0.1 + 0.2, amount=5)]
+    assert [answer.status for answer in ledger.outcomes(kept)] == ["kept", "kept"]
+    [row] = ledger.rows("coupons", CLOCK, CLOCK + 1)
+    assert [event for event, _ in row.outcomes] == kept
+    assert total(ledger) == (100, 0)
+
+
+def test_an_unknown_decision_is_an_answer_and_the_others_are_kept(ledger: Ledger) -> None:
+    decision = given(ledger)
+    answers = ledger.outcomes([outcome(new_decision_id(CLOCK)), outcome(decision)])
+    assert [answer.status for answer in answers] == ["unknown", "settled"]
+
+
+# Expiry
+
+
+def test_a_reservation_is_released_at_its_expiry_and_not_before(ledger: Ledger) -> None:
+    given(ledger)
+    assert ledger.release(CLOCK + 24 * HOUR - 1) == 0
+    assert total(ledger) == (100, 0)
+    assert ledger.release(CLOCK + 24 * HOUR) == 1
+    assert total(ledger) == (0, 0)
+    assert ledger.release(CLOCK + 24 * HOUR) == 0
+    [row] = ledger.rows("coupons", CLOCK, CLOCK + 1)
+    assert (row.state, row.held) == ("released", 0)
+
+
+def test_what_is_settled_is_not_released(ledger: Ledger) -> None:
+    status(ledger, given(ledger))
+    assert ledger.release(CLOCK + 24 * HOUR) == 0
+    assert total(ledger) == (0, 100)
+
+
+def test_many_are_released_in_batches(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(books, "BATCH", 3)
+    ledger.record([proposal(f"r{i}") for i in range(10)])
+    assert ledger.release(CLOCK + 24 * HOUR) == 10
+    assert total(ledger) == (0, 0)
+
+
+def test_a_released_offer_was_still_made(ledger: Ledger) -> None:
+    ledger.set_caps("coupons", Caps(user_offers=1))
+    given(ledger)
+    ledger.release(CLOCK + 24 * HOUR)
+    [answer] = ledger.record([proposal("r2")])
+    assert answer.reason == "user_limit"
+
+
+def test_a_late_redemption_is_funded_if_the_caps_allow_it(ledger: Ledger) -> None:
+    decision = given(ledger)
+    ledger.release(CLOCK + 24 * HOUR)
+    assert status(ledger, decision, amount=80) == "late"
+    assert total(ledger) == (0, 80)
+    assert status(ledger, decision, event_id="e2", amount=1) == "refused"
+    assert status(ledger, decision, "refund", amount=80) == "refunded"
+
+
+@pytest.mark.parametrize(
+    "caps",
+    [
+        Caps(total=199),
+        Caps(day=199),
+        Caps(arms={"main": 199}),
+        Caps(user_amount=199),
+        Caps(user_day_amount=199),
+    ],
+)
+def test_a_late_redemption_never_breaks_a_cap(ledger: Ledger, caps: Caps) -> None:
+    ledger.set_caps("coupons", caps)
+    late = given(ledger, "r1", 100)
+    ledger.release(CLOCK + 24 * HOUR)
+    other = given(ledger, "r2", 100)
+    assert status(ledger, late) == "unfunded"
+    assert total(ledger) == (100, 0)
+    assert status(ledger, late) == "unfunded"  # the same event keeps its answer
+    status(ledger, other, amount=99)
+    assert status(ledger, late, event_id="e2") == "late"
+    assert total(ledger) == (0, 199)
+
+
+# Switches
+
+
+def test_a_pause_holds_on_every_server_and_after_a_restart(ledger: Ledger, url: str) -> None:
+    ledger.pause("coupons")
+    ledger.set_caps("coupons", Caps(total=500))
+    again = open_ledger(url)
+    assert again.totals("coupons").paused
+    [paid, free] = again.record([proposal("r1"), proposal("r2", 0, reason="ineligible")])
+    assert (paid.reason, paid.amount, paid.forced) == ("paused", 0, True)
+    assert free.reason == "ineligible"
+    again.resume("coupons")
+    again.close()
+    assert ledger.totals("coupons").caps == Caps(total=500)
+    given(ledger, "r3")
+
+
+def test_a_pause_does_not_hold_back_a_redemption(ledger: Ledger) -> None:
+    decision = given(ledger)
+    ledger.pause("coupons")
+    assert status(ledger, decision) == "settled"
+
+
+def test_a_lowered_cap_takes_nothing_back_and_gives_nothing_more(ledger: Ledger) -> None:
+    kept = [given(ledger, f"r{i}", 200) for i in range(3)]
+    ledger.set_caps("coupons", Caps(total=300))
+    [answer] = ledger.record([proposal("r4", 1)])
+    assert answer.reason == "total_cap"
+    assert ledger.totals("coupons").total == Tally(cap=300, reserved=600, settled=0, offers=3)
+    for decision in kept:
+        assert status(ledger, decision, amount=50) == "settled"
+    given(ledger, "r5", 150)
+    assert total(ledger) == (150, 150)
+
+
+# Reading
+
+
+def test_rows_come_by_id_within_the_times_asked_for(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(books, "BATCH", 4)
+    ledger.set_caps("other", Caps())
+    for shift in (30, 10, 20, 0):
+        ledger.record([proposal(f"{shift} {i}", 1, ts=CLOCK + shift) for i in range(3)])
+    ledger.record([proposal("other", 1, campaign="other", ts=CLOCK + 15)])
+    found = list(ledger.rows("coupons", CLOCK + 10, CLOCK + 30))
+    assert [row.ts - CLOCK for row in found] == [10, 10, 10, 20, 20, 20]
+    assert [row.decision_id for row in found] == sorted(row.decision_id for row in found)
+    assert len(list(ledger.rows("coupons", 0, CLOCK * 2))) == 12
+
+
+def test_check_finds_what_was_changed_behind_its_back(url: str) -> None:
+    ledger = open_ledger(url)
+    ledger.set_caps("coupons", Caps(total=1000))
+    status(ledger, given(ledger), amount=60)
+    assert ledger.check() == []
+    tamper(url, "update counter set settled = 61 where scope = 'total'")
+    assert any("the counter is not the sum of its decisions: coupons, total" in line for line in ledger.check())
+    tamper(url, "delete from counter where scope = 'total'")
+    assert any("have no such counter: coupons, total" in line for line in ledger.check())
+    tamper(url, "update decision set paid = 59")
+    assert any("the sums of the entries" in line for line in ledger.check())
+    tamper(url, "delete from outcome")
+    assert any("the entry has no outcome" in line for line in ledger.check())
+    ledger.close()
+
+
+def test_the_tables_themselves_refuse_more_than_the_cap(ledger: Ledger, url: str) -> None:
+    given(ledger)
+    for sql in (
+        "update counter set reserved = 1001 where scope = 'total'",
+        "update counter set reserved = -1 where scope = 'day'",
+        "update decision set held = 101",
+        "update decision set paid = 1",
+        "insert into decision select * from decision",
+    ):
+        with pytest.raises(Exception, match=r"(?i)constraint"):
+            tamper(url, sql)
+
+
+# Concurrency
+
+
+def test_threads_and_servers_that_race_for_the_last_money_spend_it_exactly(ledger: Ledger, url: str) -> None:
+    """Four threads on two servers send every request twice; they ask for 160 · 7 units, and 1,000 are there."""
+    other = open_ledger(url)
+    together = threading.Barrier(4)
+
+    def work(number: int) -> list[tuple[str, str, int]]:
+        together.wait()
+        answers = []
+        for group in range(10):
+            # Threads 0 and 1 send the same requests, through different servers, and so do 2 and 3.
+            names = [f"{number // 2} {group} {i}" for i in range(8)]
+            server = (ledger, other)[number % 2]
+            answers += server.record([proposal(name, 7, user=name) for name in names])
+        return [(answer.request_id, answer.decision_id, answer.amount) for answer in answers]
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = [answer for answers in pool.map(work, range(4)) for answer in answers]
+    other.close()
+    assert len(answers) == 320
+    assert len(set(answers)) == 160  # both servers gave the same answer to the same request
+    assert sum(amount for _, _, amount in set(answers)) == 142 * 7
+    assert total(ledger) == (994, 0)
+
+
+def test_redemption_and_release_that_race_move_the_money_once(ledger: Ledger, url: str) -> None:
+    decisions = [given(ledger, f"r{i}", 10, user=f"u{i}") for i in range(60)]
+    other = open_ledger(url)
+    with ThreadPoolExecutor(3) as pool:
+        events = [outcome(decision) for decision in decisions]
+        one = pool.submit(lambda: [answer for event in events for answer in ledger.outcomes([event])])
+        two = pool.submit(lambda: [answer for event in reversed(events) for answer in other.outcomes([event])])
+        three = pool.submit(other.release, CLOCK + 24 * HOUR)
+        answers = one.result() + two.result()
+        three.result()
+    other.close()
+    assert {answer.status for answer in answers} <= {"settled", "late"}
+    assert sum(answer.replayed for answer in answers) == 60
+    assert total(ledger) == (0, 600)
+
+
+# What can go wrong
+
+
+def test_a_campaign_without_caps_spends_nothing(ledger: Ledger) -> None:
+    for ask in (
+        lambda: ledger.record([proposal("r1", campaign="unknown")]),
+        lambda: ledger.totals("unknown"),
+        lambda: ledger.pause("unknown"),
+    ):
+        with pytest.raises(LedgerError, match="no campaign 'unknown'"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"request_id": ""},
+        {"request_id": "a" * 257},
+        {"user": "a\0b"},
+        {"amount": -1},
+        {"amount": 2**60},
+        {"action": float("nan")},
+        {"probability": 1.1},
+        {"decision_id": "7"},
+    ],
+)
+def test_what_no_ledger_can_hold_is_no_proposal(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        proposal(**{"request_id": "r1", **changed})
+
+
+def test_what_no_ledger_can_hold_is_no_outcome_and_no_cap() -> None:
+    outcomes: list[dict[str, Any]] = [
+        {"kind": ""},
+        {"event_id": "a\0"},
+        {"amount": -1},
+        {"value": float("inf")},
+        {"ts": 2**70},
+    ]
+    for changed in outcomes:
+        with pytest.raises(ValueError):
+            outcome("d1", **changed)
+    caps: list[dict[str, Any]] = [{"total": -1}, {"arms": {"": 1}}, {"arms": {"main": -1}}, {"user_offers": 2**60}]
+    for wrong in caps:
+        with pytest.raises(ValueError):
+            Caps(**wrong)
+
+
+def test_any_text_of_any_script_can_be_an_id(ledger: Ledger) -> None:
+    names = ["ann'; drop table decision", '"', "安", "\n", "%s ? {}", "\\0", "a" * 256, "🦉" * 256]
+    ledger.record([proposal(name, 1, user=name, arm=name) for name in names])
+    again = ledger.record([proposal(name, 1, user=name) for name in names])
+    assert [answer.status for answer in again] == ["replay"] * len(names)
+    assert {row.user for row in ledger.rows("coupons", CLOCK, CLOCK + 1)} == set(names)
+
+
+def test_a_closed_ledger_says_so(url: str) -> None:
+    ledger = open_ledger(url)
+    ledger.set_caps("coupons", Caps())
+    ledger.close()
+    with pytest.raises(LedgerError, match="closed"):
+        ledger.record([proposal("r1")])
+
+
+def test_a_ledger_of_another_version_is_refused(url: str) -> None:
+    open_ledger(url).close()
+    tamper(url, "update ledger_format set version = 99")
+    with pytest.raises(LedgerError, match="format version 99"):
+        open_ledger(url)
+
+
+def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a database" * 100)
+    with pytest.raises(LedgerError, match="not a database"):
+        SqliteLedger(tmp_path / "notes.txt")
+    tamper(f"sqlite:///{tmp_path / 'other.db'}", "create table accounts (name text)")
+    with pytest.raises(LedgerError, match="no outlay ledger"):
+        SqliteLedger(tmp_path / "other.db")
+
+
+def test_a_full_disk_loses_nothing_and_spends_nothing(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.set_caps("coupons", Caps(total=1000))
+    given(ledger)
+    pages = ledger._writer.execute("pragma page_count").fetchone()[0]
+    ledger._writer.execute(f"pragma max_page_count = {pages}")
+    with pytest.raises(LedgerError, match="full"):
+        ledger.record([proposal(f"big {i}", 1, features="x" * 5000) for i in range(10)])
+    assert total(ledger) == (100, 0)
+    ledger._writer.execute("pragma max_page_count = 100000")
+    given(ledger, "r2")
+    assert ledger.check() == []
+    ledger.close()
+
+
+def test_postgres_that_comes_back_is_used_again(tmp_path: Path) -> None:
+    url = new_url("postgres", tmp_path)
+    ledger = open_ledger(url)
+    ledger.set_caps("coupons", Caps(total=1000))
+    given(ledger)
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid()"
+        )
+    with pytest.raises(LedgerError):
+        ledger.record([proposal("r2")])
+    given(ledger, "r2")
+    assert total(ledger) == (200, 0)
+    ledger.close()
+
+
+def test_postgres_that_cannot_be_reached_says_so(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="PostgreSQL"):
+        open_ledger(f"postgresql://nobody@/none?host={tmp_path}")
+
+
+def test_postgres_does_not_depend_on_its_default_isolation(tmp_path: Path) -> None:
+    url = new_url("postgres", tmp_path)
+    name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    tamper(url, f"alter database {name} set default_transaction_isolation = 'serializable'")
+    servers = [open_ledger(url) for _ in range(3)]
+    servers[0].set_caps("coupons", Caps(total=100))
+
+    def work(number: int) -> int:
+        return sum(servers[number].record([proposal(f"{number} {i}", 3)])[0].amount for i in range(30))
+
+    with ThreadPoolExecutor(3) as pool:
+        assert sum(pool.map(work, range(3))) == 99
+    assert servers[0].check() == []
+    for server in servers:
+        server.close()

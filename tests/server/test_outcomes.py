@@ -1,0 +1,96 @@
+"""What happened after a decision settles its money once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_servers import Client, request, server
+
+from outlay.bundles.decide import Bundle
+from outlay.server.clock import Clock
+
+
+@pytest.fixture
+def client(bundle: Bundle, tmp_path: Path) -> Iterator[Client]:
+    with server(bundle, tmp_path / "ledger.db", caps={"total": 1000}) as client:
+        yield client
+
+
+def decided(client: Client, number: int = 0) -> str:
+    found = client.post("/v1/decisions", json=request(number, eligible=[3])).json()
+    return str(found["decision_id"])
+
+
+def tell(client: Client, decision: str, kind: str = "redeemed", event: str = "e", **more: Any) -> Any:
+    return client.post("/v1/outcomes", json={"decision_id": decision, "kind": kind, "event_id": event, **more})
+
+
+def money(client: Client) -> tuple[int, int]:
+    total = client.service.ledger.totals("coupons").total
+    return total.reserved, total.settled
+
+
+def test_redeemed_settles_and_a_repeated_event_changes_nothing(client: Client) -> None:
+    decision = decided(client)
+    assert money(client) == (300, 0)
+    first = tell(client, decision, value=2.5, time="2026-11-21T10:00:00Z").json()
+    assert first == {
+        "decision_id": decision, "kind": "redeemed", "event_id": "e", "status": "settled", "amount": 2.5,
+        "replayed": False,
+    }  # fmt: skip
+    assert tell(client, decision, value=2.5).json() == first | {"replayed": True}
+    assert money(client) == (0, 250)
+    assert tell(client, decision, value=1).status_code == 409
+    assert tell(client, decision, "refund", value=0.5, time=1.5).json()["status"] == "refunded"
+    assert money(client) == (0, 200)
+    assert 'outlay_outcomes_total{kind="redeemed",status="settled"} 1.0' in client.get("/metrics").text
+
+
+def test_other_kinds_are_kept_with_any_value(client: Client) -> None:
+    found = tell(client, decided(client), "active", value=-0.12345).json()
+    assert (found["status"], found["amount"]) == ("kept", 0)
+    assert money(client) == (300, 0)
+
+
+def test_what_cannot_be_is_refused(client: Client) -> None:
+    decision = decided(client)
+    assert tell(client, "0" * 32).status_code == 404
+    assert tell(client, "zzz").json()["where"] == "$.decision_id"
+    for value in (-1, 0.001, 1e300):
+        found = tell(client, decision, value=value)
+        assert (found.status_code, found.json()["where"]) == (422, "$.value")
+    assert tell(client, decision, time=1e300).json()["where"] == "$.time"
+    assert tell(client, decision, kind="").status_code == 422
+    assert tell(client, decision, value=4).json()["status"] == "refused"
+    assert money(client) == (300, 0)
+
+
+def test_many_outcomes_are_answered_in_order(client: Client) -> None:
+    one, two = decided(client, 1), decided(client, 2)
+    events = [{"decision_id": d, "kind": "redeemed", "event_id": "e"} for d in (two, "0" * 32, one)]
+    found = client.post("/v1/outcomes", json={"outcomes": events}).json()["outcomes"]
+    assert [found[0]["decision_id"], found[2]["decision_id"]] == [two, one]
+    assert found[1]["where"] == "$.outcomes[1].decision_id"
+    assert money(client) == (0, 600)
+    bad = {"decision_id": one, "kind": "redeemed", "event_id": "f", "value": -1}
+    wrong = client.post("/v1/outcomes", json={"outcomes": [events[0], bad]})
+    assert (wrong.status_code, wrong.json()["where"]) == (422, "$.outcomes[1].value")
+
+
+def test_days_and_expiry_follow_the_servers_clock(bundle: Bundle, tmp_path: Path) -> None:
+    now = [1_795_290_044.0]
+    clock = Clock(read=lambda: now[0])
+    with server(bundle, tmp_path / "ledger.db", clock=clock, caps={"day": 3}, expiry_hours=48) as client:
+        ask = [client.post("/v1/decisions", json=request(i, eligible=[3], time=0)).json() for i in range(2)]
+        assert [answer["reason"] for answer in ask] == ["policy", "day_cap"]
+        now[0] -= 86_400  # a corrected clock does not open yesterday's cap
+        assert client.post("/v1/decisions", json=request(3, eligible=[3])).json()["reason"] == "day_cap"
+        now[0] += 2 * 86_400
+        assert client.post("/v1/decisions", json=request(4, eligible=[3])).json()["reason"] == "policy"
+        ledger = client.service.ledger
+        assert ledger.release(clock.now()) == 0
+        now[0] += 86_400
+        assert ledger.release(clock.now()) == 1
