@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from outlay.server.ledger import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT, Caps, Proposal, Recorded
 
-Key = tuple[str, str, str]  # campaign, scope, and which one of the scope
+Key = tuple[str, str, str, str]  # campaign, scope, the arm or user, the day; "" where the scope is of all
 Request = tuple[str, str]  # campaign and request id
 
 
@@ -57,24 +57,31 @@ class Placed(Protocol):
     """A decision, as far as its scopes go."""
 
     @property
-    def campaign(self) -> str: ...  # noqa: D102
+    def campaign(self) -> str:
+        """Who pays."""
+
     @property
-    def day(self) -> int: ...  # noqa: D102
+    def day(self) -> int:
+        """When it was made, as the server's day number."""
+
     @property
-    def arm(self) -> str: ...  # noqa: D102
+    def arm(self) -> str:
+        """Of the experiment."""
+
     @property
-    def user(self) -> str: ...  # noqa: D102
+    def user(self) -> str:
+        """Who got it."""
 
 
 def scopes(decision: Placed) -> tuple[Key, Key, Key, Key, Key]:
     """The counters that a decision's money stands in: the user's day, the user, the day, the arm, the campaign."""
     campaign, day, user = decision.campaign, str(decision.day), decision.user
     return (
-        (campaign, "user_day", f"{day}:{user}"),
-        (campaign, "user", user),
-        (campaign, "day", day),
-        (campaign, "arm", decision.arm),
-        (campaign, "total", ""),
+        (campaign, "user", user, day),
+        (campaign, "user", user, ""),
+        (campaign, "day", "", day),
+        (campaign, "arm", decision.arm, ""),
+        (campaign, "total", "", ""),
     )
 
 

@@ -101,17 +101,20 @@ class AbstractBooks(ABC):
 
     def totals(self, campaign: str) -> Totals:
         """The campaign's money by scope."""
-        sql = "select key, reserved, settled, offers from counter where campaign = ? and scope = ? order by key"
+        sql = """select scope, key, day, reserved, settled, offers from counter
+            where campaign = ? and scope in ('total', 'day', 'arm')"""
         with self._reading() as books:
             caps, paused = pages.campaigns(books, {campaign})[campaign]
-            total, days, arms = ({key: money for key, *money in books.read(sql, campaign, scope)} for scope in _SCOPES)
+            found = {(scope, key, day): money for scope, key, day, *money in books.read(sql, campaign)}
+        days = sorted(int(day) for scope, _, day in found if scope == "day")
+        arms = sorted({*caps.arms, *(arm for scope, arm, _ in found if scope == "arm")})
         return Totals(
             campaign=campaign,
             caps=caps,
             paused=paused,
-            total=_tally(caps.total, *total.get("", _NOTHING)),
-            days={int(day): _tally(caps.day, *days[day]) for day in sorted(days, key=int)},
-            arms={arm: _tally(caps.arms.get(arm), *arms.get(arm, _NOTHING)) for arm in sorted({*arms, *caps.arms})},
+            total=_tally(caps.total, found.get(("total", "", ""))),
+            days={day: _tally(caps.day, found["day", "", str(day)]) for day in days},
+            arms={arm: _tally(caps.arms.get(arm), found.get(("arm", arm, ""))) for arm in arms},
         )
 
     def rows(self, campaign: str, after: int, until: int) -> Iterator[Row]:
@@ -157,11 +160,8 @@ class AbstractBooks(ABC):
             books.insert(CAMPAIGN, [row], "on conflict (name) do update set paused = excluded.paused")
 
 
-_SCOPES = ("total", "day", "arm")
-_NOTHING = (0, 0, 0)
-
-
-def _tally(cap: int | None, reserved: int, settled: int, offers: int) -> Tally:
+def _tally(cap: int | None, money: Sequence[int] | None) -> Tally:
+    reserved, settled, offers = money or (0, 0, 0)
     return Tally(cap=cap, reserved=reserved, settled=settled, offers=offers)
 
 

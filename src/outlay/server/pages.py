@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 from outlay.server.admission import Counter, Key, Placed, Request, Standing, scopes
 from outlay.server.ledger import Caps, LedgerError, Outcome, Proposal, Recorded, Row, Settled
 from outlay.server.settlement import Entry, Position
-from outlay.server.tables import COUNTER, CREATE, DECISION, ENTRY, FORMAT, Table
+from outlay.server.tables import COUNTER, DECISION, ENTRY, FORMAT, Table, create
 
 EventKey = tuple[str, str, str]  # decision id, kind, event id
 
@@ -32,7 +32,7 @@ class Transaction(Protocol):
         ...
 
     def match(self, sql: str, keys: Collection[tuple[str, ...]]) -> list[tuple[Any, ...]]:
-        """The rows of a query in which `{keys}` is a table of texts, with columns a, b and c."""
+        """The rows of a query in which `{keys}` is a table of texts, with columns a, b, c and d."""
         ...
 
     def insert(self, table: Table, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
@@ -44,10 +44,14 @@ class Transaction(Protocol):
         ...
 
 
-def prepare(books: Transaction, found: Collection[str], place: str) -> None:
-    """Make the tables if there are none. Raises LedgerError if those found are not ours, or of another version."""
+def prepare(books: Transaction, found: Collection[str], place: str, short: str = "") -> None:
+    """Make the tables if there are none; `short` as in `tables.create`.
+
+    Raises:
+        LedgerError: if the tables found are not ours, or of another version.
+    """
     if not found:
-        for statement in CREATE:
+        for statement in create(short):
             books.run(statement)
         return
     version = books.read("select version from ledger_format")[0][0] if "ledger_format" in found else None
@@ -99,9 +103,10 @@ def answers(books: Transaction, requests: Collection[Request]) -> dict[Request, 
 def counters(books: Transaction, decisions: Iterable[Placed]) -> dict[Key, Counter]:
     """The counters of the decisions' scopes; a scope without one starts at 0."""
     wanted = {key: Counter() for decision in decisions for key in scopes(decision)}
-    sql = f"select {COUNTER.names} from {{keys}} as k join counter on campaign = a and scope = b and key = c"
-    for campaign, scope, key, *row in books.match(sql, wanted.keys()) if wanted else []:
-        wanted[campaign, scope, key] = Counter(*row)
+    sql = f"""select {COUNTER.names} from {{keys}} as k
+        join counter on campaign = a and scope = b and key = c and day = d"""
+    for campaign, scope, key, day, *row in books.match(sql, wanted.keys()):
+        wanted[campaign, scope, key, day] = Counter(*row)
     return wanted
 
 
@@ -123,7 +128,8 @@ def events(books: Transaction, keys: Collection[EventKey]) -> dict[EventKey, tup
 
 def rows(books: Transaction, campaign: str, after: str, until: str, limit: int) -> list[Row]:
     """The first decisions with after < id < until, by id, each with its outcomes."""
-    sql = f"""select {DECISION.names} from decision where campaign = ? and decision_id > ? and decision_id < ?
+    # `|| ''` keeps the database from sorting the whole campaign instead of reading on from `after`.
+    sql = f"""select {DECISION.names} from decision where campaign || '' = ? and decision_id > ? and decision_id < ?
         order by decision_id limit {limit}"""
     page = [dict(zip(DECISION.columns, row, strict=True)) for row in books.read(sql, campaign, after, until)]
     sql = f"""select {", ".join(_OUTCOME)}, status, moved from {{keys}} as k join outcome on decision_id = a
@@ -163,11 +169,11 @@ def add_entries(
 
 
 def _put(books: Transaction, changed: Mapping[Key, Counter]) -> None:
-    values = ", ".join(f"{name} = excluded.{name}" for name in list(COUNTER.columns)[3:])
+    values = ", ".join(f"{name} = excluded.{name}" for name in list(COUNTER.columns)[4:])
     books.insert(
         COUNTER,
         [(*key, *astuple(counter)[:-1]) for key, counter in changed.items() if counter.touched],
-        f"on conflict (campaign, scope, key) do update set {values}",
+        f"on conflict (campaign, scope, key, day) do update set {values}",
     )
 
 

@@ -23,9 +23,10 @@ from outlay.server.tables import Table
 
 WAIT = 5.0  # seconds
 POLL = 0.0005  # seconds
+CACHE = 65_536  # KiB of pages that the writer keeps: the counters of about a million users
 
-_KEYS = "(select json_extract(value, '$[0]') as a, json_extract(value, '$[1]') as b, json_extract(value, '$[2]') as c "
-_KEYS += "from json_each(?))"
+_COLUMNS = ", ".join(f"json_extract(value, '$[{position}]') as {name}" for position, name in enumerate("abcd"))
+_KEYS = f"(select {_COLUMNS} from json_each(?))"
 
 
 class SqliteLedger(AbstractBooks):
@@ -44,6 +45,7 @@ class SqliteLedger(AbstractBooks):
             with self._own_errors():
                 self._writer.execute("pragma journal_mode = wal")
                 self._writer.execute("pragma busy_timeout = 0")  # `_begin_writing` does the waiting
+                self._writer.execute(f"pragma cache_size = {-CACHE}")
             self._prepare()
         except LedgerError:
             self.close()
@@ -55,7 +57,7 @@ class SqliteLedger(AbstractBooks):
         # To look is enough where the tables are: who comes later need not wait for those who write.
         with self._reading() if made else self._writing() as books:
             found = books.read("select name from sqlite_master where type = 'table'")
-            prepare(books, [name for (name,) in found], str(self.path))
+            prepare(books, [name for (name,) in found], str(self.path), short="without rowid")
 
     def close(self) -> None:
         """Give the connection back."""

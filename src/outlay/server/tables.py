@@ -95,6 +95,7 @@ COUNTER = Table(
         "campaign": WORD,
         "scope": WORD,
         "key": WORD,
+        "day": WORD,
         "cap": "bigint",
         "offers_cap": "bigint",
         "reserved": MONEY,
@@ -102,33 +103,38 @@ COUNTER = Table(
         "offers": MONEY,
     },
     (
-        "primary key (campaign, scope, key)",
+        "primary key (campaign, scope, key, day)",  # a user and his day are on one page
         "check (reserved >= 0 and settled >= 0 and offers >= 0)",
         "check (reserved + settled <= cap)",
         "check (offers <= offers_cap)",
     ),
 )
-TABLES = (LEDGER_FORMAT, CAMPAIGN, DECISION, ENTRY, OUTCOME, COUNTER)
-CREATE = (
-    *(table.create for table in TABLES),
-    "create index decision_expiry on decision (expires) where state = 'reserved'",
-    f"insert into ledger_format values ({FORMAT})",
-)
 
-# Each finds what must not be: (what, where, in the rows, in the books).
-_SUMS = """
-    select campaign, 'total' as scope, '' as key, sum(held) as reserved, sum(paid) as settled, count(*) as offers
-        from decision where amount > 0 group by campaign
-    union all select campaign, 'day', cast(day as text), sum(held), sum(paid), count(*)
-        from decision where amount > 0 group by campaign, day
-    union all select campaign, 'arm', arm, sum(held), sum(paid), count(*)
-        from decision where amount > 0 group by campaign, arm
-    union all select campaign, 'user', "user", sum(held), sum(paid), count(*)
-        from decision where amount > 0 group by campaign, "user"
-    union all select campaign, 'user_day', cast(day as text) || ':' || "user", sum(held), sum(paid), count(*)
-        from decision where amount > 0 group by campaign, day, "user"
-"""
-_COUNTERS = "select campaign, scope, key, reserved, settled, offers from counter"
+
+def create(short: str = "") -> list[str]:
+    """The statements that make the tables; `short` ends that of the table with short rows and many keys."""
+    return [
+        *(table.create for table in (LEDGER_FORMAT, CAMPAIGN, DECISION, ENTRY, OUTCOME)),
+        f"{COUNTER.create} {short}",
+        "create index decision_expiry on decision (expires) where state = 'reserved'",
+        f"insert into ledger_format values ({FORMAT})",
+    ]
+
+
+# Each query finds what must not be.
+_SUMS = " union all ".join(
+    f"""select campaign, '{scope}' as scope, {key} as key, {day} as day,
+        sum(held) as reserved, sum(paid) as settled, count(*) as offers
+        from decision where amount > 0 group by {", ".join(["campaign", *groups])}"""
+    for scope, key, day, groups in (
+        ("total", "''", "''", []),
+        ("day", "''", "cast(day as text)", ["day"]),
+        ("arm", "arm", "''", ["arm"]),
+        ("user", '"user"', "''", ['"user"']),
+        ("user", '"user"', "cast(day as text)", ['"user"', "day"]),
+    )
+)
+_COUNTERS = "select campaign, scope, key, day, reserved, settled, offers from counter"
 CHECKS = {
     "the sums of the decisions have no such counter": f"{_SUMS} except {_COUNTERS}",
     "the counter is not the sum of its decisions": f"{_COUNTERS} except select * from ({_SUMS}) as sums",
