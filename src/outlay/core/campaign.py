@@ -7,7 +7,6 @@ Unknown keys and impossible values are errors that name the file, the key, what 
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from outlay.core.errors import CampaignError
+from outlay.core.settings_errors import in_words
 
 Positive = Annotated[int, Field(gt=0)]
 _WORD = re.compile(r"\w{1,40}")
@@ -259,7 +259,7 @@ class Campaign(_Section):
         try:
             return cls.model_validate({**content, "path": path})
         except ValidationError as error:
-            raise CampaignError(**_in_words(error, path)) from None
+            raise CampaignError(**in_words(error, path, _known_keys, "Add it (see outlay init --help).")) from None
 
     def with_train(self, **changes: Any) -> Campaign:
         """The same campaign with some settings of `[train]` replaced (None: left as they are).
@@ -277,22 +277,6 @@ class Campaign(_Section):
             content["campaign"] = {**content["campaign"], "discount": PAPER_DISCOUNT}
         content["train"] = {**content["train"], **given}
         return self.parse(content, self.path)
-
-
-def _in_words(error: ValidationError, path: Path) -> dict[str, Any]:
-    """The first problem of a pydantic error as the fields of an OutlayError."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(first["loc"][:-1])
-        near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
-        way_out = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
-        return {"found": "unknown key.", "file": path, "where": where, "way_out": way_out}
-    if first["type"] == "missing":
-        return {"found": "is missing.", "file": path, "where": where, "way_out": "Add it (see outlay init --help)."}
-    message = first["msg"].removeprefix("Value error, ")
-    found = f"{message}." if first["type"] == "value_error" else f"is {first['input']!r}; {message}."
-    return {"found": found, "file": path, "where": where or None, "way_out": "Mend the file."}
 
 
 def _known_keys(section: tuple[int | str, ...]) -> list[str]:

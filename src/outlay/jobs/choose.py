@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -68,6 +69,11 @@ class Frame:
     imitation_threshold: float | None
     seed: int
     folder: Path
+
+    @cached_property
+    def reserve(self) -> Vector | None:
+        """`[K]` money to set aside for each action, where it is known: a pass over the log."""
+        return known_reserves(self.data, self.campaign)
 
 
 @dataclass(frozen=True)
@@ -333,7 +339,7 @@ def bundle_spec(frame: Frame, members: Sequence[Offered | Kept], weights: Vector
         campaign=frame.campaign,
         schema=frame.data.schema,
         actions=frame.data.actions,
-        reserve=known_reserves(frame.data, frame.campaign),
+        reserve=frame.reserve,
         heads=frame.heads,
         members=tuple(
             MemberSpec(

@@ -21,11 +21,9 @@ def reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64]:
     budget = campaign.budgets[campaign.money]
     if budget.reserve is not None:
         return _evaluated(budget.reserve, campaign, data.actions)
-    cost = np.asarray(data.outcome[:, 1 + campaign.money], np.float64)
-    largest = np.zeros(data.num_actions)
-    for action in range(data.num_actions):
-        largest[action] = cost[np.asarray(data.action) == action].max(initial=0.0)
-    return largest
+    largest = np.zeros(data.num_actions, np.float32)
+    np.maximum.at(largest, np.asarray(data.action, np.intp), data.outcome[:, 1 + campaign.money])
+    return largest.astype(np.float64)
 
 
 def known_reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64] | None:

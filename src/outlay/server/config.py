@@ -10,7 +10,6 @@ right key.
 from __future__ import annotations
 
 import datetime
-import difflib
 import tomllib
 import zoneinfo
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Annotated, Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from outlay.core.errors import OutlayError
+from outlay.core.settings_errors import in_words
 
 Money = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -170,7 +170,7 @@ class ServeConfig(_Section):
         try:
             return cls.model_validate({**content, "path": path})
         except ValidationError as error:
-            raise OutlayError(**_in_words(error, path)) from None
+            raise OutlayError(**in_words(error, path, _known_keys)) from None
 
     def with_cap(self, total: float) -> ServeConfig:
         """The same with another total cap.
@@ -181,22 +181,6 @@ class ServeConfig(_Section):
         if not 0 <= total < float("inf"):
             raise OutlayError(f"is {total:g}.", where="--cap", way_out="Give an amount of money, 0 or more.")
         return self.model_copy(update={"caps": self.caps.model_copy(update={"total": total})})
-
-
-def _in_words(error: ValidationError, path: Path | None) -> dict[str, Any]:
-    """The first problem of a pydantic error as the fields of an OutlayError."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(first["loc"][:-1])
-        near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
-        way_out = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
-        return {"found": "unknown key.", "file": path, "where": where, "way_out": way_out}
-    if first["type"] == "missing":
-        return {"found": "is missing.", "file": path, "where": where, "way_out": "Add it."}
-    message = first["msg"].removeprefix("Value error, ")
-    found = f"{message}." if first["type"] == "value_error" else f"is {first['input']!r}; {message}."
-    return {"found": found, "file": path, "where": where or None, "way_out": "Mend the file."}
 
 
 def _known_keys(section: tuple[int | str, ...]) -> list[str]:
