@@ -209,5 +209,6 @@ def _numbers(field: Numeric, column: Any, file: str | Path | None) -> tuple[NDAr
         ) from None  # fmt: skip
     array = np.asarray(wide.to_numpy(zero_copy_only=False), np.float64)
     missing = ~np.isfinite(array)
-    scaled = (np.where(missing, field.mean, array) - field.mean) / field.scale
+    with np.errstate(over="ignore"):  # a value near the largest float may become infinite, and is clipped
+        scaled = (np.where(missing, field.mean, array) - field.mean) / field.scale
     return np.clip(scaled, -CLIP, CLIP), missing

@@ -1,0 +1,1 @@
+"""A/B tests of budgeted policies: design, assignment, analysis."""
