@@ -115,3 +115,31 @@ def eligible_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     campaign = CAMPAIGN.model_copy(update={"log": CAMPAIGN.log.model_copy(update={"eligible": "allowed"})})
     write_bundle(path, replace(spec(campaign), imitation_threshold=0.9))
     return load_bundle(path)
+
+
+def frontier_spec(policies: int = 5) -> BundleSpec:
+    """A bundle of two members with all policies of its network beside them; dearer ones earn more."""
+    network = random_network(0, heads=2 * policies, imitation=False)
+    network = replace(network, num_policies=policies)
+    every = tuple(
+        MemberSpec(network, 0.0, [0.2 * i], [1.0, -0.2 * i], [1.0 - 0.1 * i - 0.02 * i * i, 1.6 - 0.35 * i], i)
+        for i in range(policies)
+    )
+    used = [1, 3]
+    members = tuple(
+        replace(every[i], network=network.only(used), weight=weight, policy=place)
+        for place, (i, weight) in enumerate(zip(used, (0.6, 0.4), strict=True))
+    )
+    return replace(spec(), members=members, frontier=every, reserve=[0.0, 1.5, 3.0])
+
+
+@pytest.fixture(scope="session")
+def make_frontier() -> Callable[..., BundleSpec]:
+    return frontier_spec
+
+
+@pytest.fixture(scope="session")
+def frontier_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    path = tmp_path_factory.mktemp("bundles") / "bundle"
+    write_bundle(path, frontier_spec())
+    return load_bundle(path)

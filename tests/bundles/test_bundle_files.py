@@ -34,7 +34,13 @@ def test_manifest_says_what_is_served(folder: Path) -> None:
     assert manifest["episode"] == "coupons"
     assert manifest["features"] == {"categorical": ["level", "city"], "numeric": ["spend"]}
     assert (manifest["user"], manifest["eligible"]) == ("user_id", None)
-    assert manifest["budgets"] == [{"name": "coupon_cost", "limit": 1.2, "per": "decision", "sign": 1}]
+    (budget,) = manifest["budgets"]
+    assert budget == {"name": "coupon_cost", "limit": 1.2, "per": "decision", "sign": 1, "money": True}
+    assert manifest["campaign"]["budget"] == [
+        {"name": "coupon_cost", "cost": "coupon * active", "at_most": 1.2, "per": "decision"}
+    ]
+    assert manifest["campaign"]["campaign"]["name"] == "coupons"
+    assert "source" not in manifest["campaign"]["log"]
     assert manifest["heads"] == ["reward", "coupon_cost"]
     assert [m["weight"] for m in manifest["members"]] == [0.6, 0.4]
     assert manifest["members"][1]["head_weights"] == [1.0, -0.5]

@@ -24,12 +24,13 @@ from outlay.jobs import doctor, train_frontier
 
 COMMANDS = (
     "init", "check", "prepare", "train", "evaluate", "frontier", "report", "compare", "score", "allocate", "serve",
-    "simulate", "doctor",
+    "export-log", "simulate", "doctor",
 )  # fmt: skip
 
 
 def test_these_are_the_commands() -> None:
-    assert [command.callback.__name__ for command in app.registered_commands if command.callback] == list(COMMANDS)
+    names = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    assert [name.replace("_", "-") for name in names] == list(COMMANDS)
     found = outlay("--help")
     assert found.code == 0
     for command in COMMANDS:

@@ -21,6 +21,7 @@ from test_other_campaigns import untidy
 
 import outlay
 from conftest import Habit
+from outlay.bundles.pool import Pool
 from outlay.bundles.reference import forward
 from outlay.core.errors import FolderError, InfeasibleError, OutlayError
 from outlay.core.network import read_network
@@ -257,7 +258,7 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     found = frontier(run, [budget], export=tmp_path / "bundle")
     bundle = outlay.load_bundle(tmp_path / "bundle")
     (point,) = found.asked
-    assert len(list(bundle.folder.glob("*.onnx"))) == 1
+    assert {file.name for file in bundle.folder.glob("*.onnx")} == {"policy-0.onnx", "frontier.onnx"}
     assert len(bundle.members) == len(point.members) <= 1 + len(run.campaign.budgets)
     assert bundle.weights == pytest.approx([member["weight"] for member in point.members])
     limits = [b["limit"] for b in bundle.manifest["budgets"]]
@@ -272,7 +273,17 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     said = forward(network, codes, numbers)
     each = said.q.reshape(len(rows), data.num_actions, network.num_policies, -1)
     threshold = bundle.manifest["imitation_threshold"]
-    for member, (action, _) in zip(bundle.manifest["members"], bundle.choices(codes, numbers, allowed), strict=True):
+    pool = Pool(bundle)
+    every = pool.mixture(np.full(len(multiplier), 1 / len(multiplier)))  # a server may mix all policies anew
+    assert len(pool.entries) == len(multiplier)
+    assert pool.weights[pool.weights > 0] == pytest.approx(bundle.weights)
+    trained = Pool(outlay.load_bundle(run.bundle)).entries
+    assert [entry["salt"] for entry in trained] == [entry["salt"] for entry in pool.entries]
+    for member, (action, _) in zip(
+        [*bundle.manifest["members"], *pool.entries],
+        [*bundle.choices(codes, numbers, allowed), *every.choices(codes, numbers, allowed)],
+        strict=True,
+    ):
         number = int(np.flatnonzero((multiplier == member["multiplier"]).all(axis=1))[0])
         value = each[:, :, number] @ head_weights[number]
         fine = allowed

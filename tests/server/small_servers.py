@@ -75,6 +75,10 @@ class Client:
         """POST."""
         return self._runner.run(self._http.post(path, **more))
 
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Any method."""
+        return self._runner.run(self._http.request(method, path, **more))
+
     def post_together(self, path: str, bodies: Iterable[Any]) -> list[httpx.Response]:
         """POST all of them at once."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,8 +16,12 @@ from small_servers import ADMIN, RESERVE, Client, request, server
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import OutlayError
-from outlay.server.config import ServeConfig
-from outlay.server.reload import Serving, prepare
+from outlay.server.clock import Clock
+from outlay.server.config import Plan, ServeConfig
+from outlay.server.draws import read
+from outlay.server.ledger import Caps, LedgerError
+from outlay.server.reload import Serving, introduce, prepare
+from outlay.server.sqlite import SqliteLedger
 
 
 @pytest.fixture
@@ -146,12 +151,91 @@ def test_requests_during_a_swap_see_one_bundle_or_the_other(client: Client, bund
 
 
 def test_workers_tell_one_another_of_a_bundle(bundle: Bundle, other: Path, tmp_path: Path) -> None:
+    """However often it goes back and forth."""
     config = ServeConfig.parse({"reserve": RESERVE})
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.set_caps("coupons", Caps())
     one, two = (Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json") for _ in range(2))
-    assert two.announced() is None
-    one.load(other)
+    assert two.follow(ledger, 0) is None
+    for path in (other, bundle.folder, other):
+        wanted = one.load(path, ledger, 0)
+        one.announce()
+        assert one.follow(ledger, 0) is None
+        found = two.follow(ledger, 0)
+        assert found is two.ready
+        assert found.bundle.id == wanted.bundle.id
+        assert two.follow(ledger, 0) is None
+    ledger.close()
+
+
+def test_a_bundle_that_could_not_be_loaded_is_tried_again(bundle: Bundle, other: Path, tmp_path: Path) -> None:
+    config = ServeConfig.parse({"reserve": RESERVE})
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    one, two = (Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json") for _ in range(2))
+    one.ready = prepare(other, config)
     one.announce()
-    assert (one.announced(), two.announced(), two.announced()) == (None, str(other), None)
+    for _ in range(2):
+        with pytest.raises(LedgerError):  # it does not know the campaign yet
+            two.follow(ledger, 0)
+    assert two.ready.bundle.id == bundle.id
+    ledger.set_caps("coupons", Caps())
+    assert two.follow(ledger, 0) is two.ready
+    assert two.ready.bundle.id == one.ready.bundle.id
+    ledger.close()
+
+
+def test_the_ledger_says_which_bundle_and_settings_decided(client: Client, bundle: Bundle, other: Path) -> None:
+    ledger, config = client.service.ledger, client.service.serving.config
+    for again in (config, config.with_cap(7), config.with_cap(7)):
+        introduce(ledger, client.service.serving.ready, again, client.service.clock.now() + 1)
+    admin(client, "bundle", {"path": str(other)})
+    notes = {note.key: json.loads(note.content) for note in ledger.notes("coupons", "bundle")}
+    assert set(notes) == {bundle.id, client.service.serving.ready.bundle.id}
+    assert notes[bundle.id]["members"] == bundle.manifest["members"]
+    assert notes[bundle.id]["campaign"] == bundle.manifest["campaign"]
+    assert not {"files", "estimates", "certificate"} & set(notes[bundle.id])
+    settings = [ServeConfig.parse(json.loads(note.content)) for note in ledger.notes("coupons", "settings")]
+    assert [one.caps.total for one in settings] == [1000.0, 7.0, 1000.0]
+    assert settings[-1] == config
+
+
+def test_another_minor_unit_than_the_ledgers_is_refused(client: Client) -> None:
+    service = client.service
+    other = service.serving.config.model_copy(update={"minor": 1000})
+    with pytest.raises(OutlayError, match="minor: is 1000, and the ledger counts 100 minor units"):
+        introduce(service.ledger, service.serving.ready, other, 2)
+
+
+def test_a_plan_needs_money_and_says_when_it_is_not_the_time(client: Client) -> None:
+    service = client.service
+    plan = Plan(start=datetime.date(2026, 3, 2), days=2)
+    config = service.serving.config.model_copy(update={"plan": plan})
+    day = 86_400_000
+    told = [introduce(service.ledger, service.serving.ready, config, (plan.first + at) * day) for at in (-1, 0, 1, 2)]
+    assert told[1] == told[2] == []
+    assert "begins on 2026-03-02: until then everyone gets the cheapest policy" in told[0][0]
+    assert "the plan is over" in told[3][0]
+    service.ledger.set_caps("coupons", Caps(day=5))
+    with pytest.raises(OutlayError, match="plan: there is no total cap, so there is no money to plan"):
+        introduce(service.ledger, service.serving.ready, config, 0)
+
+
+def test_a_plan_is_followed_from_request_to_request(frontier_bundle: Bundle, tmp_path: Path) -> None:
+    """By the server's clock: the price of an hour stands in its decisions, and in the notes."""
+    now = [datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC).timestamp()]
+    plan = {"start": datetime.date(2026, 3, 2), "days": 2, "correct_minutes": 60}
+    clock = Clock(read=lambda: now[0])
+    with server(frontier_bundle, tmp_path / "ledger.db", caps={"total": 20}, plan=plan, clock=clock) as client:
+        for number in range(6):
+            client.post("/v1/decisions", json=request(number, eligible=[3]))
+        now[0] += 3_600
+        client.service.tend()
+        assert client.post("/v1/decisions", json=request(7)).json()["member"] in (1, 3)
+        rows = list(client.service.ledger.rows("coupons", 0, 2**62))
+        assert [read(row.members).price for row in rows] == pytest.approx([1.0] * 6 + [1.1])
+        assert [json.loads(note.content)["price"] for note in client.service.ledger.notes("coupons", "pace")] == (
+            pytest.approx([1.0, 1.1])
+        )
 
 
 def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

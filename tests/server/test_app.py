@@ -71,6 +71,15 @@ def test_one_user_has_many_spellings_of_a_number(client: Client) -> None:
     assert {row.user for row in client.service.ledger.rows(CAMPAIGN, 0, 2**62)} == {"3"}
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"), [("2026-11-21T10:00:00+01:00", "2026-11-21T10:00:00+01:00"), (20_000, "20000"), (1.5, "1.5")]
+)
+def test_the_time_of_a_request_is_kept_as_it_was_given(client: Client, given: Any, kept: str) -> None:
+    post(client, request(1, time=given))
+    (row,) = client.service.ledger.rows(CAMPAIGN, 0, 2**62)
+    assert row.time == kept
+
+
 def test_many_clients_at_once_share_transactions_and_never_pass_the_cap(bundle: Bundle, tmp_path: Path) -> None:
     with server(bundle, tmp_path / "ledger.db", caps={"total": 30}) as client:
         asked = [request(i % 50, eligible=[3]) for i in range(100)]  # every request twice
@@ -88,7 +97,8 @@ def test_the_ledger_keeps_what_was_decided(client: Client, bundle: Bundle) -> No
     assert (row.decision_id, row.user, row.episode, row.bundle) == (found["decision_id"], "user-7", CAMPAIGN, bundle.id)
     assert row.amount == round(100 * found["action"])
     assert row.features == '{"level":1,"city":"Ulm","spend":12.5}'
-    assert row.members.startswith('{"actions":[')
+    assert row.members.startswith('{"members":[')
+    assert row.time is None
     assert row.expires - row.ts == 24 * 3_600_000
     assert client.service.ledger.check() == []
 
@@ -188,7 +198,7 @@ BAD = [
     (request(1, user_id=True), 422, "$.user_id"),
     (request(1, user_id=2**70), 422, "$.user_id"),
     (request(1, user_id="NA"), 422, "$.user_id"),
-    (request(1, time="yesterday"), 422, "$.time"),
+    (request(1, time="now\n"), 422, "$.time"),
     (request(1, features=[]), 422, "$.features"),
     (request(1, features={**STATE, "level": [1]}), 422, "$.features.level"),
     (request(1, features={**STATE, "spend": "much"}), 422, "$.features.spend"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -150,27 +151,73 @@ def test_who_gives_up_closing_leaves_the_writing_alone() -> None:
     play(story)
 
 
-def test_nobody_hangs_when_the_event_loop_ends() -> None:
+def test_nobody_hangs_when_the_event_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk()
     disk.open.clear()
-    failures: list[BaseException] = []
-
-    async def ask(commit: GroupCommit[int, int], item: int) -> None:
-        try:
-            await asyncio.shield(commit([item]))
-        except BaseException as error:
-            failures.append(error)
-            raise
+    noise: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", noise.append)
 
     async def run() -> None:
         commit = GroupCommit(disk.write)
-        tasks = [asyncio.create_task(ask(commit, item)) for item in (1, 2)]
-        await asyncio.sleep(0.01)
-        assert commit._writing is not None
-        commit._writing.cancel()
-        await asyncio.wait(tasks, timeout=5)
+        await asyncio.gather(*[in_line(commit, item) for item in (1, 2)])
+
+    before = time.monotonic()
+    asyncio.run(run())
+    assert time.monotonic() - before < 1
+    (writer,) = (thread for thread in threading.enumerate() if thread.name == "ledger")
+    disk.open.set()
+    writer.join(5)
+    assert not writer.is_alive()
+    assert not noise
+
+
+def test_who_comes_while_the_others_have_waited_long_is_refused_at_once() -> None:
+    async def run() -> None:
+        disk = Disk()
+        disk.open.clear()
+        commit = GroupCommit(disk.write, seconds=1.0)
+        waiting = [await in_line(commit, item) for item in (1, 2)]
+        await asyncio.sleep(0.5)
+        with pytest.raises(LedgerError, match="more is waiting"):
+            await commit([3])
         disk.open.set()
-        assert [str(error) for error in failures] == ["the server stopped while it was writing."] * 2
+        assert await asyncio.gather(*waiting) == [[2], [4]]
+        assert await commit([3]) == [6]
+        await commit.close()
+        assert disk.groups == [[1], [2], [3]]
+
+    asyncio.run(run())
+
+
+def test_who_has_waited_too_long_is_told_and_left_out_of_the_line() -> None:
+    async def run() -> None:
+        disk = Disk()
+        disk.open.clear()
+        commit = GroupCommit(disk.write, seconds=0.1)
+        began = time.monotonic()
+        waiting = [await in_line(commit, item) for item in (1, 2)]
+        for late in waiting:
+            with pytest.raises(TimeoutError):
+                await late
+        assert 0.1 <= time.monotonic() - began < 0.2
+        disk.open.set()
+        while not disk.groups:
+            await asyncio.sleep(0.001)
+        assert await commit([3]) == [6]
+        await commit.close()
+        assert disk.groups == [[1], [3]]
+
+    asyncio.run(run())
+
+
+def test_a_line_that_moves_refuses_nobody() -> None:
+    async def run() -> None:
+        disk = Disk()
+        commit = GroupCommit(disk.write, seconds=0.1)
+        for item in range(20, 40):
+            assert await commit([item]) == [2 * item]
+            await asyncio.sleep(0.005)
+        await commit.close()
 
     asyncio.run(run())
 

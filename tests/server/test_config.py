@@ -43,6 +43,7 @@ days = 7
 start = 2026-11-02
 days = 3
 shares = [1, 2, 1]
+correct_minutes = 30
 
 [limits]
 batch = 50
@@ -68,7 +69,8 @@ def test_every_section_is_read(tmp_path: Path) -> None:
         50,
     )
     assert config.reserve == {"1.5": 1.5}
-    assert config.model_dump()["plan"]["shares"] == (1, 2, 1)
+    assert config.plan is not None
+    assert (config.plan.shares, config.plan.correct_minutes, config.plan.first) == ((1, 2, 1), 30, 20_759)
     assert config.path == path
 
 
@@ -87,6 +89,7 @@ def test_every_section_is_read(tmp_path: Path) -> None:
         ("[values]\nat_least = 2.0\nat_most = 1.0", "values: at_least is 2 and at_most 1; nothing lies between."),
         ("[plan]\nstart = 2026-01-01\ndays = 2\nshares = [1]", "plan: shares has 1 numbers; it needs 2"),
         ("[plan]\ndays = 2", "plan.start: is missing."),
+        ("[plan]\nstart = 2026-01-01\ndays = 2\ncorrect_minutes = 0.5", "plan.correct_minutes: "),
         ("timezone = 'Mars/Olympus'", "timezone is 'Mars/Olympus', which this machine does not know."),
         ("fallback = 'much'", "fallback: is 'much'; "),
         ("fallback = ", "is not valid TOML"),

@@ -12,10 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from outlay.bundles.decide import Bundle
+from outlay.bundles.pool import Pool
 from outlay.core.schema import MISSING_TEXTS, Categorical, Numeric, Schema
 from outlay.server.decider import Case, Decider
+from outlay.server.draws import Draw, read
 from outlay.server.features import RowEncoder, WrongFeatureError, arrays
 from outlay.server.guards import Choice
 
@@ -24,7 +27,7 @@ CITIES: list[Any] = ["Lyon", "Ulm", "Oslo", "", None]
 
 
 def decider(bundle: Bundle, **changes: Any) -> Decider:
-    return replace(Decider(bundle, bundle.weights, none=0.0, fallback=1.5), **changes)
+    return replace(Decider(Pool(bundle), bundle.weights, none=0.0, fallback=1.5), **changes)
 
 
 def states(count: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -65,7 +68,7 @@ def check(choices: Sequence[Choice], wanted: Sequence[dict[str, Any]], weights: 
         assert (choice.member, choice.index, choice.action, choice.probability) == (
             row["member"], row["action_index"], row["action"], row["probability"],
         )  # fmt: skip
-        assert choice.members == f'{{"actions":{row["members"]},"weights":{weights}}}'
+        assert structs.replace(read(choice.members), allowed=None) == Draw([0, 1], row["members"], weights)
         assert (choice.arm, choice.reason, choice.forced) == ("policy", "policy", False)
 
 
@@ -106,7 +109,9 @@ def test_new_weights_move_users_to_the_member_that_gained(bundle: Bundle) -> Non
 SCHEMA = Schema(
     (Categorical("c", ("1", "2.5", "true", "x", "-3", "1e+30", str(2**62), "0")),), (Numeric("n", 0.3, 0.7),)
 )
-NUMBERS = st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False))
+NUMBERS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False)
+)
 TEXTS = st.sampled_from(["1", "2.5", "true", "x", "-3", "nan", "1.0", *MISSING_TEXTS]) | st.text()
 
 
@@ -177,7 +182,12 @@ def test_the_random_slice_is_a_fixed_share_of_users_with_even_actions(bundle: Bu
     assert abs(share - 0.5) < 4 * (0.25 / len(random)) ** 0.5
     # The rest is untouched, and whoever is in the slice stays in it when it grows.
     plain = decider(bundle).decide(asked, "coupons")
-    assert all(c == p for c, p in zip(chosen, plain, strict=True) if c.arm == "policy")
+    assert all(
+        (c.index, c.member, c.probability) == (p.index, p.member, p.probability)
+        for c, p in zip(chosen, plain, strict=True)
+        if c.arm == "policy"
+    )
+    assert {read(choice.members).random for choice in chosen} == {0.2}
     larger = decider(bundle, random_share=0.4).decide(asked, "coupons")
     assert all(b.arm == "random" for a, b in zip(chosen, larger, strict=True) if a.arm == "random")
 

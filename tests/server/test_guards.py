@@ -1,4 +1,4 @@
-"""A guard that says no gives none, free of charge and forced."""
+"""The guards that need nothing but the request and the settings; the others are the ledger's."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from outlay.server.config import ValueLimits
-from outlay.server.guards import ORDER, Choice, allows_nothing, paused, within
-
-CHOICE = Choice("policy", 1, 2, 3.0, 0.4, '{"actions":[1,2]}', "policy", False)
+from outlay.server.guards import ORDER, VALUE_LIMIT, allows_nothing, value_refusal
 
 
 def test_the_order_is_fixed() -> None:
@@ -28,21 +26,12 @@ def test_the_order_is_fixed() -> None:
         (ValueLimits(allowed=()), False),
     ],
 )
-def test_a_value_out_of_bounds_becomes_none(limits: ValueLimits, passes: bool) -> None:
-    found = within(limits, CHOICE, 0.0, 0)
-    if passes:
-        assert found == CHOICE
-    else:
-        assert found == Choice("policy", 1, 0, 0.0, 1.0, CHOICE.members, "value_limit", True)
+def test_a_value_out_of_bounds_is_refused(limits: ValueLimits, passes: bool) -> None:
+    assert value_refusal(limits, 3.0, none=0.0) == (None if passes else VALUE_LIMIT)
 
 
 def test_none_may_always_be_given() -> None:
-    none = Choice("policy", 0, 0, 0.0, 0.6, "", "policy", False)
-    assert within(ValueLimits(at_least=1.0, allowed=(3.0,)), none, 0.0, 0) == none
-
-
-def test_a_pause_answers_none_whatever_was_chosen() -> None:
-    assert paused(CHOICE, 0.0, -1) == Choice("policy", 1, -1, 0.0, 1.0, CHOICE.members, "paused", True)
+    assert value_refusal(ValueLimits(at_least=1.0, allowed=(3.0,)), 0.0, none=0.0) is None
 
 
 def test_only_an_empty_list_of_actions_allows_nothing() -> None:

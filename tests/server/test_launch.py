@@ -116,8 +116,8 @@ def test_a_server_without_a_total_cap_says_so(bundle: Bundle, tmp_path: Path) ->
 
 
 def test_names_that_the_ledger_cannot_hold_are_refused(bundle: Bundle) -> None:
-    with pytest.raises(OutlayError, match="more than 240 characters"):
-        prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "episode": {"name": "x" * 241}}))
+    with pytest.raises(OutlayError, match="more than 208 characters"):
+        prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "episode": {"name": "x" * 209}}))
 
 
 def test_episodes_follow_the_plan(bundle: Bundle) -> None:

@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from small_ledgers import CLOCK, DAY, HOUR, new_url, outcome, proposal, tamper
 
 from outlay.server import books
-from outlay.server.ledger import Caps, Ledger, LedgerError, Proposal, Settled, Tally, new_decision_id
+from outlay.server.ledger import Caps, Ledger, LedgerError, Note, Proposal, Settled, Tally, new_decision_id
 from outlay.server.sqlite import SqliteLedger
 from outlay.server.store import open_ledger
 
@@ -54,13 +55,13 @@ def status(ledger: Ledger, *args: str, **changed: Any) -> str:
 
 
 def test_a_decision_is_its_reservation(ledger: Ledger) -> None:
-    asked = proposal("r1", 100)
+    asked = proposal("r1", 100, time="2026-01-01")
     [answer] = ledger.record([asked])
     assert answer.status == "new"
     assert (answer.amount, answer.action, answer.action_index, answer.member) == (100, 1.0, 2, 1)
     assert (answer.probability, answer.bundle, answer.reason, answer.arm) == (0.7, "b1", "policy", "main")
     [row] = ledger.rows("coupons", CLOCK, CLOCK + 1)
-    for name in set(Proposal.__struct_fields__) - {"body", "none_action", "none_index"}:
+    for name in set(Proposal.__struct_fields__) - {"body", "none_action", "none_index", "refused"}:
         assert getattr(row, name) == getattr(asked, name), name
     assert (row.state, row.held, row.paid, row.outcomes) == ("reserved", 100, 0, ())
     assert total(ledger) == (100, 0)
@@ -114,10 +115,70 @@ def test_limits_are_those_of_the_own_day_arm_and_user(ledger: Ledger) -> None:
     assert [answer.reason for answer in ledger.record(asked)] == reasons
     totals = ledger.totals("coupons")
     assert totals.days == {
-        DAY: Tally(cap=300, reserved=300, settled=0, offers=3),
-        DAY + 1: Tally(cap=300, reserved=100, settled=0, offers=1),
+        DAY: Tally(cap=300, reserved=300, settled=0, offers=3, decisions=6, granted=300),
+        DAY + 1: Tally(cap=300, reserved=100, settled=0, offers=1, decisions=1, granted=100),
+        DAY + 2: Tally(cap=300, reserved=0, settled=0, offers=0, decisions=1, granted=0),
     }
-    assert totals.arms["random"] == Tally(cap=100, reserved=100, settled=0, offers=1)
+    assert totals.arms["random"] == Tally(cap=100, reserved=100, settled=0, offers=1, decisions=2, granted=100)
+    assert totals.arm_days == {
+        ("main", DAY): Tally(cap=None, reserved=200, settled=0, offers=2, decisions=4, granted=200),
+        ("main", DAY + 1): Tally(cap=None, reserved=100, settled=0, offers=1, decisions=1, granted=100),
+        ("main", DAY + 2): Tally(cap=None, reserved=0, settled=0, offers=0, decisions=1, granted=0),
+        ("random", DAY): Tally(cap=None, reserved=100, settled=0, offers=1, decisions=2, granted=100),
+    }
+
+
+@pytest.mark.parametrize(
+    ("caps", "amount", "reason"),
+    [
+        (Caps(user_offers=0, day=0), 100, "user_limit"),
+        (Caps(user_day_amount=99, total=0), 100, "user_limit"),
+        (Caps(day=0, arms={"main": 0}, total=0), 100, "value_limit"),
+        (Caps(), 100, "value_limit"),
+        (Caps(user_offers=0), 0, "value_limit"),
+    ],
+)
+def test_the_servers_own_reason_comes_after_the_limits_of_the_user(
+    ledger: Ledger, caps: Caps, amount: int, reason: str
+) -> None:
+    ledger.set_caps("coupons", caps)
+    [answer] = ledger.record([proposal("r1", amount, action=1.0, refused="value_limit")])
+    assert (answer.reason, answer.amount, answer.action, answer.forced) == (reason, 0, 0.0, True)
+    tally = ledger.totals("coupons").total
+    assert (tally.reserved, tally.offers, tally.decisions) == (0, 0, 1)
+
+
+def test_a_decision_says_how_much_room_the_limits_had(ledger: Ledger) -> None:
+    def room(name: str, amount: int = 0, **changed: Any) -> int | None:
+        ledger.record([proposal(name, amount, **changed)])
+        return next(row.room for row in ledger.rows("coupons", CLOCK, CLOCK + 1) if row.request_id == name)
+
+    assert room("r1", 100) == 1000
+    assert room("r2") == 900
+    assert room("r3", refused="value_limit") == 900
+    assert room("r4", 901) == 900
+    ledger.set_caps("coupons", Caps(day=150, arms={"main": 130, "other": 40}, user_amount=120, user_offers=2))
+    assert room("r5") == 20
+    assert room("r6", user="bob") == 30
+    assert room("r7", user="bob", arm="other") == 40
+    assert room("r8", 10) == 20
+    assert room("r9") == 0  # no third offer
+    ledger.set_caps("coupons", Caps(total=10))
+    assert room("r10", 1) == 0
+    ledger.pause("coupons")
+    assert room("r11") is None
+    ledger.resume("coupons")
+    ledger.set_caps("coupons", Caps())
+    assert room("r12", 5) is None
+
+
+def test_what_was_granted_stays_granted(ledger: Ledger) -> None:
+    status(ledger, given(ledger, "r1", 100), amount=60)
+    given(ledger, "r2", 50)
+    ledger.release(CLOCK + 24 * HOUR)
+    totals = ledger.totals("coupons")
+    for tally in (totals.total, totals.days[DAY], totals.arms["main"], totals.arm_days["main", DAY]):
+        assert (tally.reserved, tally.settled, tally.granted) == (0, 60, 150)
 
 
 def test_what_costs_nothing_needs_no_money(ledger: Ledger) -> None:
@@ -137,6 +198,41 @@ def test_campaigns_do_not_share_money_or_request_ids(ledger: Ledger) -> None:
 def test_an_empty_group_is_no_transaction(ledger: Ledger) -> None:
     assert ledger.record([]) == []
     assert ledger.outcomes([]) == []
+
+
+def test_users_are_counted_only_while_something_limits_them(ledger: Ledger, url: str) -> None:
+    def counted() -> list[tuple[str, str]]:
+        with ledger._reading() as books:  # type: ignore[attr-defined]
+            return sorted(books.read("select key, day from counter where scope = 'user'"))
+
+    def ask(name: str, **changed: Any) -> str:
+        return ledger.record([proposal(name, 100, **changed)])[0].reason
+
+    settled, released = given(ledger, "r1"), given(ledger, "r2", expires=CLOCK)
+    given(ledger, "r3", user="bob")
+    ledger.record([proposal("free", 0, user="cat")])
+    assert counted() == []
+    assert status(ledger, settled, amount=60) == "settled"
+    ledger.release(CLOCK)
+    assert ledger.check() == []
+
+    ledger.set_caps("coupons", Caps(user_offers=3, user_amount=160))  # two offers and 60 were ann's before
+    assert counted() == [("ann", ""), ("bob", "")]
+    assert ledger.check() == []
+    assert [ask("r4"), ask("r5"), ask("r6", user="bob")] == ["policy", "user_limit", "user_limit"]
+    assert status(ledger, released) == "unfunded"
+
+    ledger.set_caps("coupons", Caps(user_day_offers=3))
+    assert counted() == [("ann", str(DAY)), ("bob", str(DAY))]
+    assert [ask("r7"), ask("r8", day=DAY + 1), ask("r9", user="bob")] == ["user_limit", "policy", "policy"]
+    assert status(ledger, released, event_id="e2") == "late"
+    assert ledger.check() == []
+
+    tamper(url, "update counter set settled = 1 where scope = 'user' and key = 'bob'")
+    assert any("is not the sum of its decisions: coupons, user, bob" in line for line in ledger.check())
+    ledger.set_caps("coupons", Caps(total=1000))
+    assert counted() == []
+    assert ask("r10") == "policy"
 
 
 # Retries
@@ -260,6 +356,12 @@ def test_an_unknown_decision_is_an_answer_and_the_others_are_kept(ledger: Ledger
     assert [answer.status for answer in answers] == ["unknown", "settled"]
 
 
+def test_an_outcome_for_another_campaign_finds_no_decision(ledger: Ledger) -> None:
+    decision = given(ledger)
+    assert status(ledger, decision, campaign="other") == "unknown"
+    assert status(ledger, decision, campaign="coupons") == "settled"
+
+
 # Expiry
 
 
@@ -335,13 +437,14 @@ def test_a_pause_holds_on_every_server_and_after_a_restart(ledger: Ledger, url: 
     ledger.set_caps("coupons", Caps(total=500))
     again = open_ledger(url)
     assert again.totals("coupons").paused
-    [paid, free] = again.record([proposal("r1"), proposal("r2", 0, reason="ineligible")])
-    assert (paid.reason, paid.amount, paid.forced) == ("paused", 0, True)
-    assert free.reason == "ineligible"
+    asked = [proposal("r1"), proposal("r2", 0, action=1.0), proposal("r3", 0, reason="not_eligible", forced=True)]
+    for answer in again.record([*asked, proposal("r4", refused="value_limit")]):
+        assert (answer.reason, answer.amount, answer.forced) == ("paused", 0, True)
+        assert (answer.action, answer.action_index, answer.probability) == (0.0, 0, 1.0)
     again.resume("coupons")
     again.close()
     assert ledger.totals("coupons").caps == Caps(total=500)
-    given(ledger, "r3")
+    given(ledger, "r5")
 
 
 def test_a_pause_does_not_hold_back_a_redemption(ledger: Ledger) -> None:
@@ -355,18 +458,124 @@ def test_a_lowered_cap_takes_nothing_back_and_gives_nothing_more(ledger: Ledger)
     ledger.set_caps("coupons", Caps(total=300))
     [answer] = ledger.record([proposal("r4", 1)])
     assert answer.reason == "total_cap"
-    assert ledger.totals("coupons").total == Tally(cap=300, reserved=600, settled=0, offers=3)
+    assert ledger.totals("coupons").total == Tally(cap=300, reserved=600, settled=0, offers=3, decisions=4, granted=600)
     for decision in kept:
         assert status(ledger, decision, amount=50) == "settled"
     given(ledger, "r5", 150)
     assert total(ledger) == (150, 150)
 
 
+# Notes
+
+
+def noted(key: str, ts: int = CLOCK, content: str = "{}", kind: str = "pace") -> Note:
+    return Note(kind=kind, key=key, ts=ts, content=content)
+
+
+def test_the_first_note_under_a_key_stands(ledger: Ledger, url: str) -> None:
+    first = noted("e/1", content='{"price": 1.5}')
+    assert ledger.note("coupons", first) == first
+    other = open_ledger(url)
+    assert other.note("coupons", noted("e/1", CLOCK + 9, '{"price": 2}')) == first
+    assert other.note("coupons", noted("e/1", kind="bundle")) == noted("e/1", kind="bundle")
+    other.set_caps("other", Caps())
+    assert other.note("other", noted("e/1")) == noted("e/1")
+    assert other.notes("coupons", "pace") == [first]
+    other.close()
+
+
+def test_servers_that_race_for_a_key_agree_on_one_note(ledger: Ledger, url: str) -> None:
+    other = open_ledger(url)
+    together = threading.Barrier(2)
+
+    def work(server: Ledger) -> list[Note]:
+        found = []
+        for step in range(20):
+            together.wait()
+            found.append(server.note("coupons", noted(f"{step:02d}", content=f'"{id(server)}"')))
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(work, (ledger, other))
+    other.close()
+    assert one == two == ledger.notes("coupons", "pace")
+
+
+def test_notes_come_by_time_and_then_by_key(ledger: Ledger) -> None:
+    for key, ts in (("b", 2), ("B", 1), ("a", 1), ("ä", 1), ("c", 0)):
+        ledger.note("coupons", noted(key, ts))
+    assert [note.key for note in ledger.notes("coupons", "pace")] == ["c", "B", "a", "ä", "b"]
+
+
+def test_caps_and_pauses_leave_a_trail(ledger: Ledger) -> None:
+    ledger.set_caps("coupons", Caps(total=500, arms={"random": 50}))
+    ledger.pause("coupons")
+    ledger.resume("coupons")
+    caps = [msgspec.json.decode(note.content, type=Caps) for note in ledger.notes("coupons", "caps")]
+    assert caps == [Caps(total=1000), Caps(total=500, arms={"random": 50})]
+    pauses = ledger.notes("coupons", "pause")
+    assert sorted(note.content for note in pauses) == ["false", "true"]
+    assert all(note.key.startswith(f"{note.ts:012x}") for note in pauses)
+
+
+@pytest.mark.parametrize("changed", [{"key": ""}, {"kind": "a" * 257}, {"ts": 2**60}, {"content": "\0"}])
+def test_what_no_ledger_can_hold_is_no_note(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Note(**{"kind": "pace", "key": "k", "ts": CLOCK, "content": "{}", **changed})
+
+
+def test_caps_are_changed_in_one_transaction(ledger: Ledger, url: str) -> None:
+    assert ledger.change_caps("new", lambda before: Caps(total=1) if before is None else before) == Caps(total=1)
+    other = open_ledger(url)
+    together = threading.Barrier(2)
+
+    def raise_by_one(before: Caps | None) -> Caps:
+        return Caps(total=(before or Caps()).total + 1)  # type: ignore[operator]
+
+    def work(server: Ledger) -> None:
+        together.wait()
+        for _ in range(20):
+            server.change_caps("new", raise_by_one)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, (ledger, other)))
+    other.close()
+    assert ledger.totals("new").caps == Caps(total=41)
+
+
+def test_a_change_of_caps_that_fails_changes_nothing(ledger: Ledger) -> None:
+    def fail(before: Caps | None) -> Caps:
+        raise ValueError(before)
+
+    for campaign in ("coupons", "new"):
+        with pytest.raises(ValueError):
+            ledger.change_caps(campaign, fail)
+    assert ledger.campaigns() == ["coupons"]
+    assert ledger.totals("coupons").caps == Caps(total=1000)
+
+
 # Reading
 
 
+def test_campaigns_are_named(ledger: Ledger) -> None:
+    ledger.set_caps("apples", Caps())
+    assert ledger.campaigns() == ["apples", "coupons"]
+
+
+def test_outcomes_come_with_their_rows_in_the_order_of_their_arrival(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(books, "PAGE", 2)
+    decisions = [given(ledger, f"r{i}", 1, ts=CLOCK + i) for i in range(5)]
+    for decision in decisions[1:]:
+        for kind, event, received in (("order", "b", 3), ("order", "a", 3), ("active", "z", 3), ("redeemed", "y", 1)):
+            status(ledger, decision, kind, event, received=CLOCK + received)
+    found = [[event.event_id for event, _ in row.outcomes] for row in ledger.rows("coupons", 0, CLOCK * 2)]
+    assert found == [[], *[["y", "z", "a", "b"]] * 4]
+
+
 def test_rows_come_by_id_within_the_times_asked_for(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books, "BATCH", 4)
+    monkeypatch.setattr(books, "PAGE", 4)
     ledger.set_caps("other", Caps())
     for shift in (30, 10, 20, 0):
         ledger.record([proposal(f"{shift} {i}", 1, ts=CLOCK + shift) for i in range(3)])
@@ -457,6 +666,8 @@ def test_a_campaign_without_caps_spends_nothing(ledger: Ledger) -> None:
         lambda: ledger.record([proposal("r1", campaign="unknown")]),
         lambda: ledger.totals("unknown"),
         lambda: ledger.pause("unknown"),
+        lambda: ledger.note("unknown", noted("k")),
+        lambda: ledger.notes("unknown", "pace"),
     ):
         with pytest.raises(LedgerError, match="no campaign 'unknown'"):
             ask()
@@ -473,6 +684,8 @@ def test_a_campaign_without_caps_spends_nothing(ledger: Ledger) -> None:
         {"action": float("nan")},
         {"probability": 1.1},
         {"decision_id": "7"},
+        {"time": "1" * 65},
+        {"time": "\0"},
     ],
 )
 def test_what_no_ledger_can_hold_is_no_proposal(changed: dict[str, Any]) -> None:
@@ -541,6 +754,23 @@ def test_a_full_disk_loses_nothing_and_spends_nothing(tmp_path: Path) -> None:
     ledger._writer.execute("pragma max_page_count = 100000")
     given(ledger, "r2")
     assert ledger.check() == []
+    ledger.close()
+
+
+@pytest.mark.parametrize("instead", [False, True])
+def test_a_file_that_was_moved_gives_no_more_money(tmp_path: Path, instead: bool) -> None:
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.set_caps("coupons", Caps(total=1000))
+    given(ledger)
+    (tmp_path / "ledger.db").rename(tmp_path / "moved.db")
+    if instead:
+        SqliteLedger(tmp_path / "ledger.db").close()
+    with pytest.raises(LedgerError, match="moved or replaced"):
+        ledger.record([proposal("r2")])
+    if not instead:
+        with pytest.raises(LedgerError):
+            ledger.totals("coupons")
+        assert not (tmp_path / "ledger.db").exists()
     ledger.close()
 
 

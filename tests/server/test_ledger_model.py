@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from small_ledgers import CLOCK, DAY, HOUR, outcome, proposal
 
-from outlay.server.ledger import Caps
+from outlay.server.ledger import Caps, Note, Tally
 from outlay.server.sqlite import SqliteLedger
 
 CAP = st.none() | st.none() | st.integers(5, 40)
@@ -27,6 +27,7 @@ CAPS = st.builds(
     user_day_amount=CAP,
     user_day_offers=st.none() | st.integers(1, 3),
 )
+NO_LIMITS = st.builds(Caps, total=CAP, day=CAP)  # of users: their counters go, and later come again
 
 
 def reopened(folder: Path) -> SqliteLedger:
@@ -61,23 +62,28 @@ class LedgerModel(RuleBasedStateMachine):
         self.decisions: dict[str, Decision] = {}
         self.events: dict[tuple[str, str, str], tuple[int | None, str]] = {}
         self.now = CLOCK
+        self.changes = 0
+        self.notes: dict[str, Note] = {}
 
     def teardown(self) -> None:
-        """The rows still add up."""
+        """The rows still add up, and nothing was forgotten."""
         assert self.ledger.check() == []
+        for kind in ("caps", "pause") if self.changes else ():
+            assert len(self.ledger.notes("coupons", kind)) == self.changes
         self.ledger.close()
         shutil.rmtree(self.folder)
 
-    @initialize(caps=CAPS)
+    @initialize(caps=CAPS | NO_LIMITS)
     def begin(self, caps: Caps) -> None:
         """The campaign."""
         self.administer(caps, False)
 
-    @rule(caps=CAPS, paused=st.sampled_from([False, False, False, True]))
+    @rule(caps=CAPS | NO_LIMITS, paused=st.sampled_from([False, False, False, True]))
     def administer(self, caps: Caps, paused: bool) -> None:
         """New caps, also below what is committed; a pause; and a new process that reads what the old one left."""
         self.caps, self.paused = caps, paused
         self.ledger.set_caps("coupons", caps)
+        self.changes += 1
         (self.ledger.pause if paused else self.ledger.resume)("coupons")
         self.ledger.close()
         self.ledger = reopened(self.folder)
@@ -91,21 +97,24 @@ class LedgerModel(RuleBasedStateMachine):
                 st.sampled_from(["ann", "bob"]),
                 st.integers(DAY, DAY + 1),
                 st.integers(1, 3),
+                st.sampled_from([None, None, None, "value_limit"]),
             ),
             min_size=1,
             max_size=5,
         )
     )
-    def record(self, asked: list[tuple[str, int, str, str, int, int]]) -> None:
+    def record(self, asked: list[tuple[str, int, str, str, int, int, str | None]]) -> None:
         """A group, with retries in it."""
         group = [
-            proposal(name, amount, arm=arm, user=user, day=day, ts=self.now, expires=self.now + hours * HOUR)
-            for name, amount, arm, user, day, hours in asked
+            proposal(
+                *(name, amount), arm=arm, user=user, day=day, ts=self.now, expires=self.now + hours * HOUR, refused=own
+            )
+            for name, amount, arm, user, day, hours, own in asked
         ]
         for made, answer in zip(group, self.ledger.record(group), strict=True):
             known = self.decisions.get(made.request_id)
             if known is None:
-                amount, reason = self._decide(made.amount, made.arm, made.user, made.day)
+                amount, reason = self._decide(made.amount, made.arm, made.user, made.day, made.refused)
                 known = Decision(
                     made.decision_id, made.arm, made.user, made.day, amount, reason, made.expires, held=amount
                 )
@@ -115,10 +124,12 @@ class LedgerModel(RuleBasedStateMachine):
                 assert answer.status == "replay"
             assert (answer.decision_id, answer.amount, answer.reason) == (known.id, known.amount, known.reason)
 
-    def _decide(self, amount: int, arm: str, user: str, day: int) -> tuple[int, str]:
-        if amount == 0:
-            return 0, "policy"
-        reason = "paused" if self.paused else self._refused(amount, arm, user, day, offers=1)
+    def _decide(self, amount: int, arm: str, user: str, day: int, own: str | None) -> tuple[int, str]:
+        if self.paused:
+            return 0, "paused"
+        reason = self._refused(amount, arm, user, day, offers=1) if amount else None
+        if own and reason != "user_limit":
+            reason = own
         return (0, reason) if reason else (amount, "policy")
 
     def _refused(self, amount: int, arm: str, user: str, day: int, offers: int) -> str | None:
@@ -190,6 +201,12 @@ class LedgerModel(RuleBasedStateMachine):
             return "refunded"
         return "kept"
 
+    @rule(key=st.sampled_from("abc"), content=st.sampled_from(["1", "2"]))
+    def note(self, key: str, content: str) -> None:
+        """The first word stands."""
+        said = Note(kind="pace", key=key, ts=self.now, content=content)
+        assert self.ledger.note("coupons", said) == self.notes.setdefault(key, said)
+
     @rule(hours=st.integers(0, 2))
     def release(self, hours: int) -> None:
         """Time passes."""
@@ -205,14 +222,26 @@ class LedgerModel(RuleBasedStateMachine):
         if not hasattr(self, "caps"):
             return
         totals = self.ledger.totals("coupons")
-        assert totals.total.reserved == sum(d.held for d in self.decisions.values())
-        assert totals.total.settled == sum(d.paid for d in self.decisions.values())
-        for arm, tally in totals.arms.items():
-            inside = [d for d in self.decisions.values() if d.arm == arm]
-            assert (tally.reserved, tally.settled) == (sum(d.held for d in inside), sum(d.paid for d in inside))
-        for day, tally in totals.days.items():
-            inside = [d for d in self.decisions.values() if d.day == day]
-            assert (tally.reserved, tally.settled) == (sum(d.held for d in inside), sum(d.paid for d in inside))
+        made = list(self.decisions.values())
+        assert seen(totals.total) == sums(made)
+        assert {day: seen(tally) for day, tally in totals.days.items()} == {
+            day: sums([d for d in made if d.day == day]) for day in {d.day for d in made}
+        }
+        assert {arm: seen(tally) for arm, tally in totals.arms.items()} == {
+            arm: sums([d for d in made if d.arm == arm]) for arm in {d.arm for d in made} | set(self.caps.arms)
+        }
+        assert {key: seen(tally) for key, tally in totals.arm_days.items()} == {
+            key: sums([d for d in made if (d.arm, d.day) == key]) for key in {(d.arm, d.day) for d in made}
+        }
+
+
+def seen(tally: Tally) -> tuple[int, ...]:
+    return tally.reserved, tally.settled, tally.granted, tally.offers, tally.decisions
+
+
+def sums(made: list[Decision]) -> tuple[int, ...]:
+    money = sum(d.held for d in made), sum(d.paid for d in made), sum(d.amount for d in made)
+    return *money, sum(d.amount > 0 for d in made), len(made)
 
 
 LedgerModel.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

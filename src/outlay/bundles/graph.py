@@ -3,9 +3,12 @@
     codes [B, F], numbers [B, n]  →  q [B, K, L·H], features [B, E·width]
                                      and, where there are such heads, imitation [B, K] (log π_B), outcome [B, K, 1+m]
 
+A graph of very many policies computes the asked ones alone: it takes their positions, live [k], and gives
+q [B, K, k·H]. A runtime computes every node it has, wanted or not, so this is what keeps such a graph fast.
+
 The equations are those of `core/network.py`. A mean over the pair of heads is one product with the features of both:
-mean_e (h_e W_e + b_e) = concat(h_e) · concat(W_e)/E + mean(b_e). Only Gather, Concat, Gemm and Relu are used, so any
-runtime reads it.
+mean_e (h_e W_e + b_e) = concat(h_e) · concat(W_e)/E + mean(b_e). Only plain operations are used (Gather, Concat, Gemm,
+Relu and their like), so any runtime reads it.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from outlay.bundles.nodes import Graph
 from outlay.core.network import Dense, NetworkArrays
 
 
-def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int) -> Any:
+def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int, *, select: bool = False) -> Any:
     """The graph of one network pair.
 
     Args:
         network: E networks of one shape.
         num_codes_fields: F, categorical fields; 0 leaves the input `codes` (int32) out.
         num_numbers: n, numbers per row; 0 leaves the input `numbers` (float32) out.
+        select: the graph takes `live` (int32), positions of the policies that are asked.
 
     Returns:
         An `onnx.ModelProto` that the ONNX checker accepts.
@@ -54,10 +58,13 @@ def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int
         hidden.append(x)
     features = graph.node("Concat", hidden, "features", axis=1)
 
-    per_action = network.num_policies * network.num_heads
-    shape_q = graph.constant("shape_q", np.array([0, network.num_actions, per_action], np.int64))
-    graph.node("Reshape", [graph.dense(features, "head", *_mean_head(network.head)), shape_q], "q")
-    graph.output("q", network.num_actions, per_action)
+    if select:
+        _selected(graph, network)
+    else:
+        per_action = network.num_policies * network.num_heads
+        shape_q = graph.constant("shape_q", np.array([0, network.num_actions, per_action], np.int64))
+        graph.node("Reshape", [graph.dense(features, "head", *_mean_head(network.head)), shape_q], "q")
+        graph.output("q", network.num_actions, per_action)
     graph.output("features", network.num_features)
     if network.imitation is not None:
         logits = graph.dense(features, "logits", *_mean_head(network.imitation))
@@ -70,6 +77,23 @@ def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int
         graph.node("Reshape", [graph.dense(features, "day", *_mean_head(network.outcome)), shape_x], "outcome")
         graph.output("outcome", network.num_actions, num_outcomes)
     return graph.model()
+
+
+def _selected(graph: Graph, network: NetworkArrays) -> None:
+    """The output q of the policies at the positions `live`: their heads lie one after another, to be taken whole."""
+    policies, actions, heads = network.num_policies, network.num_actions, network.num_heads
+    weight, bias = (part.reshape(-1, actions, policies, heads) for part in _mean_head(network.head))
+    live = graph.positions("live")
+    parts = []
+    for name, part in (("head_weight", weight), ("head_bias", bias)):
+        whole = part.transpose(2, 0, 1, 3).reshape(policies, -1, actions * heads)
+        parts.append(graph.node("Gather", [graph.constant(name, whole), live], f"live_{name}", axis=0))
+    product = graph.node("MatMul", ["features", parts[0]], "product")
+    split = graph.constant("split", np.array([0, 0, actions, heads], np.int64))
+    each = graph.node("Reshape", [graph.node("Add", [product, parts[1]], "head"), split], "each")  # [k, B, K, H]
+    joined = graph.constant("joined", np.array([0, 0, -1], np.int64))
+    graph.node("Reshape", [graph.node("Transpose", [each], "by_row", perm=[1, 2, 0, 3]), joined], "q")
+    graph.output("q", actions, None)
 
 
 def _mean_head(head: Dense) -> Dense:

@@ -19,6 +19,8 @@ from outlay.core.files import MANIFEST, read_manifest, write_manifest
 KIND = "bundle"
 VOCABULARY = "vocabulary.parquet"
 GOLDEN = "golden.npz"
+FRONTIER = "frontier.onnx"  # all policies of a training for every budget, beside those of the mixture
+GOLDEN_FRONTIER = "q_frontier"  # its golden rows
 WAY_OUT = "Export the bundle again from its run, or copy it again."
 FRAME = ("format", "version", "sha256")  # written around the content
 LATER = ("id", "estimates", "certificate")  # may change while the id stays

@@ -32,7 +32,12 @@ class Graph:
         """An input of float32, `[batch, *shape]`."""
         return self._put(self._inputs, self._onnx.TensorProto.FLOAT, name, shape)
 
-    def output(self, name: str, *shape: int) -> str:
+    def positions(self, name: str) -> str:
+        """An input of int32, `[name]`: as many positions as one likes."""
+        self._inputs.append(self._onnx.helper.make_tensor_value_info(name, self._onnx.TensorProto.INT32, [name]))
+        return name
+
+    def output(self, name: str, *shape: int | None) -> str:
         """The node of this name is an output, float32 of `[batch, *shape]`."""
         return self._put(self._outputs, self._onnx.TensorProto.FLOAT, name, shape)
 
@@ -62,6 +67,6 @@ class Graph:
         self._onnx.checker.check_model(model)
         return model
 
-    def _put(self, among: list[Any], kind: int, name: str, shape: tuple[int, ...]) -> str:
+    def _put(self, among: list[Any], kind: int, name: str, shape: tuple[int | None, ...]) -> str:
         among.append(self._onnx.helper.make_tensor_value_info(name, kind, ["batch", *shape]))
         return name

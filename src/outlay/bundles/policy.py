@@ -134,6 +134,8 @@ class Member:
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The part of `choose` that is this member's own."""
         value = self.own(answer[0]) @ self.head_weights
+        if eligible is None and len(answer) == 1:
+            return value.argmax(1), value
         allowed = np.ones(value.shape, np.bool_) if eligible is None else eligible
         if len(answer) > 1:
             log_prob = np.where(allowed, answer[1], -np.inf)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.manifest import GOLDEN, VOCABULARY, WAY_OUT, read_file, unseal
@@ -35,7 +36,7 @@ def load_bundle(path: str | Path, *, threads: int = 1) -> Bundle:
     manifest = unseal(folder)
     vocabulary = read_file(folder, VOCABULARY, manifest)
     files = dict.fromkeys(entry["file"] for entry in manifest["members"])  # members may share a network
-    sessions = {name: _session(read_file(folder, name, manifest), threads) for name in files}
+    sessions = {name: open_session(read_file(folder, name, manifest), threads) for name in files}
     members = tuple(
         Member(
             sessions[m["file"]], m["weight"], m["salt"], np.array(m["head_weights"]), m["policy"], folder / m["file"]
@@ -47,7 +48,8 @@ def load_bundle(path: str | Path, *, threads: int = 1) -> Bundle:
     return bundle
 
 
-def _session(graph: bytes, threads: int) -> Any:
+def open_session(graph: bytes, threads: int = 1) -> Any:
+    """An `onnxruntime.InferenceSession` of so many threads that do not spin."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -67,11 +69,20 @@ def _check_golden(bundle: Bundle, content: bytes) -> None:
             (found,) = member.run(["q"], *rows, past)
             if not member.past_days:
                 member.run(["q"], rows[0][:1], rows[1][:1])  # warms up the size that servers ask for
-            gap = float(np.abs(found - wanted).max())
-            if not gap <= TOLERANCE * max(1.0, float(np.abs(wanted).max())):
-                raise BundleError(
-                    f"this machine's runtime (onnxruntime {onnxruntime.__version__}) computes values that differ by "
-                    f"{gap:.2g} from those written; at most {TOLERANCE:g} of the largest is allowed.",
-                    file=member.file,
-                    way_out=WAY_OUT,
-                )
+            check_values(found, wanted, member.file)
+
+
+def check_values(found: NDArray[np.float32], wanted: NDArray[np.float32], file: Path | None) -> None:
+    """Whether this machine's runtime computes what was written.
+
+    Raises:
+        BundleError: if not.
+    """
+    gap = float(np.abs(found - wanted).max())
+    if not gap <= TOLERANCE * max(1.0, float(np.abs(wanted).max())):
+        raise BundleError(
+            f"this machine's runtime (onnxruntime {onnxruntime.__version__}) computes values that differ by "
+            f"{gap:.2g} from those written; at most {TOLERANCE:g} of the largest is allowed.",
+            file=file,
+            way_out=WAY_OUT,
+        )

@@ -1,7 +1,8 @@
 """Write a bundle: an immutable folder named by its content.
 
 A member's salt is the hash of its own network and its head weights, so a policy that stays keeps its users in the next
-bundle. A network that members share is written once. The folder is read back and checked before it takes its place.
+bundle. A network that members share is written once. The bundle of a training for every budget carries all its policies
+beside the mixture, so that a server can mix them anew. The folder is read back and checked before it takes its place.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import onnxruntime
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.bundles.graph import policy_graph
-from outlay.bundles.manifest import GOLDEN, VOCABULARY, digest, seal, unseal
+from outlay.bundles.manifest import FRONTIER, GOLDEN, GOLDEN_FRONTIER, VOCABULARY, digest, seal, unseal
+from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.bundles.reference import forward
 from outlay.bundles.response_graph import response_graph
@@ -32,6 +34,7 @@ from outlay.core.version import __version__
 Rows = tuple[NDArray[np.int32], NDArray[np.float32]]  # codes [N, F], numbers [N, n]
 
 GOLDEN_ROWS = 256
+FRONTIER_ROWS = 32  # of them, for a graph with very many policies
 ROUNDING = 1e-6  # weights may miss 1 by this much
 
 
@@ -73,6 +76,7 @@ class BundleSpec:
         certificate: the certificate, if there is one; JSON.
         versions: of what trained it, by package; those of what writes it are added.
         reserve: `[K]` money to set aside when each action is given; None: not known.
+        frontier: all policies of one network, those of the mixture among them; their weights are not read.
     """
 
     campaign: Campaign
@@ -87,6 +91,7 @@ class BundleSpec:
     certificate: Any = None
     versions: dict[str, str] = field(default_factory=dict)
     reserve: ArrayLike | None = None
+    frontier: tuple[MemberSpec, ...] = ()
 
     def __post_init__(self) -> None:
         actions = np.asarray(self.actions, np.float64)
@@ -95,7 +100,7 @@ class BundleSpec:
         weights = np.array([member.weight for member in self.members], np.float64)
         if np.any(weights <= 0) or abs(weights.sum() - 1) > ROUNDING:
             raise ValueError(f"weights are {weights.tolist()}; they must be positive and sum to 1")
-        for i, member in enumerate(self.members):
+        for i, member in enumerate((*self.members, *self.frontier)):
             if member.network.num_actions != len(actions):
                 raise ValueError(f"member {i} has {member.network.num_actions} actions, the bundle {len(actions)}")
             if np.shape(member.head_weights) != (member.network.num_heads,) or member.network.num_heads != len(
@@ -135,7 +140,6 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
     if past is not None:
         golden |= {f"past_{name}": column for name, column in past._asdict().items()}
     total = sum(member.weight for member in spec.members)
-    members: list[dict[str, Any]] = []
     with new_folder(Path(folder)) as temporary:
         written: dict[int, tuple[str, str]] = {}
         for i, network in enumerate(spec.networks):
@@ -143,31 +147,50 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
             graph, golden[f"q_{i}"] = _computed(network, rows, past)
             (temporary / name).write_bytes(graph)
             written[id(network)] = name, _hash(graph)
-        for member in spec.members:
-            name, graph_hash = written[id(member.network)]
-            head_weights = _floats(member.head_weights)
-            if isinstance(member.network, NetworkArrays) and member.network.num_policies > 1:
-                graph_hash = _hash(_graph(member.network.only([member.policy]), *rows))
-            members.append({
-                "file": name,
-                "policy": member.policy,
-                "weight": float(member.weight / total),
-                "multiplier": _floats(member.multiplier),
-                "head_weights": head_weights,
-                "salt": digest([graph_hash, head_weights])[:16],
-                "measurement": _floats(member.measurement),
-                "parameters": member.network.num_parameters,
-            })  # fmt: skip
+        members = [
+            _entry(member, rows, written[id(member.network)][1])
+            | {"file": written[id(member.network)][0], "weight": float(member.weight / total)}
+            for member in spec.members
+        ]
         salts = [member["salt"] for member in members]
         if len(set(salts)) < len(salts):
             raise ValueError("two members are the same policy; give it once, with the sum of their weights")
+        frontier = _write_frontier(temporary, spec.frontier, rows, golden) if spec.frontier else None
         spec.schema.write(temporary / VOCABULARY)
         np.savez(temporary / GOLDEN, **golden)  # type: ignore[arg-type]  # NumPy types the names as flags
-        names = [*(name for name, _ in written.values()), VOCABULARY, GOLDEN]
+        names = [*(name for name, _ in written.values()), VOCABULARY, GOLDEN, *([FRONTIER] if frontier else [])]
         files = {name: sha256(temporary / name) for name in names}
-        identity = seal(temporary, {**_content(spec), "members": members, "files": files})
-        load_bundle(temporary)
+        identity = seal(temporary, {**_content(spec), "members": members, "frontier": frontier, "files": files})
+        Pool(load_bundle(temporary)).check()
     return identity
+
+
+def _entry(member: MemberSpec, rows: Rows, graph_hash: str) -> dict[str, Any]:
+    """What the manifest says of a policy."""
+    head_weights = _floats(member.head_weights)
+    if isinstance(member.network, NetworkArrays) and member.network.num_policies > 1:
+        graph_hash = _hash(_graph(member.network.only([member.policy]), *rows))
+    return {
+        "policy": member.policy,
+        "multiplier": _floats(member.multiplier),
+        "head_weights": head_weights,
+        "salt": digest([graph_hash, head_weights])[:16],
+        "measurement": _floats(member.measurement),
+        "parameters": member.network.num_parameters,
+    }
+
+
+def _write_frontier(
+    folder: Path, policies: tuple[MemberSpec, ...], rows: Rows, golden: dict[str, NDArray[Any]]
+) -> dict[str, Any]:
+    """The graph of all policies, its golden rows, and what the manifest says of it."""
+    network = policies[0].network
+    assert isinstance(network, NetworkArrays)
+    graph = policy_graph(network, rows[0].shape[1], rows[1].shape[1], select=True)
+    (folder / FRONTIER).write_bytes(graph.SerializeToString(deterministic=True))
+    golden[GOLDEN_FRONTIER] = forward(network, rows[0][:FRONTIER_ROWS], rows[1][:FRONTIER_ROWS]).q.astype(np.float32)
+    own_hash = _hash(_graph(network, *rows))
+    return {"file": FRONTIER, "members": [_entry(policy, rows, own_hash) for policy in policies]}
 
 
 def update_certificate(folder: Path, estimates: Any, certificate: Any) -> None:
@@ -198,7 +221,11 @@ def _content(spec: BundleSpec) -> dict[str, Any]:
         "past_days": spec.past_days,
         "user": campaign.log.user,
         "eligible": campaign.log.eligible,
-        "budgets": [{"name": b.name, "limit": b.limit, "per": b.per, "sign": b.sign} for b in campaign.budgets],
+        "budgets": [
+            {"name": b.name, "limit": b.limit, "per": b.per, "sign": b.sign, "money": i == campaign.money}
+            for i, b in enumerate(campaign.budgets)
+        ],
+        "campaign": _campaign(campaign),
         "data_hash": spec.data_hash,
         "seed": spec.seed,
         "versions": {
@@ -211,6 +238,12 @@ def _content(spec: BundleSpec) -> dict[str, Any]:
         "estimates": spec.estimates,
         "certificate": spec.certificate,
     }
+
+
+def _campaign(campaign: Campaign) -> dict[str, Any]:
+    """The campaign file without the place of its log, which is another machine's."""
+    content = campaign.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {**content, "log": {key: value for key, value in content["log"].items() if key != "source"}}
 
 
 def _computed(network: NetworkArrays | ResponseArrays, rows: Rows, past: Past | None) -> tuple[bytes, Any]:

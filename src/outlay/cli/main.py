@@ -13,9 +13,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import typer
 
-from outlay.cli import data, judge, learn, use
+from outlay.cli import data, experiment, judge, learn, use
 from outlay.cli.console import stderr
-from outlay.cli.serve import serve
+from outlay.cli.serve import export_log, serve
 from outlay.core.errors import OutlayError
 from outlay.core.version import __version__
 
@@ -48,9 +48,10 @@ def _main(
 
 for command in (
     data.init, data.check, data.prepare, learn.train, judge.evaluate, learn.frontier, learn.report, learn.compare,
-    use.score, use.allocate, serve, use.simulate, use.doctor,
+    use.score, use.allocate, serve, export_log, use.simulate, use.doctor,
 ):  # fmt: skip
     app.command()(command)
+app.add_typer(experiment.app, name="experiment")
 
 
 def run() -> None:

@@ -1,15 +1,19 @@
-"""The command that answers over HTTP: serve."""
+"""Commands around serving: serve, which answers over HTTP, and export-log, which makes the next campaign of it."""
 
 from __future__ import annotations
 
+import datetime
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlay.cli.console import Quiet, stderr
+from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
 from outlay.core.errors import OutlayError
+
+if TYPE_CHECKING:
+    from outlay.server.export import Exported
 
 
 def serve(
@@ -37,9 +41,7 @@ def serve(
         from outlay.server.launch import Settings
         from outlay.server.launch import serve as run
     except ModuleNotFoundError as error:
-        raise OutlayError(
-            f"the package {error.name} is not installed.", way_out="Install it: pip install 'outlay[serve]'."
-        ) from None
+        raise _not_installed(error) from None
 
     settings = ServeConfig() if config is None else ServeConfig.load(config)
     if cap is not None:
@@ -60,4 +62,67 @@ def serve(
             token=os.environ.get("OUTLAY_TOKEN") or None,
         ),
         say,
+    )
+
+
+def export_log(
+    ledger: Annotated[str, typer.Argument(metavar="LEDGER", help="sqlite:///FILE or postgresql://…, as in serve.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write, or to add to.")],
+    campaign: Annotated[str | None, typer.Option(help="Whose decisions, where the ledger has several.")] = None,
+    until: Annotated[
+        datetime.datetime | None, typer.Option(formats=["%Y-%m-%d"], metavar="DATE", help="The last day to export.")
+    ] = None,
+    all_days: Annotated[
+        bool, typer.Option("--all-days", help="Days whose outcomes are still awaited as well; written anew later.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Closed days of a ledger as the next campaign log: Parquet and a campaign file that prepare reads.
+
+    A day is closed when wait_days of serve.toml have passed. Run again, it adds what has closed since.
+
+    Example: outlay export-log sqlite:///coupons.db --out next
+    """
+    try:
+        from outlay.server.export import export_log as run
+    except ModuleNotFoundError as error:
+        raise _not_installed(error) from None
+
+    use_threads(threads)
+    with progress("export-log", quiet=quiet or as_json) as report:
+        found = run(
+            ledger,
+            out,
+            campaign=campaign,
+            until=None if until is None else until.date(),
+            all_days=all_days,
+            threads=threads,
+            progress=report,
+        )
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        _show(found, out)
+    for words in found.warnings():
+        stderr.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show(found: Exported, out: Path) -> None:
+    told = found.to_dict()
+    columns = ("day", "rows", "decisions", "with an incentive", f"paid ({told['unit']})", "late outcomes")
+    rows = [(d["day"], d["rows"], d["decisions"], d["offers"], d["paid"], d["late"]) for d in told["written"]]
+    if rows:
+        table(f"campaign {told['campaign']}: a row per user and day", columns, rows)
+    else:
+        stdout.print("Nothing new: no other day is closed, and no money has moved.", markup=False)
+    if found.edited:
+        stdout.print(f"{out / 'campaign.toml'} was edited and stays as it is.", markup=False)
+    stdout.print(f"{out} holds {told['days']} days. Next: outlay check {out / 'campaign.toml'}", markup=False)
+
+
+def _not_installed(error: ModuleNotFoundError) -> OutlayError:
+    return OutlayError(
+        f"the package {error.name} is not installed.", way_out="Install it: pip install 'outlay[serve]'."
     )

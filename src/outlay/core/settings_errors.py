@@ -1,4 +1,4 @@
-"""What is wrong with a settings file, in words: the first problem that pydantic found."""
+"""What is wrong with a settings file, in words: the first unknown key that pydantic found, else the first problem."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def in_words(error: ValidationError, path: Path | None, known_keys: KnownKeys, a
         known_keys: what a section may hold, so that the nearest key can be named.
         add: the way out where a key is missing.
     """
-    first = error.errors()[0]
+    found = error.errors()
+    # A key that is unknown is often a required one, written wrongly: to say that it is missing would not show where.
+    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = known_keys(first["loc"][:-1])
@@ -31,5 +33,5 @@ def in_words(error: ValidationError, path: Path | None, known_keys: KnownKeys, a
     if first["type"] == "missing":
         return {"found": "is missing.", "file": path, "where": where, "way_out": add}
     message = first["msg"].removeprefix("Value error, ")
-    found = f"{message}." if first["type"] == "value_error" else f"is {first['input']!r}; {message}."
-    return {"found": found, "file": path, "where": where or None, "way_out": "Mend the file."}
+    words = f"{message}." if first["type"] == "value_error" else f"is {first['input']!r}; {message}."
+    return {"found": words, "file": path, "where": where or None, "way_out": "Mend the file."}

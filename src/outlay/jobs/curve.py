@@ -10,7 +10,7 @@ one look at the certify users, for all mixtures together (`certify_frontier.py`)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -172,12 +172,14 @@ class Curve:
         )  # fmt: skip
 
     def spec(self, budget: float) -> BundleSpec:
-        """The bundle for a budget: the network with the heads of the members alone.
+        """The bundle for a budget: the network with the heads of the members alone, and all policies beside it.
 
         Raises:
             InfeasibleError: if no mixture keeps the limits.
         """
-        return self.stored.spec(self.weights(budget), self.under(budget), self.data)
+        campaign = self.under(budget)
+        spec = self.stored.spec(self.weights(budget), campaign, self.data)
+        return replace(spec, frontier=self.stored.policies(campaign))
 
     def weights(self, budget: float) -> Vector:
         """The mixture `[L]` for a budget.

@@ -7,7 +7,7 @@ stored = Stored.read(run / "frontier")
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class Stored:
     def spec(self, weights: Vector, campaign: Campaign, data: Transitions) -> BundleSpec:
         """The bundle of the mixture with weights `[L]`: the network with the heads of its members alone."""
         used = np.flatnonzero(weights)
-        network, each = self.network.only(used.tolist()), np.eye(len(weights))
+        network, policies = self.network.only(used.tolist()), self.policies(campaign)
         return BundleSpec(
             campaign=campaign,
             schema=data.schema,
@@ -98,19 +98,26 @@ class Stored:
             reserve=known_reserves(data, campaign),
             heads=tuple(self.manifest["heads"]),
             members=tuple(
-                MemberSpec(
-                    network=network,
-                    weight=float(weights[i]),
-                    multiplier=self.multiplier[i],
-                    head_weights=self.head_weights[i],
-                    measurement=self.points.shown(each[i], campaign)[0],
-                    policy=place,
-                )
+                replace(policies[i], network=network, weight=float(weights[i]), policy=place)
                 for place, i in enumerate(used)
             ),
             imitation_threshold=self.manifest["imitation_threshold"],
             data_hash=self.manifest["data_hash"],
             seed=int(self.manifest["seed"]),
+        )
+
+    def policies(self, campaign: Campaign) -> tuple[MemberSpec, ...]:
+        """All L of them, for a server that mixes them anew as money and users come."""
+        return tuple(
+            MemberSpec(
+                network=self.network,
+                weight=0.0,
+                multiplier=self.multiplier[i],
+                head_weights=self.head_weights[i],
+                measurement=self.points.shown(alone, campaign)[0],
+                policy=i,
+            )
+            for i, alone in enumerate(np.eye(len(self.points)))
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +17,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.files import write_manifest
 from outlay.estimators.units import objective
 from outlay.jobs.choose import Chosen, Frame, bundle_spec, shown
+from outlay.jobs.frontier_folder import Stored
 
 
 def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], content: dict[str, Any]) -> None:
@@ -29,6 +31,8 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
     """
     folder, campaign, data = frame.folder, frame.campaign, frame.data
     spec = bundle_spec(frame, chosen.members, chosen.weights)
+    if (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
+        spec = replace(spec, frontier=Stored.read(folder / "frontier").policies(campaign))
     write_bundle(folder / "bundle", spec)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in course), encoding="utf-8")
     pq.write_table(pa.Table.from_pylist(list(course)), folder / "candidates.parquet")

@@ -2,13 +2,15 @@
 
     granted  ⇔  for every scope of the decision: reserved + settled + amount ≤ cap  and  offers + 1 ≤ offers cap
 
-The first scope that says no turns the proposal into "no incentive" with its reason: the user's day and the user, the
-day, the arm, the campaign. Pure: whoever calls holds the campaign's lock, has read the counters, and writes them back.
+The first that says no turns the proposal into "no incentive" with its reason: a pause, the user's day and the user, the
+server's own reason, the day, the arm, the campaign. What costs nothing is only asked for a pause and the server's own
+reason. Pure: whoever calls holds the campaign's lock, has read the counters, and writes them back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
@@ -21,19 +23,33 @@ Request = tuple[str, str]  # campaign and request id
 
 
 class Counter(Struct):
-    """Money of one scope, and the caps in force when it was last raised."""
+    """Money and decisions of one scope, and the caps in force when it was last raised."""
 
     cap: int | None = None
     offers_cap: int | None = None
     reserved: int = 0
     settled: int = 0
     offers: int = 0
+    decisions: int = 0
+    granted: int = 0
     touched: bool = False
 
     def move(self, reserved: int, settled: int) -> None:
         """Add to both sides; what is given back is negative."""
         self.reserved += reserved
         self.settled += settled
+        self.touched = True
+
+    def grant(self, amount: int, limit: Limit) -> None:
+        """Reserve an offer's money under a limit."""
+        self.move(amount, 0)
+        self.granted += amount
+        self.offers += 1
+        self.cap, self.offers_cap = limit.cap, limit.offers_cap
+
+    def count(self) -> None:
+        """Add a decision."""
+        self.decisions += 1
         self.touched = True
 
 
@@ -44,6 +60,13 @@ class Limit(NamedTuple):
     reason: str
     cap: int | None
     offers_cap: int | None
+
+
+class Given(NamedTuple):
+    """A decision as it is given, and the room that the limits had for it (`ledger.Row.room`)."""
+
+    decision: Proposal
+    room: int | None
 
 
 class Standing(NamedTuple):
@@ -73,28 +96,44 @@ class Placed(Protocol):
         """Who got it."""
 
 
-def scopes(decision: Placed) -> tuple[Key, Key, Key, Key, Key]:
-    """The counters that a decision's money stands in: the user's day, the user, the day, the arm, the campaign."""
-    campaign, day, user = decision.campaign, str(decision.day), decision.user
+def user_limits(caps: Caps, decision: Placed) -> list[Limit]:
+    """What the caps say of the decision's user: of his day, then of all his days, where they say anything."""
+    found = []
+    if caps.by_user_day:
+        key = decision.campaign, "user", decision.user, str(decision.day)
+        found.append(Limit(key, USER_LIMIT, caps.user_day_amount, caps.user_day_offers))
+    if caps.by_user:
+        key = decision.campaign, "user", decision.user, ""
+        found.append(Limit(key, USER_LIMIT, caps.user_amount, caps.user_offers))
+    return found
+
+
+def shared_limits(caps: Caps, decision: Placed) -> tuple[Limit, ...]:
+    """What they say of the day, the arm and the campaign; and the arm's day, of which they say nothing."""
+    arm_cap = caps.arms.get(decision.arm)
+    return _shared_limits(decision.campaign, str(decision.day), decision.arm, caps.day, arm_cap, caps.total)
+
+
+@lru_cache(maxsize=1024)  # few days and arms, and thousands of decisions in each
+def _shared_limits(
+    campaign: str, day: str, arm: str, day_cap: int | None, arm_cap: int | None, total_cap: int | None
+) -> tuple[Limit, ...]:
     return (
-        (campaign, "user", user, day),
-        (campaign, "user", user, ""),
-        (campaign, "day", "", day),
-        (campaign, "arm", decision.arm, ""),
-        (campaign, "total", "", ""),
+        Limit((campaign, "day", "", day), DAY_CAP, day_cap, None),
+        Limit((campaign, "arm", arm, ""), ARM_CAP, arm_cap, None),
+        Limit((campaign, "total", "", ""), TOTAL_CAP, total_cap, None),
+        Limit((campaign, "arm", arm, day), ARM_CAP, None, None),
     )
 
 
-def limits(caps: Caps, decision: Placed) -> tuple[Limit, ...]:
-    """What the caps say of each of these scopes, in the order in which they are asked."""
-    user_day, user, day, arm, total = scopes(decision)
-    return (
-        Limit(user_day, USER_LIMIT, caps.user_day_amount, caps.user_day_offers),
-        Limit(user, USER_LIMIT, caps.user_amount, caps.user_offers),
-        Limit(day, DAY_CAP, caps.day, None),
-        Limit(arm, ARM_CAP, caps.arms.get(decision.arm), None),
-        Limit(total, TOTAL_CAP, caps.total, None),
-    )
+def limits(caps: Caps, decision: Placed) -> list[Limit]:
+    """All of them; their keys are the counters that the decision's money stands in."""
+    return [*user_limits(caps, decision), *shared_limits(caps, decision)]
+
+
+def keys(decisions: Iterable[Placed], campaigns: Mapping[str, Standing]) -> set[Key]:
+    """The counters of the decisions."""
+    return {limit.key for decision in decisions for limit in limits(campaigns[decision.campaign].caps, decision)}
 
 
 def refusal(asked: Iterable[Limit], counters: Mapping[Key, Counter], amount: int, offers: int = 0) -> str | None:
@@ -113,7 +152,7 @@ def admit(
     stored: dict[Request, tuple[str, Recorded]],
     campaigns: Mapping[str, Standing],
     counters: Mapping[Key, Counter],
-) -> tuple[list[Recorded], list[Proposal]]:
+) -> tuple[list[Recorded], list[Given]]:
     """Answer a group.
 
     Args:
@@ -132,22 +171,22 @@ def admit(
             body, answer = stored[request]
             answers.append(replace(answer, status="replay" if body == proposal.body else "conflict"))
             continue
-        decision = _guarded(proposal, campaigns[proposal.campaign], counters)
-        answer = _answer(decision)
+        new = _guarded(proposal, campaigns[proposal.campaign], counters)
+        answer = _answer(new.decision)
         stored[request] = proposal.body, answer
         answers.append(answer)
-        given.append(decision)
+        given.append(new)
     return answers, given
 
 
-def _guarded(proposal: Proposal, campaign: Standing, counters: Mapping[Key, Counter]) -> Proposal:
+def _guarded(proposal: Proposal, campaign: Standing, counters: Mapping[Key, Counter]) -> Given:
     """The proposal, with its money reserved in the counters; or no incentive in its place."""
-    if not proposal.amount:
-        return proposal
-    asked = limits(campaign.caps, proposal)
-    reason = PAUSED if campaign.paused else refusal(asked, counters, proposal.amount, offers=1)
-    if reason:
-        return replace(
+    own, shared = user_limits(campaign.caps, proposal), shared_limits(campaign.caps, proposal)
+    for limit in shared:
+        counters[limit.key].count()
+    room = None if campaign.paused else _room((*own, *shared), counters)
+    if reason := _refusal(proposal, campaign.paused, own, shared, counters):
+        none = replace(
             proposal,
             action=proposal.none_action,
             action_index=proposal.none_index,
@@ -156,12 +195,37 @@ def _guarded(proposal: Proposal, campaign: Standing, counters: Mapping[Key, Coun
             reason=reason,
             forced=True,
         )
+        return Given(none, room)
+    if proposal.amount:
+        for limit in (*own, *shared):
+            counters[limit.key].grant(proposal.amount, limit)
+    return Given(proposal, room)
+
+
+def _room(asked: Iterable[Limit], counters: Mapping[Key, Counter]) -> int | None:
+    """The most that one offer may cost; 0 where no offer is allowed, None where nothing limits it."""
+    left = []
     for limit in asked:
         counter = counters[limit.key]
-        counter.move(proposal.amount, 0)
-        counter.offers += 1
-        counter.cap, counter.offers_cap = limit.cap, limit.offers_cap
-    return proposal
+        if limit.cap is not None:
+            left.append(max(limit.cap - counter.reserved - counter.settled, 0))
+        if limit.offers_cap is not None and counter.offers >= limit.offers_cap:
+            left.append(0)
+    return min(left, default=None)
+
+
+def _refusal(
+    proposal: Proposal, paused: bool, own: Iterable[Limit], shared: Iterable[Limit], counters: Mapping[Key, Counter]
+) -> str | None:
+    if paused:
+        return PAUSED
+    if not proposal.amount:
+        return proposal.refused
+    return (
+        refusal(own, counters, proposal.amount, offers=1)
+        or proposal.refused
+        or refusal(shared, counters, proposal.amount, offers=1)
+    )
 
 
 def _answer(decision: Proposal) -> Recorded:

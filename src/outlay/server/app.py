@@ -11,17 +11,35 @@ from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outlay.core.version import __version__
-from outlay.server.border import BadRequestError
 from outlay.server.gate import Gate
-from outlay.server.ledger import LedgerError
+from outlay.server.lane import UNREACHABLE, Lane, answer, refused
 from outlay.server.messages import Problem
 from outlay.server.openapi import schemas
-from outlay.server.routes import answer, router
+from outlay.server.routes import posts, response, router
 from outlay.server.service import Service
 
 WORDS = "Which incentive each user gets, under a hard budget. Every decision is in the ledger before it is answered."
+
+
+class Application(FastAPI):
+    """FastAPI behind the gate and the lane.
+
+    Attributes:
+        front: what is asked first.
+    """
+
+    front: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self.front(scope, receive, send)
+
+    async def inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What FastAPI answers."""
+        await super().__call__(scope, receive, send)
 
 
 def create_app(
@@ -47,12 +65,11 @@ def create_app(
                 await care
             await service.close()
 
-    app = FastAPI(title="outlay", version=__version__, description=WORDS, lifespan=lifespan)
+    app = Application(title="outlay", version=__version__, description=WORDS, lifespan=lifespan)
+    app.front = Gate(Lane(app.inside, posts, app.state), token, everywhere)
     app.include_router(router)
-    app.add_middleware(Gate, token=token, everywhere=everywhere)
-    app.add_exception_handler(BadRequestError, _refused)
-    app.add_exception_handler(LedgerError, _unreachable)
-    app.add_exception_handler(TimeoutError, _unreachable)
+    for kind in (*UNREACHABLE, Exception):
+        app.add_exception_handler(kind, _failed)
     app.add_exception_handler(HTTPException, _no_route)
     app.openapi = lambda: _page(app)  # type: ignore[method-assign]
     return app
@@ -66,21 +83,12 @@ def _page(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, BadRequestError)
-    request.app.state.service.metrics.refused(error.status)
-    return answer(error.problem, error.status)
-
-
-async def _unreachable(request: Request, error: Exception) -> Response:
-    request.app.state.service.metrics.refused(503)
-    return answer(
-        Problem(error=f"the ledger cannot be reached: {error or 'it took too long'}", way_out="Ask again."), 503
-    )
+async def _failed(request: Request, error: Exception) -> Response:
+    return response(refused(request.app.state.service, error))
 
 
 async def _no_route(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    refusal = answer(Problem(error=f"{error.detail}."), error.status_code)
+    refusal = response(answer(Problem(error=f"{error.detail}."), error.status_code))
     refusal.headers.update(error.headers or {})
     return refusal

@@ -8,19 +8,19 @@ SQLite locks the whole file instead, which is the same with one campaign.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
-import msgspec
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
-from outlay.server import pages, settlement
-from outlay.server.admission import admit
-from outlay.server.ledger import Caps, Outcome, Proposal, Recorded, Row, Settled, Tally, Totals
+from outlay.server import pages, register, settlement
+from outlay.server.admission import admit, keys
+from outlay.server.ledger import Caps, Note, Outcome, Proposal, Recorded, Row, Settled, Tally, Totals
 from outlay.server.pages import Transaction
-from outlay.server.tables import CAMPAIGN, CHECKS, OUTCOME
+from outlay.server.sums import CHECKS
 
-BATCH = 1000  # reservations released, or rows read, in one transaction
+BATCH = 1000  # reservations released in one transaction
+PAGE = 5000  # rows read in one
 
 
 class AbstractBooks(ABC):
@@ -41,9 +41,9 @@ class AbstractBooks(ABC):
         if not proposals:
             return []
         with self._writing() as books:
-            campaigns = pages.campaigns(books, {proposal.campaign for proposal in proposals}, self.lock)
+            campaigns = register.standings(books, {proposal.campaign for proposal in proposals}, self.lock)
             stored = pages.answers(books, {(proposal.campaign, proposal.request_id) for proposal in proposals})
-            counters = pages.counters(books, (proposal for proposal in proposals if proposal.amount))
+            counters = pages.counters(books, keys(proposals, campaigns))
             answers, given = admit(proposals, stored, campaigns, counters)
             pages.add_decisions(books, given, counters)
         return answers
@@ -55,26 +55,26 @@ class AbstractBooks(ABC):
         ids = {event.decision_id for event in events}
         answers, kept, entries = [], [], []
         with self._writing() as books:
-            campaigns = pages.campaigns(books, pages.campaigns_of(books, ids), self.lock)
+            campaigns = register.standings(books, pages.campaigns_of(books, ids), self.lock)
             positions = pages.positions(books, ids)
             known = pages.events(books, {(event.decision_id, event.kind, event.event_id) for event in events})
-            counters = pages.counters(books, positions.values())
+            counters = pages.counters(books, keys(positions.values(), campaigns))
             for event in events:
                 key = event.decision_id, event.kind, event.event_id
-                if event.decision_id not in positions:
+                position = positions.get(event.decision_id)
+                if position is None or event.campaign not in (None, position.campaign):
                     answers.append(pages.settled(event, "unknown", 0))
                     continue
                 if key in known:
                     answers.append(_again(event, *known[key]))
                     continue
-                position = positions[event.decision_id]
                 status, amount, entry = settlement.settle(event, position, campaigns[position.campaign].caps, counters)
                 known[key] = event, pages.settled(event, status, amount)
                 answers.append(known[key][1])
-                kept.append((*astuple(event), status, amount))
+                kept.append(known[key])
                 if entry:
                     entries.append(entry)
-            books.insert(OUTCOME, kept)
+            pages.add_outcomes(books, kept)
             pages.add_entries(books, entries, positions, counters)
         return answers
 
@@ -87,9 +87,15 @@ class AbstractBooks(ABC):
 
     def set_caps(self, campaign: str, caps: Caps) -> None:
         """Replace a campaign's caps, from the next decision on. The first call makes the campaign."""
+        self.change_caps(campaign, lambda _before: caps)
+
+    def change_caps(self, campaign: str, change: Callable[[Caps | None], Caps]) -> Caps:
+        """Replace the caps by what `change` makes of them, in one transaction; the new ones."""
         with self._writing() as books:
-            row = (campaign, msgspec.json.encode(caps).decode(), False)
-            books.insert(CAMPAIGN, [row], "on conflict (name) do update set caps = excluded.caps")
+            before = register.enter(books, campaign, self.lock)
+            caps = change(before)
+            register.set_caps(books, campaign, before or Caps(), caps)
+        return caps
 
     def pause(self, campaign: str) -> None:
         """Answer "no incentive" from the next decision on, on every server, until `resume`."""
@@ -99,15 +105,33 @@ class AbstractBooks(ABC):
         """End a pause."""
         self._set_paused(campaign, False)
 
+    def note(self, campaign: str, note: Note) -> Note:
+        """What stands under the note's kind and key: this note, on disk on return, or the one that came first."""
+        with self._writing() as books:
+            register.standings(books, {campaign}, self.lock)
+            return register.add_note(books, campaign, note)
+
+    def notes(self, campaign: str, kind: str) -> list[Note]:
+        """All notes of a kind, by ts and key."""
+        with self._reading() as books:
+            register.standings(books, {campaign})
+            return register.notes(books, campaign, kind)
+
+    def campaigns(self) -> list[str]:
+        """The names of all campaigns, sorted."""
+        with self._reading() as books:
+            return sorted(name for (name,) in books.read("select name from campaign"))
+
     def totals(self, campaign: str) -> Totals:
         """The campaign's money by scope."""
-        sql = """select scope, key, day, reserved, settled, offers from counter
+        sql = """select scope, key, day, reserved, settled, offers, decisions, granted from counter
             where campaign = ? and scope in ('total', 'day', 'arm')"""
         with self._reading() as books:
-            caps, paused = pages.campaigns(books, {campaign})[campaign]
+            caps, paused = register.standings(books, {campaign})[campaign]
             found = {(scope, key, day): money for scope, key, day, *money in books.read(sql, campaign)}
         days = sorted(int(day) for scope, _, day in found if scope == "day")
         arms = sorted({*caps.arms, *(arm for scope, arm, _ in found if scope == "arm")})
+        arm_days = sorted((arm, int(day)) for scope, arm, day in found if scope == "arm" and day)
         return Totals(
             campaign=campaign,
             caps=caps,
@@ -115,6 +139,7 @@ class AbstractBooks(ABC):
             total=_tally(caps.total, found.get(("total", "", ""))),
             days={day: _tally(caps.day, found["day", "", str(day)]) for day in days},
             arms={arm: _tally(caps.arms.get(arm), found.get(("arm", arm, ""))) for arm in arms},
+            arm_days={(arm, day): _tally(None, found["arm", arm, str(day)]) for arm, day in arm_days},
         )
 
     def rows(self, campaign: str, after: int, until: int) -> Iterator[Row]:
@@ -122,9 +147,9 @@ class AbstractBooks(ABC):
         first, end = f"{max(after, 0):012x}", f"{max(until, 0):012x}"
         while True:
             with self._reading() as books:
-                page = pages.rows(books, campaign, first, end, BATCH)
+                page = pages.rows(books, campaign, first, end, PAGE)
             yield from page
-            if len(page) < BATCH:
+            if len(page) < PAGE:
                 return
             first = page[-1].decision_id
 
@@ -144,25 +169,25 @@ class AbstractBooks(ABC):
             due = [key for (key,) in books.read(sql, now)]
             if not due:
                 return None
-            pages.campaigns(books, pages.campaigns_of(books, due), self.lock)
+            campaigns = register.standings(books, pages.campaigns_of(books, due), self.lock)
             positions = pages.positions(books, due)
-            counters = pages.counters(books, positions.values())
+            counters = pages.counters(books, keys(positions.values(), campaigns))
             # Between the first look and the lock, another server may have settled or released some.
             held = [position for position in positions.values() if position.state == "reserved"]
-            entries = [settlement.release(position, counters, now) for position in held]
+            entries = [
+                settlement.release(position, campaigns[position.campaign].caps, counters, now) for position in held
+            ]
             pages.add_entries(books, entries, positions, counters)
         return len(entries)
 
     def _set_paused(self, campaign: str, paused: bool) -> None:
         with self._writing() as books:
-            caps = pages.campaigns(books, {campaign}, self.lock)[campaign].caps
-            row = (campaign, msgspec.json.encode(caps).decode(), paused)
-            books.insert(CAMPAIGN, [row], "on conflict (name) do update set paused = excluded.paused")
+            register.standings(books, {campaign}, self.lock)
+            register.set_paused(books, campaign, paused)
 
 
 def _tally(cap: int | None, money: Sequence[int] | None) -> Tally:
-    reserved, settled, offers = money or (0, 0, 0)
-    return Tally(cap=cap, reserved=reserved, settled=settled, offers=offers)
+    return Tally(cap, *(money or (0, 0, 0, 0, 0)))
 
 
 def _again(event: Outcome, before: Outcome, answer: Settled) -> Settled:

@@ -10,11 +10,21 @@ import re
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.types import Receive, Scope
 
 from outlay.server.messages import Feature, Problem
 
 FEATURE: Any = Feature  # a union, which type checkers do not take for a type
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Features(msgspec.Struct):
+    features: dict[str, msgspec.Raw]
+
+
+_whole = msgspec.json.Decoder(msgspec.Raw)
+_features = msgspec.json.Decoder(_Features)
+_feature = msgspec.json.Decoder(FEATURE)
 
 
 class BadRequestError(Exception):
@@ -35,26 +45,30 @@ One = TypeVar("One")
 Many = TypeVar("Many")
 
 
-async def body_of(request: Request, limit: int) -> bytes:
-    """The body, read no further than `limit` bytes.
+async def body_of(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The body of a request, read no further than `limit` bytes.
 
     Raises:
-        BadRequestError: 413 or 415.
+        BadRequestError: 413 or 415; 400 if the client went away in the middle of it.
     """
-    kind = request.headers.get("content-type", "")
-    if not kind.startswith("application/json"):
-        raise BadRequestError(
-            415, Problem(error=f"the content type is {kind!r}.", way_out="Send Content-Type: application/json.")
-        )
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
+    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    if not kind.startswith(b"application/json"):
+        words = f"the content type is {kind.decode('latin-1')!r}."
+        raise BadRequestError(415, Problem(error=words, way_out="Send Content-Type: application/json."))
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        part = await receive()
+        if part["type"] != "http.request":
+            raise BadRequestError(400, Problem(error="the body has no end."))
+        parts.append(part.get("body", b""))
+        size += len(parts[-1])
         if size > limit:
             raise BadRequestError(
                 413, Problem(error=f"the body is larger than {limit} bytes.", way_out="Send several requests.")
             )
-        parts.append(part)
-    return b"".join(parts)
+        more = part.get("more_body", False)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class Reader(Generic[One, Many]):
@@ -76,11 +90,11 @@ class Reader(Generic[One, Many]):
             return [self._one.decode(body)], False
         except msgspec.ValidationError as error:
             refusal = error
-        except msgspec.DecodeError as error:
-            raise BadRequestError(400, Problem(error=f"{error}.", way_out="Send JSON.")) from None
+        except NOT_JSON as error:
+            raise _not_json(error) from None
         try:
             self._probe.decode(body)
-        except msgspec.DecodeError:
+        except NOT_JSON:
             raise _refused(refusal, body) from None
         things: list[One] = getattr(read(self._many, body), self._key)
         if len(things) > limit:
@@ -105,11 +119,20 @@ def read(decoder: msgspec.json.Decoder[One], body: bytes) -> One:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _refused(error, body) from None
-    except msgspec.DecodeError as error:
-        raise BadRequestError(400, Problem(error=f"{error}.", way_out="Send JSON.")) from None
+    except NOT_JSON as error:
+        raise _not_json(error) from None
+
+
+def _not_json(error: Exception) -> BadRequestError:
+    return BadRequestError(400, Problem(error=f"{error}.", way_out="Send JSON."))
 
 
 def _refused(error: msgspec.ValidationError, body: bytes) -> BadRequestError:
+    """422 with the field; but what is no JSON further on is no JSON."""
+    try:
+        _whole.decode(body)
+    except NOT_JSON as worse:
+        return _not_json(worse)
     words, _, where = str(error).partition(" - at `")
     where = where.rstrip("`") or "$"
     if where.endswith(".features[...]"):
@@ -118,13 +141,17 @@ def _refused(error: msgspec.ValidationError, body: bytes) -> BadRequestError:
 
 
 def _named(where: str, body: bytes) -> str:
-    """The path with its key, which msgspec not say of a mapping: the first that is wrong."""
-    features: Any = msgspec.json.decode(body)
-    for step in re.findall(r"\.(\w+)|\[(\d+)\]", where):
-        features = features[step[0] or int(step[1])]
+    """The path with its key, which msgspec does not say of a mapping: the first that is wrong."""
+    try:
+        request = body
+        for key, place in re.findall(r"\.(\w+)\[(\d+)\]", where):
+            request = msgspec.json.decode(body, type=dict[str, list[msgspec.Raw]])[key][int(place)]
+        features = _features.decode(request).features
+    except msgspec.DecodeError:  # a key that comes twice, and is something else the second time
+        return where
     for name, value in features.items():
         try:
-            msgspec.convert(value, FEATURE)
-        except msgspec.ValidationError:
+            _feature.decode(value)
+        except msgspec.DecodeError:
             return f"{where}.{name}"
     return where

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from outlay.core.errors import OutlayError
 from outlay.core.settings_errors import in_words
+from outlay.server.clock import EPOCH
 
 Money = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -75,11 +76,17 @@ class Episode(_Section):
 
 
 class Plan(_Section):
-    """`[plan]`: how the money is to be spent over time."""
+    """`[plan]`: how the money of the total cap is to be spent over time. Without it, only the caps limit the spend."""
 
     start: datetime.date
     days: int = Field(gt=0)
     shares: tuple[Money, ...] | None = None  # of each day; default: the same for all
+    correct_minutes: float = Field(default=15.0, ge=1, le=1440)  # between two corrections of the price
+
+    @property
+    def first(self) -> int:
+        """Day number of its first day."""
+        return (self.start - EPOCH).days
 
     @model_validator(mode="after")
     def _as_many(self) -> Self:
@@ -139,6 +146,11 @@ class ServeConfig(_Section):
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
             raise ValueError(f"timezone is {self.timezone!r}, which this machine does not know") from None
         return self
+
+    @property
+    def zone(self) -> zoneinfo.ZoneInfo:
+        """In which days begin."""
+        return zoneinfo.ZoneInfo(self.timezone)
 
     @classmethod
     def load(cls, path: str | Path) -> ServeConfig:

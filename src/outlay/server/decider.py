@@ -6,6 +6,7 @@
 
 The networks, the choice and the draw are the bundle's own functions, called for one row or many; only the reading of
 features is this room's (`server/features.py`). The random slice is an arm: a user stays in it for the whole episode.
+Pacing is another decider, with other weights and another price (`server/pacing.py`): deciding costs the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
+from outlay.bundles.pool import Pool
 from outlay.ops.hashing import rendezvous, uniform
+from outlay.server import draws
+from outlay.server.draws import Draw
 from outlay.server.features import Row, RowEncoder, arrays
 from outlay.server.guards import NOT_ELIGIBLE, Choice, allows_nothing
 
@@ -51,20 +55,27 @@ class Decider:
     """A bundle with the weights and the slice that it serves with.
 
     Attributes:
-        bundle: verified.
-        weights: `[k]` of the members; the bundle's own, or what pacing made of them.
+        pool: the policies of a verified bundle.
+        weights: `[P]` of them; the bundle's own, or what pacing made of them. Those of weight 0 are left out.
         none: the value that means "no incentive".
         fallback: action given where features are missing or the model fails.
         random_share: of users and episodes in the random slice.
         random_salt: of the slice.
+        price: factor on the costs, from pacing.
     """
 
-    bundle: Bundle
+    pool: Pool
     weights: NDArray[np.float64]
     none: float
     fallback: float
     random_share: float = 0.0
     random_salt: str = "random-slice"
+    price: float = 1.0
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        """Of the live policies, with these weights and at this price."""
+        return self.pool.mixture(self.weights, self.price)
 
     def decide(self, cases: Sequence[Case], episode: str) -> list[Choice]:
         """Propose for every case. Each is decided alone; an error of the model gives all of them the fallback."""
@@ -82,7 +93,7 @@ class Decider:
             try:
                 chosen = self._chosen(asked, [units[i] for i in places], [arms[i] for i in places])
             except Exception:  # whatever a model does, the user gets an answer
-                log.exception("the model of bundle %s failed", self.bundle.id)
+                log.exception("the model of bundle %s failed", self.pool.bundle.id)
                 chosen = [self._settled(arms[i], self.fallback, MODEL_ERROR, cases[i]) for i in places]
             found.update(zip(places, chosen, strict=True))
         return [found[i] for i in range(len(cases))]
@@ -93,21 +104,23 @@ class Decider:
 
     def index_of(self, action: float) -> int:
         """Its position among the bundle's actions, to single precision; −1 where it is none of them."""
-        if action in self._places:
-            return self._places[action]
-        places = np.flatnonzero(np.isclose(self.bundle.actions, action, rtol=1e-6, atol=0))
+        if action in self._positions:
+            return self._positions[action]
+        places = np.flatnonzero(np.isclose(self.pool.bundle.actions, action, rtol=1e-6, atol=0))
         return int(places[0]) if len(places) else -1
 
     def _chosen(self, cases: list[Case], units: list[str], arms: list[str]) -> list[Choice]:
         codes, numbers = arrays([case.row for case in cases if case.row is not None])
         actions = np.stack([chosen for chosen, _ in self.bundle.choices(codes, numbers, self._eligible(cases))], axis=1)
-        drawn = rendezvous(self._salts, self.weights, units)
+        drawn = rendezvous(self._salts, self.bundle.weights, units)
         given = actions[np.arange(len(cases)), drawn]
-        probability = (actions == given[:, None]) @ self.weights
+        probability = (actions == given[:, None]) @ self.bundle.weights
         return [
             self._evenly(case, every)
             if arm == RANDOM
-            else Choice(POLICY, member, index, self._values[index], p, self._members(every), POLICY, False)
+            else Choice(
+                POLICY, self._places[member], index, self._values[index], p, self._draw(case, every), POLICY, False
+            )
             for case, arm, member, index, p, every in zip(
                 cases, arms, drawn.tolist(), given.tolist(), probability.tolist(), actions.tolist(), strict=True
             )
@@ -117,7 +130,8 @@ class Decider:
         allowed = range(len(self._values)) if case.eligible is None else np.flatnonzero(case.eligible).tolist()
         (u,) = uniform(f"{self.random_salt}-action", [case.request_id]).tolist()
         index = allowed[int(u * len(allowed))]
-        return Choice(RANDOM, None, index, self._values[index], 1 / len(allowed), self._members(every), RANDOM, False)
+        draw = self._draw(case, every)
+        return Choice(RANDOM, None, index, self._values[index], 1 / len(allowed), draw, RANDOM, False)
 
     def _settled(self, arm: str, action: float, reason: str, case: Case) -> Choice:
         """An answer without a choice. A fallback that is not allowed becomes none; none always is."""
@@ -137,13 +151,25 @@ class Decider:
             return [POLICY] * len(units)
         return [RANDOM if u < self.random_share else POLICY for u in uniform(self.random_salt, units).tolist()]
 
-    def _members(self, actions: list[int]) -> str:
-        return f'{{"actions":{actions},"weights":{self._weights_text}}}'
+    def _draw(self, case: Case, actions: list[int]) -> str:
+        allowed = None if case.eligible is None else np.flatnonzero(case.eligible).tolist()
+        return draws.write(Draw(self._places, actions, self._alpha, self.price, self.random_share, allowed)).decode()
 
     @cached_property
     def encoder(self) -> RowEncoder:
         """Of the bundle's schema; makes the rows of cases."""
-        return RowEncoder(self.bundle.schema)
+        return RowEncoder(self.pool.bundle.schema)
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """Of the live policies in the pool."""
+        places: list[int] = np.flatnonzero(self.weights).tolist()
+        return places
+
+    @cached_property
+    def _alpha(self) -> list[float]:
+        alpha: list[float] = self.bundle.weights.tolist()
+        return alpha
 
     @cached_property
     def _salts(self) -> list[str]:
@@ -151,12 +177,8 @@ class Decider:
 
     @cached_property
     def _values(self) -> list[float]:
-        return self.bundle.actions.tolist()  # type: ignore[no-any-return]
+        return self.pool.bundle.actions.tolist()  # type: ignore[no-any-return]
 
     @cached_property
-    def _places(self) -> dict[float, int]:
+    def _positions(self) -> dict[float, int]:
         return {action: i for i, action in enumerate(self._values)}
-
-    @cached_property
-    def _weights_text(self) -> str:
-        return str(self.weights.tolist())

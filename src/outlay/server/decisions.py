@@ -11,10 +11,10 @@ the answer is none, free of charge, and names no decision; the same request id m
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -29,9 +29,10 @@ from outlay.server.clock import Clock
 from outlay.server.commit import GroupCommit
 from outlay.server.decider import Case
 from outlay.server.features import WrongFeatureError, value_text
-from outlay.server.guards import Choice, paused, within
-from outlay.server.ledger import Ledger, LedgerError, Proposal, Recorded, new_decision_id
-from outlay.server.messages import Decision, DecisionRequest, Problem
+from outlay.server.guards import value_refusal
+from outlay.server.ids import new_decision_ids
+from outlay.server.ledger import Ledger, LedgerError, Proposal, Recorded
+from outlay.server.messages import Decision, DecisionRequest, Problem, time_text
 from outlay.server.metrics import Metrics
 from outlay.server.reload import Ready, Serving
 
@@ -58,19 +59,14 @@ class Asked(NamedTuple):
 
 
 class DecisionDesk:
-    """Answers requests for decisions.
-
-    Attributes:
-        paused: what the ledger said last. The ledger itself spends nothing in a pause; this makes every answer none.
-    """
+    """Answers requests for decisions."""
 
     def __init__(self, serving: Serving, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
-        self.paused = False
         self._serving = serving
         self._ledger = ledger
         self._clock = clock
         self._metrics = metrics
-        self._group = GroupCommit(self.answer_group)
+        self._group = GroupCommit(self.answer_group, serving.config.ledger_seconds)
 
     async def decide(self, requests: Sequence[DecisionRequest], *, many: bool = True) -> list[Decision | Problem]:
         """One answer per request, in order; a Problem where the id belongs to another request.
@@ -88,8 +84,7 @@ class DecisionDesk:
             for i, request in enumerate(requests)
         ]
         try:
-            async with asyncio.timeout(self._serving.config.ledger_seconds):
-                answers = await self._group(asked)
+            answers = await self._group(asked)
         except (LedgerError, TimeoutError) as error:
             return self._unreachable(asked, error)
         if not many:
@@ -104,14 +99,18 @@ class DecisionDesk:
         now = self._clock.now()
         day = self._clock.day(now)
         proposals: list[Proposal] = []
-        for _, alike in groupby(group, key=lambda asked: id(asked.ready)):  # two only while a bundle is swapped
-            proposals += self._proposals(list(alike), now, day)
-        start = time.perf_counter()
         try:
+            for _, alike in groupby(group, key=lambda asked: id(asked.ready)):  # two only while a bundle is swapped
+                proposals += self._proposals(list(alike), now, day)
+            start = time.perf_counter()
             recorded = self._ledger.record(proposals)
         except LedgerError as error:
             return self._unreachable(group, error)
         self._metrics.ledger_seconds.observe(time.perf_counter() - start)
+        new = Counter((r.arm, r.member, r.reason) for r in recorded if r.status == "new")
+        campaign = self._serving.ready.campaign
+        for (arm, member, reason), count in new.items():
+            self._metrics.decided(campaign, arm, member, reason).inc(count)
         return [self._answer(answer) for answer in recorded]
 
     async def close(self) -> None:
@@ -121,21 +120,45 @@ class DecisionDesk:
     def _proposals(self, group: list[Asked], now: int, day: int) -> list[Proposal]:
         ready = group[0].ready
         episode = self._serving.episode(day)
-        config, none, none_index = self._serving.config, ready.decider.none, ready.none_index
-        choices = ready.decider.decide([asked.case for asked in group], episode)
-        if self.paused:
-            choices = [paused(choice, none, none_index) for choice in choices]
-        else:
-            choices = [within(config.values, choice, none, none_index) for choice in choices]
+        config = self._serving.config
+        decider = self._serving.decider(ready, episode, now)
+        choices = decider.decide([asked.case for asked in group], episode)
         expires = now + int(config.expiry_hours * HOUR)
+        campaign, bundle, none = ready.campaign, ready.bundle.id, ready.decider.none
+        ids = new_decision_ids(now, len(group))
         return [
-            _proposal(asked, choice, now=now, day=day, episode=episode, expires=expires)
-            for asked, choice in zip(group, choices, strict=True)
+            Proposal(
+                campaign=campaign,
+                request_id=request.request_id,
+                body=hashlib.blake2b(_canonical.encode(request), digest_size=16).hexdigest(),
+                decision_id=decision_id,
+                ts=now,
+                time=time_text(request.time),
+                day=day,
+                arm=choice.arm,
+                user=case.user,
+                episode=episode,
+                bundle=bundle,
+                member=choice.member,
+                action=choice.action,
+                action_index=choice.index,
+                amount=ready.amount(choice.index),
+                probability=min(choice.probability, 1.0),  # a sum of weights may be a rounding above
+                members=choice.members,
+                features=_json.encode(request.features).decode(),
+                reason=choice.reason,
+                expires=expires,
+                forced=choice.forced,
+                none_action=none,
+                none_index=ready.none_index,
+                refused=value_refusal(config.values, choice.action, none),
+            )
+            for (request, case, _), choice, decision_id in zip(group, choices, ids, strict=True)
         ]
 
     def _unreachable(self, group: Sequence[Asked], error: Exception) -> list[Decision | Problem]:
         """None for everyone, and nothing is kept."""
-        log.error("the ledger cannot be reached: %s", error or "it took too long")
+        log.error("the ledger cannot be reached: %s", str(error) or "it took too long")
         self._metrics.ledger_errors.inc()
         episode = self._serving.episode(self._clock.day(self._clock.now()))
         return [self._unrecorded(asked.ready, asked.ready.decider.arm_of(asked.case, episode)) for asked in group]
@@ -160,9 +183,6 @@ class DecisionDesk:
                 where="$.request_id",
                 way_out="Give every decision an id of its own; a retry repeats the whole request.",
             )
-        if recorded.status == "new":
-            campaign = self._serving.ready.campaign
-            self._metrics.decided(campaign, recorded.arm, recorded.member, recorded.reason).inc()
         return Decision(
             decision_id=recorded.decision_id,
             action=recorded.action,
@@ -200,31 +220,3 @@ def _case(request: DecisionRequest, ready: Ready, path: str) -> Case:
         problem = Problem(error=f"{error.found}.", where=f"{path}.features.{error.name}")
         raise BadRequestError(422, problem) from None
     return Case(request.request_id, user, row, eligible)
-
-
-def _proposal(asked: Asked, choice: Choice, *, now: int, day: int, episode: str, expires: int) -> Proposal:
-    request, case, ready = asked
-    return Proposal(
-        campaign=ready.campaign,
-        request_id=request.request_id,
-        body=hashlib.blake2b(_canonical.encode(request), digest_size=16).hexdigest(),
-        decision_id=new_decision_id(now),
-        ts=now,
-        day=day,
-        arm=choice.arm,
-        user=case.user,
-        episode=episode,
-        bundle=ready.bundle.id,
-        member=choice.member,
-        action=choice.action,
-        action_index=choice.index,
-        amount=ready.amount(choice.index),
-        probability=min(choice.probability, 1.0),  # a sum of weights may be a rounding above
-        members=choice.members,
-        features=_json.encode(request.features).decode(),
-        reason=choice.reason,
-        expires=expires,
-        forced=choice.forced,
-        none_action=ready.decider.none,
-        none_index=ready.none_index,
-    )

@@ -6,13 +6,15 @@ one row would take a hundred.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.schema import CLIP, FIRST, MISSING, MISSING_TEXTS, UNKNOWN, Schema
+from outlay.core.schema import CLIP, FIRST, MISSING, MISSING_TEXTS, UNKNOWN, Categorical, Schema
 
 Value = str | int | float | bool | None
 Features = Mapping[str, Value]
@@ -53,9 +55,7 @@ class RowEncoder:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self._categorical = [
-            (field.name, {value: FIRST + i for i, value in enumerate(field.values)}) for field in schema.categorical
-        ]
+        self._categorical = [(field.name, _codes(field)) for field in schema.categorical]
         self.unknown = {field.name: 0 for field in schema.categorical}
         self.absent = dict.fromkeys(schema.names, 0)
         self._numeric = [(field.name, field.mean, field.scale) for field in schema.numeric]
@@ -68,25 +68,42 @@ class RowEncoder:
         Raises:
             WrongFeatureError: if a numeric one holds text.
         """
-        codes: list[int] = []
         numbers: list[float] = []
         try:
-            for name, places in self._categorical:
-                text = value_text(features[name])
-                code = MISSING if text is None else places.get(text, UNKNOWN)
-                if code == UNKNOWN:
-                    self.unknown[name] += 1
-                codes.append(code)
+            codes = [known[type(value := features[name])].get(value, UNKNOWN) for name, known in self._categorical]
             for name, mean, scale in self._numeric:
                 value = _number(name, features[name])
                 if value is None:
                     numbers += (0.0, 1.0)
                 else:
-                    numbers += (min(max((value - mean) / scale, -CLIP), CLIP), 0.0)
+                    z = (value - mean) / scale
+                    numbers += (CLIP if z > CLIP else -CLIP if z < -CLIP else z, 0.0)
         except KeyError as absent:
             self.absent[absent.args[0]] += 1
             return None
+        if UNKNOWN in codes:
+            for (name, _), code in zip(self._categorical, codes, strict=True):
+                self.unknown[name] += code == UNKNOWN
         return Row(codes, numbers)
+
+
+def _codes(field: Categorical) -> dict[type, dict[Any, int]]:
+    """The codes of the JSON values that are known, by their type: 3, 3.0 and "3" are one value, 1 and true are two."""
+    texts = {value: FIRST + i for i, value in enumerate(field.values)}
+    numbers: dict[float, int] = {}
+    for text, code in texts.items():
+        for kind in (int, float):
+            with suppress(ValueError):
+                number = kind(text)
+                if math.isfinite(number) and value_text(number) == text:
+                    numbers[number] = code
+    return {
+        str: texts | dict.fromkeys(MISSING_TEXTS, MISSING),
+        int: numbers,
+        float: numbers,
+        bool: {truth: texts[text] for text, truth in (("true", True), ("false", False)) if text in texts},
+        type(None): {None: MISSING},
+    }
 
 
 def arrays(rows: Sequence[Row]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -112,4 +129,4 @@ def _number(name: str, value: Value) -> float | None:
         if value in MISSING_TEXTS:
             return None
         raise WrongFeatureError(name, f"is the text {value[:40]!r}; a number or null is wanted")
-    return None if value is None else float(value)
+    return value

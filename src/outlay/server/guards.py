@@ -52,23 +52,11 @@ def allows_nothing(eligible: NDArray[np.bool_] | None) -> bool:
     return eligible is not None and not eligible.any()
 
 
-def within(limits: ValueLimits, choice: Choice, none: float, none_index: int) -> Choice:
-    """The choice where its value may be given, else none. None itself may always be given."""
+def value_refusal(limits: ValueLimits, action: float, none: float) -> str | None:
+    """Why the value may not be given, or None. None itself may always be given."""
     refused = (
-        (limits.at_least is not None and choice.action < limits.at_least)
-        or (limits.at_most is not None and choice.action > limits.at_most)
-        or (limits.allowed is not None and choice.action not in limits.allowed)
+        (limits.at_least is not None and action < limits.at_least)
+        or (limits.at_most is not None and action > limits.at_most)
+        or (limits.allowed is not None and action not in limits.allowed)
     )
-    if not refused or choice.action == none:
-        return choice
-    return _none(choice, none, none_index, VALUE_LIMIT)
-
-
-def paused(choice: Choice, none: float, none_index: int) -> Choice:
-    """None, whatever was chosen."""
-    return _none(choice, none, none_index, PAUSED)
-
-
-def _none(choice: Choice, none: float, none_index: int, reason: str) -> Choice:
-    # The member that was drawn stays: it decides again as soon as the guard lets it.
-    return Choice(choice.arm, choice.member, none_index, none, 1.0, choice.members, reason, True)
+    return VALUE_LIMIT if refused and action != none else None

@@ -8,12 +8,17 @@ has, which an administrator may have changed; limits per user come from the sett
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import gc
+import logging
+import multiprocessing
 import os
 import pickle
+import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -29,13 +34,25 @@ from outlay.server.clock import Clock
 from outlay.server.config import ServeConfig
 from outlay.server.gate import is_loopback
 from outlay.server.ledger import Caps, Ledger, LedgerError
-from outlay.server.reload import Ready, Serving, prepare
+from outlay.server.reload import Ready, Serving, introduce, prepare
 from outlay.server.store import open_ledger
 
 BACKLOG = 2_048  # connections that wait to be taken
 COLLECT = 50_000, 50, 100  # thresholds of the garbage collector: a group of requests makes thousands of objects
-QUIET: dict[str, Any] = {"log_level": "warning", "access_log": False}
+UVICORN: dict[str, Any] = {
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+    "ws": "none",
+    "timeout_keep_alive": 75,  # seconds: longer than the minute for which proxies keep theirs
+    "timeout_graceful_shutdown": 5,  # seconds for requests under way when the server is told to end
+}
 HANDED_DOWN = "OUTLAY_SERVE_SETTINGS"  # names the file that the launcher leaves to its workers
+TOKEN_HANDED_DOWN = "OUTLAY_SERVE_TOKEN"
+ENDS = signal.SIGTERM, signal.SIGINT
+
+log = logging.getLogger("outlay.serve")
 
 
 @dataclass(frozen=True)
@@ -88,29 +105,31 @@ def serve(settings: Settings, say: Callable[[str], None] = lambda _words: None) 
             say(line)
         if settings.workers == 1:
             with suppress(KeyboardInterrupt):
-                uvicorn.Server(uvicorn.Config(application(settings), **QUIET)).run(sockets=[listener])
+                uvicorn.Server(uvicorn.Config(application(settings), **UVICORN)).run(sockets=[listener])
         else:
             _run_workers(settings, listener)
 
 
 def adopt(ledger: Ledger, ready: Ready, config: ServeConfig) -> list[str]:
-    """Bring the settings' caps into the ledger, where it does not know better. What to tell the operator.
+    """Bring the settings into the ledger, and their caps where it does not know better. What to tell the operator.
 
     Raises:
         LedgerError: if the ledger cannot be reached or written.
+        OutlayError: if the settings do not fit what the ledger holds.
     """
-    wanted = _caps(ready, config)
+    wanted, now = _caps(ready, config), Clock(config.timezone).now()
     try:
         kept = ledger.totals(ready.campaign).caps
     except LedgerError:  # a campaign that it does not know; a ledger that is out of reach says so in the next line
         ledger.set_caps(ready.campaign, wanted)
-        return [] if wanted.total is not None else ["there is no total cap: nothing limits the spend. Give --cap."]
-    caps = replace(wanted, total=kept.total, day=kept.day, arms=kept.arms)
-    ledger.set_caps(ready.campaign, caps)
-    if (kept.total, kept.day, dict(kept.arms)) == (wanted.total, wanted.day, dict(wanted.arms)):
-        return []
-    total = "none" if kept.total is None else f"{ready.money.units(kept.total):g} {ready.money.unit}"
-    return [f"the ledger keeps the caps that it has (total {total}). Change them with POST /v1/admin/caps."]
+        words = [] if wanted.total is not None else ["there is no total cap: nothing limits the spend. Give --cap."]
+        return words + introduce(ledger, ready, config, now)
+    words = introduce(ledger, ready, config, now)
+    ledger.set_caps(ready.campaign, replace(wanted, total=kept.total, day=kept.day, arms=kept.arms))
+    if (kept.total, kept.day, dict(kept.arms)) != (wanted.total, wanted.day, dict(wanted.arms)):
+        total = "none" if kept.total is None else f"{ready.money.units(kept.total):g} {ready.money.unit}"
+        words.append(f"the ledger keeps the caps that it has (total {total}). Change them with POST /v1/admin/caps.")
+    return words
 
 
 def application(settings: Settings) -> FastAPI:
@@ -122,7 +141,7 @@ def application(settings: Settings) -> FastAPI:
 
     async def start() -> Service:
         ready = prepare(settings.bundle, settings.config)
-        ledger = open_ledger(settings.ledger)
+        ledger = await _reached(settings.ledger)
         serving = Serving(ready, settings.config, settings.pointer)
         # What is loaded by now stays; looking through it for garbage again and again costs a quarter of the time.
         gc.collect()
@@ -133,21 +152,50 @@ def application(settings: Settings) -> FastAPI:
     return create_app(start, token=settings.token, everywhere=not is_loopback(settings.host))
 
 
+async def _reached(url: str) -> Ledger:
+    """The ledger, as soon as it can be reached: the launcher has found it, so it will come back.
+
+    A worker that gave up would take the launcher and all other workers with it.
+    """
+    kept = {number: signal.signal(number, signal.SIG_DFL) for number in ENDS}  # it serves nobody yet
+    try:
+        while True:
+            try:
+                return await asyncio.to_thread(open_ledger, url)
+            except LedgerError as error:
+                log.error("the ledger cannot be reached: %s", error)
+            await asyncio.sleep(1)
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
 def worker() -> FastAPI:
     """The application of one of several workers: the launcher left the settings in a file."""
-    return application(pickle.loads(Path(os.environ[HANDED_DOWN]).read_bytes()))
+    settings: Settings = pickle.loads(Path(os.environ[HANDED_DOWN]).read_bytes())
+    if (launcher := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_with, args=(launcher,), daemon=True).start()
+    return application(dataclasses.replace(settings, token=os.environ.get(TOKEN_HANDED_DOWN)))
+
+
+def _end_with(launcher: Any) -> None:
+    """Without its launcher, a worker would hold the port and go on spending for ever."""
+    launcher.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _run_workers(settings: Settings, listener: socket.socket) -> None:
     with tempfile.TemporaryDirectory() as folder:  # only this user may read it
-        settings = dataclasses.replace(settings, pointer=Path(folder) / "bundle.json")
-        file = Path(folder) / "settings"
-        file.write_bytes(pickle.dumps(settings))
-        meters = Path(folder) / "meters"
+        file, meters = Path(folder) / "settings", Path(folder) / "meters"
+        # The token is no matter for the disk: the folder stays behind where the launcher is killed.
+        left = dataclasses.replace(settings, pointer=Path(folder) / "bundle.json", token=None)
+        file.write_bytes(pickle.dumps(left))
         meters.mkdir()
         os.environ |= {HANDED_DOWN: str(file), "PROMETHEUS_MULTIPROC_DIR": str(meters)}
+        if settings.token is not None:
+            os.environ[TOKEN_HANDED_DOWN] = settings.token
         workers: dict[str, Any] = {"factory": True, "workers": settings.workers, "fd": listener.fileno()}
-        uvicorn.run("outlay.server.launch:worker", **workers, **QUIET)
+        uvicorn.run("outlay.server.launch:worker", **workers, **UVICORN)
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -11,14 +11,22 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from outlay.server.ledger import ID_LENGTH
+from outlay.server.ids import ID_LENGTH
+from outlay.server.proposals import TIME_LENGTH
 
 _SECONDS = 100_000_000_000  # about the year 5138: what is beyond is a mistake
 # PostgreSQL's texts hold no NUL, and ids with line ends make logs unreadable.
-Id = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH, pattern=r"^(?![\s\S]*[\x00-\x1f\x7f])")]
+_NO_CONTROLS = r"^(?![\s\S]*[\x00-\x1f\x7f])"
+Id = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH, pattern=_NO_CONTROLS)]
 _Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _Number = Annotated[float, Meta(ge=-(2.0**63), le=2.0**63)]
 Feature = str | _Whole | float | bool | None
+Time = (
+    Annotated[str, Meta(max_length=TIME_LENGTH, pattern=_NO_CONTROLS, description="Of any form.")]
+    | _Whole
+    | _Number
+    | None
+)
 Moment = (
     Annotated[int, Meta(ge=-_SECONDS, le=_SECONDS, description="Epoch seconds.")]
     | Annotated[float, Meta(ge=-_SECONDS, le=_SECONDS)]
@@ -40,7 +48,7 @@ class DecisionRequest(_Strict, frozen=True):
         dict[str, Feature],
         Meta(description="The state by feature. null is missing; an absent feature gets the fallback action."),
     ]
-    time: Annotated[Moment, Meta(description="By your clock. It decides nothing: the server's clock does.")] = None
+    time: Annotated[Time, Meta(description="By your clock; kept. It decides nothing: the server's clock does.")] = None
     eligible: Annotated[
         Annotated[list[float], Meta(max_length=1_000)] | None,
         Meta(description="Values of the actions that are allowed; null allows all."),
@@ -147,3 +155,10 @@ class CapsRequest(_Strict, frozen=True):
     total: _Money | UnsetType | None = UNSET
     day: _Money | UnsetType | None = UNSET
     arms: dict[Id, _Money | None] | UnsetType = UNSET
+
+
+def time_text(time: Time) -> str | None:
+    """A request's time as the ledger keeps it: a text as it is, a number as a decimal."""
+    if isinstance(time, float):
+        return repr(time)
+    return None if time is None else str(time)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
@@ -103,7 +104,8 @@ class Metrics:
             for scope, tally in scopes.items():
                 self._show(scope, tally, money)
         registry = self._registry
-        if FOLDER in os.environ:
+        if folder := os.environ.get(FOLDER):
+            _forget_dead(Path(folder))
             registry = CollectorRegistry()
             multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)
@@ -112,3 +114,13 @@ class Metrics:
         self._money["cap"].labels(scope).set(float("inf") if tally.cap is None else money.units(tally.cap))
         self._money["reserved"].labels(scope).set(money.units(tally.reserved))
         self._money["spent"].labels(scope).set(money.units(tally.settled))
+
+
+def _forget_dead(folder: Path) -> None:
+    """Take out what workers that have ended say of the present."""
+    for file in folder.glob("gauge_live*_*.db"):
+        process = int(file.stem.rpartition("_")[2])
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            multiprocess.mark_process_dead(process)  # type: ignore[no-untyped-call]

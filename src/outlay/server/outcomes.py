@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 from collections.abc import Sequence
 
@@ -25,7 +24,7 @@ class OutcomeDesk:
         self._serving = serving
         self._clock = clock
         self._metrics = metrics
-        self._group = GroupCommit(ledger.outcomes)
+        self._group = GroupCommit(ledger.outcomes, serving.config.ledger_seconds)
 
     async def settle(self, requests: Sequence[OutcomeRequest], *, many: bool = True) -> list[OutcomeAnswer | Problem]:
         """One answer per outcome, in order; a Problem where there is no such decision or the event is another's.
@@ -42,8 +41,7 @@ class OutcomeDesk:
         now = self._clock.now()
         paths = [f"$.outcomes[{i}]" for i in range(len(requests))] if many else ["$"]
         events = [self._event(request, now, path) for request, path in zip(requests, paths, strict=True)]
-        async with asyncio.timeout(self._serving.config.ledger_seconds):
-            settled = await self._group(events)
+        settled = await self._group(events)
         return [self._answer(answer, path) for answer, path in zip(settled, paths, strict=True)]
 
     async def close(self) -> None:
@@ -67,6 +65,7 @@ class OutcomeDesk:
             received=now,
             value=request.value,
             amount=amount,
+            campaign=self._serving.ready.campaign,
         )
 
     def _answer(self, settled: Settled, path: str) -> OutcomeAnswer | Problem:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
-import msgspec
 from msgspec.structs import astuple
 
-from outlay.server.admission import Counter, Key, Placed, Request, Standing, scopes
-from outlay.server.ledger import Caps, LedgerError, Outcome, Proposal, Recorded, Row, Settled
+from outlay.server.admission import Counter, Given, Key, Request
+from outlay.server.ledger import Outcome, Recorded, Row, Settled
 from outlay.server.settlement import Entry, Position
-from outlay.server.tables import COUNTER, DECISION, ENTRY, FORMAT, Table, create
+from outlay.server.tables import COUNTER, DECISION, ENTRY, OUTCOME, Table
 
 EventKey = tuple[str, str, str]  # decision id, kind, event id
 
 _ANSWER = tuple(name for name in Recorded.__struct_fields__ if name != "status")
-_PROPOSED = tuple(Proposal.__struct_fields__[: len(DECISION.columns) - 3])  # the columns before state, held and paid
-_OUTCOME = tuple(Outcome.__struct_fields__)
+_proposed = attrgetter(*tuple(DECISION.columns)[:-4])  # the columns before room, state, held and paid
+_OUTCOME = tuple(OUTCOME.columns)[:-2]  # the columns before status and moved
+_happened = attrgetter(*_OUTCOME)
 
 
 class Transaction(Protocol):
     """What a database does inside one transaction. `?` stands for a value."""
 
-    def run(self, sql: str) -> None:
-        """A statement without values or rows."""
+    def run(self, sql: str, *values: object) -> None:
+        """A statement without rows."""
         ...
 
     def read(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -43,42 +44,13 @@ class Transaction(Protocol):
         """Set state, held and paid of decisions, given with their ids last."""
         ...
 
+    def take_time(self) -> None:
+        """Let the statements that follow take as long as they need."""
+        ...
 
-def prepare(books: Transaction, found: Collection[str], place: str, short: str = "") -> None:
-    """Make the tables if there are none; `short` as in `tables.create`.
-
-    Raises:
-        LedgerError: if the tables found are not ours, or of another version.
-    """
-    if not found:
-        for statement in create(short):
-            books.run(statement)
-        return
-    version = books.read("select version from ledger_format")[0][0] if "ledger_format" in found else None
-    if version != FORMAT:
-        what = (
-            "no outlay ledger"
-            if version is None
-            else f"a ledger of format version {version}; this outlay reads {FORMAT}"
-        )
-        raise LedgerError(f"it is {what}.", file=place, way_out="Name a new place, or the outlay that wrote it.")
-
-
-def campaigns(books: Transaction, names: Collection[str], lock: str = "") -> dict[str, Standing]:
-    """Caps and pause of campaigns; with `lock`, held in the order of their names.
-
-    Raises:
-        LedgerError: if the ledger has no such campaign.
-    """
-    sql = f"select name, caps, paused from campaign where name in (select a from {{keys}} as k) order by name {lock}"
-    found = {
-        name: Standing(msgspec.json.decode(caps, type=Caps), bool(paused))
-        for name, caps, paused in books.match(sql, [(name,) for name in names])
-    }
-    if len(found) < len(names):
-        unknown = sorted(set(names) - set(found))
-        raise LedgerError(f"the ledger has no campaign {unknown[0]!r}.", way_out="Set its caps first.")
-    return found
+    def in_order(self) -> None:
+        """Read what follows along an index rather than sort it."""
+        ...
 
 
 def campaigns_of(books: Transaction, ids: Collection[str]) -> set[str]:
@@ -100,9 +72,9 @@ def answers(books: Transaction, requests: Collection[Request]) -> dict[Request, 
     return found
 
 
-def counters(books: Transaction, decisions: Iterable[Placed]) -> dict[Key, Counter]:
-    """The counters of the decisions' scopes; a scope without one starts at 0."""
-    wanted = {key: Counter() for decision in decisions for key in scopes(decision)}
+def counters(books: Transaction, keys: Iterable[Key]) -> dict[Key, Counter]:
+    """Counters; one that is not there starts at 0."""
+    wanted = {key: Counter() for key in keys}
     sql = f"""select {COUNTER.names} from {{keys}} as k
         join counter on campaign = a and scope = b and key = c and day = d"""
     for campaign, scope, key, day, *row in books.match(sql, wanted.keys()):
@@ -128,15 +100,16 @@ def events(books: Transaction, keys: Collection[EventKey]) -> dict[EventKey, tup
 
 def rows(books: Transaction, campaign: str, after: str, until: str, limit: int) -> list[Row]:
     """The first decisions with after < id < until, by id, each with its outcomes."""
-    # `|| ''` keeps the database from sorting the whole campaign instead of reading on from `after`.
+    books.in_order()
+    # `|| ''` keeps SQLite from sorting the whole campaign instead of reading on from `after`.
     sql = f"""select {DECISION.names} from decision where campaign || '' = ? and decision_id > ? and decision_id < ?
         order by decision_id limit {limit}"""
     page = [dict(zip(DECISION.columns, row, strict=True)) for row in books.read(sql, campaign, after, until)]
-    sql = f"""select {", ".join(_OUTCOME)}, status, moved from {{keys}} as k join outcome on decision_id = a
-        order by decision_id, received, kind, event_id"""
+    last = page[-1]["decision_id"] if page else after
+    sql = f"select {', '.join(_OUTCOME)}, status, moved from outcome where decision_id > ? and decision_id <= ?"
     happened: dict[str, list[tuple[Outcome, Settled]]] = {}
-    for row in books.match(sql, [(row["decision_id"],) for row in page]):
-        happened.setdefault(row[0], []).append(_event(row))
+    for event, answer in sorted(map(_event, books.read(sql, after, last)), key=_by_arrival):
+        happened.setdefault(event.decision_id, []).append((event, answer))
     fields = [name for name in Row.__struct_fields__ if name not in ("forced", "outcomes")]
     return [
         Row(
@@ -148,14 +121,19 @@ def rows(books: Transaction, campaign: str, after: str, until: str, limit: int) 
     ]
 
 
-def add_decisions(books: Transaction, decisions: Sequence[Proposal], raised: Mapping[Key, Counter]) -> None:
+def add_decisions(books: Transaction, given: Sequence[Given], raised: Mapping[Key, Counter]) -> None:
     """Write new decisions, each with its reservation, and the counters that they raised."""
-    rows = []
-    for decision in decisions:
-        fields = astuple(decision)[: len(_PROPOSED)]
-        rows.append((*fields, "reserved" if decision.amount else "free", decision.amount, 0))
+    rows = [
+        (*_proposed(decision), room, "reserved" if decision.amount else "free", decision.amount, 0)
+        for decision, room in given
+    ]
     books.insert(DECISION, rows)
     _put(books, raised)
+
+
+def add_outcomes(books: Transaction, kept: Sequence[tuple[Outcome, Settled]]) -> None:
+    """Write outcomes with the answers that they got."""
+    books.insert(OUTCOME, [(*_happened(event), answer.status, answer.amount) for event, answer in kept])
 
 
 def add_entries(
@@ -175,6 +153,11 @@ def _put(books: Transaction, changed: Mapping[Key, Counter]) -> None:
         [(*key, *astuple(counter)[:-1]) for key, counter in changed.items() if counter.touched],
         f"on conflict (campaign, scope, key, day) do update set {values}",
     )
+
+
+def _by_arrival(happened: tuple[Outcome, Settled]) -> tuple[int, str, str]:
+    event, _ = happened
+    return event.received, event.kind, event.event_id
 
 
 def _event(row: tuple[Any, ...]) -> tuple[Outcome, Settled]:

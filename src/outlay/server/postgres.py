@@ -19,15 +19,17 @@ from psycopg import Connection, IsolationLevel
 
 from outlay.server.books import AbstractBooks
 from outlay.server.ledger import LedgerError
-from outlay.server.pages import prepare
+from outlay.server.register import prepare
 from outlay.server.tables import DECISION, Table
 
 WAIT = 5  # seconds for a connection, a lock or a statement, until the ledger counts as unreachable
 
 # The planner does not know how fast a new ledger grows: from plans made for empty tables it must not scan them.
+_BY_INDEX = "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off;"
+_IN_ORDER = f"{_BY_INDEX} set local enable_bitmapscan = off; set local enable_sort = off"
 _WRITER = f"""
     set synchronous_commit = on; set lock_timeout = '{WAIT}s'; set statement_timeout = '{WAIT}s'; set jit = off;
-    set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off;
+    {_BY_INDEX.replace("local ", "")}
 """
 
 # Values travel as one JSON array of rows: psycopg writes 23 arrays at 20 µs a row, msgspec this at 3.
@@ -51,6 +53,7 @@ class PostgresLedger(AbstractBooks):
         self._closed = False
         try:
             with self._writing() as books:
+                _check_encoding(books)
                 books.read("select pg_advisory_xact_lock(hashtext('outlay'))")  # servers that start together
                 books.run("create schema if not exists outlay")
                 found = books.read("select tablename from pg_tables where schemaname = 'outlay'")
@@ -93,8 +96,8 @@ class _Transaction:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def run(self, sql: str) -> None:
-        self._connection.execute(sql.encode())
+    def run(self, sql: str, *values: object) -> None:
+        self._connection.execute(sql.replace("?", "%s").encode(), values)
 
     def read(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql.replace("?", "%s").encode(), values).fetchall()
@@ -111,6 +114,21 @@ class _Transaction:
         sql = f"""update decision set state = v.state, held = v.held, paid = v.paid
             from ({_select(kinds)}) as v (state, held, paid, id) where decision_id = v.id"""
         self._connection.execute(sql.encode(), [_json(positions)])
+
+    def take_time(self) -> None:
+        self.run("set local statement_timeout = 0; set local enable_seqscan = on")
+
+    def in_order(self) -> None:
+        self.run(_IN_ORDER)
+
+
+def _check_encoding(books: _Transaction) -> None:
+    encoding = str(books.read("show server_encoding")[0][0])
+    if encoding != "UTF8":
+        raise LedgerError(
+            f"has the encoding {encoding}, which cannot hold every name.", file="the PostgreSQL database",
+            way_out="Make another database: createdb -E UTF8 -T template0 NAME.",
+        )  # fmt: skip
 
 
 def _select(kinds: Iterable[str]) -> str:

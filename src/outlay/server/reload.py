@@ -1,7 +1,8 @@
 """Putting a bundle into service: verified, priced and warmed up first, then one swap; a broken one changes nothing.
 
-    ready = prepare(path, config)     reads every byte, checks the golden rows, decides once
-    serving.swap(ready)               one assignment: a request sees the old bundle or the new one, never half of each
+    ready = prepare(path, config)              reads every byte, checks the golden rows, decides once
+    introduce(ledger, ready, config, now)      the ledger knows it before the first decision that names it
+    serving.ready = ready                      a request sees the old bundle or the new one, never half of each
 
 Workers of one server share a pointer file: the worker that was told writes it, the others read it and do the same.
 """
@@ -9,23 +10,28 @@ Workers of one server share a pointer file: the worker that was told writes it, 
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from outlay.bundles.decide import Bundle
+from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.core.errors import BundleError, OutlayError
 from outlay.core.files import write_json
-from outlay.server.clock import EPOCH
 from outlay.server.config import ServeConfig
 from outlay.server.decider import Case, Decider
 from outlay.server.features import RowEncoder
-from outlay.server.ledger import ID_LENGTH
+from outlay.server.forecast import Moment
+from outlay.server.ledger import ID_LENGTH, Ledger, Note
 from outlay.server.money import Money
+from outlay.server.pacer import Pacer
 
-NAME_LENGTH = ID_LENGTH - 16  # the number of the episode is written behind its name
+NAME_LENGTH = ID_LENGTH - 48  # behind it stand the number of the episode, and in notes a bundle and a step
+BUNDLE, SETTINGS = "bundle", "settings"  # kinds of notes
+LEFT_OUT = ("files", "estimates", "certificate", "versions", "sha256")  # of a manifest: says nothing of decisions
 SAME_ACTION = 1e-6  # relative: two action values that are one
 
 
@@ -50,7 +56,7 @@ class Ready:
     @property
     def bundle(self) -> Bundle:
         """What it decides with."""
-        return self.decider.bundle
+        return self.decider.pool.bundle
 
     @property
     def campaign(self) -> str:
@@ -94,16 +100,57 @@ def prepare(path: str | Path, config: ServeConfig, *, campaign: str | None = Non
         )  # fmt: skip
     none = float(bundle.manifest["none"] or 0.0)
     fallback = none if config.fallback is None else config.fallback
-    decider = Decider(bundle, bundle.weights, none, fallback, config.random.share, config.random.salt)
+    pool = Pool(bundle)
+    decider = Decider(pool, pool.weights, none, fallback, config.random.share, config.random.salt)
     if fallback != none and decider.index_of(fallback) < 0:
         raise OutlayError(
             f"is {fallback:g}, which is not one of the actions {bundle.actions.tolist()}.", file=config.path,
             where="fallback", way_out="Give one of them, or leave it out: then it is none, free of charge.",
         )  # fmt: skip
+    if config.plan is not None:
+        pool.check()
     money = Money(str(bundle.manifest["unit"]), config.minor)
     ready = Ready(folder, decider, _amounts(bundle, config, money), decider.index_of(none), money)
     _warm_up(ready.decider)
     return ready
+
+
+def introduce(ledger: Ledger, ready: Ready, config: ServeConfig, now: int) -> list[str]:
+    """Note in the ledger which bundle and which settings decide from now on. What the operator should know.
+
+    Args:
+        ledger: knows the campaign.
+        ready: about to go into service.
+        config: settings of the server.
+        now: epoch ms.
+
+    Raises:
+        OutlayError: if the settings do not fit what the ledger holds.
+        LedgerError: if it cannot be reached or written.
+    """
+    written = ledger.notes(ready.campaign, SETTINGS)
+    if written and (minor := json.loads(written[-1].content)["minor"]) != config.minor:
+        raise OutlayError(
+            f"is {config.minor}, and the ledger counts {minor} minor units in one {ready.money.unit}: its money would "
+            "change.",
+            file=config.path, where="minor", way_out=f"Write minor = {minor}, or take another ledger.",
+        )  # fmt: skip
+    if config.plan is not None and ledger.totals(ready.campaign).caps.total is None:
+        raise OutlayError(
+            "there is no total cap, so there is no money to plan.", file=config.path, where="plan",
+            way_out="Give --cap, total in [caps], or POST /v1/admin/caps.",
+        )  # fmt: skip
+    content = {key: value for key, value in ready.bundle.manifest.items() if key not in LEFT_OUT}
+    text = json.dumps(content, ensure_ascii=False)
+    ledger.note(ready.campaign, Note(kind=BUNDLE, key=ready.bundle.id, ts=now, content=text))
+    settings = config.model_dump_json()
+    if not written or written[-1].content != settings:
+        key = f"{now:012x}{secrets.token_hex(4)}"
+        ledger.note(ready.campaign, Note(kind=SETTINGS, key=key, ts=now, content=settings))
+    if config.plan is None or 0 <= (day := Moment.of(now, config.zone).day - config.plan.first) < config.plan.days:
+        return []
+    when = f"begins on {config.plan.start}: until then" if day < 0 else "is over: from now on"
+    return [f"the plan {when} everyone gets the cheapest policy."]
 
 
 def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ...]:
@@ -140,12 +187,12 @@ def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ..
 
 def _warm_up(decider: Decider) -> None:
     """Decide for a row of missing values, and for many: whatever fails then, fails before the swap."""
-    row = RowEncoder(decider.bundle.schema).encode(dict.fromkeys(decider.bundle.schema.names))
+    row = RowEncoder(decider.pool.bundle.schema).encode(dict.fromkeys(decider.pool.bundle.schema.names))
     for count in (1, 64):
         cases = [Case(f"warm-up-{i}", str(i), row) for i in range(count)]
         reasons = {choice.reason for choice in decider.decide(cases, "warm-up")}
         if not reasons <= {"policy", "random"}:
-            raise BundleError("cannot decide about a row of missing values.", file=decider.bundle.folder,
+            raise BundleError("cannot decide about a row of missing values.", file=decider.pool.bundle.folder,
                               way_out="Export it again from its run.")  # fmt: skip
 
 
@@ -155,13 +202,15 @@ class Serving:
     Attributes:
         ready: what every request uses; read it once per request.
         config: settings of the server.
+        pacer: follows the plan, where there is one and a ledger to follow it in.
     """
 
     def __init__(self, ready: Ready, config: ServeConfig, pointer: Path | None = None) -> None:
         self.ready = ready
         self.config = config
+        self.pacer: Pacer | None = None
         self._pointer = pointer
-        self._seen: str | None = None
+        self._heard: str | None = None  # the last announcement: a bundle may be announced twice, with another between
 
     def episode(self, day: int) -> str:
         """What users' members are drawn for on this day of the server's clock."""
@@ -169,26 +218,41 @@ class Serving:
         name = settings.name or str(self.ready.bundle.manifest["episode"])
         if settings.days is None:
             return name
-        first = 0 if plan is None else (plan.start - EPOCH).days
+        first = 0 if plan is None else plan.first
         return f"{name}.{(day - first) // settings.days}"
 
-    def load(self, path: str | Path) -> Ready:
-        """Prepare a bundle of the same campaign and swap; slow, so call it from a thread. Raises as `prepare`."""
+    def decider(self, ready: Ready, episode: str, now: int) -> Decider:
+        """What decides in this episode: the bundle as it is, or as pacing has mixed it.
+
+        Raises:
+            LedgerError: if pacing has to ask the ledger, and cannot.
+        """
+        return ready.decider if self.pacer is None else self.pacer.decider(ready.decider, episode, now)
+
+    def load(self, path: str | Path, ledger: Ledger, now: int) -> Ready:
+        """Prepare a bundle of the same campaign, note it, and swap; slow, so call it from a thread.
+
+        Raises:
+            OutlayError: as `prepare` and `introduce`; then the old one stays.
+        """
         ready = prepare(path, self.config, campaign=self.ready.campaign)
+        introduce(ledger, ready, self.config, now)
         self.ready = ready
         return ready
 
     def announce(self) -> None:
         """Tell the other workers which bundle is in service here."""
         if self._pointer is not None:
-            write_json(self._pointer, {"path": str(self.ready.path), "id": self.ready.bundle.id})
+            self._heard = secrets.token_hex(8)
+            write_json(self._pointer, {"path": str(self.ready.path), "change": self._heard})
 
-    def announced(self) -> str | None:
-        """The folder of a bundle that another worker announced, once; None where there is nothing new."""
+    def follow(self, ledger: Ledger, now: int) -> Ready | None:
+        """Put the bundle that another worker announced into service, where there is news. Raises as `load`."""
         if self._pointer is None or not self._pointer.exists():
             return None
         told = json.loads(self._pointer.read_text(encoding="utf-8"))
-        if told["id"] in (self._seen, self.ready.bundle.id):
+        if told["change"] == self._heard:
             return None
-        self._seen = told["id"]
-        return str(told["path"])
+        ready = self.load(told["path"], ledger, now)
+        self._heard = told["change"]
+        return ready

@@ -1,8 +1,9 @@
-"""The routes. Handlers read a body, call one function and write bytes; FastAPI only finds them and shows the page."""
+"""The routes: a handler takes a body, calls one function and gives bytes."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -11,8 +12,10 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from outlay.core.errors import OutlayError
-from outlay.server.border import BadRequestError, Reader, body_of, read
-from outlay.server.ledger import Caps, LedgerError
+from outlay.server.border import BadRequestError, Reader, read
+from outlay.server.decider import POLICY, RANDOM
+from outlay.server.lane import UNREACHABLE, Answer, Post, answer
+from outlay.server.ledger import Caps
 from outlay.server.messages import (
     BundleRequest,
     CapsRequest,
@@ -27,29 +30,41 @@ from outlay.server.messages import (
 from outlay.server.openapi import TEXT, operation
 from outlay.server.service import Service
 
-router = APIRouter()
+Handler = Callable[[Service, bytes], Awaitable[Answer]]
+
+router = APIRouter()  # what FastAPI shows, and what it answers
+posts: dict[str, Post] = {}  # what the lane answers
 _decisions = Reader(DecisionRequest, DecisionRequests, "requests")
 _outcomes = Reader(OutcomeRequest, OutcomeRequests, "outcomes")
 _bundle = msgspec.json.Decoder(BundleRequest)
 _caps = msgspec.json.Decoder(CapsRequest)
-_encode = msgspec.json.Encoder().encode
 
 
-def answer(content: Any, status: int = 200) -> Response:
-    """A message as the body of an answer."""
-    return Response(_encode(content), status, media_type="application/json")
+def post(path: str, takes: tuple[str, ...] = (), **words: Any) -> Callable[[Handler], Handler]:
+    """Add a handler to the lane and to the page; `words` as for `operation`."""
+
+    def add(handler: Handler) -> Handler:
+        async def shown() -> None:
+            raise AssertionError(f"the lane answers what is posted to {path}")
+
+        name, says = handler.__name__, operation(takes, **words)
+        router.add_api_route(path, shown, methods=["POST"], name=name, description=handler.__doc__, openapi_extra=says)
+        posts[path] = Post(handler, bool(takes))
+        return handler
+
+    return add
 
 
-@router.post(
+@post(
     "/v1/decisions",
-    openapi_extra=operation(("DecisionRequest", "DecisionRequests"), ("Decision", "Decisions"), (409,)),
+    takes=("DecisionRequest", "DecisionRequests"),
+    gives=("Decision", "Decisions"),
+    refuses=(409,),
 )
-async def decisions(request: Request) -> Response:
+async def decisions(service: Service, body: bytes) -> Answer:
     """Which incentive users get. One request, or many under `requests`."""
     start = time.perf_counter()
-    service: Service = request.app.state.service
-    limits = service.serving.config.limits
-    asked, many = _decisions.read(await body_of(request, limits.body_bytes), limits.batch)
+    asked, many = _decisions.read(body, service.serving.config.limits.batch)
     found = await service.decisions.decide(asked, many=many)
     service.metrics.decision_seconds.observe(time.perf_counter() - start)
     if many:
@@ -57,17 +72,16 @@ async def decisions(request: Request) -> Response:
     return answer(found[0], 409 if isinstance(found[0], Problem) else 200)
 
 
-@router.post(
+@post(
     "/v1/outcomes",
-    openapi_extra=operation(
-        ("OutcomeRequest", "OutcomeRequests"), ("OutcomeAnswer", "OutcomeAnswers"), (409, 503), "No such decision."
-    ),
+    takes=("OutcomeRequest", "OutcomeRequests"),
+    gives=("OutcomeAnswer", "OutcomeAnswers"),
+    refuses=(409, 503),
+    missing="No such decision.",
 )
-async def outcomes(request: Request) -> Response:
+async def outcomes(service: Service, body: bytes) -> Answer:
     """What happened after decisions. One outcome, or many under `outcomes`."""
-    service: Service = request.app.state.service
-    limits = service.serving.config.limits
-    told, many = _outcomes.read(await body_of(request, limits.body_bytes), limits.batch)
+    told, many = _outcomes.read(body, service.serving.config.limits.batch)
     found = await service.outcomes.settle(told, many=many)
     if many:
         return answer(OutcomeAnswers(found))
@@ -76,30 +90,24 @@ async def outcomes(request: Request) -> Response:
     return answer(found[0])
 
 
-@router.post("/v1/admin/pause", openapi_extra=operation(refuses=(401, 403, 503)))
-async def pause(request: Request) -> Response:
+@post("/v1/admin/pause", refuses=(401, 403, 503))
+async def pause(service: Service, _body: bytes) -> Answer:
     """Answer none from now on, on every server of this ledger; it lasts over restarts."""
-    return await _paused(request.app.state.service, True)
+    await service.call(service.ledger.pause, service.serving.ready.campaign)
+    return answer({"campaign": service.serving.ready.campaign, "paused": True})
 
 
-@router.post("/v1/admin/resume", openapi_extra=operation(refuses=(401, 403, 503)))
-async def resume(request: Request) -> Response:
+@post("/v1/admin/resume", refuses=(401, 403, 503))
+async def resume(service: Service, _body: bytes) -> Answer:
     """End a pause."""
-    return await _paused(request.app.state.service, False)
+    await service.call(service.ledger.resume, service.serving.ready.campaign)
+    return answer({"campaign": service.serving.ready.campaign, "paused": False})
 
 
-async def _paused(service: Service, wanted: bool) -> Response:
-    change = service.ledger.pause if wanted else service.ledger.resume
-    await service.call(change, service.serving.ready.campaign)
-    service.decisions.paused = wanted
-    return answer({"campaign": service.serving.ready.campaign, "paused": wanted})
-
-
-@router.post("/v1/admin/bundle", openapi_extra=operation(("BundleRequest",), refuses=(401, 403)))
-async def bundle(request: Request) -> Response:
+@post("/v1/admin/bundle", takes=("BundleRequest",), refuses=(401, 403))
+async def bundle(service: Service, body: bytes) -> Answer:
     """Verify a bundle, warm it up and serve it from now on; a broken one leaves the old in service."""
-    service: Service = request.app.state.service
-    wanted = read(_bundle, await body_of(request, service.serving.config.limits.body_bytes))
+    wanted = read(_bundle, body)
     old = service.serving.ready.bundle.id
     error = await service.load(wanted.path)
     if error is not None:
@@ -109,11 +117,10 @@ async def bundle(request: Request) -> Response:
     return answer({"bundle": service.serving.ready.bundle.id, "before": old})
 
 
-@router.post("/v1/admin/caps", openapi_extra=operation(("CapsRequest",), refuses=(401, 403, 503)))
-async def caps(request: Request) -> Response:
+@post("/v1/admin/caps", takes=("CapsRequest",), refuses=(401, 403, 503))
+async def caps(service: Service, body: bytes) -> Answer:
     """Raise or lower caps, in money. What is absent stays; null takes a limit away."""
-    service: Service = request.app.state.service
-    wanted = read(_caps, await body_of(request, service.serving.config.limits.body_bytes))
+    wanted = read(_caps, body)
     money = service.serving.ready.money
     totals = await service.totals()
     changed: dict[str, Any] = {}
@@ -123,6 +130,10 @@ async def caps(request: Request) -> Response:
             if value is not msgspec.UNSET:
                 changed[key] = None if value is None else money.exact(value)
         if wanted.arms is not msgspec.UNSET:
+            for name in wanted.arms:
+                if name not in (POLICY, RANDOM):
+                    words = f"there is no arm {name!r}; there are {POLICY} and {RANDOM}."
+                    raise BadRequestError(422, Problem(error=words, where=f"$.arms.{name}"))
             arms = dict(totals.caps.arms) | {k: money.exact(v) for k, v in wanted.arms.items() if v is not None}
             changed["arms"] = {k: v for k, v in arms.items() if wanted.arms.get(k, v) is not None}
     except OutlayError as error:
@@ -139,10 +150,15 @@ def _in_units(caps: Caps, units: Any) -> dict[str, Any]:
     }
 
 
+def response(found: Answer) -> Response:
+    """An answer in the form that FastAPI wants."""
+    return Response(found.body, found.status, {name.decode(): value.decode() for name, value in found.headers})
+
+
 @router.get("/v2/health/live", openapi_extra=operation())
 async def live() -> Response:
     """The process answers."""
-    return answer({"live": True})
+    return response(answer({"live": True}))
 
 
 @router.get("/v2/health/ready", openapi_extra=operation(refuses=(503,)))
@@ -150,7 +166,7 @@ async def ready(request: Request) -> Response:
     """It can decide: a bundle is in service and the ledger answers."""
     service: Service = request.app.state.service
     totals = await service.totals()
-    return answer({"ready": True, "bundle": service.serving.ready.bundle.id, "paused": totals.paused})
+    return response(answer({"ready": True, "bundle": service.serving.ready.bundle.id, "paused": totals.paused}))
 
 
 @router.get("/metrics", openapi_extra=TEXT)
@@ -160,7 +176,7 @@ async def metrics(request: Request) -> Response:
     service.metrics.features(service.serving.ready.decider.encoder)
     try:
         totals = await service.totals()
-    except (LedgerError, TimeoutError):
+    except UNREACHABLE:
         totals = None
     page = service.metrics.page(totals, service.serving.ready.money)
     return Response(page, media_type="text/plain; version=0.0.4")

@@ -1,7 +1,7 @@
 """What all requests share, and what a server does beside answering.
 
-Every second reservations that have expired are released, the pause is read (another server may have been told), and a
-bundle that another worker announced goes into service.
+Every second reservations that have expired are released, a bundle that another worker announced goes into service, and
+the price is corrected if it is time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 from outlay.core.errors import OutlayError
 from outlay.server.clock import Clock
 from outlay.server.decisions import DecisionDesk
-from outlay.server.ledger import Ledger, LedgerError, Totals
+from outlay.server.forecast import Moment
+from outlay.server.ledger import Ledger, Totals
 from outlay.server.metrics import Metrics
 from outlay.server.outcomes import OutcomeDesk
-from outlay.server.reload import Serving
+from outlay.server.pacer import Pacer
+from outlay.server.reload import Ready, Serving
 
 EVERY = 1.0  # seconds
 T = TypeVar("T")
@@ -42,6 +44,8 @@ class Service:
         self.ledger = ledger
         self.clock = clock
         self.metrics = metrics
+        if serving.config.plan is not None:
+            serving.pacer = Pacer(ledger, serving.config)
         self.decisions = DecisionDesk(serving, ledger, clock, metrics)
         self.outcomes = OutcomeDesk(serving, ledger, clock, metrics)
         metrics.serving(serving.ready.bundle.id)
@@ -65,13 +69,10 @@ class Service:
         """Run until cancelled."""
         while True:
             try:
-                await asyncio.to_thread(self.ledger.release, self.clock.now())
-                self.decisions.paused = (await self.totals()).paused
                 self.metrics.features(self.serving.ready.decider.encoder)
-                if (path := self.serving.announced()) is not None:
-                    await self.load(path)
-            except (LedgerError, TimeoutError) as error:
-                log.error("the ledger cannot be reached: %s", error or "it took too long")
+                await asyncio.to_thread(self.tend)
+            except OutlayError as error:  # of the ledger, or of an announced bundle
+                log.error("looking after the server failed: %s", error)
             except Exception:  # it has to go on: without it nothing expires
                 log.exception("looking after the server failed")
             await asyncio.sleep(EVERY)
@@ -79,10 +80,23 @@ class Service:
     async def load(self, path: str) -> OutlayError | None:
         """Put another bundle into service. What was wrong with it, if it was not; the old one then stays."""
         try:
-            ready = await asyncio.to_thread(self.serving.load, path)
+            ready = await asyncio.to_thread(self.serving.load, path, self.ledger, self.clock.now())
         except OutlayError as error:
             log.error("bundle %s does not go into service: %s", path, error)
             return error
+        self._in_service(ready)
+        return None
+
+    def tend(self) -> None:
+        """Once; slow, so call it from a thread. Raises LedgerError, or as `Serving.load`."""
+        now = self.clock.now()
+        self.ledger.release(now)
+        if self.serving.pacer is not None:
+            day = Moment.of(now, self.serving.config.zone).day
+            self.serving.pacer.tend(self.serving.ready.decider, self.serving.episode(day), now)
+        if (ready := self.serving.follow(self.ledger, now)) is not None:
+            self._in_service(ready)
+
+    def _in_service(self, ready: Ready) -> None:
         self.metrics.serving(ready.bundle.id)
         log.warning("bundle %s is in service", ready.bundle.id)
-        return None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from outlay.server.admission import Counter, Key, limits, refusal, scopes
+from outlay.server.admission import Counter, Key, limits, refusal
 from outlay.server.ledger import Caps, Outcome, Status
 
 
@@ -59,14 +59,16 @@ def settle(
         amount = position.paid if event.amount is None else event.amount
         if position.state != "settled" or amount > position.paid:
             return "refused", 0, None
-        return "refunded", amount, _move(position, counters, "refund", event.event_id, event.received, 0, -amount)
+        entry = Entry(event.decision_id, "refund", event.event_id, event.received, 0, -amount)
+        return "refunded", amount, _move(entry, position, caps, counters)
     return "kept", 0, None
 
 
-def release(position: Position, counters: Mapping[Key, Counter], now: int) -> Entry:
+def release(position: Position, caps: Caps, counters: Mapping[Key, Counter], now: int) -> Entry:
     """Free what a reservation holds."""
     position.state = "released"
-    return _move(position, counters, "release", "", now, -position.held, 0)
+    entry = Entry(position.decision_id, "release", "", now, -position.held, 0)
+    return _move(entry, position, caps, counters)
 
 
 def _redeem(
@@ -82,18 +84,17 @@ def _redeem(
         return "unfunded", 0, None
     position.state = "settled"
     kind = "late" if late else "settle"
-    entry = _move(position, counters, kind, event.event_id, event.received, -position.held, amount)
+    entry = Entry(event.decision_id, kind, event.event_id, event.received, -position.held, amount)
+    _move(entry, position, caps, counters)
     if late:
         for limit in limits(caps, position):
             counters[limit.key].cap = limit.cap
     return ("late" if late else "settled"), amount, entry
 
 
-def _move(
-    position: Position, counters: Mapping[Key, Counter], kind: str, event_id: str, ts: int, reserved: int, settled: int
-) -> Entry:
-    for key in scopes(position):
-        counters[key].move(reserved, settled)
-    position.held += reserved
-    position.paid += settled
-    return Entry(position.decision_id, kind, event_id, ts, reserved, settled)
+def _move(entry: Entry, position: Position, caps: Caps, counters: Mapping[Key, Counter]) -> Entry:
+    for limit in limits(caps, position):
+        counters[limit.key].move(entry.reserved, entry.settled)
+    position.held += entry.reserved
+    position.paid += entry.settled
+    return entry

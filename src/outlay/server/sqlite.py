@@ -7,7 +7,6 @@ systems, whose locks SQLite cannot trust.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import time
@@ -16,13 +15,17 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from outlay.server.books import AbstractBooks
+from outlay.server.checkpoints import LONGEST, Checkpoints
 from outlay.server.ledger import LedgerError
-from outlay.server.pages import prepare
+from outlay.server.register import prepare
 from outlay.server.tables import Table
 
 WAIT = 5.0  # seconds
 POLL = 0.0005  # seconds
+LOG = 64 * 2**20  # bytes that the log keeps when it begins anew
 CACHE = 65_536  # KiB of pages that the writer keeps: the counters of about a million users
 
 _COLUMNS = ", ".join(f"json_extract(value, '$[{position}]') as {name}" for position, name in enumerate("abcd"))
@@ -40,12 +43,16 @@ class SqliteLedger(AbstractBooks):
         self.path = Path(path)
         self._turn = threading.Lock()
         with self._own_errors():
-            self._writer = self._connect()
+            self._writer = self._connect("rwc")
+        self._file = _identity(self.path)
+        self._checkpoints = Checkpoints(self._connect)
         try:
             with self._own_errors():
                 self._writer.execute("pragma journal_mode = wal")
                 self._writer.execute("pragma busy_timeout = 0")  # `_begin_writing` does the waiting
                 self._writer.execute(f"pragma cache_size = {-CACHE}")
+                self._writer.execute(f"pragma wal_autocheckpoint = {LONGEST}")
+                self._writer.execute(f"pragma journal_size_limit = {LOG}")
             self._prepare()
         except LedgerError:
             self.close()
@@ -61,15 +68,24 @@ class SqliteLedger(AbstractBooks):
 
     def close(self) -> None:
         """Give the connection back."""
+        self._checkpoints.close()
         with self._turn:
             self._writer.close()
 
     @contextmanager
     def _writing(self) -> Iterator[_Transaction]:
         with self._turn, self._own_errors():
+            if _identity(self.path) != self._file:
+                raise LedgerError(
+                    "the file was moved or replaced while it is in use.",
+                    file=self.path,
+                    way_out="Start the server anew.",
+                )
+            self._checkpoints.finish(self._writer)
             _begin_writing(self._writer)
             with _transaction(self._writer) as books:
                 yield books
+        self._checkpoints.written()
 
     @contextmanager
     def _reading(self) -> Iterator[_Transaction]:
@@ -78,8 +94,9 @@ class SqliteLedger(AbstractBooks):
             with _transaction(reader) as books:
                 yield books
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=WAIT, isolation_level=None, check_same_thread=False)
+    def _connect(self, mode: str = "rw") -> sqlite3.Connection:
+        place = f"{self.path.absolute().as_uri()}?mode={mode}"
+        connection = sqlite3.connect(place, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)
         connection.execute("pragma synchronous = full")
         connection.execute("pragma fullfsync = on")  # macOS: past the cache of the disk
         return connection
@@ -96,14 +113,14 @@ class _Transaction:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def run(self, sql: str) -> None:
-        self._connection.execute(sql)
+    def run(self, sql: str, *values: object) -> None:
+        self._connection.execute(sql, values)
 
     def read(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
 
     def match(self, sql: str, keys: Collection[tuple[str, ...]]) -> list[tuple[Any, ...]]:
-        return self.read(sql.format(keys=_KEYS), json.dumps(list(keys)))
+        return self.read(sql.format(keys=_KEYS), msgspec.json.encode(list(keys)).decode())
 
     def insert(self, table: Table, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
         holes = ", ".join("?" * len(table.columns))
@@ -112,6 +129,21 @@ class _Transaction:
     def move(self, positions: Sequence[tuple[str, int, int, str]]) -> None:
         sql = "update decision set state = ?, held = ?, paid = ? where decision_id = ?"
         self._connection.executemany(sql, positions)
+
+    def take_time(self) -> None:
+        """SQLite does not hurry a writer."""
+
+    def in_order(self) -> None:
+        """It does so where it can."""
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies at `path`; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _begin_writing(connection: sqlite3.Connection) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 FORMAT = 1  # version of the tables; another one is refused
 MONEY = "bigint not null"
 WORD = "text not null"
+FLAG = "boolean not null"
 
 
 class Table(NamedTuple):
@@ -34,7 +35,16 @@ class Table(NamedTuple):
 
 
 LEDGER_FORMAT = Table("ledger_format", {"version": MONEY}, ())
-CAMPAIGN = Table("campaign", {"name": WORD, "caps": WORD, "paused": "boolean not null"}, ("primary key (name)",))
+CAMPAIGN = Table(
+    "campaign",
+    {"name": WORD, "caps": WORD, "paused": FLAG, "by_user": FLAG, "by_user_day": FLAG},  # the counters that it keeps
+    ("primary key (name)",),
+)
+NOTE = Table(
+    "note",
+    {"campaign": WORD, "kind": WORD, "key": WORD, "ts": MONEY, "content": WORD},
+    ("primary key (campaign, kind, key)",),
+)
 DECISION = Table(
     "decision",
     {
@@ -43,6 +53,7 @@ DECISION = Table(
         "body": WORD,
         "decision_id": WORD,
         "ts": MONEY,
+        "time": "text",
         "day": MONEY,
         "arm": WORD,
         "user": WORD,
@@ -57,7 +68,8 @@ DECISION = Table(
         "features": WORD,
         "reason": WORD,
         "expires": MONEY,
-        "forced": "boolean not null",
+        "forced": FLAG,
+        "room": "bigint",
         "state": WORD,
         "held": MONEY,
         "paid": MONEY,
@@ -101,10 +113,12 @@ COUNTER = Table(
         "reserved": MONEY,
         "settled": MONEY,
         "offers": MONEY,
+        "decisions": MONEY,
+        "granted": MONEY,
     },
     (
         "primary key (campaign, scope, key, day)",  # a user and his day are on one page
-        "check (reserved >= 0 and settled >= 0 and offers >= 0)",
+        "check (reserved >= 0 and settled >= 0 and offers >= 0 and decisions >= 0 and granted >= 0)",
         "check (reserved + settled <= cap)",
         "check (offers <= offers_cap)",
     ),
@@ -114,46 +128,8 @@ COUNTER = Table(
 def create(short: str = "") -> list[str]:
     """The statements that make the tables; `short` ends that of the table with short rows and many keys."""
     return [
-        *(table.create for table in (LEDGER_FORMAT, CAMPAIGN, DECISION, ENTRY, OUTCOME)),
+        *(table.create for table in (LEDGER_FORMAT, CAMPAIGN, NOTE, DECISION, ENTRY, OUTCOME)),
         f"{COUNTER.create} {short}",
         "create index decision_expiry on decision (expires) where state = 'reserved'",
         f"insert into ledger_format values ({FORMAT})",
     ]
-
-
-# Each query finds what must not be.
-_SUMS = " union all ".join(
-    f"""select campaign, '{scope}' as scope, {key} as key, {day} as day,
-        sum(held) as reserved, sum(paid) as settled, count(*) as offers
-        from decision where amount > 0 group by {", ".join(["campaign", *groups])}"""
-    for scope, key, day, groups in (
-        ("total", "''", "''", []),
-        ("day", "''", "cast(day as text)", ["day"]),
-        ("arm", "arm", "''", ["arm"]),
-        ("user", '"user"', "''", ['"user"']),
-        ("user", '"user"', "cast(day as text)", ['"user"', "day"]),
-    )
-)
-_COUNTERS = "select campaign, scope, key, day, reserved, settled, offers from counter"
-CHECKS = {
-    "the sums of the decisions have no such counter": f"{_SUMS} except {_COUNTERS}",
-    "the counter is not the sum of its decisions": f"{_COUNTERS} except select * from ({_SUMS}) as sums",
-    "more is committed than the cap": f"{_COUNTERS} where reserved + settled > cap or offers > offers_cap",
-    "reserved and settled are not the amount and the sums of the entries": """
-        select decision.decision_id, amount, held, paid, sum(entry.reserved), sum(entry.settled)
-        from decision left join entry on entry.decision_id = decision.decision_id
-        group by decision.decision_id, amount, held, paid
-        having held <> amount + coalesce(sum(entry.reserved), 0) or paid <> coalesce(sum(entry.settled), 0)
-    """,
-    "the state does not fit the money": """
-        select decision_id, state, amount, held, paid from decision
-        where (state = 'free') <> (amount = 0) or (state = 'reserved' and held <> amount)
-            or (state <> 'reserved' and held <> 0) or (state <> 'settled' and paid <> 0)
-    """,
-    "the entry has no outcome that moved as much": """
-        select entry.decision_id, entry.kind, entry.event_id, entry.settled from entry left join outcome
-            on outcome.decision_id = entry.decision_id and outcome.event_id = entry.event_id
-            and outcome.kind = case when entry.kind = 'refund' then 'refund' else 'redeemed' end
-        where entry.kind <> 'release' and coalesce(outcome.moved, -1) <> abs(entry.settled)
-    """,
-}

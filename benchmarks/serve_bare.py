@@ -1,0 +1,58 @@
+"""What `serve_speed.py` compares with: the same messages over FastAPI and msgspec, without model and ledger.
+
+    python benchmarks/serve_bare.py     # prints its port
+
+The route that one writes first: read the body, decode it, answer with bytes. uvicorn, the socket and the garbage
+collector are set as in `outlay serve`.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+import uvicorn
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from outlay.server.launch import COLLECT, UVICORN, listening
+from outlay.server.messages import Decision, DecisionRequest
+
+_decode = msgspec.json.Decoder(DecisionRequest).decode
+_encode = msgspec.json.Encoder().encode
+
+
+@asynccontextmanager
+async def _settle(_app: FastAPI) -> AsyncIterator[None]:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
+    yield
+
+
+app = FastAPI(lifespan=_settle)
+
+
+@app.post("/v1/decisions")
+async def decisions(request: Request) -> Response:
+    """The same answer for everybody."""
+    asked = _decode(await request.body())
+    answer = Decision(
+        decision_id=f"{len(asked.features):032x}",
+        action=1.5,
+        action_index=3,
+        member=1,
+        probability=0.7,
+        bundle="0123456789abcdef",
+        reason="policy",
+        arm="policy",
+    )
+    return Response(_encode(answer), media_type="application/json")
+
+
+if __name__ == "__main__":
+    with listening("127.0.0.1", 0) as listener, suppress(KeyboardInterrupt):
+        print(listener.getsockname()[1], flush=True)
+        uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[listener])

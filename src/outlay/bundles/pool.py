@@ -1,0 +1,146 @@
+"""All policies that a bundle may serve: those of its frontier where it carries one, else the members of its mixture.
+
+    pool = Pool(bundle)
+    mixed = pool.mixture(weights, price)      a Bundle of the live ones, for weights [P] and a price ρ
+
+    member k acts by (w_reward, ρ · w_rest)       ρ > 1 makes all its costs dearer
+
+A policy keeps its salt in every mixture, so new weights move few users. The graph of the frontier is read when a policy
+outside the bundle's own mixture is first asked for.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from outlay.bundles.decide import Bundle
+from outlay.bundles.manifest import GOLDEN, GOLDEN_FRONTIER, read_file
+from outlay.bundles.policy import Member
+from outlay.bundles.read import check_values, open_session
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The P policies of a bundle.
+
+    Attributes:
+        bundle: verified.
+    """
+
+    bundle: Bundle
+
+    @cached_property
+    def entries(self) -> list[dict[str, Any]]:
+        """What the manifest says of each."""
+        manifest = self.bundle.manifest
+        found: list[dict[str, Any]] = (manifest.get("frontier") or manifest)["members"]
+        return found
+
+    @cached_property
+    def measurements(self) -> NDArray[np.float64]:
+        """`[P, 1+m]` reward and costs, in their budgets' units."""
+        return np.array([entry["measurement"] for entry in self.entries])
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """`[P]` of the bundle's own mixture."""
+        place = {entry["salt"]: i for i, entry in enumerate(self.entries)}
+        weights = np.zeros(len(self.entries))
+        weights[[place[member.salt] for member in self.bundle.members]] = self.bundle.weights
+        return weights
+
+    def mixture(self, weights: ArrayLike, price: float = 1.0) -> Bundle:
+        """The bundle with other weights, and costs at another price.
+
+        Args:
+            weights: `[P]`, not negative, sum 1. Those of weight 0 are left out.
+            price: factor ρ on all weights of heads but the reward's.
+
+        Returns:
+            A bundle whose members are the live policies, in the order of the pool.
+
+        Raises:
+            BundleError: if the graph of the frontier is damaged, or this machine computes other values.
+        """
+        alpha = np.asarray(weights, np.float64)
+        own = {member.salt: member for member in self.bundle.members}
+        live = np.flatnonzero(alpha).tolist()
+        salts = [self.entries[i]["salt"] for i in live]
+        members = [own[salt] for salt in salts] if set(salts) <= own.keys() else self._members(live)
+        return replace(
+            self.bundle,
+            members=tuple(
+                replace(member, weight=float(alpha[i]), head_weights=_priced(member.head_weights, price))
+                for i, member in zip(live, members, strict=True)
+            ),
+        )
+
+    def check(self) -> None:
+        """Read the frontier, if there is one, and check its golden rows.
+
+        Raises:
+            BundleError: as in `mixture`.
+        """
+        if self.bundle.manifest.get("frontier"):
+            _ = self._session
+
+    def _members(self, places: Sequence[int]) -> list[Member]:
+        session = self._asked(self._session, places)
+        return [
+            Member(session, 0.0, entry["salt"], np.array(entry["head_weights"]), k)
+            for k, entry in enumerate(self.entries[i] for i in places)
+        ]
+
+    def _asked(self, session: Any, places: Sequence[int]) -> _Asked:
+        heads = sum(len(self.entries[i]["head_weights"]) for i in places)
+        return _Asked(session, np.array(places, np.int32), heads)
+
+    @cached_property
+    def _session(self) -> Any:
+        bundle = self.bundle
+        name = bundle.manifest["frontier"]["file"]
+        session = open_session(read_file(bundle.folder, name, bundle.manifest))
+        every = Member(self._asked(session, range(len(self.entries))), 0.0, "", np.empty(0))
+        with np.load(io.BytesIO(read_file(bundle.folder, GOLDEN, bundle.manifest))) as golden:
+            wanted = golden[GOLDEN_FRONTIER]
+            (found,) = every.run(["q"], golden["codes"][: len(wanted)], golden["numbers"][: len(wanted)])
+        check_values(found, wanted, bundle.folder / name)
+        return session
+
+
+class _Output(NamedTuple):
+    name: str
+    shape: list[Any]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A session of the frontier that computes some of its policies, as `Member` uses sessions."""
+
+    session: Any
+    live: NDArray[np.int32]
+    values: int  # of each action: heads of all these policies
+
+    def get_inputs(self) -> list[Any]:
+        return [given for given in self.session.get_inputs() if given.name != "live"]
+
+    def get_outputs(self) -> list[_Output]:
+        return [
+            _Output(given.name, [*given.shape[:2], self.values] if given.name == "q" else given.shape)
+            for given in self.session.get_outputs()
+        ]
+
+    def run(self, outputs: Sequence[str], feed: dict[str, Any]) -> list[Any]:
+        return self.session.run(outputs, {**feed, "live": self.live})  # type: ignore[no-any-return]
+
+
+def _priced(head_weights: NDArray[np.float64], price: float) -> NDArray[np.float64]:
+    priced: NDArray[np.float64] = head_weights * np.append(1.0, np.full(len(head_weights) - 1, price))
+    return priced

@@ -1,0 +1,211 @@
+"""Commands of A/B tests: experiment plan and assign; analyze has a file of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outlay.cli.console import Json, Quiet, Threads, number, print_json, progress, stderr, stdout, table, use_threads
+from outlay.cli.experiment_analyze import analyze
+from outlay.core.errors import OutlayError
+
+if TYPE_CHECKING:
+    from outlay.experiments.power import Power
+    from outlay.jobs.experiment_plan import PlanResult
+
+app = typer.Typer(
+    help="A/B tests: plan, assign, analyze. Every arm has its own budget.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ARM = "Give e.g. --arm new,bundle=run/bundle,share=0.5,budget=20000"
+RAMP = "Give e.g. --ramp 0:0.01,2:0.1,4:1 (day:coverage)"
+
+
+def plan(
+    log: Annotated[Path, typer.Option(help="A campaign.toml with a past log of the users to be tested.")],
+    arm: Annotated[
+        list[str],
+        typer.Option(
+            metavar="ARM",
+            help="NAME,bundle=DIR or action=VALUE or random or holdout,share=S,budget=MONEY. The first: control.",
+        ),
+    ],
+    start: Annotated[str, typer.Option(help="Date of day 0, as 2026-03-02.")],
+    days: Annotated[int, typer.Option(help="Length of the test, in whole weeks.")] = 14,
+    ramp: Annotated[str, typer.Option(help="DAY:COVERAGE, …: the part of every arm's share from a day on.")] = "0:1",
+    name: Annotated[str | None, typer.Option(help="Of the test. Default: campaign and start.")] = None,
+    salt: Annotated[str | None, typer.Option(help="Of the draw of arms. Default: the name.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Of the verdict. Default: the campaign's reward.")] = None,
+    guardrail: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METRIC", help="A metric to watch on any day. Default: cost and redemption."),
+    ] = None,
+    decisions: Annotated[str | None, typer.Option(help="Days of the verdict, as 7,14. Default: the last.")] = None,
+    confidence: Annotated[float, typer.Option(help="Of intervals and of the verdict.")] = 0.95,
+    power: Annotated[float, typer.Option(help="Wanted chance to find the smallest detectable effect.")] = 0.8,
+    eligible: Annotated[
+        str | None, typer.Option(help="SQL over the log: who may be in the test. Default: all.")
+    ] = None,
+    users: Annotated[int | None, typer.Option(help="How many may be in it. Default: the log's last users.")] = None,
+    lift: Annotated[float | None, typer.Option(help="A relative effect to ask about, e.g. 0.006.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("experiment.toml"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Plan a test: arms, shares, budgets and days, and what it can find.
+
+    Example: outlay experiment plan --log campaign.toml --start 2026-03-02 --days 14 --ramp 0:0.01,2:1
+    --arm old,action=1.5,share=0.5,budget=20000 --arm new,bundle=run/bundle,share=0.5,budget=20000
+    """
+    from outlay.core.campaign import Campaign
+    from outlay.jobs.experiment_plan import plan_experiment as job
+
+    use_threads(threads)
+    campaign = Campaign.load(log)
+    given = {
+        "name": name or f"{campaign.meta.name}-{start}", "salt": salt, "start": start, "days": days, "metric": metric,
+        "guardrails": guardrail or None, "confidence": confidence, "power": power, "eligible": eligible,
+        "decisions": None if decisions is None else decisions.split(","),
+    }  # fmt: skip
+    design = {
+        "experiment": {key: value for key, value in given.items() if value is not None},
+        "ramp": [_step(text) for text in ramp.split(",")],
+        "arm": [_arm(text) for text in arm],
+    }
+    with progress("plan", quiet=quiet or as_json) as report:
+        report(0.1, "reading the log")
+        result = job(design, campaign, out, users=users, lift=lift, threads=threads)
+    if as_json:
+        print_json(result.to_dict())
+        return
+    for note in result.notes:
+        stderr.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+    if not quiet:
+        _show_plan(result, campaign.meta.unit)
+
+
+def assign(
+    experiment: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="The experiment.toml.")],
+    users: Annotated[Path, typer.Option(help="Parquet or CSV with a column of users; a log will do.")],
+    day: Annotated[int, typer.Option(help="Day of the test; 0 is its start.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet or .csv.")],
+    user: Annotated[str, typer.Option(help="Name of the column of users.")] = "user",
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """The arm of every user on a day of the test.
+
+    A ramp brings users in; it moves nobody to another arm.
+
+    Example: outlay experiment assign experiment.toml --users users.parquet --day 0 --out arms.parquet
+    """
+    from outlay.jobs.experiment_assign import assign_users as job
+
+    use_threads(threads)
+    result = job(experiment, users, out, day=day, user=user, threads=threads)
+    if as_json:
+        counts = [{"arm": name, "users": count} for name, count in result.counts.items()]
+        print_json({"path": str(result.path), "day": result.day, "coverage": result.coverage, "users": result.users,
+                    "eligible": result.eligible, "arms": counts})  # fmt: skip
+    elif not quiet:
+        outside = result.users - sum(result.counts.values())
+        table("", ("arm", "users"), [*result.counts.items(), ("not in the test", outside)])
+        stdout.print(
+            f"{out} written: {number(result.users)} users on day {day}, coverage {result.coverage:g}.",
+            markup=False, highlight=False,
+        )  # fmt: skip
+
+
+for command in (plan, assign, analyze):
+    app.command()(command)
+
+
+def _arm(text: str) -> dict[str, Any]:
+    """An arm as in experiment.toml; wrong values are told where that is checked."""
+    name, *parts = text.split(",")
+    arm: dict[str, Any] = {"name": name}
+    for part in parts:
+        key, has_value, value = part.partition("=")
+        if key in arm or (key in ("bundle", "action", "random", "holdout") and "kind" in arm):
+            raise OutlayError(f"{text!r} says twice what the arm is.", where="--arm", way_out=f"{ARM}.")
+        if not has_value and key in ("random", "holdout"):
+            arm["kind"] = key
+        elif has_value and key in ("bundle", "action", "share", "budget"):
+            arm[key] = value
+            if key in ("bundle", "action"):
+                arm["kind"] = "bundle" if key == "bundle" else "constant"
+        else:
+            raise OutlayError(f"{text!r}: {part!r} is no part of an arm.", where="--arm", way_out=f"{ARM}.")
+    if "kind" not in arm:
+        raise OutlayError(f"{text!r} does not say what the arm gives: bundle, action, random or holdout.",
+                          where="--arm", way_out=f"{ARM}.")  # fmt: skip
+    return arm
+
+
+def _step(text: str) -> dict[str, str]:
+    day, has_coverage, coverage = text.partition(":")
+    if not has_coverage:
+        raise OutlayError(f"{text!r} is no step of a ramp.", where="--ramp", way_out=f"{RAMP}.")
+    return {"day": day, "coverage": coverage}
+
+
+def _show_plan(result: PlanResult, unit: str) -> None:
+    """Arms and their money, the ramp, then what can be found."""
+    experiment = result.experiment
+    arms = [
+        (arm.name, arm.kind, arm.bundle or arm.action, f"{arm.share:g}", count, _money(arm.budget),
+         None if arm.budget is None or not count else arm.budget / count)
+        for arm, count in zip(experiment.arms, result.ramp[-1].users, strict=True)
+    ]  # fmt: skip
+    columns = ("arm", "kind", "gives", "share", "users", f"budget ({unit})", "per user")
+    table(f"{experiment.meta.name}: {experiment.meta.days} days from {experiment.meta.start}", columns, arms)
+    table(
+        "Users in the test, by day of the ramp",
+        ("day", "date", "coverage", *(arm.name for arm in experiment.arms)),
+        [(str(step.day), str(step.date), f"{step.coverage:g}", *step.users) for step in result.ramp],
+    )
+    pairs = _pairs(result.powers)
+    found: list[tuple[Any, ...]] = []
+    asked: list[tuple[Any, ...]] = []
+    for plain, cuped in pairs:
+        pair = plain.metric, plain.arm
+        percents = [_percent(power.relative if power else None) for power in (plain, cuped)]
+        found.append((*pair, plain.mean, plain.absolute, *percents, _percent(cuped.left if cuped else None, 1)))
+        chances = [_percent(power.lift_power if power else None, 1) for power in (plain, cuped)]
+        asked.append((*pair, *chances, plain.lift_users, cuped.lift_users if cuped else None))
+    table(
+        f"Smallest effect found with a chance of {experiment.meta.power:.0%}, per user over {result.seen_days} days",
+        ("metric", "arm", "mean", "smallest effect", "relative", "with CUPED", "variance left"),
+        found,
+    )
+    if (lift := pairs[0][0].lift) is not None:
+        headings = ("metric", "arm", "power", "with CUPED", "users needed", "with CUPED")
+        table(f"An effect of {lift:+.3%}: chance to find it, and users of both arms needed", headings, asked)
+    stdout.print(f"{result.path} written and sealed. {_verdict(*pairs[0])} Next: outlay experiment assign "
+                 f"{result.path} --users USERS --day 0 --out arms.parquet", markup=False, highlight=False)  # fmt: skip
+
+
+def _pairs(powers: tuple[Power, ...]) -> list[tuple[Power, Power | None]]:
+    """Every comparison without CUPED, beside the same with it."""
+    with_cuped = {(power.metric, power.arm): power for power in powers if power.cuped}
+    return [(power, with_cuped.get((power.metric, power.arm))) for power in powers if not power.cuped]
+
+
+def _verdict(plain: Power, cuped: Power | None) -> str:
+    best = min((power for power in (plain, cuped) if power is not None), key=lambda power: power.absolute)
+    size = f"{best.absolute:.3g}" if best.relative is None else f"{best.relative:.2%}"
+    return f"A change of {plain.metric} by less than {size} will likely stay unseen."
+
+
+def _percent(value: float | None, digits: int = 2) -> str | None:
+    return None if value is None else f"{value:.{digits}%}"
+
+
+def _money(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.10g}"

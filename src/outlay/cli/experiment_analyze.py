@@ -1,0 +1,171 @@
+"""The command that judges a test: experiment analyze."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
+from outlay.core.errors import OutlayError
+
+if TYPE_CHECKING:
+    from outlay.experiments.findings import Comparison
+    from outlay.experiments.lift import Interval, Lift, Withheld
+    from outlay.jobs.experiment_analyze import AnalyzeResult
+
+
+def analyze(
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LOG", help="Parquet or CSV, or a folder of Parquet files: a row per user and day, or per user."
+        ),
+    ],
+    experiment: Annotated[Path, typer.Option(help="The experiment.toml.")] = Path("experiment.toml"),
+    day: Annotated[int | None, typer.Option(help="Look after so many days. Default: the last whole week.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=SQL", help="A column or expression for user, day, arm, segment, cost or a metric."),
+    ] = None,
+    assigned: Annotated[
+        Path | None, typer.Option(help="Parquet of user, arm and day: then all of them count, rows or none.")
+    ] = None,
+    promised: Annotated[
+        Path | None, typer.Option(help="RUN/estimates.json, to hold what was promised against what happened.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write the page of the test, one self-contained file.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """What a test has shown: lift with intervals, the verdict at planned decisions, guardrails on any day.
+
+    Example: outlay experiment analyze closed --promised run/estimates.json --report test.html
+    """
+    from outlay.jobs.experiment_analyze import analyze_experiment as job
+
+    use_threads(threads)
+    write = None if report is None else _page_writer(report)
+    with progress("analyze", quiet=quiet or as_json) as told:
+        result = job(
+            log, experiment, day=day, columns=_columns(column or []), assigned=assigned, promised=promised,
+            threads=threads, progress=told,
+        )  # fmt: skip
+    if write is not None:
+        write(result)
+    if as_json:
+        print_json(result.to_dict())
+        return
+    for note in result.notes:
+        stderr.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+    if not quiet:
+        if report is not None:
+            stdout.print(f"{report} written: one page, no network needed.", markup=False, highlight=False)
+        _show(result)
+
+
+def _page_writer(path: Path) -> Callable[[AnalyzeResult], object]:
+    """What writes the page; whatever stands in its way is told before the log is read."""
+    try:
+        from outlay.jobs.experiment_report import check_report_path, write_experiment_report
+    except ModuleNotFoundError as error:
+        raise OutlayError(f"needs {error.name}, which is not installed.", where="--report",
+                          way_out="Install it: pip install 'outlay[report]'.") from None  # fmt: skip
+    check_report_path(path)
+    return lambda result: write_experiment_report(result, path)
+
+
+def _columns(given: list[str]) -> dict[str, str]:
+    for text in given:
+        if "=" not in text:
+            raise OutlayError(f"is {text!r}.", where="--column", way_out="Give e.g. --column cost='coupon * active'.")
+    return {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in given}
+
+
+def _show(result: AnalyzeResult) -> None:
+    found, meta = result.findings, result.experiment.meta
+    ratios = {check.arm: check for check in found.ratios}
+    table(
+        f"{meta.name}: arms after day {found.day} of {meta.days}",
+        ("arm", "users", "share", "planned", "sample ratio p", "spent", "budget"),
+        [
+            (arm.name, arm.users, f"{arm.share:.2%}", f"{arm.planned_share:.2%}",
+             ratios[arm.name].p_value if arm.name in ratios else None, arm.spent, arm.budget)
+            for arm in found.arms
+        ],
+    )  # fmt: skip
+    for comparison in found.comparisons:
+        _show_comparison(comparison, result)
+    if result.promised:
+        table(
+            "promised against happened, relative",
+            ("metric", "days", "estimator", "promised", "happened", "agree"),
+            [(p.metric, p.days, p.estimator, _span(p.promised), _span(p.happened), p.agrees) for p in result.promised],
+        )
+    stdout.print(result.verdict, markup=False, highlight=False)
+
+
+def _show_comparison(comparison: Comparison, result: AnalyzeResult) -> None:
+    from outlay.experiments.lift import Withheld
+
+    control, level = result.experiment.control.name, f"{100 * result.experiment.meta.confidence:.4g} %"
+    columns = ("per user", control, comparison.arm, f"difference, {level}", f"relative, {level}", "saved by CUPED")
+    table(
+        f"{comparison.arm} against {control}: at one look",
+        columns,
+        [_line(x, comparison) for x in comparison.lifts],
+    )
+    for x in comparison.lifts:
+        if isinstance(x, Withheld):
+            stdout.print(f"  – {x.metric}: not given: {x.reason}", markup=False, highlight=False)
+    if comparison.decisions:
+        table(
+            "planned decisions, intervals that hold over all of them",
+            ("after day", "z", "bound", "relative", "crossed"),
+            [(str(d.day), d.z, d.bound, _span(d.relative), bool(d.side)) for d in comparison.decisions],
+        )
+    table(
+        "on any day, intervals that hold on all days at once",
+        ("", "relative, so far", "moved", "since day"),
+        [
+            (course.metric, _span(course.points[-1].always_relative),
+             {1: "up", -1: "down", 0: "not visibly"}[course.moved], course.since)
+            for course in comparison.courses
+            if course.points
+        ],
+    )  # fmt: skip
+    if comparison.segments:
+        main = comparison.lifts[0].metric
+        table(
+            f"{main} by segment, at one look: to understand, not to decide by",
+            ("segment", "users", f"relative, {level}"),
+            [(s.name, s.users, _relative(s.lifts[0])) for s in comparison.segments],
+        )
+
+
+def _line(x: Lift | Withheld, comparison: Comparison) -> tuple[object, ...]:
+    from outlay.experiments.lift import Withheld
+
+    if isinstance(x, Withheld):
+        return x.metric, None, None, None, None, None
+    a = x.absolute
+    saved = comparison.saved.get(x.metric)
+    difference = f"{a.value:+.4g} ({a.low:+.4g} to {a.high:+.4g})"
+    return x.metric, x.control, x.treatment, difference, _relative(x), None if saved is None else f"{saved:.0%}"
+
+
+def _relative(x: Lift | Withheld) -> str:
+    from outlay.experiments.lift import Withheld
+
+    return "–" if isinstance(x, Withheld) else _span(x.relative)
+
+
+def _span(x: Interval | None) -> str:
+    from outlay.experiments.words import span
+
+    return "–" if x is None else span(x)

@@ -1,0 +1,183 @@
+"""What a test has shown by a day: from sums to lifts, decisions and guardrails.
+
+    found = analyse(sums, experiment, metrics, day=14)
+
+Three kinds of interval stand side by side and are told apart: at one look (tables, segments), at the planned decisions
+(spending bounds; they alone give a verdict), and on every day at once (confidence sequences; guardrails and the curve).
+Where several arms stand against the control, each has its share of the error of the verdict (Bonferroni).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from outlay.experiments.design import Arm, Experiment
+from outlay.experiments.findings import ArmState, Comparison, Course, Decision, Findings, Point, RatioCheck, Segment
+from outlay.experiments.lift import Lift, Withheld, lift, sample_ratio
+from outlay.experiments.moments import Metric, Moments
+from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
+from outlay.experiments.sums import Sums
+from outlay.ops.intervals import quantile
+
+
+def analyse(sums: Sums, experiment: Experiment, metrics: Sequence[Metric], day: int, *, money: str | None) -> Findings:
+    """Analyse a test after `day` days.
+
+    Args:
+        sums: of its log.
+        experiment: its design.
+        metrics: the first is the verdict's; those named in `guardrails` are followed day by day.
+        day: 1 … the planned days.
+        money: the column that is money, if the log has one.
+    """
+    ratios = _ratios(sums, experiment, day)
+    comparisons = [_compare(sums, experiment, metrics, day, i, ratios) for i in range(1, len(experiment.arms))]
+    return Findings(day, _alpha(experiment), _arms(sums, experiment, day, money), ratios, comparisons)
+
+
+def _alpha(experiment: Experiment) -> float:
+    """The error that each contestant's verdict may spend."""
+    return (1 - experiment.meta.confidence) / len(experiment.contestants)
+
+
+def _arms(sums: Sums, experiment: Experiment, day: int, money: str | None) -> list[ArmState]:
+    now, shares = sums.until(day), [arm.share for arm in experiment.arms]
+    everybody = max(sum(part.users for part in now), 1)
+    found = []
+    for i, (arm, part) in enumerate(zip(experiment.arms, now, strict=True)):
+        spent: list[float] = []
+        if money is not None:
+            by_day = sums.first[: day if sums.daily else 1, i, :, sums.names.index(money)].sum(axis=1)
+            spent = [float(x) for x in np.cumsum(by_day)]
+        found.append(
+            ArmState(
+                name=arm.name,
+                kind=arm.kind,
+                users=part.users,
+                planned_share=arm.share / sum(shares),
+                share=part.users / everybody,
+                budget=arm.budget,
+                spent=spent[-1] if spent else None,
+                spent_by_day=spent,
+            )
+        )
+    return found
+
+
+def _ratios(sums: Sums, experiment: Experiment, day: int) -> list[RatioCheck]:
+    """Of the users who count, and of those with rows where not all who count have some."""
+    days = slice(0, day if sums.daily else 1)
+    counts = {"assigned": sums.users[days].sum(axis=(0, 2)), "in the log": sums.seen[days].sum(axis=(0, 2))}
+    if np.array_equal(counts["assigned"], counts["in the log"]):
+        del counts["assigned"]
+    control, *others = experiment.arms
+    return [
+        RatioCheck(arm.name, of, int(n[0]), int(n[i]), sample_ratio(int(n[0]), int(n[i]), arm.share / control.share))
+        for of, n in counts.items()
+        for i, arm in enumerate(others, start=1)
+        if n[0] + n[i] > 0
+    ]
+
+
+def _compare(
+    sums: Sums,
+    experiment: Experiment,
+    metrics: Sequence[Metric],
+    day: int,
+    place: int,
+    ratios: Sequence[RatioCheck],
+) -> Comparison:
+    """The arm at `place` against the control."""
+    meta, arm, alpha = experiment.meta, experiment.arms[place], _alpha(experiment)
+
+    def at(d: int, segment: str | None = None) -> tuple[Moments, Moments]:
+        parts = sums.until(d, segment)
+        return parts[0], parts[place]
+
+    lifts = [lift(metric, *at(day), meta.confidence) for metric in metrics]
+    plain = [lift(metric, *at(day), meta.confidence, adjust=False) for metric in metrics]
+    followed = [metrics[0], *(m for m in metrics[1:] if m.name in meta.guardrails)]
+    days = range(1, day + 1) if sums.daily else (day,)
+    courses = {m.name: [(d, lift(m, *at(d), meta.confidence)) for d in days] for m in followed}
+    told = {d: x for d, x in courses[metrics[0].name] if isinstance(x, Lift)}
+    segments = [
+        Segment(s, sum(p.users for p in at(day, s)), [lift(m, *at(day, s), meta.confidence) for m in metrics])
+        for s in (sums.segments if len(sums.segments) > 1 else ())
+    ]
+    main = lifts[0]
+    return Comparison(
+        arm=arm.name,
+        contestant=arm in experiment.contestants,
+        lifts=lifts,
+        saved={
+            x.metric: 1 - (x.std_error / y.std_error) ** 2
+            for x, y in zip(lifts, plain, strict=True)
+            if isinstance(x, Lift) and isinstance(y, Lift) and x.covariate
+        },
+        decisions=_decisions(sums, told, experiment, day, alpha),
+        courses=[_course(name, found, meta.days, 1 - meta.confidence) for name, found in courses.items()],
+        segments=segments,
+        detectable=_detectable(main, alpha, meta.power),
+        blocked=_blocked(experiment, arm, at(day), main, ratios),
+    )
+
+
+def _decisions(sums: Sums, told: Mapping[int, Lift], experiment: Experiment, day: int, alpha: float) -> list[Decision]:
+    """The planned decisions so far, each against the bound that the errors seen by then allow.
+
+    Information is about the effect of a day in the test, since totals grow with the days. A log without days says
+    nothing of the decisions before: their information is taken as proportional to the days.
+    """
+    planned = [d for d in experiment.meta.decisions if d <= day and (d in told or not sums.daily)]
+    if sums.daily:
+        information = [(sums.days_per_user(d) / told[d].std_error) ** 2 for d in planned]
+    else:
+        information = [float(d) for d in planned]
+    bounds = spending_bounds(information, obrien_fleming(np.array(planned) / experiment.meta.days, alpha))
+    return [
+        Decision(d, told[d].z, float(bound), *told[d].widened(float(bound)))
+        for d, bound in zip(planned, bounds, strict=True)
+        if d in told
+    ]
+
+
+def _course(metric: str, found: Sequence[tuple[int, Lift | Withheld]], days: int, alpha: float) -> Course:
+    rho = tuned_rho(days, alpha)
+    points = []
+    for d, x in found:
+        if isinstance(x, Lift):
+            errors = float(sequence_half_width(1.0, d, rho, alpha))
+            points.append(Point(d, x.absolute, x.relative, *x.widened(errors)))
+    moved = next((p.side for p in reversed(points) if p.side), 0)
+    return Course(metric, points, moved, next((p.day for p in points if moved and p.side == moved), None))
+
+
+def _detectable(main: Lift | Withheld, alpha: float, power: float) -> float | None:
+    if isinstance(main, Withheld) or not main.control > 0:
+        return None
+    return (quantile(1 - alpha / 2) + quantile(power)) * main.std_error / main.control
+
+
+def _blocked(
+    experiment: Experiment,
+    arm: Arm,
+    now: tuple[Moments, Moments],
+    main: Lift | Withheld,
+    ratios: Sequence[RatioCheck],
+) -> list[str]:
+    control = experiment.control
+    empty = [name for name, part in zip((control.name, arm.name), now, strict=True) if part.users == 0]
+    if empty:
+        return [f"the arm {name!r} has no users" for name in empty]
+    reasons = [
+        f"{check.treatment:,} users of {arm.name!r} and {check.control:,} of {control.name!r} are {check.of}, where "
+        f"shares of {arm.share:g} and {control.share:g} were planned (p = {check.p_value:.1g}): something other than "
+        "the draw decides who is seen"
+        for check in ratios
+        if check.arm == arm.name and not check.passed
+    ]
+    if isinstance(main, Withheld):
+        reasons.append(f"{main.metric} cannot be compared: {main.reason}")
+    return reasons

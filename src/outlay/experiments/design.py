@@ -1,0 +1,263 @@
+"""experiment.toml: who gets what in an A/B test, fixed before it starts.
+
+    experiment = Experiment.load("experiment.toml")
+
+Once a test is live, only its coverage may grow; another split, salt, budget or metric is another test. So the file
+carries a seal, a BLAKE2b hash of everything but the ramp: a file that was changed by hand is refused.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from outlay.core.errors import OutlayError
+from outlay.core.settings_errors import in_words
+
+Positive = Annotated[int, Field(gt=0)]
+Kind = Literal["bundle", "constant", "random", "holdout"]
+WEEK = 7  # days: people act by the weekday, so a test lasts whole weeks
+ROUNDING = 1e-9  # of a sum of shares
+
+WRITE = "Write one with: outlay experiment plan"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Meta(_Section):
+    """`[experiment]`: what is asked, of whom, for how long."""
+
+    name: str = Field(pattern=r"^[^:]+$")
+    salt: str = Field(pattern=r"^[^:]+$")  # of the draw of arms; default: the name
+    campaign: str = Field(min_length=1)
+    start: datetime.date
+    days: Positive  # whole weeks
+    metric: str = Field(min_length=1)  # of the verdict: its total per user over the days so far
+    guardrails: tuple[str, ...] = ()
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    power: float = Field(default=0.8, ge=0.5, lt=1)
+    decisions: tuple[Positive, ...]  # days after which the verdict may be given; default: the last
+    eligible: str | None = Field(default=None, min_length=1)  # SQL condition: who may be in the test at all
+    seal: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        given = dict(content)
+        if "name" in given:
+            given.setdefault("salt", given["name"])
+        if "days" in given:
+            given.setdefault("decisions", [given["days"]])
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.days % WEEK:
+            raise ValueError(f"days is {self.days}; a test lasts whole weeks ({_weeks_near(self.days)})")
+        if any(day % WEEK for day in self.decisions):
+            raise ValueError(f"decisions are {list(self.decisions)}; each must be a whole number of weeks")
+        if any(b <= a for a, b in pairwise(self.decisions)) or self.decisions[-1:] != (self.days,):
+            raise ValueError(f"decisions are {list(self.decisions)}; they must grow and end with days ({self.days})")
+        named = [self.metric, *self.guardrails]
+        twice = sorted({name for name in named if named.count(name) > 1})
+        if twice:
+            raise ValueError(f"{twice[0]!r} is named twice among metric and guardrails")
+        return self
+
+
+class Step(_Section):
+    """`[[ramp]]`: from this day on, this part of every arm's share is in the test."""
+
+    day: int = Field(ge=0)  # of the test; 0 is the start
+    coverage: float = Field(gt=0, le=1)
+
+
+class Arm(_Section):
+    """`[[arm]]`: one way of deciding, its share of users and its own purse. The first arm is the control."""
+
+    name: str = Field(min_length=1)
+    kind: Kind
+    bundle: str | None = None  # of a bundle: its folder, relative to the file
+    bundle_id: str | None = None  # of a bundle: so that another bundle in the same folder is noticed
+    action: float | None = None  # of a constant
+    share: float = Field(gt=0, le=1)  # of eligible users, at full coverage
+    budget: float | None = Field(default=None, ge=0)  # money of this arm alone
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        for key, kind in (("bundle", "bundle"), ("action", "constant")):
+            if (getattr(self, key) is not None) != (self.kind == kind):
+                word = f"needs {key}" if self.kind == kind else f"has no {key}"
+                raise ValueError(f"the arm {self.name!r} is of kind {self.kind!r}, which {word}")
+        if self.bundle_id is not None and self.bundle is None:
+            raise ValueError(f"the arm {self.name!r} is of kind {self.kind!r}, which has no bundle_id")
+        if self.kind == "holdout" and self.budget is not None:
+            raise ValueError(f"the arm {self.name!r} is a holdout: it gives nothing and has no budget")
+        if self.kind != "holdout" and self.budget is None:
+            raise ValueError(
+                f"the arm {self.name!r} has no budget; arms that share one purse starve each other and bias the lift"
+            )
+        return self
+
+
+class Experiment(_Section):
+    """An experiment.toml, read and checked.
+
+    Attributes:
+        meta: `[experiment]`.
+        ramp: `[[ramp]]`, by day; coverage grows.
+        arms: `[[arm]]`, in the order of the file, which is the order of their ranges.
+        path: the file it was read from; bundles are relative to its folder.
+    """
+
+    meta: Meta = Field(alias="experiment")
+    ramp: tuple[Step, ...] = (Step(day=0, coverage=1.0),)
+    arms: tuple[Arm, ...] = Field(alias="arm")
+    path: Path | None = Field(default=None, exclude=True)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(self.arms) < 2:
+            raise ValueError(f"{len(self.arms)} arm; a comparison needs at least two")
+        names = [arm.name for arm in self.arms]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two arms are named {twice[0]!r}")
+        total = sum(arm.share for arm in self.arms)
+        if total > 1 + ROUNDING:
+            raise ValueError(f"the shares of the arms sum to {total:.6g}; they may not exceed 1")
+        if not self.ramp or self.ramp[0].day != 0:
+            raise ValueError("the ramp must begin on day 0")
+        for before, after in pairwise(self.ramp):
+            if after.day <= before.day or after.coverage < before.coverage:
+                raise ValueError(
+                    f"the ramp goes from {before.coverage:g} on day {before.day} to {after.coverage:g} on day "
+                    f"{after.day}; days must follow one another and coverage may only grow"
+                )
+        if self.ramp[-1].day >= self.meta.days:
+            raise ValueError(f"the ramp has a step on day {self.ramp[-1].day}; the test ends after {self.meta.days}")
+        return self
+
+    @property
+    def control(self) -> Arm:
+        """The arm that the others are compared with: the first."""
+        return self.arms[0]
+
+    @property
+    def contestants(self) -> tuple[Arm, ...]:
+        """The arms that could be taken afterwards and share the error of the verdict; all but the control if none is.
+
+        A random slice and a holdout are there to learn from.
+        """
+        others = self.arms[1:]
+        return tuple(arm for arm in others if arm.kind in ("bundle", "constant")) or others
+
+    @property
+    def end(self) -> datetime.date:
+        """The first day after the test."""
+        return self.meta.start + datetime.timedelta(days=self.meta.days)
+
+    @property
+    def last_growth(self) -> int:
+        """The day from which coverage grows no more."""
+        return next(step.day for step in self.ramp if step.coverage == self.ramp[-1].coverage)
+
+    def coverage(self, day: int) -> float:
+        """The part of every arm's share that is in the test on a day; 0 before day 0, the last step's after the end."""
+        return max((step.coverage for step in self.ramp if step.day <= day), default=0.0)
+
+    def seal(self) -> str:
+        """BLAKE2b-128 of all but the ramp, hexadecimal: names the test, however far its ramp has come."""
+        content = self.model_dump(
+            mode="json", by_alias=True, exclude={"ramp": True, "meta": {"seal"}}, exclude_none=True
+        )
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def check_growth(self, live: Experiment) -> None:
+        """Refuse to take the place of a live test, unless it is the same one and no day has less coverage.
+
+        Raises:
+            OutlayError: if anything but the ramp differs, or coverage shrinks.
+        """
+        if self.seal() != live.seal():
+            raise OutlayError(
+                f"the test {live.meta.name!r} is live since {live.meta.start}, and more than its coverage would "
+                "change.", file=live.path, way_out="A changed test is a new one: give it another name, salt and file.",
+            )  # fmt: skip
+        for day in sorted({step.day for step in (*self.ramp, *live.ramp)}):
+            if self.coverage(day) < live.coverage(day):
+                raise OutlayError(
+                    f"coverage on day {day} would shrink from {live.coverage(day):g} to {self.coverage(day):g}; users "
+                    "who left would come back changed.", file=live.path, where="ramp",
+                    way_out="Let coverage grow only, or stop the test.",
+                )  # fmt: skip
+
+    @classmethod
+    def load(cls, path: str | Path) -> Experiment:
+        """Read an experiment.toml and check its seal.
+
+        Raises:
+            OutlayError: if it is missing, not TOML, was changed after it was sealed, or has an unknown key or an
+                impossible value.
+        """
+        path = Path(path)
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise OutlayError("does not exist.", file=path, way_out=f"{WRITE}.") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise OutlayError(f"cannot be read: {error}.", file=path, way_out="Give an experiment.toml.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise OutlayError(f"is not valid TOML: {error}.", file=path, way_out="Mend that line.") from None
+        found = cls.parse(content, path)
+        if found.meta.seal is None:
+            raise OutlayError("is missing: the file was never sealed.", file=path, where="experiment.seal",
+                              way_out=f"{WRITE}.")  # fmt: skip
+        if found.meta.seal != found.seal():
+            raise OutlayError(
+                f"is {found.meta.seal!r}, but the content gives {found.seal()!r}: more than the ramp was changed after "
+                "it was sealed.", file=path, where="experiment.seal",
+                way_out="Take the file that was planned; a changed test is a new one (outlay experiment plan).",
+            )  # fmt: skip
+        return found
+
+    @classmethod
+    def parse(cls, content: dict[str, Any], path: Path | None = None) -> Experiment:
+        """An experiment from the parsed TOML, whatever its seal. `path` names the file in messages.
+
+        Raises:
+            OutlayError: as in `load`, but for the seal.
+        """
+        if "path" in content:
+            raise OutlayError("unknown key.", file=path, where="path", way_out="Remove it.")
+        try:
+            return cls.model_validate({**content, "path": path})
+        except ValidationError as error:
+            words = in_words(error, path, _known_keys)
+            if path is None:  # the command line, or a program
+                words["way_out"] = words["way_out"].replace("Mend the file.", "Change it.")
+            raise OutlayError(**words) from None
+
+
+def _weeks_near(days: int) -> str:
+    low, high = days // WEEK * WEEK, -(-days // WEEK) * WEEK
+    return f"{low} or {high}" if low else f"{high}"
+
+
+def _known_keys(section: tuple[int | str, ...]) -> list[str]:
+    names = tuple(part for part in section if isinstance(part, str))
+    models: dict[tuple[str, ...], type[BaseModel]] = {("experiment",): Meta, ("ramp",): Step, ("arm",): Arm}
+    model = models.get(names, Experiment)
+    return sorted(field.alias or name for name, field in model.model_fields.items() if name != "path")

@@ -1,0 +1,85 @@
+"""Users' totals as sufficient statistics, and how tea-tasting gets them.
+
+Planning and analysis need of a log only the number of users, the means of their totals and the covariances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.errors import OutlayError
+
+BEFORE = "_before"  # ends the name of a column's covariate: the same total in the days before
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A mean per user, or a ratio of two such means.
+
+    Attributes:
+        name: as in experiment.toml.
+        numerator: column of the users' totals.
+        denominator: column of the users' totals; None for a plain mean.
+    """
+
+    name: str
+    numerator: str
+    denominator: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it is made of."""
+        return (self.numerator,) if self.denominator is None else (self.numerator, self.denominator)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sufficient statistics of users' totals.
+
+    Attributes:
+        users: number of users.
+        columns: d names of totals; a covariate is named like its column, with `_before`.
+        mean: `[d]` per user.
+        covariance: `[d, d]` sample covariance.
+    """
+
+    users: int
+    columns: tuple[str, ...]
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    def place(self, name: str) -> int:
+        """Position of a column."""
+        return self.columns.index(name)
+
+
+def aggregates(moments: Moments, names: Sequence[str]) -> Any:
+    """tea-tasting's record of the same numbers, of the columns named."""
+    place = {name: moments.place(name) for name in names}
+    return tea_tasting().aggr.Aggregates(
+        count_=moments.users,
+        mean_={name: float(moments.mean[i]) for name, i in place.items()},
+        var_={name: float(moments.covariance[i, i]) for name, i in place.items()},
+        cov_={(a, b): float(moments.covariance[place[a], place[b]]) for a, b in combinations(names, 2)},
+    )
+
+
+def tea_tasting() -> Any:
+    """tea-tasting, loaded when the first number is asked for: it takes over a second.
+
+    Raises:
+        OutlayError: if it is not installed.
+    """
+    try:
+        import tea_tasting
+    except ModuleNotFoundError as error:
+        raise OutlayError(
+            f"the package {error.name} is not installed.", way_out="Install it: pip install 'outlay[experiment]'."
+        ) from None
+    return tea_tasting

@@ -1,0 +1,126 @@
+"""A test's rows, one form for every log: a row per user and day, or per user, with or without a list of the assigned.
+
+Views and tables of a DuckDB connection: `all_rows` (the log), `test_rows` (users in arms, days of the test; a marker
+row, all zero, for every user who was assigned), `before` (totals of the days before the start).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outlay.core.errors import LogError
+from outlay.experiments.design import Experiment
+
+Run = Callable[[str], list[tuple[Any, ...]]]  # runs an SQL statement, gives its rows
+
+
+@dataclass(frozen=True)
+class Columns:
+    """SQL over the log, by what it stands for.
+
+    Attributes:
+        user: canonical text.
+        arm: text; NULL where the user is in no arm.
+        day: whole number, 0 on the first day of the test; None where a row is a user.
+        segment: text, or None.
+        values: metric → DOUBLE; NULL counts as 0.
+        before: the same for the days before the start, where a row is a user; with days it comes from their rows.
+    """
+
+    user: str
+    arm: str
+    day: str | None
+    segment: str | None
+    values: Mapping[str, str]
+    before: Mapping[str, str]
+
+
+def make_rows(
+    run: Run, relation: str, columns: Columns, experiment: Experiment, assigned: str | None
+) -> tuple[int, int]:
+    """The view `test_rows`: user, day, arm, said, segment, marker, x0 … ; days observed, and rows after the end."""
+    day = columns.day or "0"
+    values = ", ".join(f"coalesce({sql}, 0) AS x{i}" for i, sql in enumerate(columns.values.values()))
+    segment = "CAST(NULL AS VARCHAR)" if columns.segment is None else f"coalesce({columns.segment}, 'missing')"
+    run(
+        f'CREATE OR REPLACE TEMP VIEW all_rows AS SELECT {columns.user} AS "user", {day} AS day, {columns.arm} AS arm, '
+        f"{segment} AS segment, {values} FROM {relation}"
+    )
+    days = experiment.meta.days
+    missing, last, beyond = run(
+        'SELECT count(*) FILTER ("user" IS NULL OR day IS NULL), max(day) FILTER (day >= 0), '
+        f"count(*) FILTER (day >= {days} AND arm IS NOT NULL) FROM all_rows"
+    )[0]
+    if missing:
+        raise LogError(
+            f"user or day is missing in {missing} rows.", where="user, day", way_out="Mend or leave them out."
+        )
+    if last is None:
+        raise LogError(f"has no row of the test, which began on {experiment.meta.start}.", where="day",
+                       way_out="Give the log of its days; whole numbers count from its start.")  # fmt: skip
+    if assigned is None:
+        rows = (
+            f"SELECT *, arm AS said, false AS marker FROM all_rows WHERE arm IS NOT NULL AND day >= 0 AND day < {days}"
+        )
+    else:
+        zeros = ", ".join(f"0.0 AS x{i}" for i in range(len(columns.values)))
+        rows = (
+            f"SELECT l.* REPLACE (a.arm AS arm), l.arm AS said, false AS marker FROM all_rows l "
+            f'JOIN {assigned} a USING ("user") WHERE l.day >= 0 AND l.day < {days} '
+            "AND (l.arm IS NOT NULL OR l.day >= a.day) UNION ALL "
+            f'SELECT "user", greatest(day, 0) AS day, arm, NULL AS segment, {zeros}, arm AS said, true AS marker '
+            f"FROM {assigned} WHERE day < {days}"
+        )
+    run(f"CREATE OR REPLACE TEMP VIEW test_rows AS {rows}")
+    return (min(int(last) + 1, days) if columns.day else days), int(beyond)
+
+
+def make_before(run: Run, relation: str, columns: Columns) -> tuple[str, ...]:
+    """The table `before`: user, c0 …; the metrics that it has, none where the log says nothing of the time before."""
+    if columns.day is None:
+        names = tuple(name for name in columns.values if name in columns.before)
+        parts = ", ".join(f"coalesce({columns.before[name]}, 0) AS c{i}" for i, name in enumerate(names))
+        if names:
+            run(f'CREATE OR REPLACE TEMP VIEW before AS SELECT {columns.user} AS "user", {parts} FROM {relation}')
+        return names
+    if not run("SELECT 1 FROM all_rows WHERE day < 0 LIMIT 1"):
+        return ()
+    parts = ", ".join(f"sum(x{i}) AS c{i}" for i in range(len(columns.values)))
+    run(f'CREATE OR REPLACE TEMP TABLE before AS SELECT "user", {parts} FROM all_rows WHERE day < 0 GROUP BY "user"')
+    return tuple(columns.values)
+
+
+def refuse_wrong_rows(run: Run, found: Sequence[tuple[Any, ...]], assigned: bool) -> None:
+    """Wrong rows are looked for one by one only where the sums say that there are any."""
+    moved, other, twice, early = (sum(row[i] for row in found) for i in (3, 4, 5, 6))
+    if moved or other:
+        side = "said" if assigned else "arm"
+        example = run(
+            f'SELECT "user", min({side}), max(arm), count(*) OVER () FROM test_rows GROUP BY "user" '
+            f"HAVING min({side}) <> max(arm) OR min(arm) <> max({side}) LIMIT 1"
+        )[0]
+        raise LogError(
+            f"{example[3]} users are in two arms, as user {example[0]!r} in {example[1]!r} and {example[2]!r}.",
+            where="arm", way_out="An arm holds for the whole test: find what moved them; do not drop them.",
+        )  # fmt: skip
+    if early:
+        example = run(
+            'SELECT "user", min(day) FILTER (NOT marker) AS seen, min(day) FILTER (marker) AS given, count(*) OVER () '
+            'FROM test_rows GROUP BY "user" HAVING seen < given OR given IS NULL LIMIT 1'
+        )[0]
+        when = "after the test" if example[2] is None else f"on day {example[2]}"
+        raise LogError(
+            f"{example[3]} users have outcomes before they were assigned, as user {example[0]!r} on day {example[1]}, "
+            f"who was assigned {when}.", where="day", way_out="Leave the arm empty in rows before assignment.",
+        )  # fmt: skip
+    if twice:
+        example = run(
+            'SELECT "user", day, count(*) OVER () FROM test_rows WHERE NOT marker GROUP BY "user", day '
+            "HAVING count(*) > 1 LIMIT 1"
+        )[0]
+        raise LogError(
+            f"{example[2]} users and days have more than one row, as user {example[0]!r} on day {example[1]}.",
+            where="user, day", way_out="Sum them into a row per user and day.",
+        )  # fmt: skip

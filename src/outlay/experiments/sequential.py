@@ -1,0 +1,171 @@
+"""Looking at a test more than once without fooling oneself: spending bounds and confidence sequences.
+
+**Planned decisions** spend the error α bit by bit. After a fraction t of the test, α*(t) may have been spent, half of
+it on either side; the bound c_k of decision k is the solution of
+
+    P(|Z_1| < c_1, …, |Z_{k−1}| < c_{k−1}, |Z_k| ≥ c_k) = α*(t_k) − α*(t_{k−1})       under no effect
+    α*(t) = 4·(1 − Φ(z_{1−α/4} / √t))                                                  after O'Brien and Fleming
+
+where Z_k √I_k is a Brownian motion at the information I_k = 1/se_k², se_k the error of a daily effect. The fractions t
+are of the calendar, which is known; the correlations come from the information, which is seen: no forecast of the final
+variance is needed.
+
+**Guardrails** may be looked at on any day, planned or not: θ̂_t ± h_t holds the truth on *all* days at once,
+
+    h_t = se_t · √( 2 (tρ² + 1) / (tρ²) · ln(√(tρ² + 1) / α) )
+
+with t the days so far and ρ tuned so that it is narrowest at the planned end. In days that bring equal and independent
+information the guarantee is exact for large samples; users whose days resemble each other make looks more alike, which
+errs on the safe side.
+
+Source: Lan and DeMets 1983, 1989 (calendar time); Armitage, McPherson and Rowe 1969 for the recursion, on
+Gauss–Legendre nodes; Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024 (Annals of Statistics 52), Theorem 2.2.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import lambertw, ndtr, ndtri
+
+Array = NDArray[np.float64]
+
+WIDEST = 8.0  # in standard errors: a bound beyond it would spend less than 1e-15, and is cut off here
+SLOWEST = 1e-3  # least growth of information between decisions; less is taken as this, which errs on the safe side
+NODES_PER_STEP = 2  # nodes of the integration for each standard deviation of what a step adds
+
+
+class _Going(NamedTuple):
+    """Where tests stand that have crossed no bound yet: the score Z√I, its density times the weights, and I."""
+
+    score: Array
+    mass: Array
+    information: float
+
+
+def obrien_fleming(fraction: ArrayLike, alpha: float) -> Array:
+    """Two-sided error that may have been spent after each fraction of a test; none at 0, `alpha` at 1.
+
+    Args:
+        fraction: `[K]` of the planned length, in [0, 1].
+        alpha: of the whole test, in (0, 1).
+    """
+    t = np.asarray(fraction, np.float64)
+    with np.errstate(divide="ignore"):
+        spent: Array = 4 * ndtr(ndtri(alpha / 4) / np.sqrt(t))
+    return spent
+
+
+def spending_bounds(information: ArrayLike, spent: ArrayLike) -> Array:
+    """Bounds on |Z| at each decision so far.
+
+    Args:
+        information: `[K]` 1/se² at each decision, of an effect that does not itself grow; only the ratios count.
+        spent: `[K]` error that may have been spent by then, growing.
+
+    Returns:
+        `[K]` bounds, at most `WIDEST`.
+
+    Raises:
+        ValueError: if the arguments are not as many, or not positive.
+    """
+    added = np.diff(np.asarray(spent, np.float64), prepend=0.0)
+    info = _growing(information, len(added))
+    bounds = np.zeros(len(added))
+    going: _Going | None = None
+    for k, budget in enumerate(added):
+        bounds[k] = _solve(going, info[k], float(budget))
+        going = _go_on(going, info[k : k + 2], bounds[k])
+    return bounds
+
+
+def crossing_probabilities(information: ArrayLike, bounds: ArrayLike) -> Array:
+    """`[K]` probability, under no effect, that |Z| first crosses its bound at each decision."""
+    limits = np.asarray(bounds, np.float64)
+    info = _growing(information, len(limits))
+    found = np.zeros(len(limits))
+    going: _Going | None = None
+    for k, bound in enumerate(limits):
+        found[k] = _crossing(going, info[k], float(bound))
+        going = _go_on(going, info[k : k + 2], float(bound))
+    return found
+
+
+def tuned_rho(end: float, alpha: float) -> float:
+    """The ρ of a confidence sequence that is narrowest at time `end`.
+
+    Source: the root of the derivative of h in tρ²: tρ² = −W₋₁(−α²/e) − 1.
+    """
+    return math.sqrt((-float(lambertw(-(alpha**2) / math.e, k=-1).real) - 1) / end)
+
+
+def sequence_half_width(std_error: ArrayLike, time: ArrayLike, rho: float, alpha: float) -> Array:
+    """Half widths of a confidence sequence: with probability 1 − α none of the intervals misses the truth.
+
+    Args:
+        std_error: of the estimate at each time.
+        time: > 0, in the unit in which `rho` was tuned.
+        rho: > 0, fixed before the first look (`tuned_rho`).
+        alpha: in (0, 1).
+    """
+    s = np.asarray(time, np.float64) * rho**2
+    wide: Array = np.asarray(std_error, np.float64) * np.sqrt(2 * (s + 1) / s * np.log(np.sqrt(s + 1) / alpha))
+    return wide
+
+
+def _growing(information: ArrayLike, decisions: int) -> Array:
+    """The information, made to grow by `SLOWEST` at least."""
+    seen = np.array(information, np.float64)
+    if seen.shape != (decisions,) or not np.all(seen > 0):
+        raise ValueError(f"information is {seen.tolist()} for {decisions} decisions; it must be positive, one for each")
+    for k in range(1, decisions):
+        seen[k] = max(seen[k], seen[k - 1] * (1 + SLOWEST))
+    return seen
+
+
+def _crossing(going: _Going | None, information: float, bound: float) -> float:
+    """P(|Z| ≥ bound now, no bound crossed before)."""
+    if going is None:
+        return float(2 * ndtr(-bound))
+    edge, step = bound * math.sqrt(information), math.sqrt(information - going.information)
+    beyond = ndtr((going.score - edge) / step) + ndtr((-going.score - edge) / step)
+    return float(going.mass @ beyond)
+
+
+def _solve(going: _Going | None, information: float, budget: float) -> float:
+    if budget <= _crossing(going, information, WIDEST):
+        return WIDEST
+    return float(brentq(lambda c: _crossing(going, information, c) - budget, 0.0, WIDEST, xtol=1e-12))
+
+
+def _go_on(going: _Going | None, information: Array, bound: float) -> _Going | None:
+    """The tests that stay inside the bound; `information` now and at the next decision, None where there is no next."""
+    if len(information) < 2:
+        return None
+    edge = bound * math.sqrt(information[0])
+    step = math.sqrt(information[0] - (going.information if going else 0.0))
+    shortest = min(step, math.sqrt(information[1] - information[0]))  # what the nodes must resolve
+    nodes, weights = _gauss(max(1, math.ceil(2 * NODES_PER_STEP * edge / shortest / 64)))
+    score, weights = edge * nodes, edge * weights
+    if going is None:
+        density = _normal(score / step) / step
+    else:
+        density = _normal((score[:, None] - going.score) / step) @ going.mass / step
+    return _Going(score, weights * density, float(information[0]))
+
+
+@lru_cache(maxsize=64)
+def _gauss(blocks: int) -> tuple[Array, Array]:
+    """Nodes and weights on [−1, 1], 64 a block."""
+    nodes, weights = np.polynomial.legendre.leggauss(64 * blocks)
+    return nodes, weights
+
+
+def _normal(x: Array) -> Array:
+    density: Array = np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
+    return density

@@ -1,0 +1,121 @@
+"""`outlay experiment assign`: the arm of every user of a table or a log.
+
+    result = assign_users("experiment.toml", "users.parquet", "arms.parquet", day=0)
+
+Only the users' names and who is eligible are read; the draw is `experiments/split.py`, the one that a server uses. A
+user counts once, by the first row.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from outlay.core.errors import LogError, OutlayError
+from outlay.core.files import new_file
+from outlay.core.schema import canonical_text
+from outlay.experiments.design import Experiment
+from outlay.experiments.split import OUTSIDE, entries
+from outlay.jobs.score import checked_out, table_writer
+from outlay.logs.source import ROW, Source, open_source
+
+BATCH = 100_000  # users hashed and written at once
+USER_COLUMN = "COLUMNS('^user$')"  # a column or an error: in SQL `user` is whoever is logged in
+
+
+@dataclass(frozen=True)
+class AssignResult:
+    """Who is where.
+
+    Attributes:
+        path: the file of arms: `user`, `arm`, and `day`, on which the ramp let the user in; arm and day are missing
+            where the user is not in the test.
+        day: of the test.
+        coverage: on that day.
+        users: distinct users of the table.
+        eligible: of them, who may be in the test.
+        counts: arm → users, in the order of the arms.
+    """
+
+    path: Path
+    day: int
+    coverage: float
+    users: int
+    eligible: int
+    counts: dict[str, int]
+
+
+def assign_users(
+    experiment: Experiment | str | Path,
+    users: str | Path,
+    out: str | Path,
+    *,
+    day: int,
+    user: str = "user",
+    threads: int | None = None,
+) -> AssignResult:
+    """Write the arm of every user on a day of the test.
+
+    Args:
+        experiment: the test, or its file.
+        users: Parquet or CSV (.gz), globs allowed: a table of users, or a log with many rows for each.
+        out: .parquet or .csv.
+        day: of the test; 0 is the start.
+        user: column of `users`.
+        threads: of DuckDB.
+
+    Raises:
+        OutlayError: if the test's file is wrong, `day` is negative, or `out` ends in neither .parquet nor .csv.
+        LogError: if a column is absent, a user is missing, or there are no users.
+    """
+    out = checked_out(out, users)
+    experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
+    if day < 0:
+        raise OutlayError(f"is {day}.", where="day", way_out="Give a day of the test; 0 is its start.")
+    names = np.array([arm.name for arm in experiment.arms], object)
+    counts = np.zeros(len(names), np.int64)
+    seen = eligible = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="outlay-") as folder,
+        open_source(users, Path(folder), threads=threads) as source,
+        new_file(out) as temporary,
+        table_writer(temporary, out.suffix) as write,
+    ):
+        for batch in source.batches(_first_rows(source, experiment, user), BATCH):
+            texts = canonical_text(batch.column(0))
+            if texts.null_count:
+                raise LogError("a user is missing.", file=users, where=f"column {user!r}",
+                               way_out="Drop rows without a user.")  # fmt: skip
+            may = np.asarray(batch.column(1).to_numpy(zero_copy_only=False), bool)
+            arm, since = np.full((2, len(may)), OUTSIDE)
+            arm[may], since[may] = entries(experiment, texts.filter(pa.array(may)).to_pylist())
+            inside = (since != OUTSIDE) & (since <= day)
+            found = pa.array(np.where(inside, names[arm], None), pa.string())
+            write(pa.table({"user": texts, "arm": found, "day": pa.array(since, mask=~inside)}))
+            counts += np.bincount(arm[inside], minlength=len(counts))
+            seen, eligible = seen + len(may), eligible + int(may.sum())
+        if not seen:
+            raise LogError("has no rows.", file=users, way_out="Give a file with at least one user.")
+    return AssignResult(
+        out, day, experiment.coverage(day), seen, eligible, dict(zip(names.tolist(), counts.tolist(), strict=True))
+    )
+
+
+def _first_rows(source: Source, experiment: Experiment, user: str) -> str:
+    """A query of distinct users with whether they may be in the test, in the order of their first rows."""
+    try:
+        name = source.term(f"column {user!r}", USER_COLUMN if user == "user" else user)
+    except LogError as error:
+        listed = ", ".join(source.columns)
+        raise LogError("the table has no such column.", file=error.file, where=f"column {user!r}",
+                       way_out=f"Name the column of users: --user. Columns: {listed}.") from None  # fmt: skip
+    may = "TRUE"
+    if experiment.meta.eligible is not None:
+        term = source.term("experiment.eligible", experiment.meta.eligible)
+        may = f"coalesce(CAST({term.sql} AS BOOLEAN), FALSE)"
+    rows = f"SELECT {ROW} AS place, {name.sql} AS name, {may} AS may FROM log_numbered"
+    return f"SELECT name, arg_min(may, place) FROM ({rows}) GROUP BY name ORDER BY min(place)"

@@ -1,0 +1,129 @@
+"""Which columns of a test's log are the user, the day, the arm and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from outlay.core.errors import LogError, OutlayError
+from outlay.experiments.design import Experiment
+from outlay.experiments.moments import BEFORE, Metric
+from outlay.experiments.rows import Columns
+from outlay.logs.reading import literal
+from outlay.logs.source import WHOLE, Source, Term, nearest
+
+DEFAULTS: dict[str, tuple[str, ...]] = {  # the columns that a role is looked for in
+    "user": ("user", "user_id"),
+    "day": ("day", "date", "dt"),
+    "arm": ("arm",),
+    "segment": ("segment",),
+    "cost": ("cost", "paid"),
+    "redemption": ("redemption", "redeemed"),  # else a day on which money was paid
+}
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns of a log, by what they stand for.
+
+    Attributes:
+        source: the log.
+        experiment: whose metrics are wanted.
+        given: role or metric → column or SQL expression; the others are looked for by `DEFAULTS` or by their name.
+        assigned: whether a list says who is in which arm, so that the log need not.
+    """
+
+    source: Source
+    experiment: Experiment
+    given: Mapping[str, str]
+    assigned: bool
+
+    def __post_init__(self) -> None:
+        known = {*DEFAULTS, self.experiment.meta.metric, *self.experiment.meta.guardrails}
+        for name in self.given:
+            if name not in known:
+                raise OutlayError(f"{name!r} is no role.", where="column",
+                                  way_out=f"Known: {', '.join(sorted(known))}.")  # fmt: skip
+
+    def metrics(self) -> list[Metric]:
+        """The metric of the verdict, cost, cost per unit of it, redemption, then the other guardrails."""
+        meta, ratio = self.experiment.meta, f"cost_per_{self.experiment.meta.metric}"
+        found = [Metric(meta.metric, meta.metric)]
+        if meta.metric != "cost" and self._found("cost"):
+            found += [Metric("cost", "cost"), Metric(ratio, "cost", meta.metric)]
+            if self._found("redemption") or self._found("day"):
+                found.append(Metric("redemption", "redemption"))
+        names = {metric.name for metric in found}
+        return found + [Metric(name, name) for name in meta.guardrails if name not in names]
+
+    def columns(self, metrics: Sequence[Metric]) -> Columns:
+        """SQL for every role and for every column of the metrics."""
+        user = self._needed("user")
+        arm = self._found("arm") if self.assigned else self._needed("arm")
+        day, segment = self._found("day"), self._found("segment")
+        values = {name: self._value(name) for name in dict.fromkeys(c for m in metrics for c in m.columns)}
+        before = {}
+        if day is None:
+            before = {n: self._number(n + BEFORE, n + BEFORE) for n in values if n + BEFORE in self.source.columns}
+        return Columns(
+            user=canonical_sql(user),
+            arm=f"CAST({'NULL' if arm is None else arm.sql} AS VARCHAR)",
+            day=None if day is None else self._day(day),
+            segment=None if segment is None else f"CAST({segment.sql} AS VARCHAR)",
+            values=values,
+            before=before,
+        )
+
+    def _found(self, role: str) -> Term | None:
+        """The role's term: as given, else the first of its columns that is there."""
+        if role in self.given:
+            return self.source.term(f"column {role}", self.given[role])
+        name = next((name for name in DEFAULTS.get(role, (role,)) if name in self.source.columns), None)
+        return None if name is None else self.source.term(f"column {role}", name)
+
+    def _needed(self, role: str) -> Term:
+        found = self._found(role)
+        if found is None:
+            raise LogError("is missing in the log.", file=self.source.file, where=f"column {role!r}",
+                           way_out=f"{nearest(role, self.source.columns)} "
+                           f"Or say what it is: --column '{role}=…'.")  # fmt: skip
+        return found
+
+    def _value(self, name: str) -> str:
+        if name == "redemption" and self._found(name) is None:
+            return f"CAST({self._value('cost')} > 0 AS DOUBLE)"  # a day on which money was paid
+        return self.source.number(self._needed(name))
+
+    def _number(self, role: str, column: str) -> str:
+        return self.source.number(self.source.term(f"column {role}", column))
+
+    def _day(self, term: Term) -> str:
+        """Days since the start: of a date, or a whole number counted from it."""
+        start = literal(self.experiment.meta.start.isoformat())
+        if term.type in WHOLE:
+            return f"CAST({term.sql} AS BIGINT)"
+        if term.type == "DATE" or term.type.startswith("TIMESTAMP"):
+            return f"date_diff('day', DATE {start}, CAST({term.sql} AS DATE))"
+        if term.type == "VARCHAR":
+            date = f"TRY_CAST({term.sql} AS DATE)"
+            wrong = self.source.run(
+                f"SELECT {term.sql} FROM log_kept WHERE {term.sql} IS NOT NULL AND {date} IS NULL LIMIT 1"
+            )
+            if not wrong:
+                return f"date_diff('day', DATE {start}, {date})"
+            raise self.source.wrong_type(term, f"holds {wrong[0][0]!r}, which is no date.", "Write 2026-03-02.")
+        raise self.source.wrong_type(
+            term, f"is of type {term.type}.", "Give dates, or whole numbers with 0 on the first day of the test."
+        )
+
+
+def canonical_sql(term: Term) -> str:
+    """SQL of `core.schema.canonical_text`: 3, 3.0 and "3" are one user."""
+    if term.type == "VARCHAR":
+        return term.sql
+    if term.type in ("FLOAT", "DOUBLE", "DECIMAL"):
+        whole = f"{term.sql} = round({term.sql}) AND abs({term.sql}) < 4e18"
+        return (
+            f"CASE WHEN {whole} THEN CAST(CAST({term.sql} AS BIGINT) AS VARCHAR) ELSE CAST({term.sql} AS VARCHAR) END"
+        )
+    return f"CAST({term.sql} AS VARCHAR)"

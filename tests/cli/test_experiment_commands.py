@@ -1,0 +1,137 @@
+"""`outlay experiment plan` and `assign`, through the real entry point."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command_line import Result, outlay
+
+CAMPAIGN = """
+[campaign]
+name = "coupons"
+unit = "yuan"
+[log]
+source = "log.parquet"
+user = "user_id"
+time = "day"
+action = "coupon"
+reward = "active"
+[log.features]
+categorical = ["level"]
+[[budget]]
+name = "coupon_cost"
+cost = "coupon * active"
+at_most = 1.0
+"""
+OLD, NEW = "old,action=1,share=0.5,budget=9000", "new,random,share=0.4,budget=7200"
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 users over 21 days, active at random."""
+    active = np.random.default_rng(0).random((400, 21)) < 0.4
+    folder = tmp_path_factory.mktemp("campaign")
+    rows = [(f"u{u}", d, u % 3, 1.0 + d % 2, float(active[u, d])) for u in range(400) for d in range(21)]
+    names = ("user_id", "day", "level", "coupon", "active")
+    pq.write_table(pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))), folder / "log.parquet")
+    (folder / "campaign.toml").write_text(CAMPAIGN)
+    return folder / "campaign.toml"
+
+
+def plan(
+    campaign: Path, out: Path, *more: str, arms: tuple[str, ...] = (OLD, NEW), start: str = "2999-01-07"
+) -> Result:
+    named = [part for arm in arms for part in ("--arm", arm)]
+    return outlay("experiment", "plan", "--log", campaign, "--start", start, "--out", out, *named, *more)
+
+
+@pytest.mark.parametrize("command", ["plan", "assign"])
+def test_every_help_has_an_example_and_says_what_options_mean(command: str) -> None:
+    found = outlay("experiment", command, "--help")
+    assert (found.code, found.err) == (0, "")
+    assert f"Example: outlay experiment {command} " in found.out
+    for option in re.split(r"\n(?=  -)", found.out.split("Options:\n")[1]):
+        name, _, words = option.strip().partition("  ")
+        assert name.startswith("-")
+        assert len(words.split()) > 1, f"{name} is not explained"
+
+
+def test_plan_then_assign(campaign: Path, tmp_path: Path) -> None:
+    out = tmp_path / "experiment.toml"
+    planned = plan(campaign, out, "--ramp", "0:0.1,2:1", "--days", "7", "--lift", "0.01", "--users", "100000")
+    assert planned.code == 0
+    assert "Smallest effect found with a chance of 80%, per user over 5 days" in planned.out
+    assert "An effect of +1.000%: chance to find it" in planned.out
+    assert "0     2999-01-07        0.1    5 000    4 000" in planned.out
+    assert "note: the ramp ends on day 2: power counts the 5 days after it" in planned.err
+    arms = tmp_path / "arms.parquet"
+    log = campaign.parent / "log.parquet"
+    assigned = outlay("experiment", "assign", out, "--users", log, "--user", "user_id", "--day", "2", "--out", arms)
+    assert (assigned.code, assigned.err) == (0, "")
+    counts = dict(re.findall(r"^  (old|new) +(\d+)$", assigned.out, re.MULTILINE))
+    found = pq.read_table(arms)["arm"].to_pylist()
+    assert counts == {name: str(found.count(name)) for name in ("old", "new")}
+
+
+def test_json_is_one_document(campaign: Path, tmp_path: Path) -> None:
+    out = tmp_path / "experiment.toml"
+    planned = json.loads(plan(campaign, out, "--json").out)
+    assert planned["experiment"]["name"] == "coupons-2999-01-07"
+    assert planned["experiment"]["seal"] in out.read_text()
+    assert {power["metric"] for power in planned["power"]} == {"active", "cost", "redemption"}
+    log = campaign.parent / "log.parquet"
+    arms = tmp_path / "arms.csv"
+    found = outlay(
+        "experiment", "assign", out, "--users", log, "--user", "user_id", "--day", 0, "--out", arms, "--json"
+    )
+    told = json.loads(found.out)
+    assert told["users"] == told["eligible"] == 400
+    assert [arm["arm"] for arm in told["arms"]] == ["old", "new"]
+
+
+def test_quiet_says_nothing(campaign: Path, tmp_path: Path) -> None:
+    assert plan(campaign, tmp_path / "experiment.toml", "-q", "--days", "7") == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arms", "more", "message"),
+    [
+        ((OLD, "new,share=0.4"), (), "'new,share=0.4' does not say what the arm gives"),
+        ((OLD, "new,random,bundel=x"), (), "'bundel=x' is no part of an arm. Give e.g. --arm new,bundle="),
+        ((OLD, "new,random=1"), (), "'random=1' is no part of an arm"),
+        ((OLD, "new,random,action=2,share=0.4"), (), "says twice what the arm is"),
+        ((OLD, "new,random,share=0.4,share=0.5"), (), "says twice what the arm is"),
+        ((OLD, "new,random,share=half,budget=1"), (), "arm.1.share: is 'half'"),
+        ((OLD, "new,random,share=0.4"), (), "'new' has no budget; arms that share one purse starve each other"),
+        ((OLD,), (), "1 arm; a comparison needs at least two. Change it."),
+        ((OLD, NEW), ("--ramp", "0.5"), "--ramp: '0.5' is no step of a ramp. Give e.g. --ramp 0:0.01"),
+        ((OLD, NEW), ("--days", "10"), "whole weeks (7 or 14)"),
+        ((OLD, NEW), ("--decisions", "7,x"), "experiment.decisions.1: is 'x'"),
+        ((OLD, NEW), ("--metric", "activ"), "Did you mean 'active'?"),
+    ],
+)
+def test_wrong_plans_are_told_in_a_line_and_exit_with_2(
+    campaign: Path, tmp_path: Path, arms: tuple[str, ...], more: tuple[str, ...], message: str
+) -> None:
+    found = plan(campaign, tmp_path / "experiment.toml", *more, arms=arms)
+    assert found.code == 2
+    assert message in found.err
+    assert found.err.count("\n") == 1
+    assert found.err.startswith("error: ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_changed_by_hand_is_told(campaign: Path, tmp_path: Path) -> None:
+    out = tmp_path / "experiment.toml"
+    plan(campaign, out)
+    out.write_text(out.read_text().replace("share = 0.4", "share = 0.5"))
+    found = outlay("experiment", "assign", out, "--users", "users.parquet", "--day", 0, "--out", tmp_path / "a.parquet")
+    assert found.code == 2
+    assert "experiment.seal: is " in found.err
+    assert "more than the ramp was changed" in found.err

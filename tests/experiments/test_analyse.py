@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from outlay.experiments.analyse import analyse
+from outlay.experiments.design import Experiment
+from outlay.experiments.findings import Comparison, Findings
+from outlay.experiments.lift import Lift, Withheld, needed_pairs
+from outlay.experiments.moments import Metric
+from outlay.experiments.rows import Columns
+from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
+from outlay.experiments.sums import Sums, read_sums
+from outlay.experiments.words import verdict
+from small_panels import experiment, opened, panel
+
+METRICS = (Metric("active", "active"), Metric("cost", "cost"), Metric("cost_per_active", "cost", "active"))
+COLUMNS = Columns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
+
+
+def summed(log: pa.Table, design: Experiment, columns: Columns = COLUMNS) -> Sums:
+    return read_sums(opened(log), "log", columns, design, needed_pairs(METRICS))
+
+
+def analysed(day: int = 14, design: Experiment | None = None, columns: Columns = COLUMNS, **world: Any) -> Findings:
+    design = design or experiment()
+    return analyse(summed(panel(**world), design, columns), design, METRICS, day, money="cost")
+
+
+def only(found: Findings) -> Comparison:
+    (comparison,) = found.comparisons
+    return comparison
+
+
+def test_a_real_lift_is_found_and_an_early_decision_stands() -> None:
+    found = only(analysed(lift=0.15))
+    assert found.decided is not None
+    assert (found.decided.day, found.decided.side) == (7, 1)
+    assert [d.day for d in found.decisions] == [7, 14]
+    assert found.blocked == []
+    words = verdict(experiment(), analysed(lift=0.15))
+    assert words.startswith("After day 14 of 14: Take 'new': active is")
+    assert "higher under 'new' than under 'old'" in words
+    assert "decided on day 7" in words
+    assert "cost is higher" in words
+
+
+def test_a_harm_is_found_too() -> None:
+    words = verdict(experiment(), analysed(lift=-0.15))
+    assert "Keep 'old': active is" in words
+    assert "lower under 'new' than under 'old'" in words
+
+
+def test_without_a_difference_the_end_says_so() -> None:
+    found = analysed()
+    assert only(found).decided is None
+    assert "Keep 'old', unless cost decides: no difference in active was found" in verdict(experiment(), found)
+    assert "cost has not moved visibly" in verdict(experiment(), found)
+
+
+def test_several_contestants_get_one_advice() -> None:
+    won, lost, level = (only(analysed(lift=lift)) for lift in (0.15, -0.15, 0.0))
+
+    def told(*found: Comparison) -> str:
+        named = [replace(one, arm=name) for one, name in zip(found, "abc", strict=False)]
+        return verdict(experiment(), replace(analysed(), comparisons=named))
+
+    assert "Take 'a'. active is" in told(won, level)
+    assert "Keep" not in told(won, level)
+    assert "No difference in active was found under 'b'" in told(won, level)
+    assert "Take 'a' or 'b'; which of them is the better was not tested." in told(won, won)
+    assert "Keep 'old'. active is" in told(lost, level)
+
+
+@pytest.mark.parametrize(("day", "seen"), [(3, "yet. The next planned decision is after day 7"), (10, "yet: on day 7")])
+def test_between_planned_decisions_there_is_no_verdict(day: int, seen: str) -> None:
+    assert f"No verdict on 'new' {seen}" in verdict(experiment(), analysed(day))
+
+
+def test_bounds_use_the_error_of_a_daily_effect() -> None:
+    """Users differ, so two weeks hold less than twice the information of one, and the last bound comes near 1.96."""
+    design = experiment()
+    sums = summed(panel(), design)
+    found = only(analyse(sums, design, METRICS, 14, money="cost"))
+    course = found.course("active")
+    assert course is not None
+    errors = [(p.absolute.high - p.absolute.low) / (2 * 1.959964) for p in course.points if p.day in (7, 14)]
+    information = [(7 / errors[0]) ** 2, (14 / errors[1]) ** 2]
+    assert 1 < information[1] / information[0] < 1.7
+    expected = spending_bounds(information, obrien_fleming([0.5, 1.0], 0.05))
+    assert [d.bound for d in found.decisions] == pytest.approx(expected.tolist(), rel=1e-5)
+    assert found.decisions[0].z == pytest.approx(
+        next(p.absolute.value for p in course.points if p.day == 7) / errors[0], rel=1e-5
+    )
+
+
+def test_the_interval_of_a_decision_is_as_wide_as_its_bound() -> None:
+    for decision in only(analysed()).decisions:
+        half = (decision.absolute.high - decision.absolute.low) / 2
+        assert half == pytest.approx(decision.bound * abs(decision.absolute.value / decision.z))
+
+
+def test_the_course_is_the_confidence_sequence_day_by_day() -> None:
+    found = only(analysed())
+    course = found.course("cost")
+    assert course is not None
+    assert [p.day for p in course.points] == list(range(1, 15))
+    for point in course.points:
+        error = (point.absolute.high - point.absolute.low) / (2 * 1.959964)
+        half = sequence_half_width(error, point.day, tuned_rho(14, 0.05), 0.05)
+        assert (point.always.high - point.always.low) / 2 == pytest.approx(float(half), rel=1e-5)
+    assert found.course("cost_per_active") is None  # no guardrail
+
+
+def test_the_time_before_saves_most_of_the_variance_of_lasting_users() -> None:
+    found = only(analysed(before=14))
+    assert 0.4 < found.saved["active"] < 0.8
+    assert only(analysed()).saved == {}
+
+
+def test_a_constant_ratio_is_withheld_and_the_rest_is_told() -> None:
+    kinds = [type(x) for x in only(analysed()).lifts]
+    assert kinds == [Lift, Lift, Withheld]
+
+
+def test_arms_say_users_and_money() -> None:
+    found = analysed()
+    assert [arm.name for arm in found.arms] == ["old", "new"]
+    assert sum(arm.users for arm in found.arms) == 4000
+    assert sum(arm.share for arm in found.arms) == pytest.approx(1)
+    for arm in found.arms:
+        assert len(arm.spent_by_day) == 14
+        assert arm.spent == arm.spent_by_day[-1]
+    assert sum(arm.spent or 0 for arm in found.arms) == sum(panel()["cost"].to_pylist())
+
+
+def test_too_few_users_in_an_arm_block_the_verdict() -> None:
+    log = panel(users=3000)
+    kept = log.filter(pa.compute.field("arm") == "old")
+    few = log.filter((pa.compute.field("arm") == "new") & (pa.compute.field("user") < "u23"))
+    design = experiment()
+    found = analyse(summed(pa.concat_tables([kept, few]), design), design, METRICS, 14, money="cost")
+    assert not found.ratios[0].passed
+    assert only(found).blocked[0].endswith("something other than the draw decides who is seen")
+    assert "No verdict on 'new'" in verdict(design, found)
+    assert "were planned (p = " in verdict(design, found)
+
+
+def test_an_arm_without_users_blocks_the_verdict() -> None:
+    design = experiment()
+    found = analyse(summed(panel().filter(pa.compute.field("arm") == "old"), design), design, METRICS, 14, money=None)
+    assert only(found).blocked == ["the arm 'new' has no users"]
+
+
+def test_a_constant_metric_blocks_the_verdict() -> None:
+    log = panel()
+    log = log.set_column(3, "active", pa.array(np.ones(log.num_rows)))
+    design = experiment()
+    found = analyse(summed(log, design), design, METRICS, 14, money="cost")
+    (reason,) = only(found).blocked
+    assert reason == "active cannot be compared: it does not differ between the users of an arm (14, 14)"
+    assert "No verdict on 'new': active cannot" in verdict(design, found)
+
+
+def test_two_contestants_share_the_error_and_a_holdout_gets_no_verdict() -> None:
+    arms = [{"name": n, "kind": "constant", "action": 1.0, "share": 0.3, "budget": 1.0} for n in ("old", "new", "more")]
+    design = experiment(arm=[*arms, {"name": "none", "kind": "holdout", "share": 0.1}])
+    found = analyse(summed(panel(), design), design, METRICS, 14, money="cost")
+    assert found.alpha == pytest.approx(0.025)
+    assert [c.contestant for c in found.comparisons] == [True, True, False]
+    assert "each arm at 97.5 %, since 2 are tested" in verdict(design, found)
+
+
+def test_segments_stand_beside_the_whole() -> None:
+    columns = Columns('"user"', "arm", "day", "CASE WHEN \"user\" < 'u2' THEN 'a' ELSE 'b' END", COLUMNS.values, {})
+    found = only(analysed(columns=columns))
+    assert [s.name for s in found.segments] == ["a", "b"]
+    assert sum(s.users for s in found.segments) == 4000
+    assert isinstance(found.segments[0].lifts[0], Lift)
+
+
+def test_a_log_of_users_has_one_look_and_the_bound_of_the_calendar() -> None:
+    design = experiment()
+    columns = Columns('"user"', "arm", None, None, COLUMNS.values, {})
+    found = only(analyse(summed(panel(days=1), design, columns), design, METRICS, 14, money="cost"))
+    (decision,) = found.decisions
+    assert decision.bound == pytest.approx(spending_bounds([7, 14], obrien_fleming([0.5, 1.0], 0.05))[1])
+    course = found.course("active")
+    assert course is not None
+    assert [p.day for p in course.points] == [14]
+
+
+def test_the_detectable_lift_has_the_planned_power() -> None:
+    """(z_0.975 + z_0.8) standard errors over the control: 2.8016 of them."""
+    found = only(analysed())
+    lift = found.lift("active")
+    assert lift is not None
+    assert found.detectable == pytest.approx(2.801585 * lift.std_error / lift.control, rel=1e-5)

@@ -1,0 +1,216 @@
+"""Any log with arms: dates or numbers, other names, users in rows, a list of the assigned; and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from outlay.core.errors import LogError, OutlayError
+from outlay.experiments.lift import Lift
+from outlay.experiments.split import assign
+from outlay.jobs.experiment_analyze import AnalyzeResult, analyze_experiment
+from small_panels import START, experiment, panel, written
+
+LOG = panel(users=600, days=14, lift=0.3)
+
+
+def active(result: AnalyzeResult) -> Lift:
+    found = result.findings.comparisons[0].lift("active")
+    assert found is not None
+    return found
+
+
+def renamed(log: pa.Table, **names: str) -> pa.Table:
+    return log.rename_columns([names.get(name, name) for name in log.column_names])
+
+
+def dated(log: pa.Table) -> pa.Table:
+    dates = [START + datetime.timedelta(days=d) for d in log["day"].to_pylist()]
+    return log.set_column(1, "day", pa.array(dates))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> AnalyzeResult:
+    return analyze_experiment(written(LOG, tmp_path_factory.mktemp("plain")), experiment())
+
+
+def test_the_export_of_a_server_is_read_as_it_is(plain: AnalyzeResult, tmp_path: Path) -> None:
+    """Dates, `paid` for the cost, a folder a day, further decisions of a day apart, users without an arm."""
+    outsiders = panel(users=50, seed=9).set_column(2, "arm", pa.nulls(700, pa.string()))
+    outsiders = outsiders.set_column(0, "user", pa.array([f"x{u}" for u in outsiders["user"].to_pylist()]))
+    log = renamed(dated(pa.concat_tables([LOG, outsiders])), cost="paid")
+    for day in pc.unique(log["day"]).to_pylist():
+        for part in ("log", "further"):
+            folder = tmp_path / part / f"dt={day}"
+            folder.mkdir(parents=True)
+            pq.write_table(log.filter(pc.field("day") == day), folder / "part-0.parquet")
+    found = analyze_experiment(tmp_path, experiment())
+    assert found.findings.day == 14
+    assert active(found).absolute.value == pytest.approx(active(plain).absolute.value)
+    assert [x.metric for x in found.findings.comparisons[0].lifts] == [
+        "active",
+        "cost",
+        "cost_per_active",
+        "redemption",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "names", "texts"])
+def test_other_forms_say_the_same(plain: AnalyzeResult, tmp_path: Path, kind: str) -> None:
+    columns: dict[str, str] = {}
+    path = tmp_path / "log.csv"
+    if kind == "csv":
+        pacsv.write_csv(LOG, path)
+    elif kind == "texts":
+        log = dated(LOG)
+        path = written(log.set_column(1, "day", pc.cast(log["day"], pa.string())), tmp_path)
+    else:
+        path = written(renamed(LOG, user="who", day="d", arm="variant", active="acted", cost="c"), tmp_path)
+        columns = {"user": "who", "day": "d", "arm": "variant", "active": "acted", "cost": "c + 0"}
+    found = analyze_experiment(path, experiment(), columns=columns)
+    assert active(found).absolute.value == pytest.approx(active(plain).absolute.value)
+    assert found.verdict == plain.verdict
+
+
+def test_a_row_may_be_a_user_with_the_time_before_beside(tmp_path: Path) -> None:
+    users = np.arange(400)
+    rng = np.random.default_rng(0)
+    before = rng.poisson(4, 400)
+    log = pa.table({
+        "user": users, "arm": np.where(users % 2, "new", "old"), "active": before + rng.poisson(2 + users % 2),
+        "active_before": before, "cost": rng.poisson(5, 400), "cost_before": rng.poisson(5, 400),
+    })  # fmt: skip
+    found = analyze_experiment(written(log, tmp_path), experiment())
+    assert active(found).covariate
+    assert [d.day for d in found.findings.comparisons[0].decisions] == [14]
+    assert any("A row is a user" in note for note in found.notes)
+    assert "Take 'new'" in found.verdict
+
+
+def test_the_look_is_after_the_last_whole_week(tmp_path: Path) -> None:
+    found = analyze_experiment(written(LOG.filter(pc.field("day") < 10), tmp_path), experiment())
+    assert (found.findings.day, found.observed) == (7, 10)
+    assert any("look is after day 7" in note for note in found.notes)
+    early = analyze_experiment(written(LOG.filter(pc.field("day") < 3), tmp_path), experiment())
+    assert early.findings.day == 3
+    assert any("no whole week" in note for note in early.notes)
+    assert "No verdict on 'new' yet" in early.verdict
+
+
+def test_a_look_after_the_planned_end_is_refused(tmp_path: Path) -> None:
+    path = written(panel(users=600, days=20, lift=0.3), tmp_path)
+    with pytest.raises(OutlayError, match="planned for 14 days; a look after its end is one too many"):
+        analyze_experiment(path, experiment(), day=15)
+    found = analyze_experiment(path, experiment())
+    assert found.findings.day == 14
+    assert any("3,600 rows after the planned end" in note for note in found.notes)
+
+
+def test_a_list_of_the_assigned_counts_those_who_never_came(tmp_path: Path) -> None:
+    """Half of the users of one arm leave no row, which the log alone does not show."""
+    gone = pa.array([int(u[1:]) % 2 == 0 for u in LOG["user"].to_pylist()])
+    log = LOG.filter(pc.or_(pc.invert(gone), pc.equal(LOG["arm"], "old")))
+    users = LOG.filter(pc.field("day") == 0).select(["user", "arm"])
+    pq.write_table(users, tmp_path / "arms.parquet")
+    found = analyze_experiment(
+        written(log.drop_columns(["arm"]), tmp_path), experiment(), assigned=tmp_path / "arms.parquet"
+    )
+    assert sum(arm.users for arm in found.findings.arms) == 600
+    assert [check.of for check in found.findings.ratios] == ["assigned", "in the log"]
+    assert [check.passed for check in found.findings.ratios] == [True, False]
+    assert "No verdict on 'new'" in found.verdict
+    assert "are in the log" in found.verdict
+
+
+def test_a_list_that_lacks_users_of_the_log_is_told(tmp_path: Path) -> None:
+    users = LOG.filter(pc.field("day") == 0).select(["user", "arm"])
+    pq.write_table(users.slice(0, 500), tmp_path / "arms.parquet")
+    found = analyze_experiment(written(LOG, tmp_path), experiment(), assigned=tmp_path / "arms.parquet")
+    assert sum(arm.users for arm in found.findings.arms) == 500
+    assert any("100 users are in an arm in the log but not on the list" in note for note in found.notes)
+
+
+def test_rows_without_an_arm_from_before_assignment_do_not_count(tmp_path: Path) -> None:
+    """A ramp: everybody is let in on day 5, and has an empty arm before."""
+    arm = np.where(LOG["day"].to_numpy() < 5, None, LOG["arm"].to_pylist())
+    log = LOG.set_column(2, "arm", pa.array(arm, pa.string()))
+    users = LOG.filter(pc.field("day") == 0).select(["user", "arm"])
+    pq.write_table(users.append_column("day", pa.array([5] * 600)), tmp_path / "arms.parquet")
+    design = experiment(ramp=[{"day": 0, "coverage": 0.5}, {"day": 5, "coverage": 1.0}])
+    listed = analyze_experiment(written(log, tmp_path), design, assigned=tmp_path / "arms.parquet")
+    alone = analyze_experiment(written(log, tmp_path), design)
+    assert active(listed) == active(alone)
+    assert active(listed).control == pytest.approx(9 * 0.45, rel=0.1)
+
+
+def test_what_was_promised_stands_beside(tmp_path: Path) -> None:
+    end = {"policy": "mixture", "estimator": "fqe", "recommended": True, "caution": None}
+    told = {
+        "confidence": 0.95,
+        "differences": [{**end, "target": "reward@7", "against": "old", "value": 0.9, "low": 0.6, "high": 1.2}],
+        "beside": [{**end, "policy": "old", "target": "reward@7", "value": 3.15, "low": 3.1, "high": 3.2}],
+    }
+    (tmp_path / "estimates.json").write_text(json.dumps(told))
+    found = analyze_experiment(written(LOG, tmp_path), experiment(), promised=tmp_path / "estimates.json")
+    assert [(p.metric, p.days, p.agrees) for p in found.promised] == [("active", 7, True)]
+    (tmp_path / "estimates.json").write_text("{}")
+    with pytest.raises(OutlayError, match="is no evaluation"):
+        analyze_experiment(written(LOG, tmp_path), experiment(), promised=tmp_path / "estimates.json")
+
+
+def test_arms_drawn_by_the_file_need_no_note(tmp_path: Path) -> None:
+    design = experiment()
+    arm = assign(design, LOG["user"].to_pylist(), 0)
+    log = LOG.set_column(2, "arm", pa.array(np.array(["old", "new"])[arm]))
+    assert analyze_experiment(written(log, tmp_path), design).notes == []
+
+
+def test_the_document_is_plain_json(plain: AnalyzeResult) -> None:
+    found = json.loads(json.dumps(plain.to_dict(), allow_nan=False))
+    assert found["verdict"] == plain.verdict
+    assert found["comparisons"][0]["decided"] == 7
+    assert found["comparisons"][0]["lifts"][0]["metric"] == "active"
+    assert len(found["arms"][0]["spent_by_day"]) == 14
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        (lambda log: log.drop_columns(["arm"]), {}, "column 'arm': is missing in the log"),
+        (lambda log: log.drop_columns(["cost"]), {}, "column 'cost': is missing in the log"),
+        (lambda log: log, {"columns": {"cots": "cost"}}, "'cots' is no role. Known: "),
+        (lambda log: log, {"columns": {"cost": "coost"}}, "no column 'coost'"),
+        (lambda log: log.set_column(1, "day", pa.array(["monday"] * log.num_rows)), {}, "'monday', which is no date"),
+        (lambda log: log.set_column(1, "day", pa.array([0.5] * log.num_rows)), {}, "is of type DOUBLE"),
+        (
+            lambda log: log.set_column(3, "active", pa.array(["yes"] * log.num_rows)),
+            {},
+            "'yes' in row 1 is not a number",
+        ),
+        (lambda log: pa.concat_tables([log, log.slice(0, 1)]), {}, "more than one row, as user 'u0' on day 0"),
+        (lambda log: log, {"day": 0}, "day: is 0"),
+    ],
+)
+def test_a_wrong_log_is_an_error_that_says_where(
+    tmp_path: Path, change: Any, options: dict[str, Any], said: str
+) -> None:
+    path = written(change(LOG), tmp_path)
+    with pytest.raises(OutlayError) as caught:
+        analyze_experiment(path, experiment(), **options)
+    assert said in str(caught.value)
+
+
+def test_an_error_about_rows_names_the_file(tmp_path: Path) -> None:
+    path = written(pa.concat_tables([LOG, LOG.slice(0, 1)]), tmp_path)
+    with pytest.raises(LogError) as caught:
+        analyze_experiment(path, experiment())
+    assert str(caught.value).startswith(f"{path}, user, day: ")

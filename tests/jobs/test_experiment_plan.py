@@ -1,0 +1,201 @@
+"""Planning a test: what a past log says, what is written, what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from campaign_files import campaign_file, panel
+
+from outlay.bundles.decide import Bundle
+from outlay.core.campaign import Campaign
+from outlay.core.errors import BundleError, OutlayError
+from outlay.experiments.design import Experiment
+from outlay.jobs.experiment_past import measure_past
+from outlay.jobs.experiment_plan import PlanResult, plan_experiment
+
+USERS, DAYS = 300, 28
+OLD: dict[str, Any] = {"name": "old", "kind": "constant", "action": 1.0, "share": 0.5, "budget": 20_000.0}
+NEW: dict[str, Any] = {"name": "new", "kind": "random", "share": 0.5, "budget": 20_000.0}
+BEFORE_START = datetime.date(2026, 1, 1)
+
+
+def design(*arms: dict[str, Any], ramp: Any = None, **meta: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "experiment": {"name": "spring", "start": "2026-03-02", "days": 14, **meta},
+        "arm": list(arms or (OLD, NEW)),
+    }
+    return found if ramp is None else found | {"ramp": [{"day": day, "coverage": c} for day, c in ramp]}
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    columns = panel(USERS, DAYS)
+    columns["active"] = [float(active) for active in columns["active"]]
+    return campaign_file(tmp_path_factory.mktemp("past"), columns)
+
+
+def plan(campaign: Path, out: Path, content: dict[str, Any], **options: Any) -> PlanResult:
+    return plan_experiment(content, campaign, out / "experiment.toml", **{"today": BEFORE_START, **options})
+
+
+def test_totals_of_users_are_those_of_numpy(campaign: Path) -> None:
+    past = measure_past(Campaign.load(campaign), 14)
+    columns = panel(USERS, DAYS)
+    active = np.array(columns["active"], float).reshape(USERS, DAYS)
+    cost = active * np.array(columns["coupon"]).reshape(USERS, DAYS)
+    parts = {"reward": active, "redeemed": cost > 0, "cost0": cost}
+    table = np.stack([v[:, 14:].sum(1) for v in parts.values()] + [v[:, :14].sum(1) for v in parts.values()])
+    assert past.moments.columns == (*parts, *(f"{name}_before" for name in parts))
+    assert (past.moments.users, past.window, past.before, past.log_days) == (USERS, 14, 14, 28)
+    np.testing.assert_allclose(past.moments.mean, table.mean(1))
+    np.testing.assert_allclose(past.moments.covariance, np.cov(table), atol=1e-9)
+
+
+def test_a_short_log_is_scaled_up_and_has_no_days_before(campaign: Path) -> None:
+    """56 days are taken as twice 28: twice the mean, four times the variance."""
+    whole, twice = (measure_past(Campaign.load(campaign), days) for days in (28, 56))
+    assert (twice.window, twice.before, whole.before) == (28, 0, 0)
+    np.testing.assert_allclose(twice.moments.mean, 2 * whole.moments.mean)
+    np.testing.assert_allclose(twice.moments.covariance, 4 * whole.moments.covariance)
+
+
+def test_users_without_rows_in_the_window_do_not_count_and_absent_days_are_zero(tmp_path: Path) -> None:
+    """User b left before the last 7 days; c has one of them only."""
+    columns = {"user_id": ["a", "a", "b", "c", "d", "d"], "day": [0, 13, 3, 9, 12, 1], "level": [0] * 6,
+               "coupon": [1.0] * 5 + [2.0], "active": [1.0, 1.0, 1.0, 1.0, 0.0, 1.0]}  # fmt: skip
+    past = measure_past(Campaign.load(campaign_file(tmp_path, columns)), 7)
+    assert past.moments.users == 3
+    np.testing.assert_allclose(past.moments.mean, [2 / 3, 2 / 3, 2 / 3, 2 / 3, 2 / 3, 1.0])
+
+
+def test_who_may_be_in_the_test_is_told_by_the_first_row(campaign: Path) -> None:
+    loaded, columns = Campaign.load(campaign), panel(USERS, DAYS)
+    first = np.array(columns["level"]).reshape(USERS, DAYS)[:, 0]
+    assert measure_past(loaded, 14, eligible="level = 1").moments.users == (first == 1).sum()
+    with pytest.raises(OutlayError, match=r"eligible: .*no column 'levle'. Did you mean 'level'"):
+        measure_past(loaded, 14, eligible="levle = 1")
+    with pytest.raises(OutlayError, match="0 users in its last 14 days who may be in the test"):
+        measure_past(loaded, 14, eligible="level > 7")
+
+
+def test_the_written_file_is_sealed_and_reads_back(campaign: Path, tmp_path: Path) -> None:
+    result = plan(campaign, tmp_path, design(ramp=[(0, 0.1), (2, 1.0)], decisions=[7, 14]))
+    found = Experiment.load(result.path)
+    assert found == result.experiment
+    assert found.meta.campaign == "test"
+    assert found.meta.metric == "active"
+    assert found.meta.guardrails == ("cost", "redemption")
+    assert (result.users, result.seen_days) == (USERS, 12)
+    assert [(step.day, str(step.date), step.users) for step in result.ramp] == [
+        (0, "2026-03-02", (15, 15)), (2, "2026-03-04", (150, 150)),
+    ]  # fmt: skip
+    assert {(power.metric, power.arm, power.cuped) for power in result.powers} == {
+        (metric, "new", cuped) for metric in ("active", "cost", "redemption") for cuped in (False, True)
+    }
+    assert result.alpha < 0.05
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_more_users_are_the_same_log_with_more_power(campaign: Path, tmp_path: Path) -> None:
+    few, many = (plan(campaign, tmp_path, design(), users=users) for users in (10_000, 40_000))
+    assert few.powers[0].absolute == pytest.approx(2 * many.powers[0].absolute, rel=1e-6)
+
+
+def test_a_bundle_is_pinned_by_its_id_and_found_from_the_file(
+    campaign: Path, tmp_path: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bundle.folder.parent)
+    arm = {"name": "new", "kind": "bundle", "bundle": bundle.folder.name, "share": 0.5, "budget": 20_000.0}
+    found = plan(campaign, tmp_path, design(OLD, arm)).experiment.arms[1]
+    assert found.bundle is not None
+    assert found.bundle_id == bundle.id
+    assert (tmp_path / found.bundle).resolve() == bundle.folder.resolve()
+    with pytest.raises(BundleError, match="does not exist"):
+        plan(campaign, tmp_path, design(OLD, arm | {"bundle": "elsewhere"}))
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (design(days=10), {}, "whole weeks"),
+        (design(OLD, NEW | {"share": 0.6}), {}, "sum to 1.1"),
+        (design(OLD, {**NEW, "budget": None}), {}, "'new' has no budget"),
+        (design(metric="activ"), {}, "no metric 'activ'. Did you mean 'active'"),
+        (design(guardrails=["complaints"]), {}, "Known: cost, redemption, cost_per_active, coupon_cost, active"),
+        (design(metric="cost_per_active"), {}, "is a ratio; a verdict is about a total per user"),
+        (design(salt="outlay"), {}, "already draws the learn / select / certify split"),
+        (design(), {"users": 0}, "users: is 0"),
+        (design(), {"users": 2}, "each needs at least two"),
+        (design(), {"lift": 0.0}, "lift: is 0"),
+        (design(), {"lift": -1.5}, "lift: is -1.5"),
+        ({"experiment": 3}, {}, "experiment: is 3"),
+        ({"experiment": {}, "arm": [3]}, {}, "experiment.name: is missing"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_written(
+    campaign: Path, tmp_path: Path, content: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OutlayError, match=message):
+        plan(campaign, tmp_path, content, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_constant_metric_is_refused_and_a_constant_guardrail_noted(tmp_path: Path) -> None:
+    columns = panel(USERS, 14) | {"active": [1] * USERS * 14, "spend": [2.0] * USERS * 14}
+    folder = tmp_path / "log"
+    folder.mkdir()
+    campaign = campaign_file(folder, columns)
+    with pytest.raises(OutlayError, match="metric 'active': is the same for all users"):
+        plan(campaign, tmp_path, design())
+    result = plan(campaign, tmp_path, design(metric="cost", guardrails=["active"]))
+    assert {power.metric for power in result.powers} == {"cost"}
+    assert any("guardrail 'active' is the same for all users" in note for note in result.notes)
+
+
+def test_unequal_or_small_purses_are_noted(campaign: Path, tmp_path: Path) -> None:
+    equal = plan(campaign, tmp_path, design(OLD, NEW | {"share": 0.25, "budget": 10_000.0}))
+    assert not any("budget" in note for note in equal.notes)
+    unequal = plan(campaign, tmp_path, design(OLD, NEW | {"budget": 30_000.0}))
+    assert any("'new' has 1.5 times the budget per user of 'old'" in note for note in unequal.notes)
+    # 150 users spend about 1 a day (half of them 2 on average) over 14 days: about 2,100.
+    small = plan(campaign, tmp_path, design(OLD | {"budget": 1_000.0}, NEW | {"budget": 1_000.0}))
+    (note,) = [note for note in small.notes if "'old' has a budget of 1,000 money" in note]
+    assert "spent 2," in note
+    nothing = plan(campaign, tmp_path, design(OLD | {"budget": 0.0}, NEW))
+    assert any("'new' has more than the budget per user of 'old'" in note for note in nothing.notes)
+
+
+def test_short_logs_ramps_and_small_arms_are_noted(campaign: Path, tmp_path: Path) -> None:
+    assert plan(campaign, tmp_path, design()).notes == ()
+    ramped = plan(campaign, tmp_path, design(ramp=[(0, 0.5), (4, 1.0)]))
+    assert any("the ramp ends on day 4: power counts the 10 days after it" in note for note in ramped.notes)
+    long = plan(campaign, tmp_path, design(days=42))
+    assert any("42 days are taken as 1.5 times the 28 that the log has" in note for note in long.notes)
+    assert any("what CUPED would gain is not known" in note for note in long.notes)
+    assert all(not power.cuped for power in long.powers)
+    small = plan(campaign, tmp_path, design(), users=60)
+    assert any("an arm has 30 users; below 100" in note for note in small.notes)
+
+
+def test_a_live_test_is_replaced_only_if_its_coverage_grows(campaign: Path, tmp_path: Path) -> None:
+    start = datetime.date(2026, 3, 2)
+    first = plan(campaign, tmp_path, design(ramp=[(0, 0.1)]))
+    plan(campaign, tmp_path, design(ramp=[(0, 0.1), (3, 1.0)]), today=start)
+    with pytest.raises(OutlayError, match=r"coverage on day 3 would shrink from 1 to 0.1"):
+        plan(campaign, tmp_path, design(ramp=[(0, 0.1)]), today=start)
+    with pytest.raises(OutlayError, match="'spring' is live since 2026-03-02, and more than its coverage would change"):
+        plan(campaign, tmp_path, design(salt="autumn"), today=start)
+    plan(campaign, tmp_path, design(salt="autumn"), today=start - datetime.timedelta(days=1))
+    assert Experiment.load(first.path).meta.salt == "autumn"
+
+
+def test_another_file_is_not_taken_for_a_test(campaign: Path, tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text("[campaign]\n")
+    with pytest.raises(OutlayError, match="experiment"):
+        plan(campaign, tmp_path, design())
+    assert (tmp_path / "experiment.toml").read_text() == "[campaign]\n"

@@ -1,0 +1,121 @@
+"""The page of a test is filled from its analysis: outcomes, the ramp's pace, what is not known."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from outlay.core.errors import OutlayError
+from outlay.jobs.experiment_analyze import AnalyzeResult, analyze_experiment
+from outlay.jobs.experiment_report import content, write_experiment_report
+from outlay.reports.experiment_content import ExperimentContent
+from small_panels import experiment, panel, written
+
+
+def analysed(folder: Path, log: pa.Table, **changes: Any) -> AnalyzeResult:
+    return analyze_experiment(written(log, folder), experiment(**changes))
+
+
+def shown(folder: Path, log: pa.Table, **changes: Any) -> ExperimentContent:
+    return content(analysed(folder, log, **changes))
+
+
+@pytest.fixture(scope="module")
+def won(tmp_path_factory: pytest.TempPathFactory) -> AnalyzeResult:
+    return analysed(tmp_path_factory.mktemp("won"), panel(users=1500, before=7, lift=0.3))
+
+
+def test_the_outcome_is_the_verdicts(won: AnalyzeResult, tmp_path: Path) -> None:
+    assert content(won).comparisons[0].outcome == "better"
+    assert "Take 'new'" in won.verdict
+    for lift, outcome, said in ((-0.3, "worse", "Keep 'old': "), (0.0, "same", "Keep 'old', unless cost decides")):
+        found = analysed(tmp_path, panel(users=1500, lift=lift))
+        assert content(found).comparisons[0].outcome == outcome
+        assert said in found.verdict
+    running = analysed(tmp_path, panel(users=1500).filter(pc.field("day") < 3))
+    assert content(running).comparisons[0].outcome == "open"
+    assert "No verdict on 'new' yet" in running.verdict
+
+
+def test_a_wrong_sample_ratio_blocks(tmp_path: Path) -> None:
+    log = panel(users=3000)
+    found = shown(tmp_path, log.filter((pc.field("arm") == "old") | (pc.field("user") < "u2")))
+    comparison = found.comparisons[0]
+    assert (comparison.outcome, found.ratios[0].passed) == ("blocked", False)
+    assert "something other than the draw decides who is seen" in comparison.blocked[0]
+
+
+def test_what_the_analysis_found_stands_in_the_content(won: AnalyzeResult) -> None:
+    found, told = content(won), won.findings.comparisons[0]
+    comparison = found.comparisons[0]
+    assert [m.name for m in comparison.metrics] == [x.metric for x in told.lifts]
+    assert comparison.metrics[0].saved == told.saved["active"] > 0.1
+    assert [(d.day, d.side, d.bound) for d in comparison.decisions] == [
+        (d.day, d.side, d.bound) for d in told.decisions
+    ]
+    assert [c.metric for c in comparison.guardrails] == ["cost"]
+    assert comparison.course is not None
+    last, point = comparison.course.days[-1], told.courses[0].points[-1]
+    assert (last.always.absolute.low, last.look.absolute.low) == (point.always.low, point.absolute.low)
+    assert comparison.detectable == told.detectable
+    assert [(a.name, a.users, a.budget, a.spent) for a in found.arms] == [
+        (a.name, a.users, a.budget, a.spent) for a in won.findings.arms
+    ]
+    assert len(found.arms[0].spent_by_day) == 14
+    assert found.settings["test"]["seal"] == won.experiment.seal()
+
+
+def test_the_pace_follows_the_ramp(tmp_path: Path) -> None:
+    ramp = [{"day": 0, "coverage": 0.5}, {"day": 4, "coverage": 1.0}]
+    pace = shown(tmp_path, panel(users=300), ramp=ramp).pace
+    assert pace[3] == pytest.approx(4 * 0.5 / (4 * 0.5 + 10))
+    assert (len(pace), pace[-1]) == (14, 1)
+
+
+def test_only_contestants_have_an_outcome_and_a_planned_ratio_of_their_own(tmp_path: Path) -> None:
+    log = panel(users=3000)
+    arm = np.where(log["user"].to_numpy(zero_copy_only=False) < "u3", "none", log["arm"].to_numpy(zero_copy_only=False))
+    arms = [
+        {"name": "old", "kind": "constant", "action": 1.0, "share": 0.4, "budget": 9e6},
+        {"name": "new", "kind": "constant", "action": 2.0, "share": 0.4, "budget": 9e6},
+        {"name": "none", "kind": "holdout", "share": 0.2},
+    ]
+    found = shown(tmp_path, log.set_column(2, "arm", pa.array(arm.astype(str))), arm=arms)
+    assert [c.outcome for c in found.comparisons if c.arm == "none"] == [None]
+    assert {r.arm: r.planned for r in found.ratios} == {"new": 1.0, "none": 0.5}
+    assert found.arms[2].budget is None
+
+
+def test_a_log_of_users_has_no_days_of_spending(tmp_path: Path) -> None:
+    log = panel(users=600).group_by(["user", "arm"]).aggregate([("active", "sum"), ("cost", "sum")])
+    found = shown(tmp_path, log.rename_columns(["user", "arm", "active", "cost"]))
+    assert found.arms[0].spent is not None
+    assert found.arms[0].spent_by_day == ()
+    assert [len(c.days) for c in found.comparisons[0].guardrails] == [1]
+
+
+def test_the_page_is_one_file_and_is_replaced_whole(won: AnalyzeResult, tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "test.html"
+    assert write_experiment_report(won, path) == path
+    first = path.read_text(encoding="utf-8")
+    assert first.startswith("<!doctype html>")
+    assert "Take “new”: active is" in first
+    os.utime(path, (time.time() - 100,) * 2)
+    before = path.stat().st_mtime
+    write_experiment_report(won, path)
+    assert path.stat().st_mtime > before
+    assert [p.name for p in path.parent.iterdir()] == ["test.html"]
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "page", "folder.html"])
+def test_nothing_but_a_page_is_written_over(won: AnalyzeResult, tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(OutlayError, match=r"Give a file that ends in \.html"):
+        write_experiment_report(won, tmp_path / name)

