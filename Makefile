@@ -5,13 +5,16 @@
 # make bench-frontier   one training for every budget against the exact optimum (half an hour)
 # make bench-evaluation   coverage, certificate, ranking, and d3rlpy's evaluation beside ours (an hour and a half)
 # make bench-ledger   kill -9 under load, and records a second, on SQLite and PostgreSQL (half an hour)
+# make bench-serve    HTTP beside a bare route, pacing over four weeks, kill -9 of real servers (an hour)
+# make bench-experiment   looks, purses and the speed of an analysis (half an hour)
+# make experiment      an A/B test from the plan to the verdict, behind a real server (minutes)
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.outlay
 
-.PHONY: setup demo test check format bench bench-evaluation bench-frontier bench-game bench-ledger clean
+.PHONY: setup demo test check format bench bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment experiment clean
 
 setup: $(STAMP)
 
@@ -53,6 +56,19 @@ bench-evaluation: setup
 bench-ledger: setup
 	$(BIN)/python benchmarks/ledger_crash.py
 	$(BIN)/python benchmarks/ledger_speed.py
+
+bench-serve: setup
+	$(BIN)/python benchmarks/serve_speed.py --postgres
+	$(BIN)/python benchmarks/pacing.py
+	$(BIN)/python benchmarks/serve_crash.py
+
+bench-experiment: setup
+	$(BIN)/python benchmarks/experiment_purse.py
+	$(BIN)/python benchmarks/experiment_speed.py
+	$(BIN)/python benchmarks/experiment_looks.py
+
+experiment: setup
+	$(BIN)/python examples/experiment.py
 
 bench-game: setup
 	$(BIN)/python benchmarks/random_games.py

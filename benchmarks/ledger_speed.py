@@ -3,9 +3,10 @@
     python benchmarks/ledger_speed.py
 
 Groups of 1, 64 and 1,000 new decisions, each with its reservation, from one process without a pause; then two processes
-at once with groups of 64; then 64 clients that each wait for their own decision through the group commit. On SQLite and
-on a PostgreSQL of its own. Beside them the disk: one fdatasync of 4 KB. What a decision costs in processor time of this
-process is told too: where the disk is slow, it says what a faster one would give.
+at once with groups of 64; then 64 clients that each wait for their own decision through the group commit; then groups
+of 64 where users are limited, and each user's counters have to be kept. On SQLite and on a PostgreSQL of its own.
+Beside them the disk: one fdatasync of 4 KB. What a decision costs in processor time of this process is told too: where
+the disk is slow, it says what a faster one would give.
 
 Results: Markdown on stdout, benchmarks/out/ledger_speed.json.
 """
@@ -36,11 +37,11 @@ SECONDS = 5.0
 _numbers = itertools.count()
 
 
-def decision() -> Proposal:
+def decision(campaign: str = "speed") -> Proposal:
     """A new one, of a user among a million."""
     now, number = time.time_ns() // 1_000_000, next(_numbers)
     return Proposal(
-        campaign="speed",
+        campaign=campaign,
         request_id=f"{os.getpid()}-{number}",
         body="0123456789abcdef0123456789abcdef",
         decision_id=new_decision_id(now),
@@ -65,11 +66,11 @@ def decision() -> Proposal:
     )
 
 
-def groups(ledger: Ledger, size: int) -> dict[str, float]:
+def groups(ledger: Ledger, size: int, campaign: str = "speed") -> dict[str, float]:
     """Groups of `size`, one after the other."""
     took, cpu, until = [], 0.0, time.perf_counter() + SECONDS
     while time.perf_counter() < until:
-        group = [decision() for _ in range(size)]
+        group = [decision(campaign) for _ in range(size)]
         began, worked = time.perf_counter(), time.process_time()
         ledger.record(group)
         took.append(time.perf_counter() - began)
@@ -147,8 +148,10 @@ def main() -> None:
             for size in (1, 64, 1000):
                 results[f"{kind}: groups of {size}"] = groups(ledger, size)
             results[f"{kind}: 64 clients, group commit"] = clients(ledger, 64)
-            ledger.close()
             results[f"{kind}: two processes, groups of 64"] = processes(url, 2, 64)
+            ledger.set_caps("limited", Caps(total=2**50, user_day_offers=2**20))
+            results[f"{kind}: groups of 64, users limited"] = groups(ledger, 64, "limited")
+            ledger.close()
     print("| case | a second | p50, ms | p99, ms | processor time a decision, µs |\n|---|---|---|---|---|")
     for case, r in results.items():
         print(f"| {case} | {r['per_second']:,.0f} | {r['p50_ms']:.2f} | {r['p99_ms']:.2f} | {r['cpu_us']:.0f} |")

@@ -46,7 +46,8 @@ from outlay.server.ledger import Outcome
 from outlay.server.messages import Decision, DecisionRequest, Feature
 from outlay.server.metrics import Metrics
 from outlay.server.mixing import Policies
-from outlay.server.reload import Serving, prepare
+from outlay.server.ready import prepare
+from outlay.server.reload import Serving
 from outlay.server.service import Service
 from outlay.server.sqlite import SqliteLedger
 from outlay.simulators import thirty_day

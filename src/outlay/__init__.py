@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from outlay.jobs.check import check
     from outlay.jobs.compare import compare
     from outlay.jobs.evaluate import evaluate
+    from outlay.jobs.experiment_analyze import analyze_experiment
+    from outlay.jobs.experiment_assign import assign_users
+    from outlay.jobs.experiment_plan import plan_experiment
     from outlay.jobs.frontier import frontier
     from outlay.jobs.init import init
     from outlay.jobs.prepare import prepare
@@ -31,12 +34,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "TabularCMDP": "outlay.core.cmdp",
     "allocate": "outlay.twostage.allocation",
+    "analyze_experiment": "outlay.jobs.experiment_analyze",
+    "assign_users": "outlay.jobs.experiment_assign",
     "check": "outlay.jobs.check",
     "compare": "outlay.jobs.compare",
     "evaluate": "outlay.jobs.evaluate",
     "frontier": "outlay.jobs.frontier",
     "init": "outlay.jobs.init",
     "load_bundle": "outlay.bundles.read",
+    "plan_experiment": "outlay.jobs.experiment_plan",
     "prepare": "outlay.jobs.prepare",
     "report": "outlay.jobs.report",
     "score": "outlay.jobs.score",
@@ -50,12 +56,15 @@ __all__ = [
     "TabularCMDP",
     "__version__",
     "allocate",
+    "analyze_experiment",
+    "assign_users",
     "check",
     "compare",
     "evaluate",
     "frontier",
     "init",
     "load_bundle",
+    "plan_experiment",
     "prepare",
     "report",
     "score",

@@ -44,8 +44,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> AnalyzeResult:
 
 
 def test_the_export_of_a_server_is_read_as_it_is(plain: AnalyzeResult, tmp_path: Path) -> None:
-    """Dates, `paid` for the cost, a folder a day, further decisions of a day apart, users without an arm."""
-    outsiders = panel(users=50, seed=9).set_column(2, "arm", pa.nulls(700, pa.string()))
+    """Dates, `paid` for the cost, a folder a day, further decisions of a day apart, users outside the test."""
+    outside = pa.array([("policy", "random", None)[i % 50 % 3] for i in range(700)])
+    outsiders = panel(users=50, seed=9).set_column(2, "arm", outside)
     outsiders = outsiders.set_column(0, "user", pa.array([f"x{u}" for u in outsiders["user"].to_pylist()]))
     log = renamed(dated(pa.concat_tables([LOG, outsiders])), cost="paid")
     for day in pc.unique(log["day"]).to_pylist():
@@ -62,6 +63,12 @@ def test_the_export_of_a_server_is_read_as_it_is(plain: AnalyzeResult, tmp_path:
         "cost_per_active",
         "redemption",
     ]
+
+
+def test_only_an_export_may_name_the_users_outside(tmp_path: Path) -> None:
+    log = LOG.set_column(2, "arm", pc.if_else(pc.equal(LOG["user"], LOG["user"][0]), "policy", LOG["arm"]))
+    with pytest.raises(LogError, match="policy"):
+        analyze_experiment(written(log, tmp_path), experiment())
 
 
 @pytest.mark.parametrize("kind", ["csv", "names", "texts"])

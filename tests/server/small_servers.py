@@ -12,13 +12,16 @@ import httpx
 from fastapi import FastAPI
 
 from outlay.bundles.decide import Bundle
+from outlay.experiments.design import Experiment
 from outlay.server.app import create_app
+from outlay.server.arms import prepare_trial
 from outlay.server.clock import Clock
 from outlay.server.config import ServeConfig
 from outlay.server.launch import adopt
 from outlay.server.ledger import LedgerError, Proposal, Recorded, Totals
 from outlay.server.metrics import Metrics
-from outlay.server.reload import Serving, prepare
+from outlay.server.ready import prepare
+from outlay.server.reload import Serving
 from outlay.server.service import Service
 from outlay.server.sqlite import SqliteLedger
 
@@ -100,15 +103,17 @@ def server(
     token: str | None = TOKEN,
     everywhere: bool = False,
     clock: Clock | None = None,
+    experiment: Experiment | None = None,
     **settings: Any,
 ) -> Iterator[Client]:
     config = ServeConfig.parse({"reserve": RESERVE, **settings})
     ready = prepare(bundle if isinstance(bundle, Path) else bundle.folder, config)
+    trial = None if experiment is None else prepare_trial(experiment, ready, config)
 
     async def start() -> Service:
         kept = BrokenLedger(ledger)
-        adopt(kept, ready, config)
-        return Service(Serving(ready, config), kept, clock or Clock(), Metrics())
+        adopt(kept, ready, config, trial, clock)
+        return Service(Serving(ready, config, trial=trial), kept, clock or Clock(), Metrics())
 
     app = create_app(start, token=token, everywhere=everywhere)
     lifespan = app.router.lifespan_context(app)

@@ -28,7 +28,7 @@ from outlay.server.draws import read
 from outlay.server.export import Exported, export_log
 from outlay.server.export_paths import Phase, Steps, chances, laws_of
 from outlay.server.features import RowEncoder
-from outlay.server.reload import introduce
+from outlay.server.ready import introduce
 from outlay.simulators import habit
 
 USERS, DAYS, SLICE, FIRST = 5_000, 7, 0.3, 20_454

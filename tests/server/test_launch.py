@@ -15,7 +15,8 @@ from outlay.server.config import ServeConfig
 from outlay.server.gate import is_loopback
 from outlay.server.launch import Settings, adopt, listening, serve
 from outlay.server.ledger import LedgerError
-from outlay.server.reload import Serving, prepare
+from outlay.server.ready import prepare
+from outlay.server.reload import Serving
 from outlay.server.sqlite import SqliteLedger
 from outlay.server.store import open_ledger
 

@@ -18,8 +18,9 @@ from outlay.server.config import ServeConfig
 from outlay.server.decider import Case, Decider
 from outlay.server.draws import read
 from outlay.server.ledger import Caps, Ledger, LedgerError, Proposal, new_decision_id
-from outlay.server.pacer import PACE, Pacer
+from outlay.server.pacer import Pacer
 from outlay.server.pacing import State
+from outlay.server.purses import PACE, outside_purse
 from outlay.server.sqlite import SqliteLedger
 
 HOUR = 3_600_000
@@ -28,6 +29,8 @@ BEGIN = int(datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC).timestamp() * 100
 CONFIG = ServeConfig.parse(
     {"plan": {"start": START, "days": 4, "correct_minutes": 60}, "episode": {"days": 1}, "expiry_hours": 24}
 )
+assert CONFIG.plan is not None
+ALL = outside_purse(CONFIG.plan, None)
 
 
 @pytest.fixture
@@ -66,7 +69,7 @@ def proposal(ts: int, request: str, amount: int) -> Proposal:
 
 
 def test_an_episode_begins_with_the_bundle_as_it_is_and_is_noted(ledger: Ledger, base: Decider) -> None:
-    paced = Pacer(ledger, CONFIG).decider(base, "e.0", BEGIN)
+    paced = Pacer(ledger, CONFIG, ALL).decider(base, "e.0", BEGIN)
     assert (paced.weights.tolist(), paced.price) == (base.weights.tolist(), 1.0)
     [(key, state)] = states(ledger)
     assert key == f"e.0/{base.pool.bundle.id}/000000"
@@ -74,7 +77,7 @@ def test_an_episode_begins_with_the_bundle_as_it_is_and_is_noted(ledger: Ledger,
 
 
 def test_the_price_is_corrected_when_it_is_time_and_not_before(ledger: Ledger, base: Decider) -> None:
-    pacer = Pacer(ledger, CONFIG)
+    pacer = Pacer(ledger, CONFIG, ALL)
     assert pacer.decider(base, "e.0", BEGIN).price == 1
     spend(ledger, BEGIN, 900)  # nearly all money on the first day
     pacer.tend(base, "e.0", BEGIN + HOUR - 1)
@@ -93,7 +96,7 @@ def case(base: Decider) -> Case:
 
 
 def test_the_first_state_that_is_noted_stands_for_all_servers(ledger: Ledger, base: Decider) -> None:
-    one, two = Pacer(ledger, CONFIG), Pacer(ledger, CONFIG)
+    one, two = Pacer(ledger, CONFIG, ALL), Pacer(ledger, CONFIG, ALL)
     for pacer in (one, two):
         pacer.decider(base, "e.0", BEGIN)
     spend(ledger, BEGIN, 900)
@@ -105,18 +108,18 @@ def test_the_first_state_that_is_noted_stands_for_all_servers(ledger: Ledger, ba
 
 
 def test_a_server_that_was_away_takes_over_what_stands(ledger: Ledger, base: Decider) -> None:
-    one, two = Pacer(ledger, CONFIG), Pacer(ledger, CONFIG)
+    one, two = Pacer(ledger, CONFIG, ALL), Pacer(ledger, CONFIG, ALL)
     two.decider(base, "e.0", BEGIN)
     for hour in range(5):
         spend(ledger, BEGIN + hour * HOUR, 50)
         one.tend(base, "e.0", BEGIN + hour * HOUR)
     stands = one.tend(base, "e.0", BEGIN + 4 * HOUR)
     assert two.tend(base, "e.0", BEGIN + 4 * HOUR + 9) == stands
-    assert Pacer(ledger, CONFIG).decider(base, "e.0", BEGIN + 4 * HOUR + 9).price == stands.price  # type: ignore[union-attr]
+    assert Pacer(ledger, CONFIG, ALL).decider(base, "e.0", BEGIN + 4 * HOUR + 9).price == stands.price  # type: ignore[union-attr]
 
 
 def test_a_new_episode_has_weights_for_its_money(ledger: Ledger, base: Decider) -> None:
-    pacer = Pacer(ledger, CONFIG)
+    pacer = Pacer(ledger, CONFIG, ALL)
     for hour in range(24):
         pacer.tend(base, "e.0", BEGIN + hour * HOUR)
         spend(ledger, BEGIN + hour * HOUR, 100, amount=20)  # 2,400 for 20 each: 33,000 left a day
@@ -129,7 +132,7 @@ def test_a_new_episode_has_weights_for_its_money(ledger: Ledger, base: Decider) 
 
 
 def test_another_bundle_has_states_of_its_own(ledger: Ledger, base: Decider, bundle: Bundle) -> None:
-    pacer = Pacer(ledger, CONFIG)
+    pacer = Pacer(ledger, CONFIG, ALL)
     for hour in range(3):
         pacer.tend(base, "e.0", BEGIN + hour * HOUR)
         spend(ledger, BEGIN + hour * HOUR, 10)
@@ -143,7 +146,7 @@ def test_another_bundle_has_states_of_its_own(ledger: Ledger, base: Decider, bun
 
 
 def test_within_an_episode_the_ledger_is_not_asked(ledger: Ledger, base: Decider) -> None:
-    pacer = Pacer(ledger, CONFIG)
+    pacer = Pacer(ledger, CONFIG, ALL)
     first = pacer.decider(base, "e.0", BEGIN)
     ledger.close()
     assert pacer.decider(base, "e.0", BEGIN + HOUR) is first
@@ -155,7 +158,7 @@ def test_within_an_episode_the_ledger_is_not_asked(ledger: Ledger, base: Decider
 
 
 def test_in_a_pause_nothing_is_corrected_and_afterwards_the_path_begins_anew(ledger: Ledger, base: Decider) -> None:
-    pacer = Pacer(ledger, CONFIG)
+    pacer = Pacer(ledger, CONFIG, ALL)
     before = pacer.tend(base, "e.0", BEGIN)
     ledger.pause("coupons")
     for hour in range(1, 12):
@@ -168,7 +171,7 @@ def test_in_a_pause_nothing_is_corrected_and_afterwards_the_path_begins_anew(led
 
 def test_without_a_total_cap_the_bundle_serves_as_it_is_until_there_is_one(ledger: Ledger, base: Decider) -> None:
     ledger.set_caps("coupons", Caps())
-    pacer = Pacer(ledger, CONFIG)
+    pacer = Pacer(ledger, CONFIG, ALL)
     assert pacer.decider(base, "e.0", BEGIN) is base
     assert pacer.tend(base, "e.0", BEGIN) is None
     ledger.set_caps("coupons", Caps(total=100))
@@ -181,7 +184,7 @@ def test_without_a_total_cap_the_bundle_serves_as_it_is_until_there_is_one(ledge
 def test_what_came_between_is_seen_although_another_server_counted_before(ledger: Ledger, base: Decider) -> None:
     """The state is the ledger's: a server that has just begun knows the days that others have counted."""
     for hour in range(24):
-        Pacer(ledger, CONFIG).tend(base, "e.0", BEGIN + hour * HOUR)
+        Pacer(ledger, CONFIG, ALL).tend(base, "e.0", BEGIN + hour * HOUR)
         spend(ledger, BEGIN + hour * HOUR, 5)
     _, state = states(ledger)[-1]
     assert state.step == 23
@@ -190,7 +193,7 @@ def test_what_came_between_is_seen_although_another_server_counted_before(ledger
 
 
 def test_states_can_be_read_by_people(ledger: Ledger, base: Decider) -> None:
-    Pacer(ledger, CONFIG).tend(base, "e.0", BEGIN)
+    Pacer(ledger, CONFIG, ALL).tend(base, "e.0", BEGIN)
     [note] = ledger.notes("coupons", PACE)
     content: dict[str, Any] = msgspec.json.decode(note.content)
     assert content["price"] == 1.0

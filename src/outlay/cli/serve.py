@@ -28,6 +28,12 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, help="Processes that answer.")] = 1,
     config: Annotated[Path | None, typer.Option(help="A serve.toml: limits, fallback, random slice, plan.")] = None,
+    experiment: Annotated[
+        Path | None, typer.Option(help="An experiment.toml: its users get what their arm gives.")
+    ] = None,
+    rehearse: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="A day lasts so many seconds; on a ledger of its own.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Decisions over HTTP under a hard budget, with a ledger and a decision log.
@@ -37,6 +43,7 @@ def serve(
     Example: outlay serve run/bundle --cap 50000 --ledger sqlite:///coupons.db
     """
     try:
+        from outlay.experiments.design import Experiment
         from outlay.server.config import ServeConfig
         from outlay.server.launch import Settings
         from outlay.server.launch import serve as run
@@ -60,6 +67,8 @@ def serve(
             port=port,
             workers=workers,
             token=os.environ.get("OUTLAY_TOKEN") or None,
+            experiment=None if experiment is None else Experiment.load(experiment),
+            rehearse=rehearse,
         ),
         say,
     )
@@ -119,7 +128,8 @@ def _show(found: Exported, out: Path) -> None:
         stdout.print("Nothing new: no other day is closed, and no money has moved.", markup=False)
     if found.edited:
         stdout.print(f"{out / 'campaign.toml'} was edited and stays as it is.", markup=False)
-    stdout.print(f"{out} holds {told['days']} days. Next: outlay check {out / 'campaign.toml'}", markup=False)
+    days = "day" if told["days"] == 1 else "days"
+    stdout.print(f"{out} holds {told['days']} {days}. Next: outlay check {out / 'campaign.toml'}", markup=False)
 
 
 def _not_installed(error: ModuleNotFoundError) -> OutlayError:

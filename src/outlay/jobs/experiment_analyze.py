@@ -118,7 +118,7 @@ def analyze_experiment(
         open_source(path, Path(folder), threads=threads, memory=MEMORY) as source,
     ):
         report(0.1, "reading the log")
-        roles = Roles(source, experiment, columns or {}, assigned is not None)
+        roles = Roles(source, experiment, columns or {}, assigned is not None, _is_export(Path(log)))
         metrics = roles.metrics()
         given = None if assigned is None else _assigned(source, Path(assigned))
         try:
@@ -144,7 +144,12 @@ def _files(log: Path) -> Path:
     """A folder's Parquet files; of an export only its log, which has a row per user and day."""
     if not log.is_dir():
         return log
-    return (log / "log" if (log / "log").is_dir() else log) / "**" / "*.parquet"
+    return (log / "log" if _is_export(log) else log) / "**" / "*.parquet"
+
+
+def _is_export(log: Path) -> bool:
+    """Whether it is the folder that `outlay export-log` wrote."""
+    return (log / "log").is_dir()
 
 
 def _assigned(source: Source, path: Path) -> str:

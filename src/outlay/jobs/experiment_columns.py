@@ -20,6 +20,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {  # the columns that a role is looked fo
     "cost": ("cost", "paid"),
     "redemption": ("redemption", "redeemed"),  # else a day on which money was paid
 }
+OUTSIDE = "policy", "random"  # what a server gives users who are not in the test: its bundle, and the random slice
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,14 @@ class Roles:
         experiment: whose metrics are wanted.
         given: role or metric → column or SQL expression; the others are looked for by `DEFAULTS` or by their name.
         assigned: whether a list says who is in which arm, so that the log need not.
+        served: whether the log is of a server, which names users outside the test as well.
     """
 
     source: Source
     experiment: Experiment
     given: Mapping[str, str]
     assigned: bool
+    served: bool = False
 
     def __post_init__(self) -> None:
         known = {*DEFAULTS, self.experiment.meta.metric, *self.experiment.meta.guardrails}
@@ -67,12 +70,19 @@ class Roles:
             before = {n: self._number(n + BEFORE, n + BEFORE) for n in values if n + BEFORE in self.source.columns}
         return Columns(
             user=canonical_sql(user),
-            arm=f"CAST({'NULL' if arm is None else arm.sql} AS VARCHAR)",
+            arm=self._arm("NULL" if arm is None else arm.sql),
             day=None if day is None else self._day(day),
             segment=None if segment is None else f"CAST({segment.sql} AS VARCHAR)",
             values=values,
             before=before,
         )
+
+    def _arm(self, sql: str) -> str:
+        """Text; NULL where a server says that the user is outside the test, unless the test has an arm of that name."""
+        own = {arm.name for arm in self.experiment.arms}
+        outside = [literal(name) for name in OUTSIDE if self.served and name not in own]
+        text = f"CAST({sql} AS VARCHAR)"
+        return f"CASE WHEN {text} NOT IN ({', '.join(outside)}) THEN {text} END" if outside else text
 
     def _found(self, role: str) -> Term | None:
         """The role's term: as given, else the first of its columns that is there."""

@@ -14,9 +14,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -24,17 +23,19 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from outlay.server.arms import Arm, Entry
 from outlay.server.border import BadRequestError
 from outlay.server.clock import Clock
 from outlay.server.commit import GroupCommit
-from outlay.server.decider import Case
-from outlay.server.features import WrongFeatureError, value_text
+from outlay.server.decider import Case, Decider
+from outlay.server.features import Row, WrongFeatureError, value_text
 from outlay.server.guards import value_refusal
 from outlay.server.ids import new_decision_ids
 from outlay.server.ledger import Ledger, LedgerError, Proposal, Recorded
 from outlay.server.messages import Decision, DecisionRequest, Problem, time_text
 from outlay.server.metrics import Metrics
-from outlay.server.reload import Ready, Serving
+from outlay.server.ready import Ready
+from outlay.server.reload import Serving
 
 LEDGER_UNAVAILABLE = "ledger_unavailable"
 HOUR = 3_600_000  # milliseconds
@@ -51,11 +52,19 @@ class Asked(NamedTuple):
         request: as it came.
         case: of this request, encoded for `ready`.
         ready: the bundle that was in service when it came.
+        entry: where the user is in the test that is served; None: never in it.
+        inside: the case as the arm's own bundle reads it; None where the arm has none.
     """
 
     request: DecisionRequest
     case: Case
     ready: Ready
+    entry: Entry | None = None
+    inside: Case | None = None
+
+    def arm(self, day: int) -> Arm | None:
+        """What decides on this day of the server's clock; None: the bundle in service."""
+        return self.entry.arm if self.entry is not None and self.entry.holds(day) else None
 
 
 class DecisionDesk:
@@ -83,6 +92,12 @@ class DecisionDesk:
             Asked(request, _case(request, ready, f"$.requests[{i}]" if many else "$"), ready)
             for i, request in enumerate(requests)
         ]
+        if self._serving.trial is not None:
+            entries = self._serving.trial.entries([each.case.user for each in asked])
+            asked = [
+                _entered(each, entry, f"$.requests[{i}]" if many else "$")
+                for i, (each, entry) in enumerate(zip(asked, entries, strict=True))
+            ]
         try:
             answers = await self._group(asked)
         except (LedgerError, TimeoutError) as error:
@@ -98,10 +113,8 @@ class DecisionDesk:
         """Decide and record what came together. Runs in the thread that writes."""
         now = self._clock.now()
         day = self._clock.day(now)
-        proposals: list[Proposal] = []
         try:
-            for _, alike in groupby(group, key=lambda asked: id(asked.ready)):  # two only while a bundle is swapped
-                proposals += self._proposals(list(alike), now, day)
+            proposals = self._proposals(group, now, day)
             start = time.perf_counter()
             recorded = self._ledger.record(proposals)
         except LedgerError as error:
@@ -117,12 +130,26 @@ class DecisionDesk:
         """Write what waits; nothing more is taken."""
         await self._group.close()
 
-    def _proposals(self, group: list[Asked], now: int, day: int) -> list[Proposal]:
-        ready = group[0].ready
-        episode = self._serving.episode(day)
+    def _proposals(self, group: Sequence[Asked], now: int, day: int) -> list[Proposal]:
+        """What is proposed for each, in order; those whom one bundle or one arm decides about are decided together."""
+        first = group[0].ready
+        if self._serving.trial is None and all(asked.ready is first for asked in group):
+            return self._proposed(group, now, day)
+        alike: defaultdict[int, list[int]] = defaultdict(list)  # two bundles only while one is swapped
+        for i, asked in enumerate(group):
+            alike[id(asked.arm(day) or asked.ready)].append(i)
+        found: dict[int, Proposal] = {}
+        for places in alike.values():
+            found.update(zip(places, self._proposed([group[i] for i in places], now, day), strict=True))
+        return [found[i] for i in range(len(group))]
+
+    def _proposed(self, group: Sequence[Asked], now: int, day: int) -> list[Proposal]:
+        arm = group[0].arm(day)
+        ready = group[0].ready if arm is None else arm.ready
+        episode = self._serving.episode(day, arm)
         config = self._serving.config
-        decider = self._serving.decider(ready, episode, now)
-        choices = decider.decide([asked.case for asked in group], episode)
+        cases = [asked.case if asked.inside is None or arm is None else asked.inside for asked in group]
+        choices = self._serving.choices(ready, arm, cases, episode, now)
         expires = now + int(config.expiry_hours * HOUR)
         campaign, bundle, none = ready.campaign, ready.bundle.id, ready.decider.none
         ids = new_decision_ids(now, len(group))
@@ -153,17 +180,20 @@ class DecisionDesk:
                 none_index=ready.none_index,
                 refused=value_refusal(config.values, choice.action, none),
             )
-            for (request, case, _), choice, decision_id in zip(group, choices, ids, strict=True)
+            for (request, case, _, _, _), choice, decision_id in zip(group, choices, ids, strict=True)
         ]
 
     def _unreachable(self, group: Sequence[Asked], error: Exception) -> list[Decision | Problem]:
         """None for everyone, and nothing is kept."""
         log.error("the ledger cannot be reached: %s", str(error) or "it took too long")
         self._metrics.ledger_errors.inc()
-        episode = self._serving.episode(self._clock.day(self._clock.now()))
-        return [self._unrecorded(asked.ready, asked.ready.decider.arm_of(asked.case, episode)) for asked in group]
+        day = self._clock.day(self._clock.now())
+        return [self._unrecorded(asked, day) for asked in group]
 
-    def _unrecorded(self, ready: Ready, arm: str) -> Decision:
+    def _unrecorded(self, asked: Asked, day: int) -> Decision:
+        served = asked.arm(day)
+        ready = asked.ready if served is None else served.ready
+        arm = ready.decider.arm_of(asked.case, self._serving.episode(day)) if served is None else served.name
         self._metrics.decided(ready.campaign, arm, None, LEDGER_UNAVAILABLE).inc()
         return Decision(
             decision_id=None,
@@ -214,9 +244,19 @@ def _case(request: DecisionRequest, ready: Ready, path: str) -> Case:
                 )
             if index >= 0:
                 eligible[index] = True
+    return Case(request.request_id, user, _row(request, ready.decider, path), eligible)
+
+
+def _entered(asked: Asked, entry: Entry | None, path: str) -> Asked:
+    if entry is None or entry.arm.decider is None:
+        return asked._replace(entry=entry)
+    row = _row(asked.request, entry.arm.decider, path)
+    return asked._replace(entry=entry, inside=asked.case._replace(row=row))
+
+
+def _row(request: DecisionRequest, decider: Decider, path: str) -> Row | None:
     try:
-        row = ready.decider.encoder.encode(request.features)
+        return decider.encoder.encode(request.features)
     except WrongFeatureError as error:
         problem = Problem(error=f"{error.found}.", where=f"{path}.features.{error.name}")
         raise BadRequestError(422, problem) from None
-    return Case(request.request_id, user, row, eligible)

@@ -31,6 +31,7 @@ from outlay.server.export_notes import Notes
 from outlay.server.export_rows import Seen, write_rows
 from outlay.server.ledger import Ledger, LedgerError, Tally
 from outlay.server.money import Money
+from outlay.server.rehearsal import rehearsal_of
 from outlay.server.store import SQLITE, open_ledger
 
 TRIES = 3  # of reading a day whose money moves meanwhile
@@ -116,7 +117,8 @@ def export_log(
     with closing(_opened(ledger)) as books, own_errors(out):
         notes = Notes(books, _campaign(books, campaign))
         state = State.load(out, notes.campaign)
-        zone = clock(notes.settings.timezone)
+        rehearsal = rehearsal_of(books, notes.campaign)
+        zone = clock(notes.settings.timezone) if rehearsal is None else Clock(notes.settings.timezone, rehearsal.time)
         tallies = books.totals(notes.campaign).days
         closed = zone.day(zone.now()) - notes.settings.wait_days - 1
         days = days_due(tallies, state, closed, until=until, all_days=all_days)

@@ -59,7 +59,8 @@ class Notes:
             )
         self._since = [note.ts for note in told]
         self._settings = [ServeConfig.parse(msgspec.json.decode(note.content)) for note in told]
-        self._bundles: dict[str, dict[str, Any]] = {note.key: msgspec.json.decode(note.content) for note in bundles}
+        every = [*bundles, *ledger.notes(campaign, "arm bundle")]
+        self._bundles: dict[str, dict[str, Any]] = {note.key: msgspec.json.decode(note.content) for note in every}
         self.bundle = self._bundles[bundles[-1].key]
         self.settings = self._settings[-1]
         self.money = Money(str(self.bundle["unit"]), self.settings.minor)

@@ -27,7 +27,7 @@ class Choice:
     """What is proposed to the ledger.
 
     Attributes:
-        arm: policy or random.
+        arm: policy, random, or the arm of a test.
         member: position of the member that was drawn; None where none decided.
         index: position of the action; −1 where it is none of the bundle's.
         action: its value.

@@ -19,7 +19,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +30,17 @@ from fastapi import FastAPI
 from msgspec.structs import replace
 
 from outlay.core.errors import OutlayError
+from outlay.experiments.design import Experiment
+from outlay.server.arms import Trial, prepare_trial
 from outlay.server.clock import Clock
 from outlay.server.config import ServeConfig
+from outlay.server.decider import POLICY, RANDOM
 from outlay.server.gate import is_loopback
 from outlay.server.ledger import Caps, Ledger, LedgerError
-from outlay.server.reload import Ready, Serving, introduce, prepare
+from outlay.server.ready import Ready, introduce, prepare
+from outlay.server.rehearsal import check_rehearsal, clock_of, new_rehearsal, note_rehearsal
+from outlay.server.reload import Serving
+from outlay.server.standing import check_trial, enter, others_live
 from outlay.server.store import open_ledger
 
 BACKLOG = 2_048  # connections that wait to be taken
@@ -67,6 +73,8 @@ class Settings:
         port: to listen on; 0 takes a free one.
         workers: processes.
         token: of the bearer, from OUTLAY_TOKEN.
+        experiment: the A/B test to serve, or None.
+        rehearse: seconds that a day lasts; None: days are real.
         pointer: file in which workers tell one another of bundles, or None.
     """
 
@@ -77,6 +85,8 @@ class Settings:
     port: int = 8000
     workers: int = 1
     token: str | None = None
+    experiment: Experiment | None = None
+    rehearse: float | None = None
     pointer: Path | None = None
 
 
@@ -88,7 +98,7 @@ def serve(settings: Settings, say: Callable[[str], None] = lambda _words: None) 
         say: called with what is served and where, once the port is open.
 
     Raises:
-        OutlayError: if the bundle, the ledger, the port or the token is not as it must be.
+        OutlayError: if the bundle, the test, the ledger, the port or the token is not as it must be.
     """
     if not is_loopback(settings.host) and not settings.token:
         raise OutlayError(
@@ -96,8 +106,15 @@ def serve(settings: Settings, say: Callable[[str], None] = lambda _words: None) 
             way_out="Set OUTLAY_TOKEN to a long random text, or listen on 127.0.0.1.",
         )  # fmt: skip
     ready = prepare(settings.bundle, settings.config)
+    trial = _trial(settings, ready)
+    zone = settings.config.timezone
+    wanted = None if settings.rehearse is None else new_rehearsal(settings.rehearse, zone)
     with closing(open_ledger(settings.ledger)) as ledger:
-        words = adopt(ledger, ready, settings.config)
+        rehearsal = check_rehearsal(ledger, ready.campaign, wanted)
+        clock = Clock(zone) if rehearsal is None else Clock(zone, rehearsal.time)
+        words = adopt(ledger, ready, settings.config, trial, clock)
+        if rehearsal is not None:
+            words = [*note_rehearsal(ledger, ready.campaign, rehearsal), *words]
     with listening(settings.host, settings.port) as listener:
         settings = dataclasses.replace(settings, port=listener.getsockname()[1])
         say(f"bundle {ready.bundle.id} of campaign {ready.campaign} on http://{settings.host}:{settings.port}")
@@ -110,26 +127,72 @@ def serve(settings: Settings, say: Callable[[str], None] = lambda _words: None) 
             _run_workers(settings, listener)
 
 
-def adopt(ledger: Ledger, ready: Ready, config: ServeConfig) -> list[str]:
+def adopt(
+    ledger: Ledger, ready: Ready, config: ServeConfig, trial: Trial | None = None, clock: Clock | None = None
+) -> list[str]:
     """Bring the settings into the ledger, and their caps where it does not know better. What to tell the operator.
+
+    Args:
+        ledger: may not know the campaign.
+        ready: about to be served.
+        config: settings of the server.
+        trial: the A/B test, or None.
+        clock: the server's; None: the real one.
 
     Raises:
         LedgerError: if the ledger cannot be reached or written.
-        OutlayError: if the settings do not fit what the ledger holds.
+        OutlayError: if the settings or the test do not fit what the ledger holds.
     """
-    wanted, now = _caps(ready, config), Clock(config.timezone).now()
-    try:
-        kept = ledger.totals(ready.campaign).caps
-    except LedgerError:  # a campaign that it does not know; a ledger that is out of reach says so in the next line
-        ledger.set_caps(ready.campaign, wanted)
-        words = [] if wanted.total is not None else ["there is no total cap: nothing limits the spend. Give --cap."]
-        return words + introduce(ledger, ready, config, now)
-    words = introduce(ledger, ready, config, now)
-    ledger.set_caps(ready.campaign, replace(wanted, total=kept.total, day=kept.day, arms=kept.arms))
-    if (kept.total, kept.day, dict(kept.arms)) != (wanted.total, wanted.day, dict(wanted.arms)):
-        total = "none" if kept.total is None else f"{ready.money.units(kept.total):g} {ready.money.unit}"
-        words.append(f"the ledger keeps the caps that it has (total {total}). Change them with POST /v1/admin/caps.")
+    clock = clock or Clock(config.timezone)
+    day = clock.day(now := clock.now())
+    budgets = trial.budgets if trial is not None and check_trial(ledger, trial, day) else {}
+    words = _set_caps(ledger, ready, config, budgets)
+    words += introduce(ledger, ready, config, now)
+    if trial is not None:
+        enter(ledger, trial, now)
+        words += _told(trial, ledger.totals(ready.campaign).caps, ready, day)
+    for other in others_live(ledger, ready.campaign, None if trial is None else trial.name, day):
+        words.append(f"the test {other.meta.name!r} of this ledger is not served: its users are as all others.")
     return words
+
+
+def _set_caps(ledger: Ledger, ready: Ready, config: ServeConfig, budgets: Mapping[str, int]) -> list[str]:
+    """Caps of a new campaign, limits of users, and the budgets of arms that are new."""
+    wanted = _caps(ready, config)
+    if ready.campaign not in ledger.campaigns():
+        ledger.set_caps(ready.campaign, replace(wanted, arms={**wanted.arms, **budgets}))
+        return [] if wanted.total is not None else ["there is no total cap: nothing limits the spend. Give --cap."]
+    kept = ledger.totals(ready.campaign).caps
+    arms = {**kept.arms, **budgets}
+    ledger.set_caps(ready.campaign, replace(wanted, total=kept.total, day=kept.day, arms=arms))
+    own = {name: kept.arms[name] for name in (POLICY, RANDOM) if name in kept.arms}
+    if (kept.total, kept.day, own) == (wanted.total, wanted.day, dict(wanted.arms)):
+        return []
+    total = "none" if kept.total is None else f"{ready.money.units(kept.total):g} {ready.money.unit}"
+    return [f"the ledger keeps the caps that it has (total {total}). Change them with POST /v1/admin/caps."]
+
+
+def _told(trial: Trial, caps: Caps, ready: Ready, day: int) -> list[str]:
+    """What the operator should know of the test."""
+    meta, today = trial.experiment.meta, day - trial.first
+    if today < 0:
+        when = f"begins on {meta.start}: until then nobody is in it"
+    elif day >= trial.end:
+        when = "is over: nobody is in it any more"
+    else:
+        when = f"is on day {today} of {meta.days}, with a coverage of {trial.experiment.coverage(today):g}"
+    words = [f"the test {trial.name!r} ({', '.join(arm.name for arm in trial.arms)}) {when}."]
+    purses = sum(caps.arms.get(name, 0) for name in trial.budgets)
+    if caps.total is not None and purses > caps.total:
+        total, together = (f"{ready.money.units(amount):g} {ready.money.unit}" for amount in (caps.total, purses))
+        words.append(
+            f"the arms may spend {together} together, and the total cap is {total}: they will starve one another."
+        )
+    return words
+
+
+def _trial(settings: Settings, ready: Ready) -> Trial | None:
+    return None if settings.experiment is None else prepare_trial(settings.experiment, ready, settings.config)
 
 
 def application(settings: Settings) -> FastAPI:
@@ -141,19 +204,20 @@ def application(settings: Settings) -> FastAPI:
 
     async def start() -> Service:
         ready = prepare(settings.bundle, settings.config)
-        ledger = await _reached(settings.ledger)
-        serving = Serving(ready, settings.config, settings.pointer)
+        trial = _trial(settings, ready)
+        ledger, clock = await _reached(settings.ledger, ready.campaign, settings.config.timezone)
+        serving = Serving(ready, settings.config, settings.pointer, trial)
         # What is loaded by now stays; looking through it for garbage again and again costs a quarter of the time.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECT)
-        return Service(serving, ledger, Clock(settings.config.timezone), Metrics())
+        return Service(serving, ledger, clock, Metrics())
 
     return create_app(start, token=settings.token, everywhere=not is_loopback(settings.host))
 
 
-async def _reached(url: str) -> Ledger:
-    """The ledger, as soon as it can be reached: the launcher has found it, so it will come back.
+async def _reached(url: str, campaign: str, timezone: str) -> tuple[Ledger, Clock]:
+    """The ledger with its clock, as soon as it can be reached: the launcher has found it, so it will come back.
 
     A worker that gave up would take the launcher and all other workers with it.
     """
@@ -161,13 +225,22 @@ async def _reached(url: str) -> Ledger:
     try:
         while True:
             try:
-                return await asyncio.to_thread(open_ledger, url)
+                return await asyncio.to_thread(_opened, url, campaign, timezone)
             except LedgerError as error:
                 log.error("the ledger cannot be reached: %s", error)
             await asyncio.sleep(1)
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
+
+
+def _opened(url: str, campaign: str, timezone: str) -> tuple[Ledger, Clock]:
+    ledger = open_ledger(url)
+    try:
+        return ledger, clock_of(ledger, campaign, timezone)
+    except LedgerError:
+        ledger.close()
+        raise
 
 
 def worker() -> FastAPI:
@@ -216,7 +289,7 @@ def _caps(ready: Ready, config: ServeConfig) -> Caps:
     def exact(amount: float | None) -> int | None:
         return None if amount is None else ready.money.exact(amount)
 
-    arms = {"policy": exact(config.caps.policy), "random": exact(config.random.cap)}
+    arms = {POLICY: exact(config.caps.policy), RANDOM: exact(config.random.cap)}
     return Caps(
         total=exact(config.caps.total),
         day=exact(config.caps.day),

@@ -71,8 +71,8 @@ class Decision(Struct, frozen=True, kw_only=True):
         member: of the mixture; null where none decided.
         probability: of this action, over the draw of the member or of the random slice.
         bundle: id of the bundle.
-        reason: policy, random, a fallback, or the guard that answered.
-        arm: policy or random.
+        reason: policy, random, constant, holdout, a fallback, or the guard that answered.
+        arm: of the test that the user is in; else policy, or random for the random slice.
     """
 
     decision_id: str | None

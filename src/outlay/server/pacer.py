@@ -19,11 +19,10 @@ from outlay.server.decider import Decider
 from outlay.server.forecast import Moment
 from outlay.server.ledger import Ledger, Note
 from outlay.server.mixing import Policies
-from outlay.server.outlook import Budget, Setting
+from outlay.server.outlook import Setting
 from outlay.server.pacing import State, begin, correct, weights_of
-from outlay.server.schedule import Schedule
+from outlay.server.purses import Purse
 
-PACE = "pace"  # kind of the notes
 _decode = msgspec.json.Decoder(State).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -53,13 +52,12 @@ class _Paced:
 
 
 class Pacer:
-    """Follows the plan of one campaign."""
+    """Follows the plan of one purse of a campaign."""
 
-    def __init__(self, ledger: Ledger, config: ServeConfig) -> None:
-        assert config.plan is not None
+    def __init__(self, ledger: Ledger, config: ServeConfig, purse: Purse) -> None:
         self._ledger = ledger
         self._config = config
-        self._schedule = Schedule(config.plan)
+        self._purse = purse
         self._lock = threading.Lock()
         self._paced: _Paced | None = None
 
@@ -81,7 +79,7 @@ class Pacer:
         return paced.decider
 
     def tend(self, base: Decider, episode: str, now: int) -> State | None:
-        """Correct the price if it is time. What stands; None while the campaign has no total cap.
+        """Correct the price if it is time. What stands; None while the purse has no cap.
 
         Raises:
             LedgerError: if the ledger cannot be reached; then what served goes on.
@@ -91,9 +89,9 @@ class Pacer:
             state = paced.state
             if state is not None and now - state.diary.ts >= paced.setting.minutes * 60_000:
                 totals = self._ledger.totals(paced.campaign)
-                budget = Budget.of(totals)
+                moment = Moment.of(now, self._config.zone)
+                budget = self._purse.budget(totals, moment.day)
                 if budget is not None and not totals.paused:
-                    moment = Moment.of(now, self._config.zone)
                     self._paced = paced = self._stands(paced, correct(paced.setting, budget, moment, state))
             return paced.state
 
@@ -103,11 +101,11 @@ class Pacer:
         if paced is None or paced.base is not base or paced.episode != episode:
             paced = _Paced(base, episode, self._setting(base), None, base)
         if paced.state is None:
-            notes = self._ledger.notes(paced.campaign, PACE)
+            notes = self._ledger.notes(paced.campaign, self._purse.kind)
+            moment = Moment.of(now, self._config.zone)
             if (last := _last(notes, paced.prefix)) is not None:
                 paced = paced.at(last)
-            elif (budget := Budget.of(self._ledger.totals(paced.campaign))) is not None:
-                moment = Moment.of(now, self._config.zone)
+            elif (budget := self._purse.budget(self._ledger.totals(paced.campaign), moment.day)) is not None:
                 paced = self._stands(paced, begin(paced.setting, budget, moment, _last(notes, "")))
             self._paced = paced
         return paced
@@ -115,17 +113,20 @@ class Pacer:
     def _stands(self, paced: _Paced, state: State) -> _Paced:
         """Note a state. If another server was first, what it has noted since stands."""
         note = Note(
-            kind=PACE, key=f"{paced.prefix}{state.step:06d}", ts=state.diary.ts, content=_encode(state).decode()
+            kind=self._purse.kind,
+            key=f"{paced.prefix}{state.step:06d}",
+            ts=state.diary.ts,
+            content=_encode(state).decode(),
         )
         if self._ledger.note(paced.campaign, note).content != note.content:
-            last = _last(self._ledger.notes(paced.campaign, PACE), paced.prefix)
+            last = _last(self._ledger.notes(paced.campaign, self._purse.kind), paced.prefix)
             assert last is not None
             state = last
         return paced.at(state)
 
     def _setting(self, base: Decider) -> Setting:
         return Setting(
-            schedule=self._schedule,
+            schedule=self._purse.schedule,
             policies=Policies.of(base.pool, self._config.minor),
             expiry_days=self._config.expiry_hours / 24,
             episode_days=self._config.episode.days,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,6 +14,7 @@ from starlette.responses import Response
 
 from outlay.core.errors import OutlayError
 from outlay.server.border import BadRequestError, Reader, read
+from outlay.server.clock import EPOCH
 from outlay.server.decider import POLICY, RANDOM
 from outlay.server.lane import UNREACHABLE, Answer, Post, answer
 from outlay.server.ledger import Caps
@@ -123,6 +125,8 @@ async def caps(service: Service, body: bytes) -> Answer:
     wanted = read(_caps, body)
     money = service.serving.ready.money
     totals = await service.totals()
+    trial = service.serving.trial
+    known = (POLICY, RANDOM, *(() if trial is None else (arm.name for arm in trial.arms)))
     changed: dict[str, Any] = {}
     try:
         for key in ("total", "day"):
@@ -131,8 +135,8 @@ async def caps(service: Service, body: bytes) -> Answer:
                 changed[key] = None if value is None else money.exact(value)
         if wanted.arms is not msgspec.UNSET:
             for name in wanted.arms:
-                if name not in (POLICY, RANDOM):
-                    words = f"there is no arm {name!r}; there are {POLICY} and {RANDOM}."
+                if name not in known:
+                    words = f"there is no arm {name!r}; there are {', '.join(known)}."
                     raise BadRequestError(422, Problem(error=words, where=f"$.arms.{name}"))
             arms = dict(totals.caps.arms) | {k: money.exact(v) for k, v in wanted.arms.items() if v is not None}
             changed["arms"] = {k: v for k, v in arms.items() if wanted.arms.get(k, v) is not None}
@@ -163,10 +167,18 @@ async def live() -> Response:
 
 @router.get("/v2/health/ready", openapi_extra=operation(refuses=(503,)))
 async def ready(request: Request) -> Response:
-    """It can decide: a bundle is in service and the ledger answers."""
+    """It can decide: a bundle is in service and the ledger answers. With the time and the day by the server's clock."""
     service: Service = request.app.state.service
     totals = await service.totals()
-    return response(answer({"ready": True, "bundle": service.serving.ready.bundle.id, "paused": totals.paused}))
+    now = service.clock.now()
+    told = {
+        "ready": True,
+        "bundle": service.serving.ready.bundle.id,
+        "paused": totals.paused,
+        "time": datetime.datetime.fromtimestamp(now / 1000, service.clock.zone).isoformat(timespec="milliseconds"),
+        "day": (EPOCH + datetime.timedelta(service.clock.day(now))).isoformat(),
+    }
+    return response(answer(told))
 
 
 @router.get("/metrics", openapi_extra=TEXT)

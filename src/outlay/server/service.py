@@ -1,7 +1,7 @@
 """What all requests share, and what a server does beside answering.
 
-Every second reservations that have expired are released, a bundle that another worker announced goes into service, and
-the price is corrected if it is time.
+Every second reservations that have expired are released, a bundle that another worker announced goes into service, a
+test has the coverage that the ledger knows, and the price is corrected if it is time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from outlay.server.forecast import Moment
 from outlay.server.ledger import Ledger, Totals
 from outlay.server.metrics import Metrics
 from outlay.server.outcomes import OutcomeDesk
-from outlay.server.pacer import Pacer
-from outlay.server.reload import Ready, Serving
+from outlay.server.ready import Ready
+from outlay.server.reload import Serving
 
 EVERY = 1.0  # seconds
 T = TypeVar("T")
@@ -44,8 +44,7 @@ class Service:
         self.ledger = ledger
         self.clock = clock
         self.metrics = metrics
-        if serving.config.plan is not None:
-            serving.pacer = Pacer(ledger, serving.config)
+        serving.pace(ledger)
         self.decisions = DecisionDesk(serving, ledger, clock, metrics)
         self.outcomes = OutcomeDesk(serving, ledger, clock, metrics)
         metrics.serving(serving.ready.bundle.id)
@@ -91,9 +90,7 @@ class Service:
         """Once; slow, so call it from a thread. Raises LedgerError, or as `Serving.load`."""
         now = self.clock.now()
         self.ledger.release(now)
-        if self.serving.pacer is not None:
-            day = Moment.of(now, self.serving.config.zone).day
-            self.serving.pacer.tend(self.serving.ready.decider, self.serving.episode(day), now)
+        self.serving.tend(self.ledger, Moment.of(now, self.serving.config.zone).day, now)
         if (ready := self.serving.follow(self.ledger, now)) is not None:
             self._in_service(ready)
 
