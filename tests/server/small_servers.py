@@ -82,11 +82,11 @@ class Client:
         """Any method."""
         return self._runner.run(self._http.request(method, path, **more))
 
-    def post_together(self, path: str, bodies: Iterable[Any]) -> list[httpx.Response]:
+    def post_together(self, path: str, bodies: Iterable[Any], **more: Any) -> list[httpx.Response]:
         """POST all of them at once."""
 
         async def ask() -> list[httpx.Response]:
-            return await asyncio.gather(*(self._http.post(path, json=body) for body in bodies))
+            return await asyncio.gather(*(self._http.post(path, json=body, **more) for body in bodies))
 
         return self._runner.run(ask())
 

@@ -283,3 +283,10 @@ def test_meters_count_decisions_and_money(client: Client) -> None:
     ):
         assert f"\n{line}\n" in text
     assert "outlay_decision_seconds_count 2.0" in text
+
+
+def test_two_administrators_do_not_undo_one_another(client: Client) -> None:
+    bodies = [{"total": 50}, {"day": 5}, {"arms": {"policy": 40}}, {"arms": {"random": 4}}] * 5
+    found = client.post_together("/v1/admin/caps", bodies, headers=ADMIN)
+    assert {answer.status_code for answer in found} == {200}
+    assert admin(client, "caps", {}).json() == {"total": 50.0, "day": 5.0, "arms": {"policy": 40.0, "random": 4.0}}

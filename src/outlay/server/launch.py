@@ -158,13 +158,18 @@ def adopt(
 
 def _set_caps(ledger: Ledger, ready: Ready, config: ServeConfig, budgets: Mapping[str, int]) -> list[str]:
     """Caps of a new campaign, limits of users, and the budgets of arms that are new."""
-    wanted = _caps(ready, config)
-    if ready.campaign not in ledger.campaigns():
-        ledger.set_caps(ready.campaign, replace(wanted, arms={**wanted.arms, **budgets}))
+    wanted, found = _caps(ready, config), list[Caps | None]()
+
+    def change(kept: Caps | None) -> Caps:
+        found.append(kept)
+        if kept is None:
+            return replace(wanted, arms={**wanted.arms, **budgets})
+        return replace(wanted, total=kept.total, day=kept.day, arms={**kept.arms, **budgets})
+
+    ledger.change_caps(ready.campaign, change)
+    kept = found[-1]
+    if kept is None:
         return [] if wanted.total is not None else ["there is no total cap: nothing limits the spend. Give --cap."]
-    kept = ledger.totals(ready.campaign).caps
-    arms = {**kept.arms, **budgets}
-    ledger.set_caps(ready.campaign, replace(wanted, total=kept.total, day=kept.day, arms=arms))
     own = {name: kept.arms[name] for name in (POLICY, RANDOM) if name in kept.arms}
     if (kept.total, kept.day, own) == (wanted.total, wanted.day, dict(wanted.arms)):
         return []

@@ -120,30 +120,36 @@ async def bundle(service: Service, body: bytes) -> Answer:
 
 
 @post("/v1/admin/caps", takes=("CapsRequest",), refuses=(401, 403, 503))
-async def caps(service: Service, body: bytes) -> Answer:
+async def set_caps(service: Service, body: bytes) -> Answer:
     """Raise or lower caps, in money. What is absent stays; null takes a limit away."""
     wanted = read(_caps, body)
-    money = service.serving.ready.money
-    totals = await service.totals()
-    trial = service.serving.trial
+    money, trial = service.serving.ready.money, service.serving.trial
     known = (POLICY, RANDOM, *(() if trial is None else (arm.name for arm in trial.arms)))
-    changed: dict[str, Any] = {}
+    given = {} if wanted.arms is msgspec.UNSET else wanted.arms
+    for name in given:
+        if name not in known:
+            words = f"there is no arm {name!r}; there are {', '.join(known)}."
+            raise BadRequestError(422, Problem(error=words, where=f"$.arms.{name}"))
+
+    def exact(value: float | None) -> int | None:
+        return None if value is None else money.exact(value)
+
     try:
-        for key in ("total", "day"):
-            value = getattr(wanted, key)
-            if value is not msgspec.UNSET:
-                changed[key] = None if value is None else money.exact(value)
-        if wanted.arms is not msgspec.UNSET:
-            for name in wanted.arms:
-                if name not in known:
-                    words = f"there is no arm {name!r}; there are {', '.join(known)}."
-                    raise BadRequestError(422, Problem(error=words, where=f"$.arms.{name}"))
-            arms = dict(totals.caps.arms) | {k: money.exact(v) for k, v in wanted.arms.items() if v is not None}
-            changed["arms"] = {k: v for k, v in arms.items() if wanted.arms.get(k, v) is not None}
+        changed = {
+            key: exact(value) for key in ("total", "day") if (value := getattr(wanted, key)) is not msgspec.UNSET
+        }
+        by_arm = {name: exact(value) for name, value in given.items()}
     except OutlayError as error:
         raise BadRequestError(422, Problem(error=error.found, where="$", way_out=error.way_out)) from None
-    await service.call(service.ledger.set_caps, totals.campaign, replace(totals.caps, **changed))
-    return answer(_in_units((await service.totals()).caps, money.units))
+
+    def change(before: Caps | None) -> Caps:
+        """In the ledger's own transaction, so that two administrators do not undo one another."""
+        kept = before or Caps()
+        arms = {name: cap for name, cap in {**kept.arms, **by_arm}.items() if cap is not None}
+        return replace(kept, **changed, arms=arms)
+
+    caps = await service.call(service.ledger.change_caps, service.serving.ready.campaign, change)
+    return answer(_in_units(caps, money.units))
 
 
 def _in_units(caps: Caps, units: Any) -> dict[str, Any]:
