@@ -34,7 +34,7 @@ from outlay.server.caps import Caps, Tally, Totals
 from outlay.server.events import Outcome, Settled, Status
 from outlay.server.ids import ID_LENGTH, check_ids, new_decision_id
 from outlay.server.money import LARGEST
-from outlay.server.proposals import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT, Proposal, Recorded
+from outlay.server.proposals import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT, Decided, Proposal, Recorded
 
 __all__ = [
     "ARM_CAP",
@@ -90,7 +90,7 @@ class Note(Struct, frozen=True, kw_only=True):
             raise ValueError(f"ts is {self.ts}, or the content has a NUL")
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class Row(Decided, frozen=True, kw_only=True):
     """A decision as it stands, with its outcomes in the order in which they came.
 
     Attributes:
@@ -100,29 +100,8 @@ class Row(Struct, frozen=True, kw_only=True):
         held: minor units reserved now.
         paid: minor units settled now.
         outcomes: each with the answer that it got.
-        others: as in `Proposal`.
     """
 
-    campaign: str
-    request_id: str
-    decision_id: str
-    ts: int
-    time: str | None
-    day: int
-    arm: str
-    user: str
-    episode: str
-    bundle: str
-    member: int | None
-    action: float
-    action_index: int
-    amount: int
-    probability: float
-    members: str
-    features: str
-    reason: str
-    expires: int
-    forced: bool
     room: int | None
     state: str
     held: int

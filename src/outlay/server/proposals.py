@@ -19,13 +19,12 @@ TOTAL_CAP = "total_cap"
 TIME_LENGTH = 64  # characters of a request's own time at most
 
 
-class Proposal(Struct, frozen=True, kw_only=True):
-    """A decision that the server would like to give, and what to give instead if the money does not allow it.
+class Decided(Struct, frozen=True, kw_only=True):
+    """What a proposal and its row in the ledger share.
 
     Attributes:
         campaign: the campaign that pays.
         request_id: the caller's id, unique in its campaign.
-        body: hash of the request, to tell a retry from another request under the same id.
         decision_id: from `new_decision_id(ts)`.
         ts: server clock, epoch ms.
         time: the request's own, as it was given; decides nothing.
@@ -44,20 +43,13 @@ class Proposal(Struct, frozen=True, kw_only=True):
         reason: "policy", "fallback", "random", or the guard that answered.
         expires: when the reservation is released, epoch ms by the server's clock.
         forced: a guard answered, there was no choice.
-        none_action: the value that means "no incentive".
-        none_index: its position in the campaign's actions; −1 where it is not one of them.
-        refused: the server's own reason to give no incentive, which counts where the user's limits have none; `amount`
-            is then what would have been reserved.
-
-    Raises:
-        ValueError: if a ledger cannot hold it, so that it never comes into a group with others.
     """
 
     campaign: str
     request_id: str
-    body: str
     decision_id: str
     ts: int
+    time: str | None = None
     day: int
     arm: str
     user: str
@@ -73,9 +65,25 @@ class Proposal(Struct, frozen=True, kw_only=True):
     reason: str
     expires: int
     forced: bool
+
+
+class Proposal(Decided, frozen=True, kw_only=True):
+    """A decision that the server would like to give, and what to give instead if the money does not allow it.
+
+    Attributes:
+        body: hash of the request, to tell a retry from another request under the same id.
+        none_action: the value that means "no incentive".
+        none_index: its position in the campaign's actions; −1 where it is not one of them.
+        refused: the server's own reason to give no incentive, which counts where the user's limits have none; `amount`
+            is then what would have been reserved.
+
+    Raises:
+        ValueError: if a ledger cannot hold it, so that it never comes into a group with others.
+    """
+
+    body: str
     none_action: float
     none_index: int
-    time: str | None = None
     refused: str | None = None
 
     def __post_init__(self) -> None:
