@@ -36,8 +36,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from outlay.server.ledger import Caps, Ledger, LedgerError, Outcome, Proposal, Settled, new_decision_id
-from outlay.server.store import open_ledger
+from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.events import Outcome, Settled
+from outlay.server.ledger.ids import new_decision_id
+from outlay.server.ledger.ledger import Ledger, LedgerError
+from outlay.server.ledger.proposals import Proposal
+from outlay.server.ledger.store import open_ledger
 
 CAMPAIGN = "crash"
 CAP = 300_000  # minor units; all requests together ask for about three times as much

@@ -37,19 +37,19 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import outlay
+from outlay.server.adoption import adopt
 from outlay.server.clock import EPOCH, Clock
 from outlay.server.config import ServeConfig
-from outlay.server.decider import Case
-from outlay.server.decisions import Asked
-from outlay.server.launch import adopt
-from outlay.server.ledger import Outcome
-from outlay.server.messages import Decision, DecisionRequest, Feature
-from outlay.server.metrics import Metrics
-from outlay.server.mixing import Policies
-from outlay.server.ready import prepare
-from outlay.server.reload import Serving
-from outlay.server.service import Service
-from outlay.server.sqlite import SqliteLedger
+from outlay.server.deciding.decider import Case
+from outlay.server.deciding.ready import prepare
+from outlay.server.desks.asked import Asked
+from outlay.server.desks.messages import Decision, DecisionRequest, Feature
+from outlay.server.desks.metrics import Metrics
+from outlay.server.desks.reload import Serving
+from outlay.server.desks.service import Service
+from outlay.server.ledger.events import Outcome
+from outlay.server.ledger.sqlite import SqliteLedger
+from outlay.server.pacing.mixing import Policies
 from outlay.simulators import thirty_day
 
 OUT = Path(__file__).parent / "out"

@@ -39,8 +39,8 @@ from pathlib import Path
 from typing import Any
 
 from ledger_crash import own_postgres
-from outlay.server.ledger import Ledger, LedgerError
-from outlay.server.store import open_ledger
+from outlay.server.ledger.ledger import Ledger, LedgerError
+from outlay.server.ledger.store import open_ledger
 from serve_speed import schema, states, write
 
 CAMPAIGN = "speed"  # of the bundle that `serve_speed` writes

@@ -10,14 +10,18 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from outlay.server import draws
 from outlay.server.clock import Clock
 from outlay.server.config import ServeConfig
-from outlay.server.draws import Draw
-from outlay.server.export import Exported, export_log
-from outlay.server.ledger import Caps, Note, Outcome, Proposal, new_decision_id
-from outlay.server.postgres import PostgresLedger
-from outlay.server.sqlite import SqliteLedger
+from outlay.server.deciding import draws
+from outlay.server.deciding.draws import Draw
+from outlay.server.export.log import Exported, export_log
+from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.events import Outcome
+from outlay.server.ledger.ids import new_decision_id
+from outlay.server.ledger.ledger import Note
+from outlay.server.ledger.postgres import PostgresLedger
+from outlay.server.ledger.proposals import Proposal
+from outlay.server.ledger.sqlite import SqliteLedger
 
 DAY = 86_400_000
 FIRST = 20_454  # 2026-01-01

@@ -202,7 +202,6 @@ def test_the_duality_gap_of_the_averaged_play_keeps_its_bound(player: str, round
 
 
 @given(st.integers(1, 3), st.integers(1, 40), st.integers(0, 2**32 - 1))
-@settings(deadline=None)
 def test_no_fixed_multiplier_beats_a_player_by_more_than_its_regret(m: int, rounds: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     bound, largest = rng.uniform(0.1, 3, m), rng.uniform(0.1, 3, m)
@@ -223,7 +222,7 @@ def test_no_fixed_multiplier_beats_a_player_by_more_than_its_regret(m: int, roun
 
 
 @given(st.integers(1, 3), st.integers(2, 7), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_degenerate_problems_are_solved_too(m: int, actions: int, seed: int) -> None:
     """Small whole numbers: ties, duplicates, points on one line, limits that are met exactly."""
     rng = np.random.default_rng(seed)

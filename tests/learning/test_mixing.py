@@ -71,7 +71,7 @@ def streams(draw: st.DrawFn) -> tuple[Floats, Floats, Floats]:
 
 
 @given(streams())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_aim_keeps_its_invariants_after_every_step(stream: tuple[Floats, Floats, Floats]) -> None:
     points, limits, scale = stream
     for name in AIM:
@@ -82,7 +82,6 @@ def test_aim_keeps_its_invariants_after_every_step(stream: tuple[Floats, Floats,
 
 
 @given(streams())
-@settings(deadline=None)
 def test_aim_mean_is_the_mean_of_uniform(stream: tuple[Floats, Floats, Floats]) -> None:
     points, limits, scale = stream
     kept, all_of_them = play("aim-mean", points, limits, scale), play("uniform", points, limits, scale)
@@ -92,7 +91,6 @@ def test_aim_mean_is_the_mean_of_uniform(stream: tuple[Floats, Floats, Floats]) 
 
 
 @given(streams())
-@settings(deadline=None)
 def test_the_rules_are_ordered_single_best_greedy_lp(stream: tuple[Floats, Floats, Floats]) -> None:
     """One order, one norm: violation first, then reward. Greedy searches more than single-best, the LP everything."""
     points, limits, scale = stream
@@ -287,7 +285,6 @@ def test_lp_exposes_its_bound_and_its_duals() -> None:
 
 
 @given(streams())
-@settings(deadline=None)
 def test_lp_never_gets_worse_and_keeps_at_most_m_plus_1(stream: tuple[Floats, Floats, Floats]) -> None:
     points, limits, scale = stream
     rounding = 1e-8 + 1e-14 * np.abs(points / np.r_[1.0, scale]).max()

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -56,7 +56,6 @@ def test_a_path_worked_by_hand() -> None:
     assert path.value_at(1e9) == 10.0
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12), st.integers(1, 6), st.booleans(), st.booleans(), st.integers(0, 2**32 - 1))
 def test_the_path_is_the_linear_program_at_every_total(
     users: int, arms: int, whole: bool, some_barred: bool, seed: int
@@ -73,7 +72,6 @@ def test_the_path_is_the_linear_program_at_every_total(
         assert choices.value_of(action) == pytest.approx(path.value[step], abs=1e-12 * users)
 
 
-@settings(deadline=None)
 @given(st.integers(200, 400), st.integers(1, 6), st.booleans(), st.integers(0, 2**32 - 1))
 def test_the_price_search_finds_the_path_at_its_total(users: int, arms: int, whole: bool, seed: int) -> None:
     choices = problem(np.random.default_rng(seed), users, arms, whole=whole, some_barred=True)
@@ -101,7 +99,6 @@ def test_a_price_that_everybody_shares_is_found() -> None:
     assert path.value_at(8_001.0) == pytest.approx(1_500.5)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_blocks_and_threads_do_not_change_the_path(seed: int) -> None:
     """Longhand: a user's steps alone, of as many users as fill several blocks."""
@@ -176,7 +173,6 @@ def test_control_raises_the_price_above_the_target_and_lowers_it_below() -> None
     np.testing.assert_allclose(done.price, [0.5, 0.7, 0.5])
 
 
-@settings(deadline=None)
 @given(st.integers(1, 60), st.floats(0, 2), st.integers(1, 7), st.integers(0, 2**32 - 1))
 def test_control_never_exceeds_the_total_and_keeps_the_reserve(users: int, ease: float, every: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from outlay.ops.knapsack import Choices, net_values
@@ -36,7 +36,6 @@ def test_the_net_value_is_less_each_cost_at_its_price() -> None:
     assert net_values(np.array([[5.0]]), np.array([[[1.0, 2.0]]]), np.array([1.0, 0.5])).tolist() == [[3.0]]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 30), st.integers(1, 5), st.integers(1, 4), st.booleans(), st.integers(0, 2**32 - 1))
 def test_the_least_bound_is_the_value_of_the_linear_program(
     users: int, arms: int, limits: int, whole: bool, seed: int
@@ -54,7 +53,6 @@ def test_the_least_bound_is_the_value_of_the_linear_program(
     assert found.bound == pytest.approx(by_hand, rel=1e-12, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 30), st.integers(1, 5), st.integers(2, 4), st.integers(0, 2**32 - 1))
 def test_prices_prove_that_totals_cannot_be_kept_together(users: int, arms: int, limits: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -87,7 +85,6 @@ def test_units_of_values_and_costs_do_not_matter(unit: float) -> None:
     np.testing.assert_allclose(other.prices * unit**2, plain.prices, rtol=1e-3)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 3), st.booleans(), st.integers(0, 2**32 - 1))
 def test_repaired_and_filled_arms_keep_the_totals_and_no_user_could_get_more(
     users: int, arms: int, limits: int, whole: bool, seed: int
@@ -110,7 +107,6 @@ def test_repaired_and_filled_arms_keep_the_totals_and_no_user_could_get_more(
             assert gain <= 0 or (spend + extra > totals * (1 - 1e-12)).any()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(2, 5), st.integers(1, 3), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_the_mixture_of_the_corners_solves_the_linear_program(
     users: int, arms: int, limits: int, kinds: int, seed: int

@@ -14,7 +14,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from outlay.server.ledger import Outcome, Proposal, new_decision_id
+from outlay.server.ledger.events import Outcome
+from outlay.server.ledger.ids import new_decision_id
+from outlay.server.ledger.proposals import Proposal
 
 CLOCK = 1_750_000_000_000  # epoch ms
 DAY = 20_254

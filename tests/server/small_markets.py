@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outlay.server.caps import Tally
+from outlay.server.clock import Moment
 from outlay.server.config import Plan
-from outlay.server.forecast import Moment
-from outlay.server.mixing import Policies
-from outlay.server.outlook import Budget, Setting
-from outlay.server.pacing import State, begin, correct, weights_of
-from outlay.server.schedule import Schedule
+from outlay.server.ledger.caps import Tally
+from outlay.server.pacing.mixing import Policies
+from outlay.server.pacing.outlook import Budget, Setting
+from outlay.server.pacing.pacing import State, begin, correct, weights_of
+from outlay.server.pacing.schedule import Schedule
 
 COST = np.geomspace(20.0, 400.0, 25)
 POLICIES = Policies(np.sqrt(COST), COST[:, None], np.array([100.0]), 0, np.eye(25)[13])  # its own costs 101.7

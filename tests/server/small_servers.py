@@ -13,17 +13,19 @@ from fastapi import FastAPI
 
 from outlay.bundles.decide import Bundle
 from outlay.experiments.design import Experiment
-from outlay.server.app import create_app
-from outlay.server.arms import prepare_trial
+from outlay.server.adoption import adopt
 from outlay.server.clock import Clock
 from outlay.server.config import ServeConfig
-from outlay.server.launch import adopt
-from outlay.server.ledger import LedgerError, Proposal, Recorded, Totals
-from outlay.server.metrics import Metrics
-from outlay.server.ready import prepare
-from outlay.server.reload import Serving
-from outlay.server.service import Service
-from outlay.server.sqlite import SqliteLedger
+from outlay.server.deciding.ready import prepare
+from outlay.server.desks.metrics import Metrics
+from outlay.server.desks.reload import Serving
+from outlay.server.desks.service import Service
+from outlay.server.http.app import create_app
+from outlay.server.ledger.caps import Totals
+from outlay.server.ledger.ledger import LedgerError
+from outlay.server.ledger.proposals import Proposal, Recorded
+from outlay.server.ledger.sqlite import SqliteLedger
+from outlay.server.trials.arms import prepare_trial
 
 RESERVE = {"0": 0.0, "1.5": 1.5, "3": 3.0}
 TOKEN = "secret"

@@ -18,11 +18,12 @@ from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import OutlayError
 from outlay.server.clock import Clock
 from outlay.server.config import Plan, ServeConfig
-from outlay.server.draws import read
-from outlay.server.ledger import Caps, LedgerError
-from outlay.server.ready import introduce, prepare
-from outlay.server.reload import Serving
-from outlay.server.sqlite import SqliteLedger
+from outlay.server.deciding.draws import read
+from outlay.server.deciding.ready import introduce, prepare
+from outlay.server.desks.reload import Serving
+from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.ledger import LedgerError
+from outlay.server.ledger.sqlite import SqliteLedger
 
 
 @pytest.fixture
@@ -252,7 +253,7 @@ def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkey
     with pytest.raises(OutlayError, match="fallback: is 2, which is not one of the actions"):
         prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 2.0}))
     stored = replace(bundle, manifest=bundle.manifest | {"reserve": [0.0, 0.754, 3.0]})
-    monkeypatch.setattr("outlay.server.ready.load_bundle", lambda _path: stored)
+    monkeypatch.setattr("outlay.server.deciding.ready.load_bundle", lambda _path: stored)
     assert prepare(bundle.folder, ServeConfig()).amounts == (0, 76, 300)
 
 

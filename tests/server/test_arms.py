@@ -18,10 +18,10 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import OutlayError
 from outlay.jobs.experiment_assign import assign_users
-from outlay.server.arms import prepare_trial
 from outlay.server.config import ServeConfig
-from outlay.server.export import export_log
-from outlay.server.ready import prepare
+from outlay.server.deciding.ready import prepare
+from outlay.server.export.log import export_log
+from outlay.server.trials.arms import prepare_trial
 
 USERS = [f"user-{i}" for i in range(300)]
 ALL_IN = [{"day": 0, "coverage": 1.0}]

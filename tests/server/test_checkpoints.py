@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from small_ledgers import proposal
 
-from outlay.server import checkpoints
-from outlay.server.ledger import Caps
-from outlay.server.sqlite import SqliteLedger
+from outlay.server.ledger import checkpoints
+from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.sqlite import SqliteLedger
 
 PAGE = 4096  # bytes
 

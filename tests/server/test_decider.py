@@ -17,10 +17,10 @@ from msgspec import structs
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.core.schema import MISSING_TEXTS, Categorical, Numeric, Schema
-from outlay.server.decider import Case, Decider
-from outlay.server.draws import Draw, read
-from outlay.server.features import RowEncoder, WrongFeatureError, arrays
-from outlay.server.guards import Choice
+from outlay.server.deciding.decider import Case, Decider
+from outlay.server.deciding.draws import Draw, read
+from outlay.server.deciding.features import RowEncoder, WrongFeatureError, arrays
+from outlay.server.deciding.guards import Choice
 
 LEVELS: list[Any] = [1, 2, 3, 1.0, 2.5, "3", "NA", None, True, 99]
 CITIES: list[Any] = ["Lyon", "Ulm", "Oslo", "", None]

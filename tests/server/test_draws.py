@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import DecodeError
 
-from outlay.server.draws import Draw, read, write
+from outlay.server.deciding.draws import Draw, read, write
 
 
 def test_a_draw_comes_back_as_it_was() -> None:

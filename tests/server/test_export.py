@@ -16,9 +16,10 @@ import outlay
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, OutlayError
 from outlay.server.config import ServeConfig
-from outlay.server.export import export_log
-from outlay.server.ledger import Caps, Note
-from outlay.server.sqlite import SqliteLedger
+from outlay.server.export.log import export_log
+from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.ledger import Note
+from outlay.server.ledger.sqlite import SqliteLedger
 from small_exports import CAMPAIGN, DAY, FIRST, PLAIN, WAIT, Ledger, ServerLedger, export, on, rows_of
 
 
@@ -497,7 +498,7 @@ def test_a_full_disk_leaves_whole_days_and_the_next_run_goes_on(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("outlay.server.export_days.new_file", full)
+        patch.setattr("outlay.server.export.days.new_file", full)
         with pytest.raises(OutlayError, match=r"cannot be written \(\[Errno 28\] No space left.*what is whole stays"):
             export(ledger, out)
     assert rows_of(out) == before
@@ -514,7 +515,7 @@ def test_a_killed_first_export_does_not_lock_its_folder(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("outlay.server.export.write_chances", killed)
+        patch.setattr("outlay.server.export.log.write_chances", killed)
         with pytest.raises(KeyboardInterrupt):
             export(ledger, out)
     assert len(export(ledger, out).days) == 3

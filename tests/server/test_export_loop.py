@@ -23,12 +23,12 @@ from outlay.core.estimate import Estimate
 from outlay.core.transitions import Transitions
 from outlay.ops.tabular import totals
 from outlay.server.clock import Clock
-from outlay.server.decider import Case, Decider
-from outlay.server.draws import read
-from outlay.server.export import Exported, export_log
-from outlay.server.export_paths import Phase, Steps, chances, laws_of
-from outlay.server.features import RowEncoder
-from outlay.server.ready import introduce
+from outlay.server.deciding.decider import Case, Decider
+from outlay.server.deciding.draws import read
+from outlay.server.deciding.features import RowEncoder
+from outlay.server.deciding.ready import introduce
+from outlay.server.export.log import Exported, export_log
+from outlay.server.export.paths import Phase, Steps, chances, laws_of
 from outlay.simulators import habit
 
 USERS, DAYS, SLICE, FIRST = 5_000, 7, 0.3, 20_454

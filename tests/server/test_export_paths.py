@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlay.ops.hashing import rendezvous, uniform
-from outlay.server.export_paths import Chances, Phase, Steps, chances, draw_law, laws_of
+from outlay.server.export.paths import Chances, Phase, Steps, chances, draw_law, laws_of
 
 WEIGHTS = (0.5, 0.3, 0.2)
 SALTS = ("a", "b", "c")

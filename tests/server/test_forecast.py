@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from outlay.server.caps import Tally
-from outlay.server.clock import EPOCH
-from outlay.server.forecast import Diary, Moment, Seen, cost_factor, progress, redemption, spend, traffic
+from outlay.server.clock import EPOCH, Moment
+from outlay.server.ledger.caps import Tally
+from outlay.server.pacing.forecast import Diary, Seen, cost_factor, progress, redemption, spend, traffic
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 EVEN = (1 / 24,) * 24

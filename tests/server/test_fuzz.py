@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from small_servers import ADMIN, STATE, Client, request, server
 
 from outlay.bundles.decide import Bundle
-from outlay.server.app import create_app
-from outlay.server.service import Service
+from outlay.server.desks.service import Service
+from outlay.server.http.app import create_app
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -70,7 +70,7 @@ def decision(client: Client) -> str:
 def test_every_answer_is_on_the_page(label: str, mode: Any, client: Client, decision: str) -> None:
     codes: list[int] = []
 
-    @settings(max_examples=EXAMPLES.get(label, 10), deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES.get(label, 10), suppress_health_check=list(HealthCheck))
     @given(case=OPERATIONS[label].as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
         if mode is ALLOWED and len(codes) % 2:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from outlay.server.config import ValueLimits
-from outlay.server.guards import ORDER, VALUE_LIMIT, allows_nothing, value_refusal
+from outlay.server.deciding.guards import ORDER, VALUE_LIMIT, allows_nothing, value_refusal
 
 
 def test_the_order_is_fixed() -> None:

@@ -11,7 +11,7 @@ import pytest
 from small_servers import ADMIN, Client, request, server
 
 from outlay.bundles.decide import Bundle
-from outlay.server.routes import posts
+from outlay.server.http.routes import posts
 
 
 @pytest.fixture

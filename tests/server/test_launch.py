@@ -11,14 +11,16 @@ from small_servers import RESERVE
 
 from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
+from outlay.server.adoption import adopt
+from outlay.server.application import Settings
 from outlay.server.config import ServeConfig
-from outlay.server.gate import is_loopback
-from outlay.server.launch import Settings, adopt, listening, serve
-from outlay.server.ledger import LedgerError
-from outlay.server.ready import prepare
-from outlay.server.reload import Serving
-from outlay.server.sqlite import SqliteLedger
-from outlay.server.store import open_ledger
+from outlay.server.deciding.ready import prepare
+from outlay.server.desks.reload import Serving
+from outlay.server.http.gate import is_loopback
+from outlay.server.launch import listening, serve
+from outlay.server.ledger.ledger import LedgerError
+from outlay.server.ledger.sqlite import SqliteLedger
+from outlay.server.ledger.store import open_ledger
 
 
 @pytest.fixture

@@ -13,10 +13,14 @@ import psycopg
 import pytest
 from small_ledgers import CLOCK, DAY, HOUR, new_url, outcome, proposal, tamper
 
-from outlay.server import books
-from outlay.server.ledger import Caps, Ledger, LedgerError, Note, Proposal, Settled, Tally, new_decision_id
-from outlay.server.sqlite import SqliteLedger
-from outlay.server.store import open_ledger
+from outlay.server.ledger import books
+from outlay.server.ledger.caps import Caps, Tally
+from outlay.server.ledger.events import Settled
+from outlay.server.ledger.ids import new_decision_id
+from outlay.server.ledger.ledger import Ledger, LedgerError, Note
+from outlay.server.ledger.proposals import Proposal
+from outlay.server.ledger.sqlite import SqliteLedger
+from outlay.server.ledger.store import open_ledger
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from small_ledgers import new_url, proposal
 
-from outlay.server.ledger import Caps
-from outlay.server.store import open_ledger
+from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.store import open_ledger
 
 CRASH = Path(__file__).parents[2] / "benchmarks" / "ledger_crash.py"
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from small_ledgers import CLOCK, DAY, HOUR, outcome, proposal
 
-from outlay.server.ledger import Caps, Note, Tally
-from outlay.server.sqlite import SqliteLedger
+from outlay.server.ledger.caps import Caps, Tally
+from outlay.server.ledger.ledger import Note
+from outlay.server.ledger.sqlite import SqliteLedger
 
 CAP = st.none() | st.none() | st.integers(5, 40)
 AMOUNT = st.integers(0, 12)
@@ -244,5 +245,5 @@ def sums(made: list[Decision]) -> tuple[int, ...]:
     return *money, sum(d.amount > 0 for d in made), len(made)
 
 
-LedgerModel.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+LedgerModel.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 TestLedgerModel = LedgerModel.TestCase

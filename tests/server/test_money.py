@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlay.server.money import LARGEST, Money, MoneyError
+from outlay.server.ledger.money import LARGEST, Money, MoneyError
 
 YUAN = Money("yuan", 100)
 

@@ -15,13 +15,16 @@ from msgspec.structs import replace
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.server.config import ServeConfig
-from outlay.server.decider import Case, Decider
-from outlay.server.draws import read
-from outlay.server.ledger import Caps, Ledger, LedgerError, Proposal, new_decision_id
-from outlay.server.pacer import Pacer
-from outlay.server.pacing import State
-from outlay.server.purses import PACE, outside_purse
-from outlay.server.sqlite import SqliteLedger
+from outlay.server.deciding.decider import Case, Decider
+from outlay.server.deciding.draws import read
+from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.ids import new_decision_id
+from outlay.server.ledger.ledger import Ledger, LedgerError
+from outlay.server.ledger.proposals import Proposal
+from outlay.server.ledger.sqlite import SqliteLedger
+from outlay.server.pacing.pacer import Pacer
+from outlay.server.pacing.pacing import State
+from outlay.server.pacing.purses import PACE, outside_purse
 
 HOUR = 3_600_000
 START = datetime.date(2026, 3, 2)

@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace
 from small_markets import COST, POLICIES, START, Market
 
-from outlay.server.caps import Caps, Tally, Totals
+from outlay.server.clock import Moment
 from outlay.server.config import Plan
-from outlay.server.forecast import Moment
-from outlay.server.outlook import Budget, Setting
-from outlay.server.pacing import State, begin, correct
-from outlay.server.schedule import Schedule
+from outlay.server.ledger.caps import Caps, Tally, Totals
+from outlay.server.pacing.outlook import Budget, Setting
+from outlay.server.pacing.pacing import State, begin, correct
+from outlay.server.pacing.schedule import Schedule
 
 PLAN = Plan(start=START, days=4, correct_minutes=60)
 SETTING = Setting(Schedule(PLAN), POLICIES, 1.0, 1)

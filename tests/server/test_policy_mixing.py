@@ -13,7 +13,7 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, write_bundle
-from outlay.server.mixing import Policies
+from outlay.server.pacing.mixing import Policies
 
 COST = np.array([[1.0], [2.0], [3.0], [4.0]])
 FOUR = Policies(np.array([1.0, 3.0, 4.0, 4.5]), COST, np.array([2.5]), 0, np.array([0.0, 0.5, 0.5, 0.0]))

@@ -11,12 +11,12 @@ from small_servers import RESERVE, STATE, server
 from small_trials import START, Days, trial
 
 from outlay.bundles.decide import Bundle
-from outlay.server.arms import Trial, prepare_trial
-from outlay.server.caps import Caps, Tally, Totals
 from outlay.server.config import Plan, ServeConfig
-from outlay.server.draws import read
-from outlay.server.purses import Purse, arm_purse, outside_purse
-from outlay.server.ready import prepare
+from outlay.server.deciding.draws import read
+from outlay.server.deciding.ready import prepare
+from outlay.server.ledger.caps import Caps, Tally, Totals
+from outlay.server.pacing.purses import Purse, arm_purse, outside_purse
+from outlay.server.trials.arms import Trial, prepare_trial
 
 DAY0 = 20_514  # 2026-03-02
 PLAN = Plan(start=START, days=10, shares=(1, 1, 2, 1, 1, 1, 1, 1, 1, 1))

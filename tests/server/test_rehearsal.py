@@ -12,11 +12,13 @@ from small_servers import RESERVE, request
 
 from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
+from outlay.server.application import Settings
 from outlay.server.config import ServeConfig
-from outlay.server.launch import Settings, serve
-from outlay.server.ledger import Caps, Ledger, LedgerError
-from outlay.server.rehearsal import Rehearsal, check_rehearsal, clock_of, new_rehearsal, note_rehearsal
-from outlay.server.sqlite import SqliteLedger
+from outlay.server.launch import serve
+from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.ledger import Ledger, LedgerError
+from outlay.server.ledger.sqlite import SqliteLedger
+from outlay.server.trials.rehearsal import Rehearsal, check_rehearsal, clock_of, new_rehearsal, note_rehearsal
 
 NOON = datetime.datetime(2026, 3, 2, 12, tzinfo=datetime.UTC).timestamp()
 
@@ -24,7 +26,7 @@ NOON = datetime.datetime(2026, 3, 2, 12, tzinfo=datetime.UTC).timestamp()
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found = [NOON]
-    monkeypatch.setattr("outlay.server.rehearsal.time.time", lambda: found[0])
+    monkeypatch.setattr("outlay.server.trials.rehearsal.time.time", lambda: found[0])
     return found
 
 

@@ -21,7 +21,7 @@ from small_servers import STATE, Client, request, server
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.server.clock import Clock
-from outlay.server.store import open_ledger
+from outlay.server.ledger.store import open_ledger
 
 CAMPAIGN = "coupons"
 DAY = 86_400

@@ -19,8 +19,8 @@ from small_processes import Process, outlay_serve, wait_until, workers
 from small_servers import request
 
 from outlay.bundles.decide import Bundle
-from outlay.server.ledger import Ledger, LedgerError
-from outlay.server.store import open_ledger
+from outlay.server.ledger.ledger import Ledger, LedgerError
+from outlay.server.ledger.store import open_ledger
 
 CAMPAIGN = "coupons"
 EVER = 2**47

@@ -15,12 +15,12 @@ from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.text import experiment_text
-from outlay.server.arms import prepare_trial
+from outlay.server.adoption import adopt
 from outlay.server.config import ServeConfig
-from outlay.server.launch import adopt
-from outlay.server.ledger import Ledger
-from outlay.server.ready import prepare
-from outlay.server.sqlite import SqliteLedger
+from outlay.server.deciding.ready import prepare
+from outlay.server.ledger.ledger import Ledger
+from outlay.server.ledger.sqlite import SqliteLedger
+from outlay.server.trials.arms import prepare_trial
 
 Start = Callable[..., list[str]]
 GROWN = [*RAMP[:1], {"day": 2, "coverage": 0.8}, {"day": 4, "coverage": 1.0}]

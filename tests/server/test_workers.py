@@ -16,7 +16,7 @@ from small_servers import request
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
-from outlay.server.store import open_ledger
+from outlay.server.ledger.store import open_ledger
 
 CAMPAIGN = "coupons"
 

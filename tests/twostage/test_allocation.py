@@ -39,7 +39,6 @@ def prove(value: Floats, cost: Floats, totals: Floats, allocation: Allocation) -
     assert allocation.gap == allocation.bound - allocation.value
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.booleans(), st.booleans(), st.integers(0, 2**32 - 1))
 def test_of_a_short_list_all_allocations_can_be_tried(
     users: int, arms: int, limits: int, whole: bool, some_barred: bool, seed: int
@@ -117,7 +116,7 @@ def test_where_many_are_in_two_minds_about_three_totals_it_loses_a_user_or_so(se
     assert allocation.gap <= np.ptp(value)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1_000, 1_500), st.integers(1, 3), st.booleans(), st.integers(0, 2**32 - 1))
 def test_a_longer_list_comes_near_the_linear_program(users: int, limits: int, whole: bool, seed: int) -> None:
     """No worse than one dear arm a total."""

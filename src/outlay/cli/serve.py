@@ -13,7 +13,7 @@ from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stder
 from outlay.core.errors import OutlayError
 
 if TYPE_CHECKING:
-    from outlay.server.export import Exported
+    from outlay.server.export.log import Exported
 
 
 def serve(
@@ -44,8 +44,8 @@ def serve(
     """
     try:
         from outlay.experiments.design import Experiment
+        from outlay.server.application import Settings
         from outlay.server.config import ServeConfig
-        from outlay.server.launch import Settings
         from outlay.server.launch import serve as run
     except ModuleNotFoundError as error:
         raise _not_installed(error) from None
@@ -95,7 +95,7 @@ def export_log(
     Example: outlay export-log sqlite:///coupons.db --out next
     """
     try:
-        from outlay.server.export import export_log as run
+        from outlay.server.export.log import export_log as run
     except ModuleNotFoundError as error:
         raise _not_installed(error) from None
 

@@ -9,8 +9,33 @@ import datetime
 import time
 import zoneinfo
 from collections.abc import Callable
+from typing import NamedTuple
 
 EPOCH = datetime.date(1970, 1, 1)  # day 0
+
+
+class Moment(NamedTuple):
+    """A time of the server's clock.
+
+    Attributes:
+        ts: epoch ms.
+        day: its day number.
+        part: of the day that has gone, in [0, 1).
+    """
+
+    ts: int
+    day: int
+    part: float
+
+    @classmethod
+    def of(cls, ts: int, zone: zoneinfo.ZoneInfo) -> Moment:
+        """In a time zone; a day of 23 or 25 hours is one day."""
+        today = datetime.datetime.fromtimestamp(ts / 1000, zone).date()
+        begin, end = (
+            datetime.datetime.combine(today + datetime.timedelta(days=d), datetime.time(), zone).timestamp()
+            for d in (0, 1)
+        )
+        return cls(ts, (today - EPOCH).days, min(max((ts / 1000 - begin) / (end - begin), 0.0), 1 - 1e-9))
 
 
 class Clock:

@@ -1,0 +1,109 @@
+"""One process that serves: from settings to an application."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from outlay.experiments.design import Experiment
+from outlay.server.clock import Clock
+from outlay.server.config import ServeConfig
+from outlay.server.deciding.ready import Ready, prepare
+from outlay.server.desks.reload import Serving
+from outlay.server.http.gate import is_loopback
+from outlay.server.ledger.ledger import Ledger, LedgerError
+from outlay.server.ledger.store import open_ledger
+from outlay.server.trials.arms import Trial, prepare_trial
+from outlay.server.trials.rehearsal import clock_of
+
+COLLECT = 50_000, 50, 100  # thresholds of the garbage collector: a group of requests makes thousands of objects
+ENDS = signal.SIGTERM, signal.SIGINT
+
+log = logging.getLogger("outlay.serve")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to serve and how.
+
+    Attributes:
+        bundle: its folder.
+        ledger: `sqlite:///path` (relative to the working folder; four slashes: absolute) or `postgresql://…`.
+        config: of serve.toml, with `--cap`.
+        host: to listen on.
+        port: to listen on; 0 takes a free one.
+        workers: processes.
+        token: of the bearer, from OUTLAY_TOKEN.
+        experiment: the A/B test to serve, or None.
+        rehearse: seconds that a day lasts; None: days are real.
+        pointer: file in which workers tell one another of bundles, or None.
+    """
+
+    bundle: Path
+    ledger: str
+    config: ServeConfig
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    token: str | None = None
+    experiment: Experiment | None = None
+    rehearse: float | None = None
+    pointer: Path | None = None
+
+    def trial(self, ready: Ready) -> Trial | None:
+        """The A/B test beside the bundle. Raises OutlayError if the two do not go together."""
+        return None if self.experiment is None else prepare_trial(self.experiment, ready, self.config)
+
+
+def application(settings: Settings) -> FastAPI:
+    """The application of one worker."""
+    # After the launcher has named the folder of the metrics: prometheus_client looks for it when it is loaded.
+    from outlay.server.desks.metrics import Metrics
+    from outlay.server.desks.service import Service
+    from outlay.server.http.app import create_app
+
+    async def start() -> Service:
+        ready = prepare(settings.bundle, settings.config)
+        trial = settings.trial(ready)
+        ledger, clock = await _reached(settings.ledger, ready.campaign, settings.config.timezone)
+        serving = Serving(ready, settings.config, settings.pointer, trial)
+        # What is loaded by now stays; looking through it for garbage again and again costs a quarter of the time.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*COLLECT)
+        return Service(serving, ledger, clock, Metrics())
+
+    return create_app(start, token=settings.token, everywhere=not is_loopback(settings.host))
+
+
+async def _reached(url: str, campaign: str, timezone: str) -> tuple[Ledger, Clock]:
+    """The ledger with its clock, as soon as it can be reached: the launcher has found it, so it will come back.
+
+    A worker that gave up would take the launcher and all other workers with it.
+    """
+    kept = {number: signal.signal(number, signal.SIG_DFL) for number in ENDS}  # it serves nobody yet
+    try:
+        while True:
+            try:
+                return await asyncio.to_thread(_opened, url, campaign, timezone)
+            except LedgerError as error:
+                log.error("the ledger cannot be reached: %s", error)
+            await asyncio.sleep(1)
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def _opened(url: str, campaign: str, timezone: str) -> tuple[Ledger, Clock]:
+    ledger = open_ledger(url)
+    try:
+        return ledger, clock_of(ledger, campaign, timezone)
+    except LedgerError:
+        ledger.close()
+        raise

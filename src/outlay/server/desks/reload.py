@@ -1,0 +1,129 @@
+"""What is in service: a swap of the whole bundle at once, and none where the new one is broken.
+
+    serving.ready = ready                      a request sees the old bundle or the new one, never half of each
+
+Workers of one server share a pointer file: the worker that was told writes it, the others read it and do the same.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from outlay.core.files import write_json
+from outlay.server.config import ServeConfig
+from outlay.server.deciding.decider import Case, Decider
+from outlay.server.deciding.guards import Choice
+from outlay.server.deciding.ready import Ready, introduce, prepare
+from outlay.server.ledger.ledger import Ledger
+from outlay.server.pacing.pacer import Pacer
+from outlay.server.pacing.purses import arm_purse, outside_purse
+from outlay.server.trials.arms import Arm, Trial
+from outlay.server.trials.standing import followed
+
+
+class Serving:
+    """The bundle in service.
+
+    Attributes:
+        ready: what every request uses; read it once per request.
+        config: settings of the server.
+        trial: the A/B test that is served, or None.
+        pacer: follows the plan outside the test, where there is one and a ledger to follow it in.
+        arm_pacers: the same of arms whose money the plan divides.
+    """
+
+    def __init__(
+        self, ready: Ready, config: ServeConfig, pointer: Path | None = None, trial: Trial | None = None
+    ) -> None:
+        self.ready = ready
+        self.config = config
+        self.trial = trial
+        self.pacer: Pacer | None = None
+        self.arm_pacers: dict[str, Pacer] = {}
+        self._pointer = pointer
+        self._heard: str | None = None  # the last announcement: a bundle may be announced twice, with another between
+
+    def episode(self, day: int, arm: Arm | None = None) -> str:
+        """What users' members are drawn for on this day of the server's clock, outside the test or in an arm."""
+        settings, plan = self.config.episode, self.config.plan
+        ready = self.ready if arm is None else arm.ready
+        name = settings.name or str(ready.bundle.manifest["episode"])
+        if settings.days is None:
+            return name
+        first = 0 if plan is None else plan.first
+        return f"{name}.{(day - first) // settings.days}"
+
+    def choices(self, ready: Ready, arm: Arm | None, cases: Sequence[Case], episode: str, now: int) -> list[Choice]:
+        """What is proposed for every case, outside the test (`arm` is None) or in an arm. Raises as `decider`."""
+        if arm is not None:
+            pacer = self.arm_pacers.get(arm.name)
+            if pacer is None or arm.decider is None:
+                return arm.decide(cases, episode)
+            return arm.decide(cases, episode, pacer.decider(arm.decider, episode, now))
+        return self.decider(ready, episode, now).decide(cases, episode)
+
+    def decider(self, ready: Ready, episode: str, now: int) -> Decider:
+        """What decides in this episode: the bundle as it is, or as pacing has mixed it.
+
+        Raises:
+            LedgerError: if pacing has to ask the ledger, and cannot.
+        """
+        return ready.decider if self.pacer is None else self.pacer.decider(ready.decider, episode, now)
+
+    def pace(self, ledger: Ledger) -> None:
+        """Follow the plan, where there is one, by the test as it is now."""
+        plan, trial = self.config.plan, self.trial
+        if plan is None:
+            return
+        purses = {} if trial is None else {arm.name: arm_purse(plan, trial, arm) for arm in trial.arms}
+        self.arm_pacers = {name: Pacer(ledger, self.config, purse) for name, purse in purses.items() if purse}
+        self.pacer = Pacer(ledger, self.config, outside_purse(plan, trial))
+
+    def tend(self, ledger: Ledger, day: int, now: int) -> None:
+        """Take over the coverage that the ledger knows, and correct prices where it is time.
+
+        Raises:
+            LedgerError: if the ledger cannot be reached.
+        """
+        if self.trial is not None and (trial := followed(ledger, self.trial)) is not self.trial:
+            self.trial = trial
+            self.pace(ledger)
+        if self.pacer is not None:
+            self.pacer.tend(self.ready.decider, self.episode(day), now)
+        if self.trial is not None and self.trial.coverage(day) > 0:
+            for arm in self.trial.arms:
+                if arm.name in self.arm_pacers and arm.decider is not None:
+                    self.arm_pacers[arm.name].tend(arm.decider, self.episode(day, arm), now)
+
+    def load(self, path: str | Path, ledger: Ledger, now: int) -> Ready:
+        """Prepare a bundle of the same campaign, note it, and swap; slow, so call it from a thread.
+
+        Raises:
+            OutlayError: as `prepare`, `Trial.check_fits` and `introduce`; then the old one stays.
+        """
+        ready = prepare(path, self.config, campaign=self.ready.campaign)
+        if self.trial is not None:
+            self.trial.check_fits(ready)
+        introduce(ledger, ready, self.config, now)
+        self.ready = ready
+        return ready
+
+    def announce(self) -> None:
+        """Tell the other workers which bundle is in service here."""
+        if self._pointer is not None:
+            self._heard = secrets.token_hex(8)
+            write_json(self._pointer, {"path": str(self.ready.path), "change": self._heard})
+
+    def follow(self, ledger: Ledger, now: int) -> Ready | None:
+        """Put the bundle that another worker announced into service, where there is news. Raises as `load`."""
+        if self._pointer is None or not self._pointer.exists():
+            return None
+        told = json.loads(self._pointer.read_text(encoding="utf-8"))
+        if told["change"] == self._heard:
+            return None
+        ready = self.load(told["path"], ledger, now)
+        self._heard = told["change"]
+        return ready

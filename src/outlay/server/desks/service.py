@@ -1,0 +1,99 @@
+"""What all requests share, and what a server does beside answering.
+
+Every second reservations that have expired are released, a bundle that another worker announced goes into service, a
+test has the coverage that the ledger knows, and the price is corrected if it is time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from outlay.core.errors import OutlayError
+from outlay.server.clock import Clock, Moment
+from outlay.server.deciding.ready import Ready
+from outlay.server.desks.decisions import DecisionDesk
+from outlay.server.desks.metrics import Metrics
+from outlay.server.desks.outcomes import OutcomeDesk
+from outlay.server.desks.reload import Serving
+from outlay.server.ledger.caps import Totals
+from outlay.server.ledger.ledger import Ledger
+
+EVERY = 1.0  # seconds
+T = TypeVar("T")
+
+log = logging.getLogger("outlay.serve")
+
+
+class Service:
+    """A server of one campaign.
+
+    Attributes:
+        serving: the bundle in service and the settings.
+        ledger: for what is not in a hurry.
+        clock: the server's.
+        metrics: are raised with every answer.
+        decisions: answers requests for decisions.
+        outcomes: takes outcomes.
+    """
+
+    def __init__(self, serving: Serving, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
+        self.serving = serving
+        self.ledger = ledger
+        self.clock = clock
+        self.metrics = metrics
+        serving.pace(ledger)
+        self.decisions = DecisionDesk(serving, ledger, clock, metrics)
+        self.outcomes = OutcomeDesk(serving, ledger, clock, metrics)
+        metrics.serving(serving.ready.bundle.id)
+
+    async def call(self, method: Callable[..., T], *values: Any) -> T:
+        """A method of the ledger, in a thread. Raises LedgerError, or TimeoutError if it takes too long."""
+        async with asyncio.timeout(self.serving.config.ledger_seconds):
+            return await asyncio.to_thread(method, *values)
+
+    async def totals(self) -> Totals:
+        """The campaign's money. Raises as `call`."""
+        return await self.call(self.ledger.totals, self.serving.ready.campaign)
+
+    async def close(self) -> None:
+        """Write what is waiting and give the ledger back."""
+        await self.decisions.close()
+        await self.outcomes.close()
+        await asyncio.to_thread(self.ledger.close)
+
+    async def look_after(self) -> None:
+        """Run until cancelled."""
+        while True:
+            try:
+                self.metrics.features(self.serving.ready.decider.encoder)
+                await asyncio.to_thread(self.tend)
+            except OutlayError as error:  # of the ledger, or of an announced bundle
+                log.error("looking after the server failed: %s", error)
+            except Exception:  # it has to go on: without it nothing expires
+                log.exception("looking after the server failed")
+            await asyncio.sleep(EVERY)
+
+    async def load(self, path: str) -> OutlayError | None:
+        """Put another bundle into service. What was wrong with it, if it was not; the old one then stays."""
+        try:
+            ready = await asyncio.to_thread(self.serving.load, path, self.ledger, self.clock.now())
+        except OutlayError as error:
+            log.error("bundle %s does not go into service: %s", path, error)
+            return error
+        self._in_service(ready)
+        return None
+
+    def tend(self) -> None:
+        """Once; slow, so call it from a thread. Raises LedgerError, or as `Serving.load`."""
+        now = self.clock.now()
+        self.ledger.release(now)
+        self.serving.tend(self.ledger, Moment.of(now, self.serving.config.zone).day, now)
+        if (ready := self.serving.follow(self.ledger, now)) is not None:
+            self._in_service(ready)
+
+    def _in_service(self, ready: Ready) -> None:
+        self.metrics.serving(ready.bundle.id)
+        log.warning("bundle %s is in service", ready.bundle.id)

@@ -1,0 +1,1 @@
+"""The closed days of a ledger, as the next campaign's log."""

@@ -1,0 +1,1 @@
+"""The ledger: decisions and the money behind them, in one transaction."""

@@ -1,0 +1,199 @@
+"""How a ledger is kept, whatever the database: lock, read, decide, write, commit.
+
+Every writing transaction locks its campaigns first, in the order of their names, and holds them to its end. So one
+writer at a time moves a campaign's money, what it read stays true until it commits, and no two can wait for each other.
+SQLite locks the whole file instead, which is the same with one campaign.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
+from msgspec.structs import replace
+
+from outlay.server.ledger import pages, register, settlement
+from outlay.server.ledger.admission import admit, keys
+from outlay.server.ledger.caps import Caps, Tally, Totals
+from outlay.server.ledger.events import Outcome, Settled
+from outlay.server.ledger.ledger import Note, Row
+from outlay.server.ledger.pages import Transaction
+from outlay.server.ledger.proposals import Proposal, Recorded
+from outlay.server.ledger.sums import CHECKS
+
+BATCH = 1000  # reservations released in one transaction
+PAGE = 5000  # rows read in one
+
+
+class AbstractBooks(ABC):
+    """A `Ledger` over a database that can do a `Transaction`."""
+
+    lock = ""  # what a query ends with to hold the rows that it reads
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[Transaction]:
+        """A transaction that is on disk when it ends well and never was when it does not."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Transaction]:
+        """A transaction that sees one moment of the ledger and holds nobody up."""
+
+    def record(self, proposals: Sequence[Proposal]) -> list[Recorded]:
+        """Decide and write a group in one transaction; the answers come in the order of the proposals."""
+        if not proposals:
+            return []
+        with self._writing() as books:
+            campaigns = register.standings(books, {proposal.campaign for proposal in proposals}, self.lock)
+            stored = pages.answers(books, {(proposal.campaign, proposal.request_id) for proposal in proposals})
+            counters = pages.counters(books, keys(proposals, campaigns))
+            answers, given = admit(proposals, stored, campaigns, counters)
+            pages.add_decisions(books, given, counters)
+        return answers
+
+    def outcomes(self, events: Sequence[Outcome]) -> list[Settled]:
+        """Keep a group of outcomes and move their money in one transaction; the answers come in their order."""
+        if not events:
+            return []
+        ids = {event.decision_id for event in events}
+        answers, kept, entries = [], [], []
+        with self._writing() as books:
+            campaigns = register.standings(books, pages.campaigns_of(books, ids), self.lock)
+            positions = pages.positions(books, ids)
+            known = pages.events(books, {(event.decision_id, event.kind, event.event_id) for event in events})
+            counters = pages.counters(books, keys(positions.values(), campaigns))
+            for event in events:
+                key = event.decision_id, event.kind, event.event_id
+                position = positions.get(event.decision_id)
+                if position is None or event.campaign not in (None, position.campaign):
+                    answers.append(pages.settled(event, "unknown", 0))
+                    continue
+                if key in known:
+                    answers.append(_again(event, *known[key]))
+                    continue
+                status, amount, entry = settlement.settle(event, position, campaigns[position.campaign].caps, counters)
+                known[key] = event, pages.settled(event, status, amount)
+                answers.append(known[key][1])
+                kept.append(known[key])
+                if entry:
+                    entries.append(entry)
+            pages.add_outcomes(books, kept)
+            pages.add_entries(books, entries, positions, counters)
+        return answers
+
+    def release(self, now: int) -> int:
+        """Release what was reserved until `now` (epoch ms) or earlier; how many reservations that were."""
+        released = 0
+        while (batch := self._release_batch(now)) is not None:
+            released += batch
+        return released
+
+    def set_caps(self, campaign: str, caps: Caps) -> None:
+        """Replace a campaign's caps, from the next decision on. The first call makes the campaign."""
+        self.change_caps(campaign, lambda _before: caps)
+
+    def change_caps(self, campaign: str, change: Callable[[Caps | None], Caps]) -> Caps:
+        """Replace the caps by what `change` makes of them, in one transaction; the new ones."""
+        with self._writing() as books:
+            before = register.enter(books, campaign, self.lock)
+            caps = change(before)
+            register.set_caps(books, campaign, before or Caps(), caps)
+        return caps
+
+    def pause(self, campaign: str) -> None:
+        """Answer "no incentive" from the next decision on, on every server, until `resume`."""
+        self._set_paused(campaign, True)
+
+    def resume(self, campaign: str) -> None:
+        """End a pause."""
+        self._set_paused(campaign, False)
+
+    def note(self, campaign: str, note: Note) -> Note:
+        """What stands under the note's kind and key: this note, on disk on return, or the one that came first."""
+        with self._writing() as books:
+            register.standings(books, {campaign}, self.lock)
+            return register.add_note(books, campaign, note)
+
+    def notes(self, campaign: str, kind: str) -> list[Note]:
+        """All notes of a kind, by ts and key."""
+        with self._reading() as books:
+            register.standings(books, {campaign})
+            return register.notes(books, campaign, kind)
+
+    def campaigns(self) -> list[str]:
+        """The names of all campaigns, sorted."""
+        with self._reading() as books:
+            return sorted(name for (name,) in books.read("select name from campaign"))
+
+    def totals(self, campaign: str) -> Totals:
+        """The campaign's money by scope."""
+        sql = """select scope, key, day, reserved, settled, offers, decisions, granted from counter
+            where campaign = ? and scope in ('total', 'day', 'arm')"""
+        with self._reading() as books:
+            caps, paused = register.standings(books, {campaign})[campaign]
+            found = {(scope, key, day): money for scope, key, day, *money in books.read(sql, campaign)}
+        days = sorted(int(day) for scope, _, day in found if scope == "day")
+        arms = sorted({*caps.arms, *(arm for scope, arm, _ in found if scope == "arm")})
+        arm_days = sorted((arm, int(day)) for scope, arm, day in found if scope == "arm" and day)
+        return Totals(
+            campaign=campaign,
+            caps=caps,
+            paused=paused,
+            total=_tally(caps.total, found.get(("total", "", ""))),
+            days={day: _tally(caps.day, found["day", "", str(day)]) for day in days},
+            arms={arm: _tally(caps.arms.get(arm), found.get(("arm", arm, ""))) for arm in arms},
+            arm_days={(arm, day): _tally(None, found["arm", arm, str(day)]) for arm, day in arm_days},
+        )
+
+    def rows(self, campaign: str, after: int, until: int) -> Iterator[Row]:
+        """Decisions with after ≤ ts < until (epoch ms), in the order of their ids."""
+        first, end = f"{max(after, 0):012x}", f"{max(until, 0):012x}"
+        while True:
+            with self._reading() as books:
+                page = pages.rows(books, campaign, first, end, PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            first = page[-1].decision_id
+
+    def check(self) -> list[str]:
+        """Compare counters, reservations and caps with the sums of the rows; what does not agree, in words."""
+        with self._reading() as books:
+            return [
+                f"{what}: {', '.join(map(str, row))}"
+                for what, sql in CHECKS.items()
+                for row in books.read(f"select * from ({sql}) as wrong limit 20")
+            ]
+
+    def _release_batch(self, now: int) -> int | None:
+        """Release some of what is due; None when nothing is."""
+        with self._writing() as books:
+            sql = f"select decision_id from decision where state = 'reserved' and expires <= ? limit {BATCH}"
+            due = [key for (key,) in books.read(sql, now)]
+            if not due:
+                return None
+            campaigns = register.standings(books, pages.campaigns_of(books, due), self.lock)
+            positions = pages.positions(books, due)
+            counters = pages.counters(books, keys(positions.values(), campaigns))
+            # Between the first look and the lock, another server may have settled or released some.
+            held = [position for position in positions.values() if position.state == "reserved"]
+            entries = [
+                settlement.release(position, campaigns[position.campaign].caps, counters, now) for position in held
+            ]
+            pages.add_entries(books, entries, positions, counters)
+        return len(entries)
+
+    def _set_paused(self, campaign: str, paused: bool) -> None:
+        with self._writing() as books:
+            register.standings(books, {campaign}, self.lock)
+            register.set_paused(books, campaign, paused)
+
+
+def _tally(cap: int | None, money: Sequence[int] | None) -> Tally:
+    return Tally(cap, *(money or (0, 0, 0, 0, 0)))
+
+
+def _again(event: Outcome, before: Outcome, answer: Settled) -> Settled:
+    if (event.value, event.amount) != (before.value, before.amount):
+        return pages.settled(event, "conflict", 0)
+    return replace(answer, replayed=True)

@@ -1,0 +1,112 @@
+"""The campaigns of a ledger: caps, pause, notes, and whether their users are counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from outlay.server.ledger.admission import Standing
+from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.ids import new_decision_id
+from outlay.server.ledger.ledger import LedgerError, Note
+from outlay.server.ledger.pages import Transaction
+from outlay.server.ledger.sums import COLUMNS, USER, USER_DAY
+from outlay.server.ledger.tables import CAMPAIGN, FORMAT, NOTE, create
+
+NEW = "{}"  # caps that nobody has set yet; no other transaction ever sees them
+
+
+def prepare(books: Transaction, found: Collection[str], place: str, short: str = "") -> None:
+    """Make the tables if there are none; `short` as in `tables.create`.
+
+    Raises:
+        LedgerError: if the tables found are not ours, or of another version.
+    """
+    if not found:
+        for statement in create(short):
+            books.run(statement)
+        return
+    version = books.read("select version from ledger_format")[0][0] if "ledger_format" in found else None
+    if version != FORMAT:
+        what = (
+            "no outlay ledger"
+            if version is None
+            else f"a ledger of format version {version}; this outlay reads {FORMAT}"
+        )
+        raise LedgerError(f"it is {what}.", file=place, way_out="Name a new place, or the outlay that wrote it.")
+
+
+def standings(books: Transaction, names: Collection[str], lock: str = "") -> dict[str, Standing]:
+    """Caps and pause of campaigns; with `lock`, held in the order of their names.
+
+    Raises:
+        LedgerError: if the ledger has no such campaign.
+    """
+    sql = f"select name, caps, paused from campaign where name in (select a from {{keys}} as k) order by name {lock}"
+    found = {
+        name: Standing(msgspec.json.decode(caps, type=Caps), bool(paused))
+        for name, caps, paused in books.match(sql, [(name,) for name in names])
+    }
+    if len(found) < len(names):
+        unknown = sorted(set(names) - set(found))
+        raise LedgerError(f"the ledger has no campaign {unknown[0]!r}.", way_out="Set its caps first.")
+    return found
+
+
+def enter(books: Transaction, campaign: str, lock: str) -> Caps | None:
+    """Lock a campaign, and make it if there is none of that name; its caps, or None where it is new."""
+    books.insert(CAMPAIGN, [(campaign, NEW, False, False, False)], "on conflict (name) do nothing")
+    [(caps,)] = books.read(f"select caps from campaign where name = ? {lock}", campaign)
+    return None if caps == NEW else msgspec.json.decode(caps, type=Caps)
+
+
+def set_caps(books: Transaction, campaign: str, before: Caps, caps: Caps) -> None:
+    """Replace the caps, leave a note of it, and begin or end the counters of users."""
+    text = msgspec.json.encode(caps).decode()
+    sql = "update campaign set caps = ?, by_user = ?, by_user_day = ? where name = ?"
+    books.run(sql, text, caps.by_user, caps.by_user_day, campaign)
+    _leave(books, campaign, "caps", text)
+    for scope, was, now in (
+        (USER, before.by_user, caps.by_user),
+        (USER_DAY, before.by_user_day, caps.by_user_day),
+    ):
+        if now and not was:
+            books.take_time()
+            sql = f"insert into counter ({COLUMNS}) select {COLUMNS} from ({scope.sums}) as sums where campaign = ?"
+            books.run(sql, campaign)
+        if was and not now:
+            books.take_time()
+            books.run(f"delete from counter where campaign = ? and scope = ? and {scope.here}", campaign, scope.name)
+
+
+def set_paused(books: Transaction, campaign: str, paused: bool) -> None:
+    """Begin or end a pause, and leave a note of it."""
+    books.run("update campaign set paused = ? where name = ?", paused, campaign)
+    _leave(books, campaign, "pause", "true" if paused else "false")
+
+
+def add_note(books: Transaction, campaign: str, note: Note) -> Note:
+    """Write a note where none stands under its kind and key; what stands there then."""
+    row = campaign, note.kind, note.key, note.ts, note.content
+    books.insert(NOTE, [row], "on conflict (campaign, kind, key) do nothing")
+    sql = "select ts, content from note where campaign = ? and kind = ? and key = ?"
+    [(ts, content)] = books.read(sql, campaign, note.kind, note.key)
+    return Note(kind=note.kind, key=note.key, ts=ts, content=content)
+
+
+def notes(books: Transaction, campaign: str, kind: str) -> list[Note]:
+    """All notes of a kind, by ts and key."""
+    found = books.read("select key, ts, content from note where campaign = ? and kind = ?", campaign, kind)
+    return [Note(kind=kind, key=key, ts=ts, content=content) for key, ts, content in sorted(found, key=_by_time)]
+
+
+def _by_time(row: tuple[Any, ...]) -> tuple[int, str]:
+    return row[1], row[0]  # in the order of the characters, not of the database's language
+
+
+def _leave(books: Transaction, campaign: str, kind: str, content: str) -> None:
+    now = time.time_ns() // 1_000_000
+    add_note(books, campaign, Note(kind=kind, key=new_decision_id(now), ts=now, content=content))

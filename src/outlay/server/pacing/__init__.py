@@ -1,0 +1,1 @@
+"""The money of a campaign spread over its days."""

@@ -1,0 +1,1 @@
+"""A/B tests behind the server: the arms, what stands about them, the rehearsal."""
