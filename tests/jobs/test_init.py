@@ -12,7 +12,7 @@ import pytest
 from campaign_files import panel
 
 from outlay.core.campaign import Campaign
-from outlay.core.errors import LogError
+from outlay.core.errors import LogError, OutlayError
 from outlay.jobs.init import init
 from outlay.jobs.prepare import prepare
 
@@ -67,15 +67,18 @@ def test_one_row_per_user_becomes_a_one_step_campaign(tmp_path: Path) -> None:
     assert len(prepare(campaign, tmp_path / "DATA").users) == 100
 
 
-def test_an_existing_file_is_replaced_and_a_failed_init_leaves_it(tmp_path: Path) -> None:
+def test_a_file_that_may_have_been_mended_is_never_replaced(tmp_path: Path) -> None:
     out = tmp_path / "campaign.toml"
-    out.write_text("old")
+    out.write_text("mended")
+    with pytest.raises(OutlayError, match="exists already"):
+        init(write(tmp_path, panel()), out)
+    assert out.read_text() == "mended"
+
+
+def test_a_failed_init_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="none can be the action"):
-        init(write(tmp_path, {"user_id": ["a", "b"], "word": ["x", "y"]}), out)
-    assert out.read_text() == "old"
-    init(write(tmp_path, panel()), out)
-    assert Campaign.load(out).meta.name == "log"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["campaign.toml", "log.parquet"]
+        init(write(tmp_path, {"user_id": ["a", "b"], "word": ["x", "y"]}), tmp_path / "campaign.toml")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["log.parquet"]
 
 
 def test_a_missing_log_is_said_so(tmp_path: Path) -> None:

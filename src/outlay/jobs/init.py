@@ -38,15 +38,19 @@ def init(log: str | Path, out: str | Path) -> str:
 
     Args:
         log: Parquet or CSV (.gz), a file or a glob.
-        out: the campaign file; an existing one is replaced.
+        out: the campaign file; must not exist, since what was mended in it would be lost.
 
     Returns:
         What was written.
 
     Raises:
         LogError: if the log cannot be read, is empty, or no column can be the action.
+        OutlayError: if the campaign file exists.
     """
     out = Path(out)
+    if out.exists():
+        raise OutlayError("exists already, and what was mended in it would be lost.", file=out, where="--out",
+                          way_out="Give another --out, or delete it first.")  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="outlay-") as folder, open_source(Path(log), Path(folder)) as source:
         rows, columns = describe(source)
         if rows == 0:
