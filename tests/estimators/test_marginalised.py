@@ -17,7 +17,6 @@ from outlay.estimators.fitted import fit
 from outlay.estimators.importance import weigh
 from outlay.estimators.marginal_system import discounted, of_states, totals
 from outlay.estimators.marginalised import Marginal, combine, estimate, ratios
-from outlay.estimators.mean_ratio import mean_ratios
 from outlay.estimators.observed import observe
 from outlay.estimators.panel import Panel
 from outlay.ops import tabular
@@ -382,11 +381,6 @@ def test_propensities_that_are_wrong_show_in_the_mean_ratio_and_are_not_recommen
     said = wrong.cautions()[0]
     assert said is not None
     assert "where right propensities give 1" in said
-    even = np.full((len(panel), 2), 0.5)
-    means, errors = mean_ratios(panel, even, np.where(panel.action == 1, right * 0.9, right))
-    assert abs(means[0] - 1) < 3 * errors[0]
-    assert means[1] > 1 + 5 * errors[1]
-    assert np.isnan(mean_ratios(panel, ones, right)[0][0])
 
 
 def test_few_users_behind_a_number_are_not_recommended() -> None:
