@@ -9,9 +9,10 @@ A/A tests of two arms over 14 days, analysed by `outlay.experiments` as `outlay 
 * plain: whether the ordinary 95 % interval does, for comparison.
 * fixed: whether the ordinary 95 % intervals at the end, absolute and relative, cover the truth; here the arms differ.
 
-Four worlds: users who all have the same chance to be active, so that days are independent; users who differ and stay as
-they are, so that looks resemble each other; the same with a covariate of the 14 days before (CUPED); and the same after
-a ramp of 1 %, 10 %, 100 % on days 0, 2, 4.
+Five worlds: users who all have the same chance to be active, so that days are independent; users who differ and stay as
+they are, so that looks resemble each other; the same with a covariate of the 14 days before (CUPED); the same after a
+ramp of 1 %, 10 %, 100 % on days 0, 2, 4; and that again with a new arm of 5 % and money that few users take, in amounts
+that differ much. There a small arm's own variance would make 20 to 50 % false alarms.
 
 Results: Markdown on stdout, benchmarks/out/experiment_looks.json.
 """
@@ -49,33 +50,38 @@ EXPERIMENT = Experiment.parse({
 
 @dataclass(frozen=True)
 class World:
-    """How users differ, whether the time before is known, and when users come in (share by day)."""
+    """How users differ, whether the time before is known, when they come in (part by day), and the new arm's share."""
 
     name: str
     differ: bool
     before: bool
     ramp: tuple[tuple[int, float], ...] = ((0, 1.0),)
+    share: float = 0.5
+    rare: bool = False  # few redeem, and what they redeem is lognormal
 
 
+RAMP = (0, 0.01), (2, 0.10), (4, 1.0)
 WORLDS = (
     World("days independent", differ=False, before=False),
     World("users differ", differ=True, before=False),
     World("users differ, CUPED", differ=True, before=True),
-    World("users differ, CUPED, ramp", differ=True, before=True, ramp=((0, 0.01), (2, 0.10), (4, 1.0))),
+    World("users differ, CUPED, ramp", differ=True, before=True, ramp=RAMP),
+    World("small arm, rare and large costs, ramp", differ=True, before=False, ramp=RAMP, share=0.05, rare=True),
 )
 
 
 def draw(world: World, users: int, lift: float, rng: np.random.Generator) -> Sums:
     """The sums of one test, in which arm `new` is active by `lift` more."""
     chance = 0.9 * rng.beta(2, 2, users) if world.differ else np.full(users, 0.45)
-    arm = rng.integers(0, 2, users)
+    arm = (rng.random(users) < world.share).astype(np.int64)
     part = rng.random(users)
     entry = np.full(users, DAYS)
     for day, share in reversed(world.ramp):
         entry[part < share] = day
     inside = entry[:, None] <= np.arange(DAYS)
     active = (rng.random((users, DAYS)) < chance[:, None] * np.where(arm == 1, 1 + lift, 1)[:, None]) * inside
-    paid = COUPON * active * (rng.random((users, DAYS)) < 0.6)
+    price = rng.lognormal(0, 1, active.shape) if world.rare else COUPON
+    paid = price * active * (rng.random(active.shape) < (0.05 if world.rare else 0.6))
     columns = [active.astype(float), paid]
     names = ["active", "cost"]
     if world.before:
@@ -92,6 +98,7 @@ def added_up(x: NDArray[np.float64], arm: NDArray[np.int64], entry: NDArray[np.i
     """What `read_sums` makes of a log with rows `x` `[U, D, M]`, without writing one."""
     totals = x.cumsum(axis=1)
     products = [np.einsum("udi,udj->dij", totals[arm == a], totals[arm == a], optimize=True) for a in (0, 1)]
+    cubes = np.stack([(totals[arm == a] ** 3).sum(axis=0) for a in (0, 1)], axis=1)
     counts = [np.bincount(entry[arm == a], minlength=DAYS + 1)[:DAYS] for a in (0, 1)]
     came = np.stack(counts, axis=1)[:, :, None]
     return Sums(
@@ -103,6 +110,10 @@ def added_up(x: NDArray[np.float64], arm: NDArray[np.int64], entry: NDArray[np.i
         seen=came,
         first=np.stack([x[arm == a].sum(axis=0) for a in (0, 1)], axis=1)[:, :, None, :],
         second=np.stack([np.diff(p, axis=0, prepend=0.0) for p in products], axis=1)[:, :, None],
+        third=np.diff(cubes, axis=0, prepend=0.0)[:, :, None],
+        alike=np.zeros((DAYS, 2, len(names)), np.bool_),
+        least={},
+        rows=(len(x),) * DAYS,
         observed=DAYS,
         beyond=0,
     )

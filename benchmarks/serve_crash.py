@@ -41,14 +41,14 @@ from typing import Any
 from ledger_crash import own_postgres
 from outlay.server.ledger.ledger import Ledger, LedgerError
 from outlay.server.ledger.store import open_ledger
-from serve_speed import schema, states, write
+from serve_speed import ACTIONS, schema, states, write
 
 CAMPAIGN = "speed"  # of the bundle that `serve_speed` writes
 CAP = 5_000.0  # money; all requests together ask for about twice as much
 REQUESTS = 9_000
 RECENT = 600  # requests from which the clients of one round draw
 CLIENTS = 6
-SMALLEST = 50  # minor units of the cheapest action that costs any
+DEAREST, CHEAPEST = max(ACTIONS), min(filter(None, ACTIONS))
 STATES = states(schema(5))
 SHORT, LONG = 0.0003, 24.0  # hours until a reservation expires; a second, or longer than the play
 HARM = (None, "a process", "with the servers", None, "a process", "before the servers")  # to PostgreSQL, by round
@@ -338,17 +338,20 @@ def _spend_the_rest(tally: Tally, bundle: Path, url: str, ports: list[int], fold
     ledger.release(time.time_ns() // 1_000_000 + 10_000)  # what expires in a moment must not come back below
     with _served(bundle, url, ports[:1], folder, LONG, tally):
         client = Client(Play(tally, ports[:1]), 0)
-        number, reasons = REQUESTS, set[str]()
-        while not reasons & {"total_cap", "day_cap"} and not tally.broken:
-            group = [request(number + k) | {"user_id": f"late {number + k}", "eligible": [0.5]} for k in range(100)]
-            with suppress(OSError, http.client.HTTPException):
-                _, answer = client._post("/v1/decisions", {"requests": group})
-                reasons |= {decision["reason"] for decision in answer["decisions"]}
-                number += 100
-            time.sleep(0.01)
+        number = REQUESTS
+        for action in DEAREST, CHEAPEST:
+            reasons = set[str]()
+            while not reasons & {"total_cap", "day_cap"} and not tally.broken:
+                late = range(number, number + 100)
+                group = [request(k) | {"user_id": f"late {k}", "eligible": [action]} for k in late]
+                with suppress(OSError, http.client.HTTPException):
+                    _, answer = client._post("/v1/decisions", {"requests": group})
+                    reasons |= {decision["reason"] for decision in answer["decisions"]}
+                    number += 100
+                time.sleep(0.01)
     total = ledger.totals(CAMPAIGN).total
     tally.committed = (total.reserved + total.settled) / 100
-    if not CAP - SMALLEST / 100 < tally.committed <= CAP:
+    if not CAP - CHEAPEST < tally.committed <= CAP:
         tally.broken.append(f"the last money makes {tally.committed}, not {CAP}")
     tally.broken += ledger.check()
     ledger.close()

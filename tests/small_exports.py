@@ -79,8 +79,9 @@ class Writer:
 
     def introduce(self, bundle: str, **manifest: Any) -> None:
         """Another bundle."""
+        ts = manifest.pop("ts", 0)
         content = json.dumps(MANIFEST | {"id": bundle, "campaign": PLAIN} | manifest)
-        self.note(self.campaign, Note(kind="bundle", key=bundle, ts=0, content=content))
+        self.note(self.campaign, Note(kind="bundle", key=bundle, ts=ts, content=content))
 
     def decide(
         self,

@@ -186,7 +186,7 @@ BROKEN: dict[str, tuple[str, Columns, tuple[str, ...]]] = {
     "a misspelt key": (
         CAMPAIGN.replace("at_most", "at_mots"),
         columns(),
-        ("campaign.toml, budget.0.at_mots", "unknown key", "Did you mean 'at_most'?"),
+        ("campaign.toml, budget 'coupon_cost'.at_mots", "unknown key", "Did you mean 'at_most'?"),
     ),
     "a misspelt section": (
         CAMPAIGN.replace("[train]", "[trian]"),
@@ -196,7 +196,7 @@ BROKEN: dict[str, tuple[str, Columns, tuple[str, ...]]] = {
     "an impossible setting": (
         CAMPAIGN + "learning_rate = -1.0\n",
         columns(),
-        ("campaign.toml, train.learning_rate", "is -1.0", "greater than 0"),
+        ("campaign.toml, train.learning_rate", "is -1.0", "above 0"),
     ),
     "a file that is no TOML": (
         CAMPAIGN.replace("[log]", "[log"),

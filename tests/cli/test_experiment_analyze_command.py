@@ -61,8 +61,14 @@ def test_a_file_changed_by_hand_is_refused(folder: Path, tmp_path: Path) -> None
     ("more", "said"),
     [
         (("--day", 15), "a look after its end is one too many"),
-        (("--column", "cost"), "--column: is 'cost'. Give e.g. --column cost="),
-        (("--assigned", "none.csv"), "none.csv: is no Parquet file."),
+        (("--column", "cost"), "--column: is 'cost'. Give every role once, e.g. --column cost="),
+        (("--column", "cost="), "--column: is 'cost='"),
+        (("--column", "cost=a", "--column", "cost=b"), "--column: is 'cost=b'. Give every role once"),
+        (("--day", 0), "day: is 0. Days of a look are counted from 1"),
+        (("--assigned", "none.csv"), "none.csv, assigned: does not exist. Give what outlay experiment assign wrote"),
+        (("--promised", "none.json"), "none.json, promised: does not exist. Give RUN/estimates.json"),
+        (("--promised", "old=none.json"), "'old' is no arm that stands against the control"),
+        (("--promised", "new=a.json", "--promised", "b.json"), "--promised: is 'b.json'. Give every arm once"),
     ],
 )
 def test_wrong_options_are_one_message(folder: Path, more: tuple[object, ...], said: str) -> None:

@@ -88,7 +88,7 @@ def test_impossible_settings_are_refused(changed: dict[str, Any], message: str) 
         ([OLD, NEW | {"action": 2.0}], "'new' is of kind 'random', which has no action"),
         ([OLD, NEW | {"kind": "bundle"}], "'new' is of kind 'bundle', which needs bundle"),
         ([OLD, NEW | {"bundle_id": "0"}], "which has no bundle_id"),
-        ([OLD, NEW | {"share": 0.0}], "arm.1.share: is 0.0"),
+        ([OLD, NEW | {"share": 0.0}], r"arm .new.\.share: is 0\.0"),
     ],
 )
 def test_impossible_arms_are_refused(arms: list[dict[str, Any]], message: str) -> None:
@@ -103,7 +103,7 @@ def test_impossible_arms_are_refused(arms: list[dict[str, Any]], message: str) -
         ([(0, 0.5), (2, 0.4)], "coverage may only grow"),
         ([(0, 0.5), (0, 0.6)], "days must follow one another"),
         ([(0, 0.5), (14, 1.0)], "a step on day 14; the test ends after 14"),
-        ([(0, 0.0)], "ramp.0.coverage: is 0.0"),
+        ([(0, 0.0)], r"ramp\[0\]\.coverage: is 0\.0"),
     ],
 )
 def test_impossible_ramps_are_refused(steps: list[tuple[int, float]], message: str) -> None:
@@ -166,3 +166,44 @@ def test_only_coverage_may_grow_while_live() -> None:
         slower.check_growth(live)
     with pytest.raises(OutlayError, match="'spring' is live since 2026-03-02, and more than its coverage"):
         spring(eligible="level = 1").check_growth(live)
+
+
+def test_less_money_is_better_and_more_of_all_else() -> None:
+    assert [spring(metric=metric).meta.better for metric in ("active", "cost", "orders")] == [
+        "higher",
+        "lower",
+        "higher",
+    ]
+    assert spring(metric="cost", better="higher").meta.better == "higher"
+    with pytest.raises(OutlayError, match="better"):
+        spring(better="up")
+
+
+def test_which_way_a_metric_should_go_depends_on_the_money_of_the_arms() -> None:
+    found = Experiment.parse(content(guardrails=["cost", "redemption", "cost_per_active"]))
+    _, new, none = found.arms  # as much money for a user as the control; none at all
+    assert [found.wanted(new, name) for name in ("active", "cost", "cost_per_active", "redemption")] == [1, -1, -1, 0]
+    assert found.wanted(none, "cost") == 0, "a holdout cannot spend"
+    rich = new.model_copy(update={"budget": 13_000.0})
+    assert found.wanted(rich, "cost") == 0
+    assert spring(better="lower").wanted(rich, "active") == -1
+
+
+def test_a_campaign_file_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "campaign.toml").write_text('[campaign]\nname = "habit"\n')
+    with pytest.raises(OutlayError, match=r"is a campaign file\. Give an experiment.toml"):
+        Experiment.load(tmp_path / "campaign.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"arm": [OLD, {**NEW, "name": "Old "}]}, "two arms are named 'old' and 'Old '; names must differ by more"),
+        ({"arm": [OLD, {**NEW, "budget": 0}]}, "'new' has a budget of 0; an arm that gives nothing is a holdout"),
+        ({"experiment": {**content()["experiment"], "days": 700}}, "days: is 700; wanted: at most 366"),
+    ],
+)
+def test_what_would_go_wrong_later_is_refused_at_once(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(OutlayError) as caught:
+        Experiment.parse(content() | change)
+    assert said in str(caught.value)

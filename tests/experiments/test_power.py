@@ -14,7 +14,7 @@ from small_experiments import NEW, NONE, OLD, content
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import Metric, Moments
-from outlay.experiments.power import is_constant, last_alpha, solve
+from outlay.experiments.power import guardrail_alpha, is_constant, last_alpha, solve
 
 NORMAL = NormalDist()
 X, RATIO = Metric("x", "x"), Metric("x_per_n", "x", "n")
@@ -23,7 +23,8 @@ PLAN: dict[str, Any] = {"arm": "new", "users": (30_000, 10_000), "alpha": 0.05, 
 
 def moments_of(**columns: NDArray[np.float64]) -> Moments:
     table = np.stack(list(columns.values()))
-    return Moments(table.shape[1], tuple(columns), table.mean(axis=1), np.atleast_2d(np.cov(table)))
+    covariance, cubes = np.atleast_2d(np.cov(table)), (table**3).mean(axis=1)
+    return Moments(table.shape[1], tuple(columns), table.mean(axis=1), covariance, cubes)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,14 @@ def test_one_decision_may_make_the_whole_error_and_two_a_little_less() -> None:
     two = Experiment.parse(content(decisions=[7, 14]) | {"arm": [OLD, taken]})
     assert last_alpha(one) == pytest.approx(0.05)
     assert last_alpha(two) == pytest.approx(2 * NORMAL.cdf(-1.969), rel=2e-3)
+
+
+def test_a_guardrail_is_held_to_its_sequence() -> None:
+    """At the planned end it is √(−W₋₁(−α²/e)) errors wide, 3.035 at 5 %, however many arms there are."""
+    assert guardrail_alpha(Experiment.parse(content())) == pytest.approx(2 * NORMAL.cdf(-3.035), rel=2e-3)
+    assert guardrail_alpha(Experiment.parse(content(days=28))) == pytest.approx(
+        guardrail_alpha(Experiment.parse(content())), rel=1e-9
+    )
 
 
 def test_the_arms_that_could_be_taken_share_the_error() -> None:

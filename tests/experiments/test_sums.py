@@ -47,6 +47,7 @@ def test_moments_after_a_day_are_those_of_users_totals_until_then(day: int) -> N
         assert found[arm].users == 3
         assert found[arm].mean == pytest.approx([totals.mean(), 2 * totals.mean()])
         assert found[arm].covariance == pytest.approx(np.cov(totals, 2 * totals), nan_ok=True)
+        assert found[arm].cubes == pytest.approx([(totals**3).mean(), 8 * (totals**3).mean()])
 
 
 def test_days_without_rows_carry_the_total_over() -> None:
@@ -83,6 +84,7 @@ def test_rows_before_the_start_are_the_covariate() -> None:
     assert part.mean[[0, 2]] == pytest.approx([after.mean(), before.mean()])
     assert part.covariance[0, 2] == pytest.approx(np.cov(after, before)[0, 1])
     assert part.covariance[2, 2] == pytest.approx(before.var(ddof=1))
+    assert part.cubes[2] == pytest.approx((before**3).mean())
     assert np.isnan(part.covariance[1, 3])  # not asked for
 
 
@@ -126,14 +128,28 @@ def test_the_assigned_count_with_zeros_where_they_left_no_row() -> None:
     assert read(log.filter(pa.compute.field("user") != "u1"), assigned=assigned.slice(0, 1)).until(7)[1].users == 0
 
 
-def test_an_outcome_that_is_missing_is_none() -> None:
-    x = outcomes(7)
-    log = rows(x, OLD_NEW, np.arange(7))
-    gone = np.isin(np.arange(42), [3, 15])  # u0 on day 3, u2 on day 1: active is missing, the cost is there
+def test_an_outcome_that_is_missing_is_refused_where_a_user_is_in_the_test() -> None:
+    """u0 on day 3 and u2 on day 1: active is missing, the cost is there."""
+    log = rows(outcomes(10), OLD_NEW, np.arange(-3, 7))
+    gone = np.isin(np.arange(60), [6, 24])
+    lost = log.set_column(3, "active", pa.array(log["active"].to_numpy(), mask=gone))
+    with pytest.raises(LogError, match=r"column 'active': is missing in 2 rows .*active=coalesce\(active, 0\)"):
+        read(lost)
+    outside = pa.array(log["arm"].to_pylist(), mask=np.isin(np.arange(60) // 10, [0, 2]))
+    read(lost.set_column(2, "arm", outside))
+    assigned = pa.table({"user": [f"u{i}" for i in range(6)], "arm": ["old", "new"] * 3, "day": [0] * 6})
+    with pytest.raises(LogError, match="is missing in 2 rows"):
+        read(lost.set_column(2, "arm", outside), assigned=assigned)
+
+
+def test_an_outcome_that_is_missing_before_the_start_counts_as_none() -> None:
+    x = outcomes(10)
+    log = rows(x, OLD_NEW, np.arange(-3, 7))
+    gone = np.isin(np.arange(60), [1, 20, 21, 22])  # u0 on one day, u2 on all three
     part = read(log.set_column(3, "active", pa.array(log["active"].to_numpy(), mask=gone))).until(7)[0]
-    cost = 2 * x[0::2].sum(axis=1)
-    x[0, 3] = x[2, 1] = 0
-    assert part.covariance == pytest.approx(np.cov(x[0::2].sum(axis=1), cost))
+    x[0, 1] = 0
+    x[2, :3] = 0
+    assert part.covariance[0, 2] == pytest.approx(np.cov(x[0::2, 3:].sum(axis=1), x[0::2, :3].sum(axis=1))[0, 1])
 
 
 def test_numbers_with_little_spread_are_a_constant() -> None:
@@ -152,10 +168,53 @@ def test_a_user_in_two_arms_is_refused() -> None:
         read(log, assigned=assigned)
 
 
-def test_two_rows_of_a_day_are_refused() -> None:
+@pytest.mark.parametrize(("row", "day"), [(2, 2), (-5, -2)])
+def test_two_rows_of_a_day_are_refused_before_the_start_as_well(row: int, day: int) -> None:
+    log = rows(outcomes(14), OLD_NEW, np.arange(-7, 7))
+    with pytest.raises(LogError, match=f"1 users and days have more than one row, as user 'u0' on day {day}"):
+        read(pa.concat_tables([log, log.slice(7 + day, 1)]))
+    stranger = (
+        log.slice(7 + day, 1).set_column(0, "user", pa.array(["x"])).set_column(2, "arm", pa.nulls(1, pa.string()))
+    )
+    read(pa.concat_tables([log, stranger, stranger]))
+
+
+def test_days_on_which_nobody_has_a_row_are_known() -> None:
+    """A row outside the test tells that the day was recorded."""
     log = rows(outcomes(7), OLD_NEW, np.arange(7))
-    with pytest.raises(LogError, match="more than one row, as user 'u0' on day 2"):
-        read(pa.concat_tables([log, log.slice(2, 1)]))
+    kept = log.filter(pa.array(~np.isin(log["day"].to_numpy(), [2, 5])))
+    assert read(kept).rows == (6, 6, 0, 6, 6, 0, 6)
+    stranger = log.slice(2, 1).set_column(2, "arm", pa.nulls(1, pa.string()))
+    assert read(pa.concat_tables([kept, stranger])).rows == (6, 6, 1, 6, 6, 0, 6)
+    assert read(log.filter(pa.compute.field("day") < 4)).rows == (6, 6, 6, 6, 0, 0, 0)
+
+
+def test_an_arm_from_the_day_before_is_a_question_and_from_long_before_is_none() -> None:
+    log = rows(outcomes(10), OLD_NEW, np.arange(-3, 7))
+    given = ["old", "new"] * 3
+    named = pa.array([given[k // 10] if k % 10 >= 2 else None for k in range(60)])
+    with pytest.raises(LogError, match=r"6 rows in an arm are of the day before the test began.*time zone"):
+        read(log.set_column(2, "arm", named))
+    always = pa.array([given[k // 10] for k in range(60)])
+    assert read(log.set_column(2, "arm", always)).until(7)[0].users == 3
+
+
+def test_users_who_are_alike_on_every_day_are_known_whenever_they_came() -> None:
+    """All act on all days and cost 2, but for one user on day 4; u0 comes on day 3. Who has no row did not act."""
+    log = rows(np.ones((6, 7)), OLD_NEW, np.arange(7)).filter(
+        (pa.compute.field("user") != "u0") | (pa.compute.field("day") >= 3)
+    )
+    costs = log["cost"].to_numpy().copy()
+    costs[(log["day"].to_numpy() == 4) & (np.array(log["user"].to_pylist()) == "u2")] = 3
+    log = log.set_column(4, "cost", pa.array(costs))
+    found = read(log)
+    assert [part.alike for part in found.until(7)] == [("active",), ("active", "cost")]
+    assert found.until(4)[0].alike == ("active", "cost")
+    assert found.until(7)[0].covariance[0, 0] > 0  # of the days of entry alone
+    gap = log.filter((pa.compute.field("user") != "u3") | (pa.compute.field("day") != 5))
+    assert [part.alike for part in read(gap).until(7)] == [("active",), ()]
+    assert read(gap).until(5)[1].alike == ("active", "cost")
+    assert found.least == {"active": 1.0, "cost": 2.0}
 
 
 @pytest.mark.parametrize(("given", "when"), [(4, "on day 4"), (9, "after the test")])
@@ -175,6 +234,14 @@ def test_an_arm_that_the_experiment_does_not_have_is_refused() -> None:
 def test_a_log_without_a_day_of_the_test_is_refused() -> None:
     with pytest.raises(LogError, match="no row of the test"):
         read(rows(outcomes(7), OLD_NEW, np.arange(-7, 0)))
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -1e300])
+def test_numbers_that_are_none_are_refused(odd: float) -> None:
+    x = outcomes(7)
+    x[1, 2] = odd
+    with pytest.raises(LogError, match=r"active, cost: hold NaN, infinity or numbers beyond 1e\+60 in 1 rows"):
+        read(rows(x, OLD_NEW, np.arange(7)))
 
 
 def test_a_missing_user_is_refused() -> None:

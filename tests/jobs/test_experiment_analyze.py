@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from outlay.core.errors import LogError, OutlayError
+from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift
 from outlay.experiments.split import assign
 from outlay.jobs.experiment_analyze import AnalyzeResult, analyze_experiment
@@ -88,6 +89,49 @@ def test_other_forms_say_the_same(plain: AnalyzeResult, tmp_path: Path, kind: st
     assert found.verdict == plain.verdict
 
 
+def test_a_day_may_be_an_expression(plain: AnalyzeResult, tmp_path: Path) -> None:
+    later = LOG.set_column(1, "day", pc.add(LOG["day"], 1))
+    found = analyze_experiment(written(later, tmp_path), experiment(), columns={"day": "day - 1"})
+    assert found.verdict == plain.verdict
+
+
+@pytest.mark.parametrize("kind", ["moments", "texts"])
+def test_moments_with_a_time_zone_are_refused_until_one_says_whose_days_they_are(
+    plain: AnalyzeResult, tmp_path: Path, kind: str
+) -> None:
+    """Half an hour after midnight in Berlin, which is the day before in UTC."""
+    midnight = pc.cast(dated(LOG)["day"], pa.timestamp("ms"))
+    moment = pc.assume_timezone(pc.add(midnight, datetime.timedelta(minutes=30)), "Europe/Berlin")
+    texts = pa.array([m.isoformat() for m in moment.to_pylist()])
+    path = written(LOG.set_column(1, "ts", moment if kind == "moments" else texts), tmp_path)
+    with pytest.raises(OutlayError) as caught:
+        analyze_experiment(path, experiment(), columns={"day": "ts"})
+    way_out = caught.value.way_out
+    assert way_out is not None
+    given = way_out.split('"day=')[1].split('"')[0]
+    assert given.endswith("AT TIME ZONE 'Europe/Berlin' AS DATE)")
+    assert analyze_experiment(path, experiment(), columns={"day": given}).verdict == plain.verdict
+
+
+def test_days_that_nobody_has_bar_the_verdict(tmp_path: Path) -> None:
+    log = LOG.filter(pc.invert(pc.is_in(LOG["day"], pa.array([3, 4]))))
+    found = analyze_experiment(written(log, tmp_path), experiment())
+    assert found.verdict.startswith(
+        "After day 14 of 14: No verdict on 'new': the log has no row of anyone on 2026-03-05"
+    )
+    assert any("on 2026-03-05 to 2026-03-06. Were they exported?" in note for note in found.notes)
+    short = analyze_experiment(written(LOG.filter(pc.field("day") < 7), tmp_path), experiment(), day=14)
+    assert "no row of anyone on 2026-03-09 to 2026-03-15" in short.verdict
+
+
+def test_a_metric_that_is_the_same_for_all_users_of_a_day_is_not_compared(tmp_path: Path) -> None:
+    """A ramp: users differ only by when they came."""
+    late = pc.and_(pc.less(LOG["day"], 3), pc.equal(pc.utf8_slice_codeunits(LOG["user"], 1, 2), "1"))
+    log = LOG.set_column(3, "active", pa.array([1.0] * LOG.num_rows)).filter(pc.invert(late))
+    found = analyze_experiment(written(log, tmp_path), experiment())
+    assert "active cannot be compared: the users of an arm differ in it only by the day on which" in found.verdict
+
+
 def test_a_row_may_be_a_user_with_the_time_before_beside(tmp_path: Path) -> None:
     users = np.arange(400)
     rng = np.random.default_rng(0)
@@ -99,8 +143,80 @@ def test_a_row_may_be_a_user_with_the_time_before_beside(tmp_path: Path) -> None
     found = analyze_experiment(written(log, tmp_path), experiment())
     assert active(found).covariate
     assert [d.day for d in found.findings.comparisons[0].decisions] == [14]
-    assert any("A row is a user" in note for note in found.notes)
+    assert any("Each row is a whole user" in note for note in found.notes)
     assert "Take 'new'" in found.verdict
+
+
+def per_user(log: pa.Table) -> pa.Table:
+    found = log.group_by(["user", "arm"]).aggregate([("active", "sum"), ("cost", "sum")])
+    return found.rename_columns(["user", "arm", "active", "cost"])
+
+
+def test_a_row_per_user_does_not_say_on_how_many_days_money_was_paid(tmp_path: Path) -> None:
+    meta = {"name": "spring", "campaign": "habit", "start": START, "days": 14, "metric": "active",
+            "guardrails": ["cost", "redemption"]}  # fmt: skip
+    users = per_user(LOG)
+    found = analyze_experiment(written(users, tmp_path), experiment(experiment=meta))
+    assert [x.metric for x in found.findings.comparisons[0].lifts] == ["active", "cost", "cost_per_active"]
+    assert any("redemption is not told: a row per user" in note for note in found.notes)
+    days = users.append_column("redeemed", users["active"])
+    told = analyze_experiment(written(days, tmp_path), experiment(experiment=meta))
+    assert told.findings.comparisons[0].lift("redemption") is not None
+
+
+def test_a_row_per_user_may_be_of_a_test_with_a_ramp(tmp_path: Path) -> None:
+    """Nobody's first day is known then, neither from the log nor from the list."""
+    design = experiment(ramp=[{"day": 0, "coverage": 0.1}, {"day": 2, "coverage": 1.0}])
+    arm = assign(design, LOG["user"].to_pylist(), 13)
+    log = per_user(LOG.set_column(2, "arm", pa.array(np.array(["old", "new"])[arm])))
+    alone = analyze_experiment(written(log, tmp_path), design)
+    assert sum(arm.users for arm in alone.findings.arms) == 600
+    pq.write_table(log.select(["user", "arm"]).append_column("day", pa.array([2] * 600)), tmp_path / "arms.parquet")
+    listed = analyze_experiment(written(log, tmp_path), design, assigned=tmp_path / "arms.parquet")
+    assert active(listed) == active(alone)
+
+
+def test_a_daily_log_without_its_day_is_not_taken_for_a_row_per_user(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="column 'day': is missing in the log, and users have several rows"):
+        analyze_experiment(written(LOG.drop_columns(["day"]), tmp_path), experiment())
+
+
+@pytest.mark.parametrize("form", ["%m/%d/%Y", "%d.%m.%Y"])
+def test_dates_of_other_forms_must_be_said(plain: AnalyzeResult, tmp_path: Path, form: str) -> None:
+    days = [(START + datetime.timedelta(days=d)).strftime(form) for d in LOG["day"].to_pylist()]
+    bare = pacsv.WriteOptions(quoting_style="none")  # texts in quotes would not be taken for dates anyway
+    pacsv.write_csv(LOG.set_column(1, "day", pa.array(days)), tmp_path / "log.csv", bare)
+    with pytest.raises(LogError, match=r"which is no date\. Write 2026-03-02, or say how dates are written: --column"):
+        analyze_experiment(tmp_path / "log.csv", experiment())
+    found = analyze_experiment(tmp_path / "log.csv", experiment(), columns={"day": f"strptime(day, '{form}')"})
+    assert active(found).absolute.value == pytest.approx(active(plain).absolute.value)
+
+
+@pytest.mark.parametrize(("name", "advice"), [("New ", "Did you mean 'new'?"), ("policy", "nullif(arm, 'policy')")])
+def test_an_arm_that_is_none_is_named_before_users_are_found_in_two(tmp_path: Path, name: str, advice: str) -> None:
+    log = LOG.set_column(2, "arm", pc.if_else(pc.less(LOG["day"], 3), name, LOG["arm"]))
+    with pytest.raises(LogError) as caught:
+        analyze_experiment(written(log, tmp_path), experiment())
+    assert f"arm: holds {name!r}, which is no arm of the experiment" in str(caught.value)
+    assert advice in str(caught.value)
+
+
+def test_a_list_may_be_csv_and_users_without_rows_are_told(plain: AnalyzeResult, tmp_path: Path) -> None:
+    users = LOG.filter(pc.field("day") == 0).select(["user", "arm"])
+    pacsv.write_csv(users.append_column("day", pa.array([0] * 600)), tmp_path / "arms.csv")
+    path = written(LOG, tmp_path)
+    assert active(analyze_experiment(path, experiment(), assigned=tmp_path / "arms.csv")) == active(plain)
+    few = written(LOG.filter(pc.field("user") < "u3"), tmp_path)
+    found = analyze_experiment(few, experiment(), assigned=tmp_path / "arms.csv")
+    gone = 600 - len(pc.unique(LOG.filter(pc.field("user") < "u3")["user"]))
+    assert any(f"{gone} of 600 assigned users have no row in the log, and count with 0" in n for n in found.notes)
+
+
+def test_a_look_that_was_asked_for_is_not_called_the_last_whole_week(tmp_path: Path) -> None:
+    found = analyze_experiment(written(LOG, tmp_path), experiment(), day=3)
+    assert not any("last whole week" in note for note in found.notes)
+    with pytest.raises(OutlayError, match=r"day: is -3\. Days of a look are counted from 1"):
+        analyze_experiment(written(LOG, tmp_path), experiment(), day=-3)
 
 
 def test_the_look_is_after_the_last_whole_week(tmp_path: Path) -> None:
@@ -136,6 +252,7 @@ def test_a_list_of_the_assigned_counts_those_who_never_came(tmp_path: Path) -> N
     assert [check.passed for check in found.findings.ratios] == [True, False]
     assert "No verdict on 'new'" in found.verdict
     assert "are in the log" in found.verdict
+    assert isinstance(found.findings.comparisons[0].exposed[0], Lift)
 
 
 def test_a_list_that_lacks_users_of_the_log_is_told(tmp_path: Path) -> None:
@@ -159,7 +276,8 @@ def test_rows_without_an_arm_from_before_assignment_do_not_count(tmp_path: Path)
     assert active(listed).control == pytest.approx(9 * 0.45, rel=0.1)
 
 
-def test_what_was_promised_stands_beside(tmp_path: Path) -> None:
+@pytest.fixture
+def estimates(tmp_path: Path) -> Path:
     end = {"policy": "mixture", "estimator": "fqe", "recommended": True, "caution": None}
     told = {
         "confidence": 0.95,
@@ -167,11 +285,72 @@ def test_what_was_promised_stands_beside(tmp_path: Path) -> None:
         "beside": [{**end, "policy": "old", "target": "reward@7", "value": 3.15, "low": 3.1, "high": 3.2}],
     }
     (tmp_path / "estimates.json").write_text(json.dumps(told))
-    found = analyze_experiment(written(LOG, tmp_path), experiment(), promised=tmp_path / "estimates.json")
-    assert [(p.metric, p.days, p.agrees) for p in found.promised] == [("active", 7, True)]
-    (tmp_path / "estimates.json").write_text("{}")
+    return tmp_path / "estimates.json"
+
+
+def test_what_was_promised_stands_beside(tmp_path: Path, estimates: Path) -> None:
+    path = written(LOG, tmp_path)
+    for given in (estimates, {"new": estimates}):
+        found = analyze_experiment(path, experiment(), promised=given)
+        assert [(p.metric, p.days, p.agrees) for p in found.promised["new"]] == [("active", 7, True)]
+    assert any("is over 'old'. If these are not the same policy, the two need not agree" in n for n in found.notes)
+    assert not any("by then the ramp's users" in note for note in found.notes)
+    ramp = experiment(ramp=[{"day": 0, "coverage": 0.5}, {"day": 4, "coverage": 1.0}])
+    ramped = analyze_experiment(path, ramp, promised=estimates)
+    assert any(
+        "promised is of 7 days; by then the ramp's users had been in the test for 7.0" in n for n in ramped.notes
+    )
+    (row,) = found.to_dict()["promised"]
+    assert (row["arm"], row["metric"], row["agrees"]) == ("new", "active", True)
+    estimates.write_text("{}")
     with pytest.raises(OutlayError, match="is no evaluation"):
-        analyze_experiment(written(LOG, tmp_path), experiment(), promised=tmp_path / "estimates.json")
+        analyze_experiment(path, experiment(), promised=estimates)
+
+
+def test_every_arm_may_have_a_promise_and_a_file_alone_is_of_the_only_one(tmp_path: Path, estimates: Path) -> None:
+    arms = [{"name": n, "kind": "constant", "action": 1.0, "share": 0.3, "budget": 9e6} for n in ("old", "new", "more")]
+    design = experiment(arm=arms)
+    arm = np.where([int(u[1:]) % 3 == 0 for u in LOG["user"].to_pylist()], "more", LOG["arm"].to_pylist())
+    path = written(LOG.set_column(2, "arm", pa.array(arm)), tmp_path)
+    both = analyze_experiment(path, design, promised={"new": estimates, "more": estimates})
+    assert list(both.promised) == ["new", "more"]
+    assert both.promised["new"] != both.promised["more"]
+    for wrong, said in (
+        (estimates, "does not say of which arm .*Give new="),
+        ({"old": estimates}, "'old' is no arm that stands against the control. Those that do: new, more"),
+        ({"new": tmp_path / "no.json"}, "no.json, promised: does not exist"),
+    ):
+        with pytest.raises(OutlayError, match=said):
+            analyze_experiment(path, design, promised=wrong)
+
+
+def eligible(condition: str) -> Experiment:
+    meta = {"name": "spring", "campaign": "habit", "start": START, "days": 14, "metric": "active",
+            "guardrails": ["cost"], "eligible": condition}  # fmt: skip
+    return experiment(experiment=meta)
+
+
+def test_users_in_an_arm_must_have_been_eligible(tmp_path: Path) -> None:
+    """On their first row: what they are later may be the arm's doing."""
+    age = np.where(LOG["day"].to_numpy() == 0, 30, 10)
+    path = written(LOG.append_column("age", pa.array(age)), tmp_path)
+    analyze_experiment(path, eligible("age >= 18"))
+    analyze_experiment(path, eligible("income > 1000"))  # which the log does not know
+    with pytest.raises(LogError) as caught:
+        analyze_experiment(path, eligible("age < 18"))
+    assert "600 users in an arm were not eligible on their first row in it, as user 'u" in str(caught.value)
+    assert "--column eligible=SQL" in str(caught.value)
+    analyze_experiment(path, eligible("age < 18"), columns={"eligible": "age >= 18"})
+
+
+def test_users_of_a_list_must_have_been_eligible_when_they_were_assigned(tmp_path: Path) -> None:
+    age = np.where(LOG["day"].to_numpy() < 3, 10, 30)
+    path = written(LOG.append_column("age", pa.array(age)).drop_columns(["arm"]), tmp_path)
+    users = LOG.filter(pc.field("day") == 0).select(["user", "arm"])
+    pq.write_table(users.append_column("day", pa.array([3] * 600)), tmp_path / "arms.parquet")
+    analyze_experiment(path, eligible("age >= 18"), assigned=tmp_path / "arms.parquet")
+    with pytest.raises(LogError, match="were not eligible"):
+        analyze_experiment(path, eligible("age < 18"), assigned=tmp_path / "arms.parquet")
 
 
 def test_arms_drawn_by_the_file_need_no_note(tmp_path: Path) -> None:
@@ -185,6 +364,9 @@ def test_the_document_is_plain_json(plain: AnalyzeResult) -> None:
     found = json.loads(json.dumps(plain.to_dict(), allow_nan=False))
     assert found["verdict"] == plain.verdict
     assert found["comparisons"][0]["decided"] == 7
+    assert found["comparisons"][0]["outcome"] == "better"
+    assert (found["better"], found["unit"]) == ("higher", "money")
+    assert found["comparisons"][0]["courses"][0]["seen"][1] == 14
     assert found["comparisons"][0]["lifts"][0]["metric"] == "active"
     assert len(found["arms"][0]["spent_by_day"]) == 14
 

@@ -54,6 +54,7 @@ def test_totals_of_users_are_those_of_numpy(campaign: Path) -> None:
     assert (past.moments.users, past.window, past.before, past.log_days) == (USERS, 14, 14, 28)
     np.testing.assert_allclose(past.moments.mean, table.mean(1))
     np.testing.assert_allclose(past.moments.covariance, np.cov(table), atol=1e-9)
+    np.testing.assert_allclose(past.moments.cubes, (table**3).mean(1))
 
 
 def test_a_short_log_is_scaled_up_and_has_no_days_before(campaign: Path) -> None:
@@ -62,6 +63,7 @@ def test_a_short_log_is_scaled_up_and_has_no_days_before(campaign: Path) -> None
     assert (twice.window, twice.before, whole.before) == (28, 0, 0)
     np.testing.assert_allclose(twice.moments.mean, 2 * whole.moments.mean)
     np.testing.assert_allclose(twice.moments.covariance, 4 * whole.moments.covariance)
+    np.testing.assert_allclose(twice.moments.cubes, 8 * whole.moments.cubes)
 
 
 def test_users_without_rows_in_the_window_do_not_count_and_absent_days_are_zero(tmp_path: Path) -> None:
@@ -81,6 +83,48 @@ def test_who_may_be_in_the_test_is_told_by_the_first_row(campaign: Path) -> None
         measure_past(loaded, 14, eligible="levle = 1")
     with pytest.raises(OutlayError, match="0 users in its last 14 days who may be in the test"):
         measure_past(loaded, 14, eligible="level > 7")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        (
+            "active",
+            float("nan"),
+            "log.reward: 'active' is missing in 2 rows. .* write reward = \"coalesce\\(active, 0\\)\"",
+        ),
+        ("coupon", float("nan"), "budget coupon_cost.cost: 'coupon \\* active' is missing in 2 rows"),
+        ("coupon", float("inf"), "holds infinity or numbers beyond 1e\\+60 in 2 rows"),
+        ("active", 1e300, "holds infinity or numbers beyond 1e\\+60 in 2 rows"),
+    ],
+)
+def test_a_past_log_with_numbers_that_are_none_is_refused(tmp_path: Path, column: str, value: float, said: str) -> None:
+    columns = panel(USERS, DAYS)
+    columns |= {name: [float(x) or 1.0 for x in columns[name]] for name in ("active", "coupon")}
+    for k in (DAYS - 1, 5 * DAYS - 1):
+        columns[column][k] = value
+    with pytest.raises(OutlayError, match=said):
+        measure_past(Campaign.load(campaign_file(tmp_path, columns)), 7)
+
+
+def test_a_past_log_with_two_rows_of_a_day_is_refused(tmp_path: Path) -> None:
+    columns = {name: [*values, values[20]] for name, values in panel(USERS, DAYS).items()}
+    with pytest.raises(OutlayError, match=r"1 users have two rows of one day, as user .*Sum them"):
+        measure_past(Campaign.load(campaign_file(tmp_path, columns)), 14)
+
+
+def test_what_is_doubtful_in_a_past_log_is_noted(campaign: Path, tmp_path: Path) -> None:
+    """Days that nobody has, among the last 7 and the 7 before them; days that are not added up do not count."""
+    assert measure_past(Campaign.load(campaign), 14).notes == ()
+    columns = panel(USERS, DAYS)
+    kept = [day not in (3, 16, 17, 22) for day in columns["day"]]
+    columns = {name: [x for x, keep in zip(values, kept, strict=True) if keep] for name, values in columns.items()}
+    columns["coupon"][-1], columns["active"][-1] = -1.5, 1
+    found = measure_past(Campaign.load(campaign_file(tmp_path, columns)), 7)
+    assert len(found.notes) == 2
+    assert "no row of anyone on day 16 to day 17, day 22, which" in found.notes[0]
+    assert found.notes[1].startswith("coupon_cost is below 0 in some rows, down to -1.5.")
+    assert found.actions == tuple(sorted(set(columns["coupon"])))
 
 
 def test_the_written_file_is_sealed_and_reads_back(campaign: Path, tmp_path: Path) -> None:
@@ -164,10 +208,9 @@ def test_unequal_or_small_purses_are_noted(campaign: Path, tmp_path: Path) -> No
     assert any("'new' has 1.5 times the budget per user of 'old'" in note for note in unequal.notes)
     # 150 users spend about 1 a day (half of them 2 on average) over 14 days: about 2,100.
     small = plan(campaign, tmp_path, design(OLD | {"budget": 1_000.0}, NEW | {"budget": 1_000.0}))
-    (note,) = [note for note in small.notes if "'old' has a budget of 1,000 money" in note]
-    assert "spent 2," in note
-    nothing = plan(campaign, tmp_path, design(OLD | {"budget": 0.0}, NEW))
-    assert any("'new' has more than the budget per user of 'old'" in note for note in nothing.notes)
+    (note,) = [note for note in small.notes if "'old' has 1,000 of 2," in note]
+    assert "'new' has 1,000 of" in note
+    assert "gone after day 6" in note  # 150 users spend about 150 a day
 
 
 def test_short_logs_ramps_and_small_arms_are_noted(campaign: Path, tmp_path: Path) -> None:
@@ -180,6 +223,32 @@ def test_short_logs_ramps_and_small_arms_are_noted(campaign: Path, tmp_path: Pat
     assert all(not power.cuped for power in long.powers)
     small = plan(campaign, tmp_path, design(), users=60)
     assert any("an arm has 30 users; below 100" in note for note in small.notes)
+
+
+def test_guardrails_need_more_than_the_metric_of_the_verdict(campaign: Path, tmp_path: Path) -> None:
+    """The same numbers as verdict and as guardrail: (3.035 + 0.842) to (1.96 + 0.842) standard errors."""
+    verdict = plan(campaign, tmp_path, design(metric="cost", guardrails=["active"])).powers[0]
+    found = plan(campaign, tmp_path, design())
+    beside = next(power for power in found.powers if power.metric == "cost" and not power.cuped)
+    assert beside.absolute / verdict.absolute == pytest.approx((3.035 + 0.842) / (1.960 + 0.842), rel=1e-3)
+    assert found.guardrail_alpha == pytest.approx(0.0024, abs=1e-4)
+
+
+def test_money_that_should_fall_is_written_so(campaign: Path, tmp_path: Path) -> None:
+    found = plan(campaign, tmp_path, design(metric="coupon_cost", guardrails=["active"])).experiment.meta
+    assert (found.better, found.unit) == ("lower", "money")
+    assert plan(campaign, tmp_path, design()).experiment.meta.better == "higher"
+
+
+def test_a_small_arm_whose_cost_few_users_make_is_noted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    columns = panel(USERS, DAYS)
+    columns["coupon"] = (np.repeat(rng.random(USERS) < 0.03, DAYS) * rng.lognormal(0, 1, USERS * DAYS)).tolist()
+    campaign = campaign_file(tmp_path, columns)
+    small, same = NEW | {"share": 0.05, "budget": 2000.0}, NEW
+    (note,) = [x for x in plan(campaign, tmp_path, design(OLD, small), users=4000).notes if "few users" in x]
+    assert note.startswith("few users make most of cost and redemption, and the control and the arm 'new' have 2,000")
+    assert not any("few users" in x for x in plan(campaign, tmp_path, design(OLD, same), users=4000).notes)
 
 
 def test_a_live_test_is_replaced_only_if_its_coverage_grows(campaign: Path, tmp_path: Path) -> None:

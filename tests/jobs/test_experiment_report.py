@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from outlay.core.errors import OutlayError
 from outlay.jobs.experiment_analyze import AnalyzeResult, analyze_experiment
 from outlay.jobs.experiment_report import content, write_experiment_report
 from outlay.reports.experiment_content import ExperimentContent
-from small_panels import experiment, panel, written
+from small_panels import START, experiment, panel, written
 
 
 def analysed(folder: Path, log: pa.Table, **changes: Any) -> AnalyzeResult:
@@ -35,7 +36,7 @@ def won(tmp_path_factory: pytest.TempPathFactory) -> AnalyzeResult:
 def test_the_outcome_is_the_verdicts(won: AnalyzeResult, tmp_path: Path) -> None:
     assert content(won).comparisons[0].outcome == "better"
     assert "Take 'new'" in won.verdict
-    for lift, outcome, said in ((-0.3, "worse", "Keep 'old': "), (0.0, "same", "Keep 'old', unless cost decides")):
+    for lift, outcome, said in ((-0.3, "worse", "Keep 'old': "), (0.0, "undecided", "Keep 'old': no difference")):
         found = analysed(tmp_path, panel(users=1500, lift=lift))
         assert content(found).comparisons[0].outcome == outcome
         assert said in found.verdict
@@ -119,3 +120,26 @@ def test_nothing_but_a_page_is_written_over(won: AnalyzeResult, tmp_path: Path, 
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(OutlayError, match=r"Give a file that ends in \.html"):
         write_experiment_report(won, tmp_path / name)
+
+
+def test_harm_a_lost_day_and_users_without_rows_reach_the_page(tmp_path: Path) -> None:
+    harm = content(analyze_experiment(written(panel(users=1500, lift=-0.3), tmp_path), experiment(), day=5))
+    assert harm.comparisons[0].outcome == "harm"
+    assert harm.comparisons[0].course is not None
+    assert harm.comparisons[0].course.harmful
+    log = panel(users=6000, days=7)
+    entry = np.array([int(user[1:]) % 7 for user in log["user"].to_pylist()])
+    lost = (np.array(log["arm"].to_pylist()) == "new") & (entry == 3)
+    log = log.filter(pa.array((log["day"].to_numpy() >= entry) & ~lost))
+    lines = shown(tmp_path, log).ratios
+    assert [(line.part, line.passed) for line in lines] == [("", False), ("who came on 2026-03-05", False)]
+    users = panel(users=1000, days=1).select(["user", "arm"])
+    pq.write_table(users, tmp_path / "arms.parquet")
+    half = panel(users=1000).filter(pc.not_equal(pc.utf8_slice_codeunits(pc.field("user"), -1), "7"))
+    found = content(analyze_experiment(written(half, tmp_path), experiment(), assigned=tmp_path / "arms.parquet"))
+    assert [line.name for line in found.comparisons[0].exposed] == ["active", "cost", "cost_per_active", "redemption"]
+
+
+def test_money_has_the_unit_of_the_file(tmp_path: Path) -> None:
+    meta = {"name": "spring", "campaign": "habit", "start": START, "days": 14, "metric": "active", "unit": "yuan"}
+    assert shown(tmp_path, panel(users=300), experiment=meta).unit == "yuan"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,15 @@ def test_a_late_fraction_does_not_break_a_csv_column_of_whole_numbers(tmp_path: 
     path = tmp_path / "rows.csv"
     path.write_text("x\n" + "1\n" * 50_000 + "0.5\n")
     assert rows(path, {"x": "x"}).column("x").to_pylist()[-1] == 0.5
+
+
+def test_only_dates_with_the_year_first_are_dates_in_a_csv(tmp_path: Path) -> None:
+    """03/04/2027 is a day of April or of March, as the other rows happen to allow."""
+    path = tmp_path / "rows.csv"
+    path.write_text("us,de,iso\n03/04/2027,01.03.2027,2027-03-01\n03/05/2027,02.03.2027,2027-03-02\n")
+    found = rows(path, {"us": "us", "de": "de", "iso": "iso"}).to_pydict()
+    assert (found["us"][0], found["de"][0]) == ("03/04/2027", "01.03.2027")
+    assert found["iso"][0] == datetime.date(2027, 3, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outlay.ops.hashing import rendezvous, uniform
 
@@ -47,6 +50,23 @@ def test_rendezvous_follows_its_equation() -> None:
     salts, weights, units = ["x", "y"], [0.7, 0.3], [f"u{i}" for i in range(500)]
     scores = [-np.log(uniform(s, units)) / w for s, w in zip(salts, weights, strict=True)]
     assert np.array_equal(rendezvous(salts, weights, units), np.argmin(scores, axis=0))
+
+
+MIXTURES = st.dictionaries(st.text(max_size=4), st.floats(0, 1e3), min_size=1, max_size=5)
+
+
+@given(MIXTURES.filter(lambda mixture: any(mixture.values())), st.lists(st.text(), max_size=20))
+def test_units_are_drawn_alone_as_among_others(mixture: dict[str, float], units: list[str]) -> None:
+    """And as the equation says in Python's own floats, wherever two scores are not alike to a rounding."""
+    salts, weights = list(mixture), list(mixture.values())
+    together = rendezvous(salts, weights, units).tolist()
+    assert together == [rendezvous(salts, weights, [unit])[0] for unit in units]
+    for unit, drawn in zip(units, together, strict=True):
+        scores = [
+            -math.log(u) / weight if weight and (u := uniform(salt, [unit])[0]) else math.inf
+            for salt, weight in zip(salts, weights, strict=True)
+        ]
+        assert scores[drawn] <= min(scores) * (1 + 1e-12)
 
 
 def test_shares_are_the_weights_within_two_thousandths_over_a_million_users() -> None:
@@ -96,7 +116,7 @@ def test_weight_zero_is_never_drawn_and_the_only_weight_always() -> None:
 
 
 def test_a_draw_of_zero_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlay.ops.hashing._uniform", lambda salt, texts: np.full(len(texts), float(salt)))
+    monkeypatch.setattr("outlay.ops.hashing._uniform", lambda salts, _texts: np.array(salts, float)[:, None])
     assert rendezvous(["0.0", "0.5"], [0.9, 0.1], ["u"]).tolist() == [1]
     assert rendezvous(["0.00", "0.0"], [0.9, 0.1], ["u"]).tolist() == [0]
 

@@ -32,13 +32,13 @@ def effect(value: float, half: float, unit: float = 5.0) -> Effect:
     return Effect(Interval(*(unit * (end or 0.0) for end in relative)), relative)
 
 
-def course(metric: str, value: float, half: float, days: int, moved: int = 0, since: int | None = None) -> CourseLine:
-    """An effect whose interval narrows to `half` by the last day."""
+def course(metric: str, value: float, half: float, days: int, moved: int = 0, since: int = 1) -> CourseLine:
+    """An effect whose interval narrows to `half` by the last day; where it moved, it stayed so from a day on."""
     wide = [half * math.sqrt(days / day) for day in range(1, days + 1)]
     told = (
         CourseDay(day=day, look=effect(value, w), always=effect(value, 1.5 * w)) for day, w in enumerate(wide, start=1)
     )
-    return CourseLine(metric=metric, days=tuple(told), moved=moved, since=since)
+    return CourseLine(metric=metric, days=tuple(told), now=moved, moved=moved, seen=(since, days) if moved else None)
 
 
 def compared(
@@ -106,9 +106,9 @@ def example(*comparisons: ArmComparison, day: int = 14) -> ExperimentContent:
         ),
         comparisons=comparisons,
         promised=(
-            PromiseLine(metric="active", days=3, estimator="fqe", promised=Interval(0.02, 0.0, 0.04),
+            PromiseLine(arm=names[1], metric="active", days=3, estimator="fqe", promised=Interval(0.02, 0.0, 0.04),
                         happened=Interval(0.01, -0.01, 0.03), agrees=True),
-            PromiseLine(metric="active", days=7, estimator="fqe", promised=Interval(0.09, 0.08, 0.10),
+            PromiseLine(arm=names[1], metric="active", days=7, estimator="fqe", promised=Interval(0.09, 0.08, 0.10),
                         happened=Interval(0.031, 0.01, 0.052), agrees=False, caution="the clip binds"),
         ),
         notes=("The log has 16 days.",),

@@ -101,7 +101,7 @@ class Market:
             }  # fmt: skip
             now, money = (
                 Moment(day * 24 * STEP_MS + hour % 24 * STEP_MS, day, hour % 24 / 24),
-                Budget(total, math.inf, tallies),
+                Budget(total, math.inf, tallies, total),
             )
             fresh = not states or (
                 self.episode_days and (hour // 24) // self.episode_days != _day(states[-1], plan) // self.episode_days

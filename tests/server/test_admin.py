@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from outlay.core.errors import OutlayError
 from outlay.server.clock import Clock
 from outlay.server.config import Plan, ServeConfig
 from outlay.server.deciding.draws import read
-from outlay.server.deciding.ready import introduce, prepare
+from outlay.server.deciding.ready import Ready, introduce, prepare
+from outlay.server.desks.metrics import _forget_dead
 from outlay.server.desks.reload import Serving
 from outlay.server.ledger.caps import Caps
 from outlay.server.ledger.ledger import LedgerError
@@ -161,7 +164,6 @@ def test_workers_tell_one_another_of_a_bundle(bundle: Bundle, other: Path, tmp_p
     assert two.follow(ledger, 0) is None
     for path in (other, bundle.folder, other):
         wanted = one.load(path, ledger, 0)
-        one.announce()
         assert one.follow(ledger, 0) is None
         found = two.follow(ledger, 0)
         assert found is two.ready
@@ -172,18 +174,103 @@ def test_workers_tell_one_another_of_a_bundle(bundle: Bundle, other: Path, tmp_p
 
 def test_a_bundle_that_could_not_be_loaded_is_tried_again(bundle: Bundle, other: Path, tmp_path: Path) -> None:
     config = ServeConfig.parse({"reserve": RESERVE})
-    ledger = SqliteLedger(tmp_path / "ledger.db")
-    one, two = (Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json") for _ in range(2))
-    one.ready = prepare(other, config)
-    one.announce()
-    for _ in range(2):
-        with pytest.raises(LedgerError):  # it does not know the campaign yet
-            two.follow(ledger, 0)
-    assert two.ready.bundle.id == bundle.id
+    ledger, strange = SqliteLedger(tmp_path / "ledger.db"), SqliteLedger(tmp_path / "strange.db")
     ledger.set_caps("coupons", Caps())
+    one, two = (Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json") for _ in range(2))
+    one.load(other, ledger, 0)
+    for _ in range(2):
+        with pytest.raises(LedgerError):  # it does not know the campaign
+            two.follow(strange, 0)
+    assert two.ready.bundle.id == bundle.id
     assert two.follow(ledger, 0) is two.ready
     assert two.ready.bundle.id == one.ready.bundle.id
     ledger.close()
+    strange.close()
+
+
+def test_a_bundle_that_cannot_be_noted_is_announced_to_nobody(bundle: Bundle, other: Path, tmp_path: Path) -> None:
+    config = ServeConfig.parse({"reserve": RESERVE})
+    strange = SqliteLedger(tmp_path / "strange.db")
+    serving = Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json")
+    with pytest.raises(LedgerError):
+        serving.load(other, strange, 0)
+    assert serving.ready.bundle.id == bundle.id
+    assert not (tmp_path / "pointer.json").exists()
+    strange.close()
+
+
+def test_what_another_worker_announced_does_not_undo_the_bundle_that_is_being_loaded(
+    bundle: Bundle, other: Path, tmp_path: Path, make_spec: Callable[..., BundleSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, third = ServeConfig.parse({"reserve": RESERVE}), tmp_path / "third"
+    write_bundle(third, make_spec(weights=(0.3, 0.7)))
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.set_caps("coupons", Caps())
+    one, two = (Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json") for _ in range(2))
+    one.load(third, ledger, 0)
+    begun, go = threading.Event(), threading.Event()
+
+    def slowly(path: Path, *values: Any, **more: Any) -> Ready:
+        if path == other:
+            begun.set()
+            assert go.wait(5)
+        return prepare(path, *values, **more)
+
+    monkeypatch.setattr("outlay.server.desks.reload.prepare", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        loaded = pool.submit(two.load, other, ledger, 0)
+        assert begun.wait(5)
+        assert two.follow(ledger, 0) is None
+        go.set()
+        wanted = loaded.result(5)
+    assert two.follow(ledger, 0) is None
+    assert two.ready is wanted
+    found = one.follow(ledger, 0)
+    assert found is not None
+    assert found.bundle.id == wanted.bundle.id
+    ledger.close()
+
+
+def test_a_ledger_out_of_reach_is_no_fault_of_the_bundle(
+    client: Client, bundle: Bundle, other: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_values: Any) -> Any:
+        raise LedgerError("the disk is full.")
+
+    monkeypatch.setattr(client.service.ledger, "note", broken)
+    found = admin(client, "bundle", {"path": str(other)})
+    assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+    assert found.json()["error"].startswith("the ledger cannot be reached: the disk is full.")
+    assert client.post("/v1/decisions", json=request(1)).json()["bundle"] == bundle.id
+
+
+def test_a_path_that_no_system_has_is_refused(client: Client) -> None:
+    for path in ("a\0b", "x" * 10_000):
+        found = admin(client, "bundle", {"path": path})
+        assert (found.status_code, found.json()["where"]) == (422, "$.path")
+
+
+def test_a_duty_that_fails_keeps_the_server_from_no_other(
+    client: Client, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bundle that would mend it must be able to come."""
+    service = client.service
+    pointer = tmp_path / "pointer.json"
+    service.serving = Serving(service.serving.ready, service.serving.config, pointer)
+    told = Serving(service.serving.ready, service.serving.config, pointer).load(other, service.ledger, 0)
+
+    def release(_now: int) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    def steer(*_values: Any) -> Any:
+        raise LedgerError("the disk is full.")
+
+    monkeypatch.setattr(service.ledger, "release", release)
+    monkeypatch.setattr(service.serving, "tend", steer)
+    service.tend()
+    assert "ZeroDivisionError: a bug" in caplog.text
+    assert "looking after the server failed: the disk is full." in caplog.text
+    assert service.serving.ready.bundle.id == told.bundle.id
 
 
 def test_the_ledger_says_which_bundle_and_settings_decided(client: Client, bundle: Bundle, other: Path) -> None:
@@ -238,6 +325,8 @@ def test_a_plan_is_followed_from_request_to_request(frontier_bundle: Bundle, tmp
         assert [json.loads(note.content)["price"] for note in client.service.ledger.notes("coupons", "pace")] == (
             pytest.approx([1.0, 1.1])
         )
+        (line,) = (line for line in client.get("/metrics").text.splitlines() if line.startswith("outlay_price{"))
+        assert line.startswith('outlay_price{arm="policy"} 1.1')
 
 
 def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,6 +341,8 @@ def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkey
             prepare(bundle.folder, ServeConfig.parse({"reserve": reserve}))
     with pytest.raises(OutlayError, match="fallback: is 2, which is not one of the actions"):
         prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 2.0}))
+    near = prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 1.5000001}))
+    assert near.decider.fallback == 1.5
     stored = replace(bundle, manifest=bundle.manifest | {"reserve": [0.0, 0.754, 3.0]})
     monkeypatch.setattr("outlay.server.deciding.ready.load_bundle", lambda _path: stored)
     assert prepare(bundle.folder, ServeConfig()).amounts == (0, 76, 300)
@@ -284,6 +375,38 @@ def test_meters_count_decisions_and_money(client: Client) -> None:
     ):
         assert f"\n{line}\n" in text
     assert "outlay_decision_seconds_count 2.0" in text
+    assert "_created" not in text
+    assert "outlay_price{" not in text
+
+
+def test_the_money_of_a_day_is_todays(bundle: Bundle, tmp_path: Path) -> None:
+    now = [1_795_290_044.0]
+    with server(bundle, tmp_path / "ledger.db", caps={"day": 6}, clock=Clock(read=lambda: now[0])) as client:
+        for day, held in ((0, 3.0), (1, 0.0)):
+            now[0] += 86_400 * day
+            if day == 0:
+                assert reason(client, 1) == "policy"
+            text = client.get("/metrics").text
+            assert f'\noutlay_budget_reserved_units{{scope="day"}} {held}\n' in text
+            assert '\noutlay_budget_cap_units{scope="day"} 6.0\n' in text
+
+
+def test_what_workers_that_have_ended_said_is_forgotten_even_if_others_have_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = {1: ProcessLookupError, 2: PermissionError}
+
+    def kill(process: int, _signal: int) -> None:
+        if process in numbers:
+            raise numbers[process]
+
+    forgotten: list[int] = []
+    monkeypatch.setattr("os.kill", kill)
+    monkeypatch.setattr("prometheus_client.multiprocess.mark_process_dead", forgotten.append)
+    for process in (1, 2, 3):
+        (tmp_path / f"gauge_livemax_{process}.db").touch()
+    _forget_dead(tmp_path)
+    assert sorted(forgotten) == [1, 2]
 
 
 def test_two_administrators_do_not_undo_one_another(client: Client) -> None:

@@ -165,6 +165,28 @@ def test_without_a_ledger_the_answer_is_none_and_a_retry_is_served(client: Clien
     assert post(client, request(1, eligible=[3]))["action"] == 3.0
 
 
+def test_many_requests_without_a_ledger_do_not_fill_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    ledger: Any = client.service.ledger
+    ledger.broken = True
+    for number in range(20):
+        assert post(client, request(number))["reason"] == "ledger_unavailable"
+    assert 1 <= caplog.text.count("decisions were not written: the disk is full.") < 5
+    meters = client.get("/metrics").text
+    assert "\noutlay_ledger_errors_total 20.0\n" in meters
+
+
+def test_a_model_that_fails_for_everybody_does_not_fill_the_log(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_values: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Bundle, "choices", broken)
+    for number in range(20):
+        assert post(client, request(number))["reason"] == "model_error"
+    assert 1 <= caplog.text.count("ZeroDivisionError: a bug") < 5
+
+
 def test_a_ledger_that_takes_too_long_is_not_waited_for(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,5 +258,7 @@ def test_large_and_unnamed_bodies_are_refused(bundle: Bundle, tmp_path: Path) ->
         assert client.post("/v1/decisions", json=request(1)).status_code == 200
         plain = client.post("/v1/decisions", content=b"{}", headers={"Content-Type": "text/plain"})
         assert plain.status_code == 415
+        spelt = client.post("/v1/decisions", content=b"{}", headers={"Content-Type": "Application/JSON; charset=utf-8"})
+        assert spelt.status_code == 422
         assert client.get("/v1/decisions").status_code == 405
         assert client.get("/nowhere").json() == {"error": "Not Found."}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from small_servers import ADMIN, RESERVE, STATE, BrokenLedger, Client, server
@@ -131,6 +132,21 @@ def test_what_a_request_does_not_allow_is_not_given(bundle: Bundle, tmp_path: Pa
         "policy": "missing_features", "new": "missing_features", "even": "missing_features", "old": "constant",
         "nobody": "holdout",
     }  # fmt: skip
+
+
+def test_what_a_request_allows_stands_in_the_log_of_every_arm(bundle: Bundle, tmp_path: Path) -> None:
+    """A constant has drawn nothing; who learns from its rows is to know all the same what else was allowed."""
+    experiment, path = trial(tmp_path, bundle.folder, ALL_IN), tmp_path / "ledger.db"
+    with server(bundle, path, clock=Days(), experiment=experiment, outcomes=["active"]) as client:
+        ask(client, USERS, "some", eligible=[0.0, 1.5])
+        ask(client, USERS[:100], "one", eligible=[1.5])
+    export_log(f"sqlite:///{path}", tmp_path / "next", all_days=True)
+    rows = ds.dataset([str(each) for each in (tmp_path / "next").glob("*/*/*.parquet")]).to_table().to_pylist()
+    asked = [row for row in rows if row["request_id"].startswith("some")]
+    assert {row["arm"] for row in asked} == {"policy", "old", "new", "even", "nobody"}
+    assert {(tuple(row["eligible"]), row["forced"]) for row in asked} == {((0.0, 1.5), False)}
+    alone = {(row["arm"], row["forced"]) for row in rows if row["request_id"].startswith("one")}
+    assert {("policy", True), ("old", True), ("nobody", False)} <= alone
 
 
 def test_an_arms_budget_is_never_exceeded_and_starves_nobody_else(bundle: Bundle, tmp_path: Path) -> None:

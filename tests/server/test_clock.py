@@ -30,3 +30,10 @@ def test_time_never_goes_back() -> None:
     assert clock.now() == first == 1_000_000
     now[0] = 1000.5
     assert clock.now() == 1_000_500
+
+
+def test_a_moment_before_midnight_keeps_its_day_after_somebody_asked_for_the_next() -> None:
+    clock = Clock()
+    before, after = (int(at(text) * 1000) for text in ("2027-03-01T23:59:59.999Z", "2027-03-02T00:00:00Z"))
+    assert clock.day(after) == clock.day(before) + 1
+    assert clock.day(after) == clock.day(before) + 1

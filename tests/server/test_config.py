@@ -15,6 +15,7 @@ minor = 1000
 timezone = "Asia/Shanghai"
 expiry_hours = 12.0
 wait_days = 3
+outcomes = ["order", "visit"]
 
 [reserve]
 "1.5" = 1.5
@@ -71,6 +72,7 @@ def test_every_section_is_read(tmp_path: Path) -> None:
     assert config.reserve == {"1.5": 1.5}
     assert config.plan is not None
     assert (config.plan.shares, config.plan.correct_minutes, config.plan.first) == ((1, 2, 1), 30, 20_759)
+    assert config.outcomes == ("order", "visit")
     assert config.path == path
 
 

@@ -227,6 +227,33 @@ def test_a_kind_that_comes_later_is_nought_before(ledger: Ledger, out: Path) -> 
     assert pq.read_table(next(iter((out / "log").glob("*/*.parquet"))))["spend"].type == "double"
 
 
+def test_a_numeric_feature_takes_truth_and_no_other_text(ledger: Ledger, out: Path) -> None:
+    """A request may say true where a number is wanted; and what is numeric now was text in an earlier bundle."""
+    earlier = {"categorical": ["level", "city", "spend"], "numeric": []}
+    ledger.introduce("b0", features=earlier, ts=-1)
+    ledger.decide("a", 0, features={"level": 1, "city": "Ulm", "spend": True})
+    ledger.decide("b", 0, features={"level": 1, "city": "Ulm", "spend": "gold"}, bundle="b0")
+    ledger.decide("c", 0, features={"level": 1, "city": "Ulm", "spend": 2.5})
+    export(ledger, out)
+    assert [row["spend"] for row in rows_of(out)] == [1.0, None, 2.5]
+
+
+def test_a_text_of_exported_days_that_becomes_a_number_is_missing_there(ledger: Ledger, out: Path) -> None:
+    ledger.decide("a", 0, features={"level": "gold", "city": "7", "spend": 1})
+    export(ledger, out, today=1 + WAIT)
+    ledger.introduce("b2", features={"categorical": [], "numeric": ["level", "city"]})
+    ledger.decide("b", 1, features={"level": 1.5, "city": 8, "spend": 1}, bundle="b2")
+    export(ledger, out)
+    assert [(row["level"], row["city"]) for row in rows_of(out)] == [(None, 7.0), (1.5, 8.0)]
+
+
+def test_a_whole_number_that_no_float_holds_stays_as_it_is(ledger: Ledger, out: Path) -> None:
+    for day, level in enumerate((2**53 + 1, 1.5, -(2**63))):
+        ledger.decide("a", day, features={"level": level, "city": "Ulm", "spend": 1})
+    export(ledger, out)
+    assert [row["level"] for row in rows_of(out)] == ["9007199254740993", "1.5", "-9223372036854775808"]
+
+
 def test_numbers_that_become_text_are_written_canonically(ledger: Ledger, out: Path) -> None:
     ledger.decide("a", 0, features={"level": 3.0, "city": True, "spend": 1e-7})
     ledger.decide("b", 0, features={"level": 0.1, "city": False, "spend": "NA"})
@@ -238,6 +265,23 @@ def test_numbers_that_become_text_are_written_canonically(ledger: Ledger, out: P
     ledger.decide("c", 1, features={"level": "x", "city": 1, "spend": 2})
     export(ledger, out)
     assert [(row["level"], row["city"]) for row in rows_of(out)] == [("3", "true"), ("0.1", "false"), ("x", "1")]
+
+
+def test_an_outcome_that_may_come_and_never_came_is_nought(active: Ledger, out: Path) -> None:
+    """First nobody has declared it: the log is written, and says how. The days that are written get the columns."""
+    active.decide("a", 0)
+    with pytest.raises(
+        CampaignError, match=r"'active' cannot be .* Outcomes that came: none\. .*outcomes = \[\"order\"\]"
+    ):
+        export(active, out)
+    settings = ServeConfig.parse({"wait_days": WAIT, "outcomes": ["active", "visit"]}).model_dump_json()
+    active.note("coupons", Note(kind="settings", key="1", ts=1, content=settings))
+    assert export(active, out).days == {}
+    active.decide("a", 1)
+    active.came(active.decide("b", 1), "visit")
+    export(active, out)
+    assert [(row["active"], row["visit"]) for row in rows_of(out)] == [(0, 0), (0, 0), (0, 1)]
+    assert campaign_in(out).log.reward == "active"
 
 
 def test_days_are_exported_when_their_wait_is_over(ledger: Ledger, out: Path) -> None:

@@ -100,6 +100,13 @@ def test_of_the_row_alone_nothing_before_counts(path: list[Step]) -> None:
     np.testing.assert_allclose(found.marginal, [enumerated([step], WEIGHTS)[0] for step in path], rtol=1e-12)
 
 
+def test_a_phase_of_more_members_may_have_no_row_among_these() -> None:
+    """Users of a bundle of one member in a block of their own; others in the episode have three."""
+    path = [Step((0,), (True,) * ACTIONS, 0), Step((1,), (True,) * ACTIONS, 1)]
+    found = chances(steps_of([path]), laws_of([Phase(("a",), (1.0,)), MIXTURE]))
+    np.testing.assert_allclose(found.propensity, enumerated(path, (1.0,)), rtol=1e-12)
+
+
 def frequencies(count: int, phases: Sequence[Phase], shares: Sequence[float]) -> tuple[dict[tuple[int, ...], int], int]:
     """Paths of many users through real draws: on day t member m of its phase gives action (m + t) mod 4."""
     units = [f"u{i}:episode" for i in range(count)]

@@ -94,6 +94,13 @@ def test_traffic_is_per_share_and_per_part_of_a_day() -> None:
     assert traffic({}, shares) is None
 
 
+@pytest.mark.parametrize("decisions", [0, 99])
+def test_a_day_on_which_hardly_anyone_came_is_no_forecast(decisions: int) -> None:
+    """Some requests to try it out would give all the money to the next few."""
+    assert traffic({1: Seen(decisions, 1.0)}, {1: 1.0}) is None
+    assert traffic({1: Seen(100, 1.0)}, {1: 1.0}) == 100
+
+
 def test_redemption_is_told_by_days_that_have_expired() -> None:
     open_days = {9: tally(1_000, 50, 950, decisions=100)}
     assert redemption(open_days, 10, 1.0, 0.6) == pytest.approx(0.6)  # yesterday says: at least 0.05

@@ -88,3 +88,16 @@ def test_a_bug_is_answered_counted_and_in_the_log(
 def test_caps_of_arms_that_do_not_exist_are_refused(client: Client) -> None:
     answer = client.post("/v1/admin/caps", json={"arms": {"polcy": 5}}, headers=ADMIN)
     assert (answer.status_code, answer.json()["where"]) == (422, "$.arms.polcy")
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"total": 5, "day": 0.001}, "$.day"),
+        ({"total": 1e300}, "$.total"),
+        ({"arms": {"policy": 0.5e-2}}, "$.arms.policy"),
+    ],
+)
+def test_a_cap_that_is_no_money_is_named(client: Client, body: Any, where: str) -> None:
+    answer = client.post("/v1/admin/caps", json=body, headers=ADMIN)
+    assert (answer.status_code, answer.json()["where"]) == (422, where)

@@ -35,6 +35,7 @@ def money(*days: tuple[int, int, int, int], total: int = TOTAL) -> Budget:
             PLAN.first + i: Tally(cap=None, granted=g, settled=s, reserved=r, offers=n, decisions=n)
             for i, (g, s, r, n) in enumerate(days)
         },
+        total,
     )
 
 
@@ -214,6 +215,14 @@ def test_when_all_money_is_spent_nothing_is_divided_by_zero() -> None:
     assert correct(SETTING, money(total=0), at(0.51), state).price == pytest.approx(4)
 
 
+def test_after_a_day_without_anybody_the_bundle_serves_as_it_is() -> None:
+    """The server ran, and nobody asked: an episode that begins then must not fail, and knows no traffic."""
+    setting = replan(Plan(start=START, days=4, correct_minutes=1440))
+    state = begin(setting, money((0, 0, 0, 0)), at(1.0), begin(setting, money(), at(0.0), None))
+    assert state.diary.seen[PLAN.first].progress == pytest.approx(1)
+    assert (state.sight.forecast, state.limit, state.members, state.weights) == (None, None, [13], [1.0])
+
+
 def test_a_state_is_whole_in_json() -> None:
     states = Market(TRAFFIC["by day"], days=3, episode_days=1).play().states
     for state in states:
@@ -224,4 +233,4 @@ def test_a_campaign_without_a_total_cap_has_no_budget() -> None:
     tally = Tally(cap=None, granted=0, settled=0, reserved=0, offers=0, decisions=0)
     totals = Totals(campaign="c", caps=Caps(day=5), paused=False, total=tally, days={}, arms={}, arm_days={})
     assert Budget.of(totals) is None
-    assert Budget.of(msgspec.structs.replace(totals, caps=Caps(total=9, day=5))) == Budget(9, 5, {})
+    assert Budget.of(msgspec.structs.replace(totals, caps=Caps(total=9, day=5))) == Budget(9, 5, {}, 9)

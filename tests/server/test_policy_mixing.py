@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -81,3 +83,9 @@ def test_policies_off_the_frontier_do_not_count_and_one_policy_has_no_price() ->
     assert bent.spend(np.array([0, 0.5, 0.5, 0, 0, 0]), 2.0) == pytest.approx(1.5)
     alone = Policies(np.ones(1), np.ones((1, 1)), np.ones(1), 0, np.ones(1))
     assert alone.spend(np.ones(1), 3.0) == 1.0
+
+
+def test_a_server_without_a_plan_does_not_wait_for_scipy_to_load() -> None:
+    """It would take half a second of every process that starts."""
+    code = "import sys, outlay.server.launch, outlay.server.desks.service; sys.exit('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from small_servers import RESERVE, STATE, server
 from small_trials import START, Days, trial
 
 from outlay.bundles.decide import Bundle
+from outlay.bundles.pool import Pool
+from outlay.server.clock import Moment
 from outlay.server.config import Plan, ServeConfig
 from outlay.server.deciding.draws import read
 from outlay.server.deciding.ready import prepare
 from outlay.server.ledger.caps import Caps, Tally, Totals
+from outlay.server.pacing.mixing import Policies
+from outlay.server.pacing.outlook import Setting
+from outlay.server.pacing.pacing import State, begin, correct
 from outlay.server.pacing.purses import Purse, arm_purse, outside_purse
 from outlay.server.trials.arms import Trial, prepare_trial
 
@@ -54,7 +60,7 @@ def test_an_arm_follows_its_cap_and_its_days(served: Trial) -> None:
     assert purse is not None
     assert purse.kind == "pace new"
     budget = purse.budget(TOTALS, DAY0 + 1)
-    assert budget == (1_000, math.inf, {DAY0: tally(None, 10, 90, 5), DAY0 + 1: tally(None, 40, 60, 4)})
+    assert budget == (1_000, math.inf, {DAY0: tally(None, 10, 90, 5), DAY0 + 1: tally(None, 40, 60, 4)}, 1_000)
     shares = list(purse.schedule.shares.values())
     by_coverage = [0.2, 0.2, 2 * 0.6, 0.6, 1, 1, 1, 0, 0, 0]  # seven days of the test, by its ramp
     assert shares == pytest.approx([10 * share / sum(by_coverage) for share in by_coverage])
@@ -70,9 +76,24 @@ def test_the_others_follow_what_the_arms_leave(served: Trial) -> None:
     after = purse.budget(TOTALS, served.end)
     assert after is not None
     assert after.total == 10_000 - 200 - 150  # what the arms hold and spent
+    assert (budget.cap, after.cap) == (6_000, 10_000)
     outside = [1 - 0.8 * c for c in (0.2, 0.2, 0.6, 0.6, 1, 1, 1, 0, 0, 0)]
     outside[2] *= 2
     assert list(purse.schedule.shares.values()) == pytest.approx([10 * x / sum(outside) for x in outside])
+
+
+def test_what_is_released_after_a_test_begins_no_new_path(served: Trial) -> None:
+    """For a day after it, reservations of the arms expire all the time; the others are steered all the same."""
+    purse, policies = outside_purse(PLAN, served), Policies.of(Pool(served.arms[0].ready.bundle), 100)
+    setting, day = Setting(purse.schedule, policies, 1.0, None), served.end
+    states: list[State] = []
+    for part in (0.1, 0.11):
+        arms = TOTALS.arms | {"old": tally(3_000, 60 - round(200 * part), 90, 11)}
+        budget = purse.budget(replace(TOTALS, arms=arms), day)
+        assert budget is not None
+        now = Moment(round((day + part) * 86_400_000), day, part)
+        states.append(correct(setting, budget, now, states[-1]) if states else begin(setting, budget, now, None))
+    assert states[0].anchor == states[1].anchor
 
 
 def test_without_a_test_all_money_is_everybodys() -> None:
@@ -82,7 +103,7 @@ def test_without_a_test_all_money_is_everybodys() -> None:
         arms={"policy": tally(None, 1, 2, 3)}, arm_days={},
     )  # fmt: skip
     assert purse == Purse(purse.schedule)
-    assert purse.budget(plain, DAY0) == (10, math.inf, {})
+    assert purse.budget(plain, DAY0) == (10, math.inf, {}, 10)
     assert purse.kind == "pace"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from small_servers import RESERVE, request, server
 from small_trials import RAMP, Days, trial
 
@@ -21,6 +22,7 @@ from outlay.server.deciding.ready import prepare
 from outlay.server.ledger.ledger import Ledger
 from outlay.server.ledger.sqlite import SqliteLedger
 from outlay.server.trials.arms import prepare_trial
+from outlay.server.trials.standing import followed
 
 Start = Callable[..., list[str]]
 GROWN = [*RAMP[:1], {"day": 2, "coverage": 0.8}, {"day": 4, "coverage": 1.0}]
@@ -84,11 +86,25 @@ def test_coverage_grows_on_days_to_come_only(start: Start, ledger: Ledger, bundl
     with pytest.raises(OutlayError, match=r"coverage on day 2 would be 0\.8, and it was 0\.6: that day has begun"):
         start(grown, 2.0)
     start(grown, 1.9)
-    assert states(ledger) == ["spring", "spring/1"]
+    assert states(ledger) == ["spring", "spring:1"]
     start(grown, 5.0)
     with pytest.raises(OutlayError, match=r"coverage on day 2 would shrink from 0\.8 to 0\.6"):
         start(trial(tmp_path, bundle.folder))
     start(trial(tmp_path, bundle.folder, GROWN), 40.0)
+
+
+def test_coverage_that_a_slow_clock_notes_is_the_last_all_the_same(
+    start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
+) -> None:
+    """The machine that grows it is behind the one that has begun the test."""
+    start(trial(tmp_path, bundle.folder), 1.0)
+    grown = trial(tmp_path, bundle.folder, GROWN)
+    start(grown, 0.9)
+    notes = ledger.notes("coupons", "experiment")
+    assert [note.key for note in notes] == ["spring:1", "spring"]
+    ready = prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE}))
+    before = prepare_trial(trial(tmp_path, bundle.folder), ready, ServeConfig.parse({"reserve": RESERVE}))
+    assert followed(ledger, before).experiment.ramp == grown.ramp
 
 
 def test_a_server_that_runs_follows_the_coverage(bundle: Bundle, tmp_path: Path) -> None:
@@ -129,9 +145,19 @@ def test_the_operator_is_told_where_the_test_stands(start: Start, bundle: Bundle
     assert start(None, 7.0) == []
 
 
-def test_purses_beyond_the_total_cap_are_told(start: Start, bundle: Bundle, tmp_path: Path) -> None:
+def test_purses_beyond_the_total_cap_do_not_start(start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path) -> None:
+    with pytest.raises(OutlayError, match=r"total cap: is 2,000 yuan, and the arms .* may spend 3,000 yuan together"):
+        start(trial(tmp_path, bundle.folder), caps={"total": 2_000})
+    assert ledger.campaigns() == []
+
+
+def test_a_cap_that_was_lowered_below_the_purses_of_a_live_test_is_told(
+    start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
+) -> None:
+    start(trial(tmp_path, bundle.folder))
+    ledger.set_caps("coupons", replace(ledger.totals("coupons").caps, total=200_000))
     *_, words = start(trial(tmp_path, bundle.folder), caps={"total": 2_000})
-    assert words.startswith("the arms may spend 3000 yuan together, and the total cap is 2000 yuan")
+    assert words.startswith("the arms may spend 3,000 yuan together, and the total cap is 2,000 yuan")
 
 
 def test_a_file_that_was_changed_by_hand_is_refused_before_anything(bundle: Bundle, tmp_path: Path) -> None:

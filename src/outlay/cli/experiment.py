@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,8 +69,8 @@ def plan(
     use_threads(threads)
     campaign = Campaign.load(log)
     given = {
-        "name": name or f"{campaign.meta.name}-{start}", "salt": salt, "start": start, "days": days, "metric": metric,
-        "guardrails": guardrail or None, "confidence": confidence, "power": power, "eligible": eligible,
+        "name": name or f"{campaign.meta.name}-{start}", "salt": salt, "start": _date(start), "days": days,
+        "metric": metric, "guardrails": guardrail or None, "confidence": confidence, "power": power, "eligible": eligible,
         "decisions": None if decisions is None else decisions.split(","),
     }  # fmt: skip
     design = {
@@ -146,6 +147,13 @@ def _arm(text: str) -> dict[str, Any]:
         raise OutlayError(f"{text!r} does not say what the arm gives: bundle, action, random or holdout.",
                           where="--arm", way_out=f"{ARM}.")  # fmt: skip
     return arm
+
+
+def _date(text: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise OutlayError(f"is {text!r}.", where="--start", way_out="Give a date, as 2027-03-31.") from None
 
 
 def _step(text: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stder
 from outlay.core.errors import OutlayError
 
 if TYPE_CHECKING:
-    from outlay.experiments.findings import Comparison
+    from outlay.experiments.findings import Comparison, RatioCheck
     from outlay.experiments.lift import Interval, Lift, Withheld
     from outlay.jobs.experiment_analyze import AnalyzeResult
 
@@ -28,13 +28,21 @@ def analyze(
     day: Annotated[int | None, typer.Option(help="Look after so many days. Default: the last whole week.")] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=SQL", help="A column or expression for user, day, arm, segment, cost or a metric."),
+        typer.Option(
+            metavar="ROLE=SQL",
+            help="A column or expression for user, day, arm, segment, eligible, cost or a metric.",
+        ),
     ] = None,
     assigned: Annotated[
         Path | None, typer.Option(help="Parquet of user, arm and day: then all of them count, rows or none.")
     ] = None,
     promised: Annotated[
-        Path | None, typer.Option(help="RUN/estimates.json, to hold what was promised against what happened.")
+        list[str] | None,
+        typer.Option(
+            metavar="ARM=FILE",
+            help="RUN/estimates.json of an arm, to hold what was promised against what happened. FILE, where one arm "
+            "gets a verdict.",
+        ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write the page of the test, one self-contained file.")
@@ -45,7 +53,7 @@ def analyze(
 ) -> None:
     """What a test has shown: lift with intervals, the verdict at planned decisions, guardrails on any day.
 
-    Example: outlay experiment analyze closed --promised run/estimates.json --report test.html
+    Example: outlay experiment analyze closed --promised new=run/estimates.json --report test.html
     """
     from outlay.jobs.experiment_analyze import analyze_experiment as job
 
@@ -53,8 +61,8 @@ def analyze(
     write = None if report is None else _page_writer(report)
     with progress("analyze", quiet=quiet or as_json) as told:
         result = job(
-            log, experiment, day=day, columns=_columns(column or []), assigned=assigned, promised=promised,
-            threads=threads, progress=told,
+            log, experiment, day=day, columns=_columns(column or []), assigned=assigned,
+            promised=_promised(promised or []), threads=threads, progress=told,
         )  # fmt: skip
     if write is not None:
         write(result)
@@ -81,21 +89,38 @@ def _page_writer(path: Path) -> Callable[[AnalyzeResult], object]:
 
 
 def _columns(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
     for text in given:
-        if "=" not in text:
-            raise OutlayError(f"is {text!r}.", where="--column", way_out="Give e.g. --column cost='coupon * active'.")
-    return {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in given}
+        role, _, sql = (part.strip() for part in text.partition("="))
+        if not role or not sql or role in found:
+            raise OutlayError(f"is {text!r}.", where="--column",
+                              way_out="Give every role once, e.g. --column cost='coupon * active'.")  # fmt: skip
+        found[role] = sql
+    return found
+
+
+def _promised(given: list[str]) -> dict[str, str | Path] | Path | None:
+    """Arm → file; or a file alone, of the only arm that gets a verdict."""
+    if len(given) == 1 and "=" not in given[0]:
+        return Path(given[0])
+    found: dict[str, str | Path] = {}
+    for text in given:
+        arm, named, file = text.partition("=")
+        if not named or arm in found:
+            raise OutlayError(f"is {text!r}.", where="--promised",
+                              way_out="Give every arm once: --promised new=run/estimates.json.")  # fmt: skip
+        found[arm] = Path(file)
+    return found or None
 
 
 def _show(result: AnalyzeResult) -> None:
     found, meta = result.findings, result.experiment.meta
-    ratios = {check.arm: check for check in found.ratios}
     table(
         f"{meta.name}: arms after day {found.day} of {meta.days}",
-        ("arm", "users", "share", "planned", "sample ratio p", "spent", "budget"),
+        ("arm", "users", "share", "planned", "sample ratio p", f"spent ({meta.unit})", "budget"),
         [
-            (arm.name, arm.users, f"{arm.share:.2%}", f"{arm.planned_share:.2%}",
-             ratios[arm.name].p_value if arm.name in ratios else None, arm.spent, arm.budget)
+            (arm.name, arm.users, f"{arm.share:.2%}", f"{arm.planned_share:.2%}", _ratio(arm.name, found.ratios),
+             _money(arm.spent), _money(arm.budget))
             for arm in found.arms
         ],
     )  # fmt: skip
@@ -104,8 +129,12 @@ def _show(result: AnalyzeResult) -> None:
     if result.promised:
         table(
             "promised against happened, relative",
-            ("metric", "days", "estimator", "promised", "happened", "agree"),
-            [(p.metric, p.days, p.estimator, _span(p.promised), _span(p.happened), p.agrees) for p in result.promised],
+            ("arm", "metric", "days", "estimator", "promised", "happened", "agree"),
+            [
+                (arm, p.metric, p.days, p.estimator, _span(p.promised), _span(p.happened), p.agrees)
+                for arm, told in result.promised.items()
+                for p in told
+            ],
         )
     stdout.print(result.verdict, markup=False, highlight=False)
 
@@ -115,14 +144,24 @@ def _show_comparison(comparison: Comparison, result: AnalyzeResult) -> None:
 
     control, level = result.experiment.control.name, f"{100 * result.experiment.meta.confidence:.4g} %"
     columns = ("per user", control, comparison.arm, f"difference, {level}", f"relative, {level}", "saved by CUPED")
-    table(
-        f"{comparison.arm} against {control}: at one look",
-        columns,
-        [_line(x, comparison) for x in comparison.lifts],
-    )
-    for x in comparison.lifts:
-        if isinstance(x, Withheld):
-            stdout.print(f"  – {x.metric}: not given: {x.reason}", markup=False, highlight=False)
+    views = [("", comparison.lifts), (", users with a row only, never decisive", comparison.exposed)]
+    for which, lifts in views:
+        if not lifts:
+            continue
+        table(
+            f"{comparison.arm} against {control}: at one look{which}",
+            columns,
+            [_line(x, {} if which else comparison.saved) for x in lifts],
+        )
+        if comparison.saved and not which:
+            stdout.print("  – CUPED adjusts the difference, which so is not just one value less the other", markup=False,
+                         highlight=False)  # fmt: skip
+        for x in lifts:
+            if isinstance(x, Withheld):
+                stdout.print(f"  – {x.metric}: not given: {x.reason}", markup=False, highlight=False)
+            elif x.cautious:
+                stdout.print(f"  – {x.metric}: the interval is widened, since few users make most of it and an arm is "
+                             "small", markup=False, highlight=False)  # fmt: skip
     if comparison.decisions:
         table(
             "planned decisions, intervals that hold over all of them",
@@ -131,10 +170,11 @@ def _show_comparison(comparison: Comparison, result: AnalyzeResult) -> None:
         )
     table(
         "on any day, intervals that hold on all days at once",
-        ("", "relative, so far", "moved", "since day"),
+        ("", "relative, so far", "now", "seen on days"),
         [
             (course.metric, _span(course.points[-1].always_relative),
-             {1: "up", -1: "down", 0: "not visibly"}[course.moved], course.since)
+             {1: "higher", -1: "lower", 0: "not visibly other"}[course.now],
+             None if course.seen is None else f"{course.seen[0]} to {course.seen[1]}")
             for course in comparison.courses
             if course.points
         ],
@@ -148,13 +188,24 @@ def _show_comparison(comparison: Comparison, result: AnalyzeResult) -> None:
         )
 
 
-def _line(x: Lift | Withheld, comparison: Comparison) -> tuple[object, ...]:
+def _ratio(arm: str, checks: Sequence[RatioCheck]) -> str | None:
+    """P-values of all users; of the assigned and of those in the log where these differ."""
+    whole = [check for check in checks if check.arm == arm and not check.part]
+    told = [f"{check.p_value:.3g}" + (f" {check.of}" if len(whole) > 1 else "") for check in whole]
+    return ", ".join(told) or None
+
+
+def _money(x: float | None) -> str | None:
+    return None if x is None else f"{x:,.0f}" if abs(x) >= 100 else f"{x:,.2f}"
+
+
+def _line(x: Lift | Withheld, explained: Mapping[str, float]) -> tuple[object, ...]:
     from outlay.experiments.lift import Withheld
 
     if isinstance(x, Withheld):
         return x.metric, None, None, None, None, None
     a = x.absolute
-    saved = comparison.saved.get(x.metric)
+    saved = explained.get(x.metric)
     difference = f"{a.value:+.4g} ({a.low:+.4g} to {a.high:+.4g})"
     return x.metric, x.control, x.treatment, difference, _relative(x), None if saved is None else f"{saved:.0%}"
 

@@ -69,10 +69,8 @@ def run() -> None:
         sys.exit(2)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            stderr.print(
-                "interrupted; nothing half-written was left as finished. A training goes on with --resume.",
-                markup=False,
-            )
+            goes_on = " The training goes on with --resume." if sys.argv[1:2] == ["train"] else ""
+            stderr.print(f"interrupted; nothing half-written was left as finished.{goes_on}", markup=False)
         raise
     except Exception:
         traceback.print_exc()

@@ -259,7 +259,9 @@ class Campaign(_Section):
         try:
             return cls.model_validate({**content, "path": path})
         except ValidationError as error:
-            raise CampaignError(**in_words(error, path, _known_keys, "Add it (see outlay init --help).")) from None
+            raise CampaignError(
+                **in_words(error, content, path, _known_keys, "Add it (see outlay init --help).")
+            ) from None
 
     def with_train(self, **changes: Any) -> Campaign:
         """The same campaign with some settings of `[train]` replaced (None: left as they are).

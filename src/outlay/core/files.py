@@ -6,12 +6,13 @@ reads as finished. A folder counts as ours when its manifest.json says so.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,27 @@ MANIFEST = "manifest.json"
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; renamed to `path` when the block ends well, removed otherwise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """A temporary path beside `path`; renamed to `path` when the block ends well, removed otherwise.
+
+    Raises:
+        FolderError: if nothing can be written there, or the disk is full.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         with temporary.open("rb+") as handle:
             os.fsync(handle.fileno())
         temporary.replace(path)
+    except OSError as error:
+        about = {str(temporary), str(path), *map(str, path.parents)}
+        if error.errno != errno.ENOSPC and error.filename not in about and temporary.name not in str(error):
+            raise  # of something else that the block does
+        raise FolderError(f"cannot be written ({error.strerror or error}).", file=path,
+                          way_out="Give another path.") from None  # fmt: skip
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: object) -> None:

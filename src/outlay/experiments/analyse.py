@@ -4,19 +4,34 @@
 
 Three kinds of interval stand side by side and are told apart: at one look (tables, segments), at the planned decisions
 (spending bounds; they alone give a verdict), and on every day at once (confidence sequences; guardrails and the curve).
-Where several arms stand against the control, each has its share of the error of the verdict (Bonferroni).
+Where several arms stand against the control, each has its share of the error of the verdict (Bonferroni); guardrails
+each have their own level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from outlay.experiments import doubts
 from outlay.experiments.design import Arm, Experiment
-from outlay.experiments.findings import ArmState, Comparison, Course, Decision, Findings, Point, RatioCheck, Segment
-from outlay.experiments.lift import Lift, Withheld, lift, sample_ratio
+from outlay.experiments.findings import (
+    ArmState,
+    Comparison,
+    Course,
+    Decision,
+    Findings,
+    Point,
+    RatioCheck,
+    Segment,
+)
+from outlay.experiments.lift import Interval, Lift, Withheld, lift
 from outlay.experiments.moments import Metric, Moments
+from outlay.experiments.power import last_alpha
+from outlay.experiments.ratios import reasons as ratio_reasons
+from outlay.experiments.ratios import sample_ratios
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
 from outlay.experiments.sums import Sums
 from outlay.ops.intervals import quantile
@@ -32,7 +47,7 @@ def analyse(sums: Sums, experiment: Experiment, metrics: Sequence[Metric], day: 
         day: 1 … the planned days.
         money: the column that is money, if the log has one.
     """
-    ratios = _ratios(sums, experiment, day)
+    ratios = sample_ratios(sums, experiment, day)
     comparisons = [_compare(sums, experiment, metrics, day, i, ratios) for i in range(1, len(experiment.arms))]
     return Findings(day, _alpha(experiment), _arms(sums, experiment, day, money), ratios, comparisons)
 
@@ -66,21 +81,6 @@ def _arms(sums: Sums, experiment: Experiment, day: int, money: str | None) -> li
     return found
 
 
-def _ratios(sums: Sums, experiment: Experiment, day: int) -> list[RatioCheck]:
-    """Of the users who count, and of those with rows where not all who count have some."""
-    days = slice(0, day if sums.daily else 1)
-    counts = {"assigned": sums.users[days].sum(axis=(0, 2)), "in the log": sums.seen[days].sum(axis=(0, 2))}
-    if np.array_equal(counts["assigned"], counts["in the log"]):
-        del counts["assigned"]
-    control, *others = experiment.arms
-    return [
-        RatioCheck(arm.name, of, int(n[0]), int(n[i]), sample_ratio(int(n[0]), int(n[i]), arm.share / control.share))
-        for of, n in counts.items()
-        for i, arm in enumerate(others, start=1)
-        if n[0] + n[i] > 0
-    ]
-
-
 def _compare(
     sums: Sums,
     experiment: Experiment,
@@ -106,22 +106,31 @@ def _compare(
         Segment(s, sum(p.users for p in at(day, s)), [lift(m, *at(day, s), meta.confidence) for m in metrics])
         for s in (sums.segments if len(sums.segments) > 1 else ())
     ]
-    main = lifts[0]
     return Comparison(
         arm=arm.name,
         contestant=arm in experiment.contestants,
+        over=day >= meta.days,
         lifts=lifts,
+        exposed=_exposed(sums, metrics, day, place, meta.confidence),
         saved={
             x.metric: 1 - (x.std_error / y.std_error) ** 2
             for x, y in zip(lifts, plain, strict=True)
             if isinstance(x, Lift) and isinstance(y, Lift) and x.covariate
         },
         decisions=_decisions(sums, told, experiment, day, alpha),
-        courses=[_course(name, found, meta.days, 1 - meta.confidence) for name, found in courses.items()],
+        courses=[_course(experiment, arm, name, found) for name, found in courses.items()],
         segments=segments,
-        detectable=_detectable(main, alpha, meta.power),
-        blocked=_blocked(experiment, arm, at(day), main, ratios),
+        detectable=_detectable(experiment, lifts[0]),
+        blocked=_blocked(sums, experiment, day, place, lifts[0], ratios),
     )
+
+
+def _exposed(sums: Sums, metrics: Sequence[Metric], day: int, place: int, confidence: float) -> list[Lift | Withheld]:
+    """Among users with a row: the others' totals are 0, so only the numbers of users differ."""
+    came = replace(sums, users=sums.seen).until(day)
+    if all(few.users == all_of_them.users for few, all_of_them in zip(came, sums.until(day), strict=True)):
+        return []
+    return [lift(metric, came[0], came[place], confidence, adjust=False) for metric in metrics]
 
 
 def _decisions(sums: Sums, told: Mapping[int, Lift], experiment: Experiment, day: int, alpha: float) -> list[Decision]:
@@ -137,47 +146,50 @@ def _decisions(sums: Sums, told: Mapping[int, Lift], experiment: Experiment, day
         information = [float(d) for d in planned]
     bounds = spending_bounds(information, obrien_fleming(np.array(planned) / experiment.meta.days, alpha))
     return [
-        Decision(d, told[d].z, float(bound), *told[d].widened(float(bound)))
+        Decision(d, told[d].z, float(bound), *_of_one_mind(*told[d].widened(float(bound))))
         for d, bound in zip(planned, bounds, strict=True)
         if d in told
     ]
 
 
-def _course(metric: str, found: Sequence[tuple[int, Lift | Withheld]], days: int, alpha: float) -> Course:
-    rho = tuned_rho(days, alpha)
+def _course(experiment: Experiment, arm: Arm, metric: str, found: Sequence[tuple[int, Lift | Withheld]]) -> Course:
+    alpha = 1 - experiment.meta.confidence
+    rho = tuned_rho(experiment.meta.days, alpha)
     points = []
     for d, x in found:
         if isinstance(x, Lift):
             errors = float(sequence_half_width(1.0, d, rho, alpha))
-            points.append(Point(d, x.absolute, x.relative, *x.widened(errors)))
-    moved = next((p.side for p in reversed(points) if p.side), 0)
-    return Course(metric, points, moved, next((p.day for p in points if moved and p.side == moved), None))
+            points.append(Point(d, x.absolute, x.relative, *_of_one_mind(*x.widened(errors))))
+    return Course(metric, experiment.wanted(arm, metric), points)
 
 
-def _detectable(main: Lift | Withheld, alpha: float, power: float) -> float | None:
+def _of_one_mind(absolute: Interval, relative: Interval | None) -> tuple[Interval, Interval | None]:
+    """Without the relative one, which is made on the logarithm, where only one of the two holds 0."""
+    if relative is None or (absolute.low > 0) != (relative.low > 0) or (absolute.high > 0) != (relative.high > 0):
+        return absolute, None
+    return absolute, relative
+
+
+def _detectable(experiment: Experiment, main: Lift | Withheld) -> float | None:
     if isinstance(main, Withheld) or not main.control > 0:
         return None
-    return (quantile(1 - alpha / 2) + quantile(power)) * main.std_error / main.control
+    errors = quantile(1 - last_alpha(experiment) / 2) + quantile(experiment.meta.power)
+    return errors * main.std_error / main.control
 
 
 def _blocked(
+    sums: Sums,
     experiment: Experiment,
-    arm: Arm,
-    now: tuple[Moments, Moments],
+    day: int,
+    place: int,
     main: Lift | Withheld,
     ratios: Sequence[RatioCheck],
 ) -> list[str]:
-    control = experiment.control
-    empty = [name for name, part in zip((control.name, arm.name), now, strict=True) if part.users == 0]
+    now = sums.until(day)
+    empty = [experiment.arms[i].name for i in (0, place) if now[i].users == 0]
     if empty:
         return [f"the arm {name!r} has no users" for name in empty]
-    reasons = [
-        f"{check.treatment:,} users of {arm.name!r} and {check.control:,} of {control.name!r} are {check.of}, where "
-        f"shares of {arm.share:g} and {control.share:g} were planned (p = {check.p_value:.1g}): something other than "
-        "the draw decides who is seen"
-        for check in ratios
-        if check.arm == arm.name and not check.passed
-    ]
+    found = [*ratio_reasons(ratios, experiment, place), *doubts.reasons(sums, experiment, day)]
     if isinstance(main, Withheld):
-        reasons.append(f"{main.metric} cannot be compared: {main.reason}")
-    return reasons
+        found.append(f"{main.metric} cannot be compared: {main.reason}")
+    return found

@@ -25,6 +25,7 @@ Positive = Annotated[int, Field(gt=0)]
 Kind = Literal["bundle", "constant", "random", "holdout"]
 WEEK = 7  # days: people act by the weekday, so a test lasts whole weeks
 ROUNDING = 1e-9  # of a sum of shares
+EQUAL = 0.01  # budgets per user that differ by less count as equal
 
 WRITE = "Write one with: outlay experiment plan"
 
@@ -40,9 +41,11 @@ class Meta(_Section):
     salt: str = Field(pattern=r"^[^:]+$")  # of the draw of arms; default: the name
     campaign: str = Field(min_length=1)
     start: datetime.date
-    days: Positive  # whole weeks
+    days: Annotated[int, Field(gt=0, le=366)]  # whole weeks
     metric: str = Field(min_length=1)  # of the verdict: its total per user over the days so far
+    better: Literal["higher", "lower"] = "higher"  # which way it should go; default of `cost`: lower
     guardrails: tuple[str, ...] = ()
+    unit: str = "money"  # of money, for words and axes
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     power: float = Field(default=0.8, ge=0.5, lt=1)
     decisions: tuple[Positive, ...]  # days after which the verdict may be given; default: the last
@@ -59,6 +62,8 @@ class Meta(_Section):
             given.setdefault("salt", given["name"])
         if "days" in given:
             given.setdefault("decisions", [given["days"]])
+        if given.get("metric") == "cost":
+            given.setdefault("better", "lower")
         return given
 
     @model_validator(mode="after")
@@ -104,6 +109,8 @@ class Arm(_Section):
             raise ValueError(f"the arm {self.name!r} is of kind {self.kind!r}, which has no bundle_id")
         if self.kind == "holdout" and self.budget is not None:
             raise ValueError(f"the arm {self.name!r} is a holdout: it gives nothing and has no budget")
+        if self.budget == 0:
+            raise ValueError(f"the arm {self.name!r} has a budget of 0; an arm that gives nothing is a holdout")
         if self.kind != "holdout" and self.budget is None:
             raise ValueError(
                 f"the arm {self.name!r} has no budget; arms that share one purse starve each other and bias the lift"
@@ -134,6 +141,13 @@ class Experiment(_Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two arms are named {twice[0]!r}")
+        alike = {name.strip().casefold(): name for name in reversed(names)}
+        unlike = [name for name in names if alike[name.strip().casefold()] != name]
+        if unlike:
+            other = alike[unlike[0].strip().casefold()]
+            raise ValueError(
+                f"two arms are named {other!r} and {unlike[0]!r}; names must differ by more than case or blanks"
+            )
         total = sum(arm.share for arm in self.arms)
         if total > 1 + ROUNDING:
             raise ValueError(f"the shares of the arms sum to {total:.6g}; they may not exceed 1")
@@ -176,6 +190,17 @@ class Experiment(_Section):
     def coverage(self, day: int) -> float:
         """The part of every arm's share that is in the test on a day; 0 before day 0, the last step's after the end."""
         return max((step.coverage for step in self.ramp if step.day <= day), default=0.0)
+
+    def wanted(self, arm: Arm, metric: str) -> int:
+        """Which way a metric should go under an arm: +1 up, −1 down, 0 where the file does not say.
+
+        Money should not grow under an arm that has no more of it for a user than the control.
+        """
+        if metric == self.meta.metric:
+            return 1 if self.meta.better == "higher" else -1
+        old, new = ((x.budget / x.share if x.budget is not None else None) for x in (self.control, arm))
+        saves = old is not None and new is not None and new <= old * (1 + EQUAL)
+        return -1 if saves and (metric == "cost" or metric.startswith("cost_per_")) else 0
 
     def seal(self) -> str:
         """BLAKE2b-128 of all but the ramp, hexadecimal: names the test, however far its ramp has come."""
@@ -221,6 +246,8 @@ class Experiment(_Section):
             raise OutlayError(f"cannot be read: {error}.", file=path, way_out="Give an experiment.toml.") from None
         except tomllib.TOMLDecodeError as error:
             raise OutlayError(f"is not valid TOML: {error}.", file=path, way_out="Mend that line.") from None
+        if "experiment" not in content and isinstance(content.get("campaign"), dict):
+            raise OutlayError("is a campaign file.", file=path, way_out=f"Give an experiment.toml. {WRITE}.")
         found = cls.parse(content, path)
         if found.meta.seal is None:
             raise OutlayError("is missing: the file was never sealed.", file=path, where="experiment.seal",
@@ -245,7 +272,7 @@ class Experiment(_Section):
         try:
             return cls.model_validate({**content, "path": path})
         except ValidationError as error:
-            words = in_words(error, path, _known_keys)
+            words = in_words(error, content, path, _known_keys)
             if path is None:  # the command line, or a program
                 words["way_out"] = words["way_out"].replace("Mend the file.", "Change it.")
             raise OutlayError(**words) from None

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from outlay.experiments.lift import Interval, Lift, Withheld
+
+# What a comparison came to: blocked; a bound was crossed (better, worse); the end without one (undecided); before the
+# end, and the metric has moved the wrong way on an interval that holds on any day (harm); else open.
+Outcome = Literal["better", "worse", "undecided", "harm", "open", "blocked"]
 
 RATIO_P = 0.001  # below it the arms' numbers of users are not what was drawn, and nothing else is believed
 
@@ -25,10 +30,20 @@ class ArmState:
 
 @dataclass(frozen=True)
 class RatioCheck:
-    """Does an arm have as many users for each one in the control as was planned? `of` says which users."""
+    """Does an arm have as many users for each one in the control as was planned?
+
+    Attributes:
+        arm: its name.
+        of: which users: `assigned` or `in the log`.
+        part: where only some of them were counted: `who came on 2026-03-04`, `in the segment 'new'`; else empty.
+        control, treatment: numbers of users.
+        p_value: of the difference, if the draw alone decided; times the number of days or segments that were looked
+            at, where it is of one of them (Bonferroni).
+    """
 
     arm: str
     of: str
+    part: str
     control: int
     treatment: int
     p_value: float
@@ -51,7 +66,7 @@ class Decision:
 
     @property
     def side(self) -> int:
-        """+1: better, −1: worse, 0: the bound is not crossed."""
+        """+1: the metric is higher, −1: lower, 0: the bound is not crossed."""
         return int(self.z >= self.bound) - int(self.z <= -self.bound)
 
 
@@ -75,17 +90,39 @@ class Point:
 class Course:
     """A metric day by day.
 
+    An interval that holds on all days says of each day what the totals by then differ by. What it once excluded stays
+    excluded of the totals by that day, not of today's: an effect may wear off, so days are not intersected.
+
     Attributes:
         metric: its name.
+        wanted: which way it should go: +1 up, −1 down, 0 where that is not known.
         points: the days on which it could be told.
-        moved: +1 or −1 where the interval for all days has ever excluded 0, as on the last such day; else 0.
-        since: the first day of that side, or None.
     """
 
     metric: str
+    wanted: int
     points: list[Point]
-    moved: int
-    since: int | None
+
+    @property
+    def now(self) -> int:
+        """The side of the last day."""
+        return self.points[-1].side if self.points else 0
+
+    @property
+    def moved(self) -> int:
+        """+1 or −1 where the interval for all days has ever excluded 0, as on the last such day; else 0."""
+        return next((point.side for point in reversed(self.points) if point.side), 0)
+
+    @property
+    def seen(self) -> tuple[int, int] | None:
+        """The first and the last day on which it lay on that side, or None."""
+        days = [point.day for point in self.points if point.side and point.side == self.moved]
+        return (days[0], days[-1]) if days else None
+
+    @property
+    def harmful(self) -> bool:
+        """Whether it lies on the wrong side on the last day."""
+        return bool(self.wanted) and self.now == -self.wanted
 
 
 @dataclass(frozen=True)
@@ -104,10 +141,12 @@ class Comparison:
     Attributes:
         arm: its name.
         contestant: whether it gets a verdict.
+        over: whether the last planned decision has come.
         lifts: every metric, at one look.
+        exposed: the same among users with at least one row, without CUPED; empty where all users have some.
         saved: metric → share of the variance that the time before the start explains away.
         decisions: the planned ones so far.
-        courses: the metric of the verdict and the guardrails by day.
+        courses: by day: first the metric of the verdict, then the guardrails.
         segments: by segment, where there is more than one.
         detectable: the smallest relative lift that a test as precise as this would find with the planned power.
         blocked: why no verdict may be given, or empty.
@@ -115,7 +154,9 @@ class Comparison:
 
     arm: str
     contestant: bool
+    over: bool
     lifts: list[Lift | Withheld]
+    exposed: list[Lift | Withheld]
     saved: dict[str, float]
     decisions: list[Decision]
     courses: list[Course]
@@ -124,9 +165,33 @@ class Comparison:
     blocked: list[str]
 
     @property
+    def outcome(self) -> Outcome | None:
+        """What it came to; None for an arm that is there to learn from."""
+        if not self.contestant:
+            return None
+        if self.blocked:
+            return "blocked"
+        if self.decided is not None:
+            return "better" if self.decided.side == self.courses[0].wanted else "worse"
+        if self.over:
+            return "undecided"
+        return "harm" if self.courses[0].harmful else "open"
+
+    @property
     def decided(self) -> Decision | None:
         """The first planned decision that crossed its bound."""
         return next((decision for decision in self.decisions if decision.side), None)
+
+    @property
+    def told(self) -> Decision | None:
+        """The decision whose numbers are told: the last, which knows most, unless it went back behind its bound.
+
+        The intervals hold over all decisions together, so the last is as sound as the one that decided; an effect is
+        overstated on the day on which it first crosses a bound.
+        """
+        if self.decided is None or self.decisions[-1].side == self.decided.side:
+            return self.decisions[-1] if self.decisions else None
+        return self.decided
 
     def lift(self, metric: str) -> Lift | None:
         """A metric's lift, if it could be told."""

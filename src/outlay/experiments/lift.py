@@ -1,13 +1,21 @@
 """What an arm does to a metric: the difference of two arms, absolute and relative, with its error.
 
-    mean    Δ = Ȳ_arm − Ȳ_control           ratio   Δ = R_arm − R_control,   R = Ȳ / D̄ (delta method)
-    CUPED   Ȳ − θ (C̄_arm − C̄_both)          θ = Cov(Y, C) / Var(C) over both arms, C the same before the start
-    relative lift Y_arm / Y_control − 1, its interval made on the logarithm
+    mean      Δ = Ȳ_arm − Ȳ_control           ratio   Δ = R_arm − R_control,   R = Ȳ / D̄ (delta method)
+    CUPED     Δ − θ (C̄_arm − C̄_control)       θ = Cov(Y, C) / Var(C) over both arms, C the same before the start
+    relative  Δ / Ȳ_control, its interval made on the logarithm of A / Ȳ_control, A = Ȳ_control + Δ, which moves as
+              (Ȳ_arm − θ C̄_arm) / A − (Ȳ_control / Ȳ_control − θ C̄_control / A)
 
-The unit is the user. All of these are tea-tasting's, from sufficient statistics; ours is only what surrounds them: a
-metric that cannot be told is withheld with the reason.
+The unit is the user. Where users came on different days both arms hold the same mixture of them, and the lift is that
+of the mixture. The difference and its error are tea-tasting's, from sufficient statistics. The means are those of what
+users did: CUPED adjusts only the difference, so that it is not one mean less the other. The error on the logarithm is
+ours, since the relative lift is over the control's own mean.
 
-Source: Deng, Xu, Kohavi and Walker 2013 (CUPED); Deng, Knoblich and Lu 2018 (delta method).
+A metric that cannot be told is withheld with the reason. Where one arm is small and few users make most of the metric,
+the difference is skewed, and the small arm's own variance is near 0 as long as it has none of those users. Then both
+arms are given the variance of all, if that makes the error larger.
+
+Source: Deng, Xu, Kohavi and Walker 2013 (CUPED); Deng, Knoblich and Lu 2018 (delta method); Kohavi, Deng, Longbotham
+and Xu 2014 (the users that a skewed metric needs).
 """
 
 from __future__ import annotations
@@ -16,12 +24,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from typing import Any
 
-from outlay.experiments.moments import BEFORE, Metric, Moments, aggregates, tea_tasting
+from scipy.special import ndtr
+
+from outlay.experiments.moments import BEFORE, Metric, Moments, aggregates, pooled_skewness, tea_tasting
 from outlay.experiments.power import is_constant
 from outlay.ops.intervals import quantile
 
 LEAST_USERS = 30  # of an arm: with fewer, a normal interval means little
+MOST_SKEWED = 0.25  # skewness of a difference up to which each arm is given its own variance
+ROUNDING = 1e-9  # of a variance: what CUPED leaves of it below that is not known
+LONGEST = 700.0  # of a half interval of logarithms: an early bound may have no upper end that a float can hold
+
+Names = tuple[str | None, str | None, str | None, str | None]  # numerator, denominator, and the same before the start
 
 
 @dataclass(frozen=True)
@@ -39,13 +55,14 @@ class Lift:
 
     Attributes:
         metric: its name.
-        control, treatment: the two means or ratios; adjusted, where there is a covariate.
-        absolute: the difference.
-        relative: over the control; None where one of the two is not positive.
+        control, treatment: the two means or ratios, of what users did.
+        absolute: the difference; with a covariate less what the users' past explains of it.
+        relative: the same over the control; None where a mean, or the control's with the difference, is not positive.
         std_error: of the difference.
-        log_error: of ln(treatment / control); None as `relative`.
+        log_error: of ln(1 + relative); None as `relative`.
         p_value: two-sided, of no difference, at one look.
-        covariate: whether the time before the start was used (CUPED).
+        covariate: whether the time before the start was used (CUPED); not where the error would be larger with it.
+        cautious: whether both arms were given the variance of both together, since one is too small to know its own.
     """
 
     metric: str
@@ -57,6 +74,7 @@ class Lift:
     log_error: float | None
     p_value: float
     covariate: bool
+    cautious: bool
 
     @property
     def z(self) -> float:
@@ -65,13 +83,10 @@ class Lift:
 
     def widened(self, errors: float) -> tuple[Interval, Interval | None]:
         """Both intervals, `errors` standard errors to either side."""
-        value, half = self.absolute.value, errors * self.std_error
-        absolute = Interval(value, value - half, value + half)
+        absolute = _plus(self.absolute.value, errors * self.std_error)
         if self.relative is None or self.log_error is None:
             return absolute, None
-        # An early bound of 8 standard errors may have no upper end that a float can hold.
-        ratio, factor = 1 + self.relative.value, math.exp(min(errors * self.log_error, 700.0))
-        return absolute, Interval(ratio - 1, ratio / factor - 1, ratio * factor - 1)
+        return absolute, _times(self.relative.value, errors * self.log_error)
 
 
 @dataclass(frozen=True)
@@ -110,35 +125,63 @@ def lift(
         return Withheld(metric.name, reason)
     before = _covariates(metric, control, treatment) if adjust else ()
     columns = [*metric.columns, *before]
+    old, new = aggregates(control, columns), aggregates(treatment, columns)
+    both = old + new
+    names: Names = (metric.numerator, metric.denominator, None, None)
+    slope = 0.0
+    if before:
+        adjusted: Names = (metric.numerator, metric.denominator, *_padded(before))
+        theta = _slope(both, adjusted)
+        exact = [_variance(x, adjusted, theta) <= ROUNDING * _variance(x, names, 0.0) for x in (old, new)]
+        if all(exact):
+            return Withheld(metric.name, "the time before the start foretells it exactly")
+        # One θ misfits where an arm breaks with its users' past, as a holdout does with its cost. Which error is the
+        # smaller is nearly known at these sizes, and where the two are close it matters little which one is taken.
+        fits = _difference_error(old, new, adjusted, theta) < _difference_error(old, new, names, 0.0)
+        if fits and not any(exact):
+            names, slope = adjusted, theta
     test = tea_tasting().RatioOfMeans(
-        metric.numerator, metric.denominator, *_padded(before), confidence_level=confidence, use_t=False,
-        alternative="two-sided", equal_var=False,
-    )  # fmt: skip
+        *names, confidence_level=confidence, use_t=False, alternative="two-sided", equal_var=False
+    )
     try:
-        found = test.analyze_aggregates(aggregates(control, columns), aggregates(treatment, columns))
+        found = test.analyze_aggregates(old, new)
     except OverflowError:
         return Withheld(metric.name, "the arms' means are too near to 0 for a ratio of them")
     z = quantile(0.5 + confidence / 2)
-    absolute = Interval(found.effect_size, found.effect_size_ci_lower, found.effect_size_ci_upper)
-    std_error = (absolute.high - absolute.low) / (2 * z)
+    own = (found.effect_size_ci_upper - found.effect_size_ci_lower) / (2 * z)
+    common = math.sqrt(_variance(both, names, slope) * (1 / control.users + 1 / treatment.users))
+    sizes = control.users, treatment.users
+    cautious = common > own and skewness(metric, (control, treatment), sizes) > MOST_SKEWED
+    std_error = common if cautious else own
+    means = _mean(metric, control), _mean(metric, treatment)
     relative, log_error = None, None
-    raw = [part.mean[part.place(metric.numerator)] for part in (control, treatment)]
-    if min(found.control, found.treatment, *raw) > 0:
-        relative = Interval(
-            found.rel_effect_size, found.rel_effect_size_ci_lower, found.rel_effect_size_ci_upper
-        )  # fmt: skip
-        log_error = math.log((1 + relative.high) / (1 + relative.low)) / (2 * z)
+    if min(*means, means[0] + found.effect_size) > 0:
+        log_error = _log_error(old, new, names, slope, means[0], found.effect_size) * std_error / own
+        relative = _times(found.effect_size / means[0], z * log_error)
     return Lift(
         metric=metric.name,
-        control=float(found.control),
-        treatment=float(found.treatment),
-        absolute=absolute,
+        control=means[0],
+        treatment=means[1],
+        absolute=_plus(float(found.effect_size), z * std_error),
         relative=relative,
         std_error=std_error,
         log_error=log_error,
-        p_value=found.pvalue,
-        covariate=bool(before),
+        p_value=float(2 * ndtr(-abs(found.effect_size) / std_error)),
+        covariate=names[2] is not None,
+        cautious=cautious,
     )
+
+
+def skewness(metric: Metric, parts: Sequence[Moments], users: tuple[int, int]) -> float:
+    """Of the difference of the means of two arms with so many users, if they do not differ; without its sign.
+
+    Args:
+        metric: of a ratio, that of the more skewed of its parts.
+        parts: whose users, taken together, say how skewed the totals are.
+        users: of the two arms.
+    """
+    uneven = abs(users[0] - users[1]) / math.sqrt(users[0] * users[1] * sum(users))
+    return uneven * max(abs(pooled_skewness(parts, name)) for name in metric.columns)
 
 
 def sample_ratio(control: int, treatment: int, planned: float) -> float:
@@ -159,9 +202,11 @@ def _why_not(metric: Metric, control: Moments, treatment: Moments) -> str | None
         return f"{metric.denominator} is 0 in an arm"
     if is_constant(control, metric) and is_constant(treatment, metric):
         return (
-            f"it does not differ between the users of an arm ({_mean(metric, control):.4g}, "
-            f"{_mean(metric, treatment):.4g})"
+            f"{_mean(metric, treatment):.4g} against {_mean(metric, control):.4g} in the control, the same for every "
+            "user of an arm, so there is no error to give"
         )
+    if all(name in part.alike for name in metric.columns for part in (control, treatment)):
+        return "the users of an arm differ in it only by the day on which they came, so there is no error to give"
     return None
 
 
@@ -185,3 +230,37 @@ def _covariates(metric: Metric, control: Moments, treatment: Moments) -> tuple[s
 
 def _padded(before: tuple[str, ...]) -> tuple[str | None, str | None]:
     return (before[0] if before else None, before[1] if len(before) > 1 else None)
+
+
+def _slope(both: Any, names: Names) -> float:
+    """θ; 0 without a covariate."""
+    spread = both.ratio_var(*names[2:])
+    return float(both.ratio_cov(*names) / spread) if spread > 0 else 0.0
+
+
+def _variance(part: Any, names: Names, slope: float) -> float:
+    """Of a user's Y − slope·C, linearised where these are ratios."""
+    left = part.ratio_var(*names[:2]) - 2 * slope * part.ratio_cov(*names) + slope**2 * part.ratio_var(*names[2:])
+    return max(float(left), 0.0)
+
+
+def _difference_error(old: Any, new: Any, names: Names, slope: float) -> float:
+    """Of the difference of the two means."""
+    return math.sqrt(sum(_variance(part, names, slope) / part.count() for part in (old, new)))
+
+
+def _log_error(old: Any, new: Any, names: Names, slope: float, mean: float, difference: float) -> float:
+    """Of ln((mean + difference) / mean), the mean that of the control, the difference adjusted."""
+    above = mean + difference
+    arm = _variance(new, names, slope) / above**2 / new.count()
+    control = _variance(old, names, slope * mean / above) / mean**2 / old.count()
+    return math.sqrt(arm + control)
+
+
+def _plus(value: float, half: float) -> Interval:
+    return Interval(value, value - half, value + half)
+
+
+def _times(relative: float, half: float) -> Interval:
+    ratio, factor = 1 + relative, math.exp(min(half, LONGEST))
+    return Interval(relative, ratio / factor - 1, ratio * factor - 1)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from outlay.core.errors import OutlayError
 
 BEFORE = "_before"  # ends the name of a column's covariate: the same total in the days before
+ROUNDING = 1e-9  # of a mean of squares: a variance below it has no skewness that rounding leaves
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,16 @@ class Moments:
         columns: d names of totals; a covariate is named like its column, with `_before`.
         mean: `[d]` per user.
         covariance: `[d, d]` sample covariance.
+        cubes: `[d]` means of cubes, which tell how skewed the totals are.
+        alike: columns of which all users who are in the test on a day have the same that day.
     """
 
     users: int
     columns: tuple[str, ...]
     mean: NDArray[np.float64]
     covariance: NDArray[np.float64]
+    cubes: NDArray[np.float64]
+    alike: tuple[str, ...] = ()
 
     def place(self, name: str) -> int:
         """Position of a column."""
@@ -68,6 +73,20 @@ def aggregates(moments: Moments, names: Sequence[str]) -> Any:
         var_={name: float(moments.covariance[i, i]) for name, i in place.items()},
         cov_={(a, b): float(moments.covariance[place[a], place[b]]) for a, b in combinations(names, 2)},
     )
+
+
+def pooled_skewness(parts: Sequence[Moments], name: str) -> float:
+    """Of a column over the users of all parts; 0 of a constant."""
+    powers = np.array([_powers(part, part.place(name)) for part in parts])
+    mean, square, cube = np.average(powers, axis=0, weights=[part.users for part in parts])
+    spread = square - mean**2
+    return float((cube - 3 * mean * square + 2 * mean**3) / spread**1.5) if spread > ROUNDING * square else 0.0
+
+
+def _powers(part: Moments, i: int) -> tuple[float, float, float]:
+    """Means of a column, of its squares and of its cubes."""
+    mean = part.mean[i]
+    return mean, part.covariance[i, i] * (1 - 1 / part.users) + mean**2, part.cubes[i]
 
 
 def tea_tasting() -> Any:

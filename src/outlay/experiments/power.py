@@ -3,7 +3,8 @@
     t = (x̄_arm − x̄_control) / √(σ²/n_arm + σ²/n_control)        σ² of the past log, the same in both arms
     CUPED: x − θ (y − ȳ),  θ = cov(x, y) / var(y),  leaves the part 1 − ρ² of σ²        y: x in the days before
 
-A ratio of means is linearised (delta method). The numbers are tea-tasting's.
+A ratio of means is linearised (delta method). The numbers are tea-tasting's. An effect that multiplies spreads the
+arm's users as well: of lifts of 5 to 7 % that were planned for with 80 %, simulated tests found 77 %.
 
 Source: Deng, Xu, Kohavi and Walker 2013 (CUPED); Deng, Knoblich and Lu 2018 (delta method).
 """
@@ -20,7 +21,7 @@ from scipy.special import ndtr
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import BEFORE, Metric, Moments, aggregates, tea_tasting
-from outlay.experiments.sequential import obrien_fleming, spending_bounds
+from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
 
 ROUNDING = 1e-12  # of a sum of squares: a variance below it is that of a constant
 
@@ -70,6 +71,15 @@ def last_alpha(experiment: Experiment) -> float:
     return float(2 * ndtr(-bounds[-1]))
 
 
+def guardrail_alpha(experiment: Experiment) -> float:
+    """The two-sided error that a guardrail's sequence makes on the last day alone.
+
+    Less than that of a decision, since the sequence holds on every day; guardrails and arms do not share theirs.
+    """
+    alpha, days = 1 - experiment.meta.confidence, experiment.meta.days
+    return float(2 * ndtr(-sequence_half_width(1.0, days, tuned_rho(days, alpha), alpha)))
+
+
 def is_constant(moments: Moments, metric: Metric) -> bool:
     """Whether no user of the past log differs from another in this metric, or its denominator is 0."""
     names = metric.columns
@@ -103,7 +113,7 @@ def solve(
         metric: what is compared.
         arm: name of the arm.
         users: of the control and of the arm.
-        alpha: two-sided error of the decision (`last_alpha`).
+        alpha: two-sided error of the decision (`last_alpha`) or of a guardrail (`guardrail_alpha`).
         power: wanted chance to find the smallest detectable effect.
         cuped: whether to use the days before.
         lift: a relative effect to ask about, e.g. 0.006.

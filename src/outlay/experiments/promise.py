@@ -3,8 +3,10 @@
     promised   (x_policy − x_old) / x_old, totals of k days, from a log of the time before
     happened   the arm's relative lift after k days of the test
 
-They agree where the difference is within both errors. The error of x_old is left out of the promise; it is small beside
-that of the difference. They need not agree: the test has other days, and users whom the log did not have.
+They agree where the difference is within both errors, taken as independent: the draw of arms is, the users may be the
+same. Each total has its own 95 %, so of twenty that are right one disagrees. The error of x_old is left out of the
+promise, where it counts for r times as much as that of the difference, r the lift. They need not agree: the test has
+other days, users whom the log did not have, and after a ramp users who were in it for less than k days.
 
 Source: ours.
 """

@@ -6,12 +6,14 @@ row, all zero, for every user who was assigned), `before` (totals of the days be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from outlay.core.errors import LogError
 from outlay.experiments.design import Experiment
+
+LARGEST = 1e60  # of an outcome: beyond it, sums of cubes have no float
 
 Run = Callable[[str], list[tuple[Any, ...]]]  # runs an SQL statement, gives its rows
 
@@ -25,8 +27,9 @@ class Columns:
         arm: text; NULL where the user is in no arm.
         day: whole number, 0 on the first day of the test; None where a row is a user.
         segment: text, or None.
-        values: metric → DOUBLE; NULL counts as 0.
-        before: the same for the days before the start, where a row is a user; with days it comes from their rows.
+        values: metric → DOUBLE; NULL is missing, which a row of a user in the test may not be.
+        before: the same for the days before the start, where a row is a user; with days it comes from their rows. There
+            NULL counts as 0: it costs precision, and moves nothing.
     """
 
     user: str
@@ -37,29 +40,37 @@ class Columns:
     before: Mapping[str, str]
 
 
-def make_rows(
-    run: Run, relation: str, columns: Columns, experiment: Experiment, assigned: str | None
-) -> tuple[int, int]:
-    """The view `test_rows`: user, day, arm, said, segment, marker, x0 … ; days observed, and rows after the end."""
+@dataclass(frozen=True)
+class Extent:
+    """Which days a log has.
+
+    Attributes:
+        observed: days of the test, from its first to the last one with a row.
+        rows: `[D]` of anyone, in an arm or not, on each planned day; where a row is a user, all on the first.
+        beyond: rows in an arm after the planned end.
+    """
+
+    observed: int
+    rows: tuple[int, ...]
+    beyond: int
+
+
+def make_rows(run: Run, relation: str, columns: Columns, experiment: Experiment, assigned: str | None) -> Extent:
+    """The view `test_rows`: user, day, arm, said, segment, marker, x0 … .
+
+    Raises:
+        LogError: if a row has no user, no day or no number, if there is none of the test, or if users were put into
+            arms a day before it began.
+    """
     day = columns.day or "0"
-    values = ", ".join(f"coalesce({sql}, 0) AS x{i}" for i, sql in enumerate(columns.values.values()))
+    values = ", ".join(f"{sql} AS x{i}" for i, sql in enumerate(columns.values.values()))
     segment = "CAST(NULL AS VARCHAR)" if columns.segment is None else f"coalesce({columns.segment}, 'missing')"
     run(
         f'CREATE OR REPLACE TEMP VIEW all_rows AS SELECT {columns.user} AS "user", {day} AS day, {columns.arm} AS arm, '
         f"{segment} AS segment, {values} FROM {relation}"
     )
     days = experiment.meta.days
-    missing, last, beyond = run(
-        'SELECT count(*) FILTER ("user" IS NULL OR day IS NULL), max(day) FILTER (day >= 0), '
-        f"count(*) FILTER (day >= {days} AND arm IS NOT NULL) FROM all_rows"
-    )[0]
-    if missing:
-        raise LogError(
-            f"user or day is missing in {missing} rows.", where="user, day", way_out="Mend or leave them out."
-        )
-    if last is None:
-        raise LogError(f"has no row of the test, which began on {experiment.meta.start}.", where="day",
-                       way_out="Give the log of its days; whole numbers count from its start.")  # fmt: skip
+    extent = _extent(run, columns, experiment)
     if assigned is None:
         rows = (
             f"SELECT *, arm AS said, false AS marker FROM all_rows WHERE arm IS NOT NULL AND day >= 0 AND day < {days}"
@@ -74,28 +85,69 @@ def make_rows(
             f"FROM {assigned} WHERE day < {days}"
         )
     run(f"CREATE OR REPLACE TEMP VIEW test_rows AS {rows}")
-    return (min(int(last) + 1, days) if columns.day else days), int(beyond)
+    return extent
+
+
+def _extent(run: Run, columns: Columns, experiment: Experiment) -> Extent:
+    numbers = " AND ".join(f"coalesce(abs(x{i}) <= {LARGEST}, true)" for i in range(len(columns.values)))
+    found = run(
+        'SELECT day, count(*), count(*) FILTER ("user" IS NULL OR day IS NULL), count(*) FILTER (arm IS NOT NULL), '
+        f"count(*) FILTER (NOT ({numbers})) FROM all_rows GROUP BY day"
+    )
+    missing, odd = (sum(row[i] for row in found) for i in (2, 4))
+    if missing:
+        raise LogError(
+            f"user or day is missing in {missing} rows.", where="user, day", way_out="Mend or leave them out."
+        )
+    if odd:
+        raise LogError(f"hold NaN, infinity or numbers beyond {LARGEST:g} in {odd:,} rows.",
+                       where=", ".join(columns.values),
+                       way_out="Mend them, or leave these rows out.")  # fmt: skip
+    rows = {int(row[0]): int(row[1]) for row in found}
+    armed = {int(row[0]): int(row[3]) for row in found if row[3]}
+    if max(rows, default=-1) < 0:
+        raise LogError(f"has no row of the test, which began on {experiment.meta.start}.", where="day",
+                       way_out="Give the log of its days; whole numbers count from its start.")  # fmt: skip
+    days = experiment.meta.days
+    if columns.day is None:
+        return Extent(days, (sum(rows.values()), *(0,) * (days - 1)), 0)
+    if min(armed, default=0) == -1:
+        raise LogError(
+            f"{armed[-1]:,} rows in an arm are of the day before the test began, and none of an earlier one. Are days "
+            "told in another time zone?", where="day",
+            way_out="If so, shift it: --column \"day=day + 1\". If not, leave the arm empty before the test.",
+        )  # fmt: skip
+    observed = min(max(rows) + 1, days)
+    beyond = sum(count for day, count in armed.items() if day >= days)
+    return Extent(observed, tuple(rows.get(day, 0) for day in range(days)), beyond)
 
 
 def make_before(run: Run, relation: str, columns: Columns) -> tuple[str, ...]:
-    """The table `before`: user, c0 …; the metrics that it has, none where the log says nothing of the time before."""
+    """The table `before`: user, c0 …, whether a day is there twice; the metrics that it has, none where the log says
+    nothing of the time before.
+    """
     if columns.day is None:
         names = tuple(name for name in columns.values if name in columns.before)
         parts = ", ".join(f"coalesce({columns.before[name]}, 0) AS c{i}" for i, name in enumerate(names))
         if names:
-            run(f'CREATE OR REPLACE TEMP VIEW before AS SELECT {columns.user} AS "user", {parts} FROM {relation}')
+            run(
+                f'CREATE OR REPLACE TEMP VIEW before AS SELECT {columns.user} AS "user", {parts}, false AS doubled '
+                f"FROM {relation}"
+            )
         return names
     if not run("SELECT 1 FROM all_rows WHERE day < 0 LIMIT 1"):
         return ()
     parts = ", ".join(f"sum(x{i}) AS c{i}" for i in range(len(columns.values)))
-    run(f'CREATE OR REPLACE TEMP TABLE before AS SELECT "user", {parts} FROM all_rows WHERE day < 0 GROUP BY "user"')
+    run(
+        f'CREATE OR REPLACE TEMP TABLE before AS SELECT "user", {parts}, count(*) > list_unique(list(day)) AS doubled '
+        'FROM all_rows WHERE day < 0 GROUP BY "user"'
+    )
     return tuple(columns.values)
 
 
-def refuse_wrong_rows(run: Run, found: Sequence[tuple[Any, ...]], assigned: bool) -> None:
+def refuse_wrong_rows(run: Run, faults: Mapping[str, bool], assigned: bool) -> None:
     """Wrong rows are looked for one by one only where the sums say that there are any."""
-    moved, other, twice, early = (sum(row[i] for row in found) for i in (3, 4, 5, 6))
-    if moved or other:
+    if faults["moved"] or faults["other"]:
         side = "said" if assigned else "arm"
         example = run(
             f'SELECT "user", min({side}), max(arm), count(*) OVER () FROM test_rows GROUP BY "user" '
@@ -105,7 +157,7 @@ def refuse_wrong_rows(run: Run, found: Sequence[tuple[Any, ...]], assigned: bool
             f"{example[3]} users are in two arms, as user {example[0]!r} in {example[1]!r} and {example[2]!r}.",
             where="arm", way_out="An arm holds for the whole test: find what moved them; do not drop them.",
         )  # fmt: skip
-    if early:
+    if faults["early"]:
         example = run(
             'SELECT "user", min(day) FILTER (NOT marker) AS seen, min(day) FILTER (marker) AS given, count(*) OVER () '
             'FROM test_rows GROUP BY "user" HAVING seen < given OR given IS NULL LIMIT 1'
@@ -115,10 +167,12 @@ def refuse_wrong_rows(run: Run, found: Sequence[tuple[Any, ...]], assigned: bool
             f"{example[3]} users have outcomes before they were assigned, as user {example[0]!r} on day {example[1]}, "
             f"who was assigned {when}.", where="day", way_out="Leave the arm empty in rows before assignment.",
         )  # fmt: skip
-    if twice:
+    if faults["twice"] or faults["doubled"]:
+        rows = "test_rows WHERE NOT marker"
+        if not faults["twice"]:
+            rows = 'all_rows SEMI JOIN test_rows USING ("user") WHERE day < 0'
         example = run(
-            'SELECT "user", day, count(*) OVER () FROM test_rows WHERE NOT marker GROUP BY "user", day '
-            "HAVING count(*) > 1 LIMIT 1"
+            f'SELECT "user", day, count(*) OVER () FROM {rows} GROUP BY "user", day HAVING count(*) > 1 LIMIT 1'
         )[0]
         raise LogError(
             f"{example[2]} users and days have more than one row, as user {example[0]!r} on day {example[1]}.",

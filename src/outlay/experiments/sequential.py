@@ -8,15 +8,21 @@ it on either side; the bound c_k of decision k is the solution of
 
 where Z_k √I_k is a Brownian motion at the information I_k = 1/se_k², se_k the error of a daily effect. The fractions t
 are of the calendar, which is known; the correlations come from the information, which is seen: no forecast of the final
-variance is needed.
+variance is needed, and α is spent to the end whatever the information then is. Where information falls from one
+decision to the next, as when spending explodes, looks are as unlike as if it had grown by that factor.
+
+Users come back every day, so that days are not independent, and a ramp brings others. For decisions a week or more
+apart it hardly matters; for daily ones it would (`benchmarks/experiment_dependence.py`).
 
 **Guardrails** may be looked at on any day, planned or not: θ̂_t ± h_t holds the truth on *all* days at once,
 
     h_t = se_t · √( 2 (tρ² + 1) / (tρ²) · ln(√(tρ² + 1) / α) )
 
-with t the days so far and ρ tuned so that it is narrowest at the planned end. In days that bring equal and independent
-information the guarantee is exact for large samples; users whose days resemble each other make looks more alike, which
-errs on the safe side.
+with t the days so far and ρ tuned so that it is narrowest at the planned end. The theorem is for days that bring equal
+and independent information, which they do not. But Σ_t 2·(1 − Φ(h_t / se_t)), an upper bound on the error under any
+dependence, is 0.025 over 14 days and 0.048 over 28 (α = 0.05): up to four weeks the guarantee needs no assumption on
+days, ramps or users, beyond that the same benchmark stands for it. Every day has a truth of its own, since totals grow
+and effects build up. The intervals hold all of them; what they have in common holds none.
 
 Source: Lan and DeMets 1983, 1989 (calendar time); Armitage, McPherson and Rowe 1969 for the recursion, on
 Gauss–Legendre nodes; Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024 (Annals of Statistics 52), Theorem 2.2.
@@ -36,7 +42,7 @@ from scipy.special import lambertw, ndtr, ndtri
 Array = NDArray[np.float64]
 
 WIDEST = 8.0  # in standard errors: a bound beyond it would spend less than 1e-15, and is cut off here
-SLOWEST = 1e-3  # least growth of information between decisions; less is taken as this, which errs on the safe side
+SLOWEST = 1e-3  # least growth of information between decisions; less is taken as this
 NODES_PER_STEP = 2  # nodes of the integration for each standard deviation of what a step adds
 
 
@@ -65,14 +71,15 @@ def spending_bounds(information: ArrayLike, spent: ArrayLike) -> Array:
     """Bounds on |Z| at each decision so far.
 
     Args:
-        information: `[K]` 1/se² at each decision, of an effect that does not itself grow; only the ratios count.
+        information: `[K]` 1/se² at each decision, of an effect that does not itself grow; only the ratios count, and a
+            fall counts as a rise.
         spent: `[K]` error that may have been spent by then, growing.
 
     Returns:
         `[K]` bounds, at most `WIDEST`.
 
     Raises:
-        ValueError: if the arguments are not as many, or not positive.
+        ValueError: if the arguments are not as many, or the information is not positive and finite.
     """
     added = np.diff(np.asarray(spent, np.float64), prepend=0.0)
     info = _growing(information, len(added))
@@ -82,18 +89,6 @@ def spending_bounds(information: ArrayLike, spent: ArrayLike) -> Array:
         bounds[k] = _solve(going, info[k], float(budget))
         going = _go_on(going, info[k : k + 2], bounds[k])
     return bounds
-
-
-def crossing_probabilities(information: ArrayLike, bounds: ArrayLike) -> Array:
-    """`[K]` probability, under no effect, that |Z| first crosses its bound at each decision."""
-    limits = np.asarray(bounds, np.float64)
-    info = _growing(information, len(limits))
-    found = np.zeros(len(limits))
-    going: _Going | None = None
-    for k, bound in enumerate(limits):
-        found[k] = _crossing(going, info[k], float(bound))
-        going = _go_on(going, info[k : k + 2], float(bound))
-    return found
 
 
 def tuned_rho(end: float, alpha: float) -> float:
@@ -119,13 +114,13 @@ def sequence_half_width(std_error: ArrayLike, time: ArrayLike, rho: float, alpha
 
 
 def _growing(information: ArrayLike, decisions: int) -> Array:
-    """The information, made to grow by `SLOWEST` at least."""
+    """The information, made to grow: by as much as it falls, and by `SLOWEST` at least."""
     seen = np.array(information, np.float64)
-    if seen.shape != (decisions,) or not np.all(seen > 0):
+    if seen.shape != (decisions,) or not np.all((seen > 0) & np.isfinite(seen)):
         raise ValueError(f"information is {seen.tolist()} for {decisions} decisions; it must be positive, one for each")
-    for k in range(1, decisions):
-        seen[k] = max(seen[k], seen[k - 1] * (1 + SLOWEST))
-    return seen
+    steps = np.maximum(np.abs(np.diff(np.log(seen))), math.log1p(SLOWEST))
+    grown: Array = np.exp(np.concatenate([[0.0], np.cumsum(steps)]))
+    return grown
 
 
 def _crossing(going: _Going | None, information: float, bound: float) -> float:

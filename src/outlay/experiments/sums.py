@@ -1,9 +1,11 @@
 """What an analysis needs of a log: sums by arm, segment and day, made by DuckDB in one pass.
 
 A user counts from the first row in an arm on, and stays: T_d, the total of a column up to day d, is carried over days
-without rows. The sums of totals and of their products are kept as what each day adds,
+without rows. Users who came on different days have been in the test for unlike times, in the same mixture in every arm;
+the days before the start are the same for all. The sums of totals and of their products are kept as what each day adds,
 
     Δ Σ_u A_d B_d = Σ_{rows of day d} (a·B_d + b·A_d − a·b)          a, b: the row's own; A_d, B_d: the totals with it
+    Δ Σ_u A_d³    = Σ_{rows of day d} (A_d³ − (A_d − a)³)
 
 so that the state of the test on every past day comes from one sort of the log by user and a few hundred sums.
 Columns named `…_before` are the same totals over the rows before the start (CUPED's covariates); they do not grow.
@@ -13,7 +15,7 @@ Source: ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +27,10 @@ from outlay.experiments.moments import BEFORE, Moments
 from outlay.experiments.rows import Columns, Run, make_before, make_rows, refuse_wrong_rows
 
 Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 MOST_SEGMENTS = 100
+FAULTS = "moved", "other", "early", "twice", "doubled"  # what a row may be that none should be
 ROUNDING = 1e-12  # of a mean of squares: a variance below it is that of a constant
 ALL = "all"  # the segment where none are asked for
 UNSEEN = "not in the log"  # the segment of users who were assigned and left no row
@@ -45,7 +49,11 @@ class Sums:
         seen: `[D, A, G]` of whom the log has the first row on that day; others than `users` where assignment is known.
         first: `[D, A, G, M]` added to sums of totals.
         second: `[D, A, G, M, M]` added to sums of products of totals; NaN for pairs that were not asked for.
-        observed: days of the test that the log has rows of.
+        third: `[D, A, G, M]` added to sums of cubes of totals.
+        alike: `[D, A, M]` whether all users of an arm who were in the test on a day had the same that day.
+        least: metric → the smallest outcome of a row.
+        rows: `[D]` of anyone, in an arm or not, on each day.
+        observed: days of the test, from the first to the last that the log has rows of.
         beyond: rows of arms after the planned end, left out.
     """
 
@@ -53,10 +61,14 @@ class Sums:
     arms: tuple[str, ...]
     segments: tuple[str, ...]
     daily: bool
-    users: NDArray[np.int64]
-    seen: NDArray[np.int64]
+    users: Counts
+    seen: Counts
     first: Array
     second: Array
+    third: Array
+    alike: NDArray[np.bool_]
+    least: Mapping[str, float]
+    rows: tuple[int, ...]
     observed: int
     beyond: int
 
@@ -64,10 +76,14 @@ class Sums:
         """The arms after `day` days, of all users or of one segment."""
         groups = slice(None) if segment is None else [self.segments.index(segment)]
         days = slice(0, day if self.daily else 1)
-        counts = self.users[days][:, :, groups].sum(axis=(0, 2))
-        totals = self.first[days][:, :, groups].sum(axis=(0, 2))
-        products = self.second[days][:, :, groups].sum(axis=(0, 2))
-        return [_moments(int(n), self.names, s, ss) for n, s, ss in zip(counts, totals, products, strict=True)]
+        counts, *totals = (
+            each[days][:, :, groups].sum(axis=(0, 2)) for each in (self.users, self.first, self.second, self.third)
+        )
+        alike = np.all(self.alike[days], axis=0)
+        return [
+            _moments(int(n), self.names, tuple(np.array(self.names)[same].tolist()), *sums)
+            for n, same, *sums in zip(counts, alike, *totals, strict=True)
+        ]
 
     def days_per_user(self, day: int) -> float:
         """Days that a user has been in the test after `day` days, on average; fewer than `day` after a ramp."""
@@ -97,59 +113,115 @@ def read_sums(
 
     Raises:
         LogError: if a user is in two arms, has two rows of a day, has outcomes in an arm before being assigned to it,
-            or is in an arm that the experiment does not have.
+            lacks an outcome, or is in an arm that the experiment does not have.
     """
-    counts = make_rows(run, relation, columns, experiment, assigned)
+    extent = make_rows(run, relation, columns, experiment, assigned)
     covariates = make_before(run, relation, columns)
     names = (*columns.values, *(name + BEFORE for name in covariates))
     known = [(names.index(a), names.index(b)) for a, b in pairs if a in names and b in names]
     wanted = sorted({(min(i, j), max(i, j)) for i, j in known})
-    found = run(_statement(columns, covariates, wanted, len(names), assigned is not None))
-    refuse_wrong_rows(run, found, assigned is not None)
+    parts = _parts(len(columns.values), len(names), wanted)
+    found = [
+        (str(arm), str(segment), int(day), dict(zip(parts, numbers, strict=True)))
+        for arm, segment, day, *numbers in run(_statement(columns, covariates, parts, assigned is not None))
+    ]
+    faults = {name: any(numbers[name] for _, _, _, numbers in found) for name in FAULTS}
+    refuse_wrong_rows(run, faults, assigned is not None)
+    for i, name in enumerate(columns.values):
+        if lost := sum(numbers[f"lost{i}"] for _, _, _, numbers in found):
+            raise LogError(f"is missing in {lost:,} rows of users in the test.", where=f"column {name!r}",
+                           way_out="A number that was lost is not 0. If nothing happened in these rows, say so, with "
+                           f"the column's own name: --column \"{name}=coalesce({name}, 0)\".")  # fmt: skip
     arms = tuple(arm.name for arm in experiment.arms)
-    segments = tuple(sorted({str(row[1]) for row in found}))
+    segments = tuple(sorted({segment for _, segment, _, _ in found}))
     if len(segments) > MOST_SEGMENTS:
         raise LogError(f"has {len(segments)} values.", where="segment",
                        way_out=f"Give a column or expression with {MOST_SEGMENTS} at most.")  # fmt: skip
-    unknown = sorted({str(row[0]) for row in found} - set(arms))
+    unknown = sorted({arm for arm, _, _, _ in found} - set(arms))
     if unknown:
         raise LogError(f"holds {unknown[0]!r}, which is no arm of the experiment.", where="arm",
                        way_out=f"Its arms: {', '.join(arms)}. Leave the arm empty outside the test: --column "
                        f"\"arm=nullif(arm, '{unknown[0]}')\".")  # fmt: skip
+    num_names, num_values = len(names), len(columns.values)
     shape = (experiment.meta.days, len(arms), len(segments))
-    users, seen = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    first = np.zeros((*shape, len(names)))
-    second = np.full((*shape, len(names), len(names)), np.nan)
+    users, seen, shown = np.zeros((3, *shape), np.int64)
+    first, third = np.zeros((2, *shape, num_names))
+    low, high = np.full((*shape, num_values), np.inf), np.full((*shape, num_values), -np.inf)
+    second = np.full((*shape, num_names, num_names), np.nan)
     for i, j in wanted:
         second[..., i, j] = second[..., j, i] = 0.0
-    for arm, segment, day, _, _, _, _, came, shown, *sums in found:
+    for arm, segment, day, numbers in found:
         at = (day, arms.index(arm), segments.index(segment))
-        users[at], seen[at] = came, shown
-        first[at] = sums[: len(names)]
-        for (i, j), product in zip(wanted, sums[len(names) :], strict=True):
-            second[(*at, i, j)] = second[(*at, j, i)] = product
-    observed, beyond = counts
-    return Sums(names, arms, segments, columns.day is not None, users, seen, first, second, observed, beyond)
+        users[at], seen[at], shown[at] = numbers["came"], numbers["seen"], numbers["rows"]
+        first[at] = [numbers[f"sum{i}"] for i in range(num_names)]
+        third[at] = [numbers[f"cube{i}"] for i in range(num_names)]
+        if numbers["rows"]:
+            low[at] = [numbers[f"low{i}"] for i in range(num_values)]
+            high[at] = [numbers[f"high{i}"] for i in range(num_values)]
+        for i, j in wanted:
+            second[(*at, i, j)] = second[(*at, j, i)] = numbers[f"product{i}_{j}"]
+    return Sums(
+        names=names,
+        arms=arms,
+        segments=segments,
+        daily=columns.day is not None,
+        users=users,
+        seen=seen,
+        first=first,
+        second=second,
+        third=third,
+        alike=_alike(users, shown, low, high, num_names),
+        least=dict(zip(columns.values, low.min(axis=(0, 1, 2)).tolist(), strict=True)),
+        rows=extent.rows,
+        observed=extent.observed,
+        beyond=extent.beyond,
+    )
 
 
-def _moments(users: int, names: tuple[str, ...], totals: Array, products: Array) -> Moments:
+def _alike(users: Counts, shown: Counts, low: Array, high: Array, num_names: int) -> NDArray[np.bool_]:
+    """`[D, A, M]` whether an arm's users had the same; who has no row had 0. Covariates are not asked about."""
+    absent = (shown.sum(axis=2) < users.sum(axis=2).cumsum(axis=0))[..., None]
+    lows, highs = low.min(axis=2), high.max(axis=2)
+    lows, highs = np.where(absent, np.minimum(lows, 0), lows), np.where(absent, np.maximum(highs, 0), highs)
+    same = np.zeros((*lows.shape[:2], num_names), np.bool_)
+    same[..., : lows.shape[2]] = lows >= highs
+    return same
+
+
+def _moments(
+    users: int, names: tuple[str, ...], alike: tuple[str, ...], totals: Array, products: Array, cubes: Array
+) -> Moments:
     if users < 2:
-        return Moments(users, names, totals / max(users, 1), np.full_like(products, np.nan))
+        unknown = np.full_like(products, np.nan)
+        return Moments(users, names, totals / max(users, 1), unknown, cubes / max(users, 1), alike)
     mean = totals / users
     covariance = (products - users * np.outer(mean, mean)) / (users - 1)
     constant = np.diag(covariance) <= ROUNDING * np.diag(products) / users  # what rounding leaves is no spread
     covariance[constant, :] = covariance[:, constant] = 0.0
-    return Moments(users, names, mean, covariance)
+    return Moments(users, names, mean, covariance, cubes / users, alike)
 
 
-def _statement(
-    columns: Columns, covariates: Sequence[str], pairs: Sequence[tuple[int, int]], num_names: int, assigned: bool
-) -> str:
-    """A row per arm, segment and day: what is wrong, who came, sums, sums of products."""
-    num_values = num_names - len(covariates)
-    joined = "test_rows"
+def _parts(num_values: int, num_names: int, pairs: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """Name → SQL of what is counted and added up in an arm, a segment and a day."""
+    parts = {name: f"count(*) FILTER ({name})" for name in FAULTS}
+    parts |= {f"lost{i}": f"count(*) FILTER (a{i} IS NULL)" for i in range(num_values)}
+    parts |= {"came": "count(*) FILTER (came)", "seen": "count(*) FILTER (shown)"}
+    parts |= {"rows": "count(*) FILTER (NOT marker)"}
+    for i in range(num_values):
+        parts |= {f"low{i}": f"min(a{i}) FILTER (NOT marker)", f"high{i}": f"max(a{i}) FILTER (NOT marker)"}
+    for i in range(num_names):
+        cube = f"t{i} * t{i} * t{i} - (t{i} - a{i}) * (t{i} - a{i}) * (t{i} - a{i})"
+        parts |= {f"sum{i}": f"sum(a{i})", f"cube{i}": f"sum({cube})"}
+    return parts | {f"product{i}_{j}": f"sum(a{i} * t{j} + a{j} * t{i} - a{i} * a{j})" for i, j in pairs}
+
+
+def _statement(columns: Columns, covariates: Sequence[str], parts: Mapping[str, str], assigned: bool) -> str:
+    """A row per arm, segment and day, with the parts."""
+    num_values = len(columns.values)
+    joined = "(SELECT *, false AS doubled FROM test_rows)"
     if covariates:
         kept = ", ".join(f"coalesce(c{i}, 0) AS c{i}" for i in range(len(covariates)))
+        kept += ", coalesce(doubled, false) AS doubled"
         joined = f'(SELECT r.*, {kept} FROM test_rows r LEFT JOIN before USING ("user"))'
     totals = ", ".join(
         [f"x{i} AS a{i}, sum(x{i}) OVER w AS t{i}" for i in range(num_values)]
@@ -160,18 +232,12 @@ def _statement(
         f"'{ALL}'" if columns.segment is None else f"coalesce(first_value(segment IGNORE NULLS) OVER u, '{UNSEEN}')"
     )
     inner = (
-        f"SELECT arm, day, {segment} AS segment, row_number() OVER w = 1 AS came, "
+        f"SELECT arm, day, marker, {segment} AS segment, row_number() OVER w = 1 AS came, "
         "NOT marker AND coalesce(lag(marker) OVER w, true) AS shown, "
         "coalesce(lag(arm) OVER w <> arm, false) AS moved, coalesce(said <> arm, false) AS other, "
-        "coalesce(lag(day) OVER w = day AND NOT lag(marker) OVER w, false) AS twice, "
+        "coalesce(lag(day) OVER w = day AND NOT lag(marker) OVER w, false) AS twice, doubled, "
         f"{'row_number() OVER w = 1 AND NOT marker' if assigned else 'false'} AS early, {totals} FROM {joined} "
         'WINDOW w AS (PARTITION BY "user" ORDER BY day, marker DESC ROWS UNBOUNDED PRECEDING), '
         'u AS (PARTITION BY "user" ORDER BY day, marker DESC ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)'
     )
-    sums = [f"sum(a{i})" for i in range(num_names)]
-    sums += [f"sum(a{i} * t{j} + a{j} * t{i} - a{i} * a{j})" for i, j in pairs]
-    return (
-        "SELECT arm, segment, day, count(*) FILTER (moved), count(*) FILTER (other), count(*) FILTER (twice), "
-        f"count(*) FILTER (early), count(*) FILTER (came), count(*) FILTER (shown), "
-        f"{', '.join(sums)} FROM ({inner}) GROUP BY arm, segment, day"
-    )
+    return f"SELECT arm, segment, day, {', '.join(parts.values())} FROM ({inner}) GROUP BY arm, segment, day"

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import Comparison, Decision, Findings
+from outlay.experiments.findings import Comparison, Course, Findings
 from outlay.experiments.lift import Interval
 
 
 def verdict(experiment: Experiment, findings: Findings) -> str:
     """What to do, arm by arm."""
     meta = experiment.meta
-    tested = [comparison for comparison in findings.comparisons if comparison.contestant]
+    tested = [comparison for comparison in findings.comparisons if comparison.outcome is not None]
     told = [_verdict(experiment, findings.day, comparison, alone=len(tested) == 1) for comparison in tested]
     alike = ""
     if len(tested) > 1:
         alike = f" (each arm at {100 * (1 - findings.alpha):.4g} %, since {len(tested)} are tested)"
-        told.insert(0, _of_several(experiment, findings.day, tested))
+        told.insert(0, _of_several(experiment, tested))
     return f"After day {findings.day} of {meta.days}{alike}: {' '.join(part for part in told if part)}"
 
 
 def percent(x: float) -> str:
-    """`+12.3 %`; below 1 % with two decimals, since that is where decisions are made."""
-    return f"{100 * x:+.1f} %" if abs(x) >= 0.01 else f"{100 * x:+.2f} %"
+    """`+12.3 %`; below 1 % with two decimals or more, since that is where decisions are made."""
+    size = abs(100 * x)
+    digits = 1 if size >= 1 else 2 if size >= 0.005 or not size else 4
+    return f"{100 * x:+.{digits}f} %"
 
 
 def span(x: Interval) -> str:
@@ -29,65 +31,85 @@ def span(x: Interval) -> str:
     return f"{percent(x.value)} ({percent(x.low)} to {percent(x.high)})"
 
 
-def _of_several(experiment: Experiment, day: int, tested: list[Comparison]) -> str:
+def _of_several(experiment: Experiment, tested: list[Comparison]) -> str:
     """What to do where several arms stand against the control; empty while the test goes on undecided."""
-    won = [repr(c.arm) for c in tested if not c.blocked and c.decided is not None and c.decided.side > 0]
+    won = [repr(c.arm) for c in tested if c.outcome == "better"]
     if len(won) > 1:
         return f"Take {' or '.join(won)}; which of them is the better was not tested."
     if won:
         return f"Take {won[0]}."
-    over = all(c.blocked or c.decided is not None for c in tested) or day >= experiment.meta.days
-    return f"Keep {experiment.control.name!r}." if over and not all(c.blocked for c in tested) else ""
+    if any(c.outcome in ("open", "harm") for c in tested) or all(c.outcome == "blocked" for c in tested):
+        return ""
+    return f"Keep {experiment.control.name!r}."
 
 
 def _verdict(experiment: Experiment, day: int, found: Comparison, *, alone: bool) -> str:
-    meta, control = experiment.meta, experiment.control.name
-    if found.blocked:
-        return f"No verdict on {found.arm!r}: {'; '.join(found.blocked)}."
-    decided = found.decided
-    beside = _beside(found, [name for name in meta.guardrails if name != meta.metric])
-    sure = f"{100 * meta.confidence:.4g} % sure over all planned decisions"
-    if decided is not None:
-        what = "" if not alone else f"Take {found.arm!r}: " if decided.side > 0 else f"Keep {control!r}: "
-        side = "higher" if decided.side > 0 else "lower"
+    meta, new, old = experiment.meta, repr(found.arm), repr(experiment.control.name)
+    beside = _beside(found, day)
+    planned = f"{100 * meta.confidence:.4g} % sure over all planned decisions"
+    if found.outcome == "blocked":
+        return f"No verdict on {new}: {'; '.join(found.blocked)}."
+    if found.decided is not None and found.told is not None:
+        what = "" if not alone else f"Take {new}: " if found.outcome == "better" else f"Keep {old}: "
+        of = found.told
         return (
-            f"{what}{meta.metric} is {_size(decided)} {side} under {found.arm!r} than under {control!r} "
-            f"({_ends(decided)}; {sure}, decided on day {decided.day}){beside}."
+            f"{what}{meta.metric} is {_size(of.absolute, of.relative)} {_side(of.side)} under {new} than under {old} "
+            f"after day {of.day} ({_ends(of.absolute, of.relative)}; {planned}, decided on day {found.decided.day})"
+            f"{beside}."
         )
-    after = next((d for d in meta.decisions if d > day), None)
-    if after is not None:
-        last = found.decisions[-1] if found.decisions else None
-        seen = f" yet: on day {last.day} {meta.metric} ({_ends(last)}) did not cross the bound" if last else " yet"
-        return f"No verdict on {found.arm!r}{seen}. The next planned decision is after day {after}{beside}."
-    keep = f"Keep {control!r}, unless cost decides: no" if alone else "No"
-    return (
-        f"{keep} difference in {meta.metric} was found under {found.arm!r} "
-        f"({_ends(found.decisions[-1])}; {sure}){beside}."
-    )
+    if found.outcome == "harm":
+        now = found.courses[0].points[-1]
+        return (
+            f"Stop {new}: {meta.metric} is {_size(now.always, now.always_relative)} {_side(now.side)} than under {old} "
+            f"({_ends(now.always, now.always_relative)}; {100 * meta.confidence:.4g} % sure on all days at once)"
+            f"{beside}. To stop for harm needs no planned day."
+        )
+    last = found.decisions[-1] if found.decisions else None
+    ends = "" if last is None else _ends(last.absolute, last.relative)
+    if found.outcome == "open":
+        seen = "" if last is None else f": on day {last.day} {meta.metric} ({ends}) did not cross the bound"
+        after = next(d for d in meta.decisions if d > day)
+        return (
+            f"No verdict on {new} yet{seen}. The next planned decision is after day {after}{beside}."
+            f"{_reason_to_stop(found)}"
+        )
+    cheaper = any(course.metric == "cost" and course.now < 0 for course in found.courses[1:])
+    keep = "No" if not alone else f"Keep {old}{', unless cost decides' if cheaper else ''}: no"
+    return f"{keep} difference in {meta.metric} was found under {new} ({ends}; {planned}){beside}."
 
 
-def _size(decision: Decision) -> str:
-    x = decision.relative
-    return f"{abs(decision.absolute.value):.4g} a user" if x is None else percent(abs(x.value)).removeprefix("+")
+def _side(side: int) -> str:
+    return "higher" if side > 0 else "lower"
 
 
-def _ends(decision: Decision) -> str:
-    x = decision.relative
-    if x is None:
-        return f"{decision.absolute.low:+.4g} to {decision.absolute.high:+.4g} a user"
-    return f"{percent(x.low)} to {percent(x.high)}"
+def _size(absolute: Interval, relative: Interval | None) -> str:
+    return f"{abs(absolute.value):.4g} a user" if relative is None else percent(abs(relative.value)).removeprefix("+")
 
 
-def _beside(found: Comparison, guardrails: list[str]) -> str:
+def _ends(absolute: Interval, relative: Interval | None) -> str:
+    if relative is None:
+        return f"{absolute.low:+.4g} to {absolute.high:+.4g} a user"
+    return f"{percent(relative.low)} to {percent(relative.high)}"
+
+
+def _beside(found: Comparison, day: int) -> str:
     """`; cost is lower (-1.4 % to -0.2 %)`: guardrails, with the intervals that hold on all days."""
-    parts = []
-    for name in guardrails:
-        course = found.course(name)
-        if course is None or not course.points:
-            continue
-        shown, now = course.points[-1].always_relative, course.points[-1].side
-        state = {1: "is higher", -1: "is lower", 0: "has not moved visibly"}[now]
-        if course.moved and not now:
-            state = f"moved {'up' if course.moved > 0 else 'down'} by day {course.since}"
-        parts.append(f"{name} {state}" + (f" ({percent(shown.low)} to {percent(shown.high)})" if shown else ""))
+    parts = [_guardrail(course, day) for course in found.courses[1:] if course.points]
     return f"; {'; '.join(parts)}" if parts else ""
+
+
+def _guardrail(course: Course, day: int) -> str:
+    last, ever = course.points[-1], course.seen
+    ends = _ends(last.always, last.always_relative)
+    if ever is None:
+        return f"{course.metric} has not moved visibly ({ends})"
+    if course.now:
+        return f"{course.metric} is {_side(course.now)} ({ends})"
+    first = "on the first day" if ever[1] == 1 else f"over the first {ever[1]} days"
+    return f"{course.metric} was {_side(course.moved)} {first}, but over {day} days that does not show ({ends})"
+
+
+def _reason_to_stop(found: Comparison) -> str:
+    """Guardrails that went the wrong way; they hold on any day."""
+    wrong = [f"{course.metric} may not be {_side(course.now)}" for course in found.courses[1:] if course.harmful]
+    return f" Stop {found.arm!r} now if {' or '.join(wrong)}: guardrails hold on any day." if wrong else ""

@@ -8,7 +8,6 @@ covariates; the look is after the last whole week that the log has, so that ever
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping
@@ -17,17 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from outlay.core.errors import LogError, OutlayError
+from outlay.experiments import doubts
 from outlay.experiments.agreement import check_agreement
 from outlay.experiments.analyse import analyse
-from outlay.experiments.design import WEEK, Experiment
+from outlay.experiments.design import WEEK, Experiment, Step
 from outlay.experiments.findings import Findings
 from outlay.experiments.lift import needed_pairs
-from outlay.experiments.promise import Promise, promises
+from outlay.experiments.promise import Promise
 from outlay.experiments.sums import Sums, read_sums
 from outlay.experiments.words import verdict
-from outlay.jobs.experiment_columns import Roles, canonical_sql
-from outlay.logs.reading import literal
-from outlay.logs.source import Source, Term, nearest, open_source
+from outlay.jobs.experiment_columns import Roles
+from outlay.jobs.experiment_promised import kept, promise_notes, promised_files
+from outlay.jobs.experiment_users import (
+    listed,
+    read_assigned,
+    refuse_ineligible,
+    refuse_other_arms,
+    refuse_rows_without_days,
+)
+from outlay.logs.source import open_source
 
 Report = Callable[[float, str], None]
 
@@ -42,7 +49,7 @@ class AnalyzeResult:
         experiment: the design.
         findings: the numbers.
         observed: days of the test that the log has.
-        promised: what an estimate said, beside what happened.
+        promised: arm → what an estimate said of it, beside what happened.
         verdict: what to do, in words.
         notes: what else a reader should know.
     """
@@ -50,7 +57,7 @@ class AnalyzeResult:
     experiment: Experiment
     findings: Findings
     observed: int
-    promised: list[Promise]
+    promised: dict[str, list[Promise]]
     verdict: str
     notes: list[str]
 
@@ -59,17 +66,22 @@ class AnalyzeResult:
         meta = self.experiment.meta
         found: dict[str, Any] = _finite(asdict(self.findings))
         for comparison, told in zip(found["comparisons"], self.findings.comparisons, strict=True):
+            comparison["outcome"] = told.outcome
             comparison["decided"] = told.decided.day if told.decided else None
+            for course, by_day in zip(comparison["courses"], told.courses, strict=True):
+                course |= {"now": by_day.now, "moved": by_day.moved, "seen": by_day.seen}
         return {
             "verdict": self.verdict,
             "experiment": meta.name,
             "metric": meta.metric,
+            "better": meta.better,
+            "unit": meta.unit,
             "confidence": meta.confidence,
             "days": meta.days,
             "observed": self.observed,
             "control": self.experiment.control.name,
             **found,
-            "promised": _finite([asdict(promise) for promise in self.promised]),
+            "promised": _finite([{"arm": arm, **asdict(p)} for arm, found in self.promised.items() for p in found]),
             "notes": self.notes,
         }
 
@@ -81,7 +93,7 @@ def analyze_experiment(
     day: int | None = None,
     columns: Mapping[str, str] | None = None,
     assigned: str | Path | None = None,
-    promised: str | Path | None = None,
+    promised: Mapping[str, str | Path] | str | Path | None = None,
     threads: int | None = None,
     progress: Report | None = None,
 ) -> AnalyzeResult:
@@ -92,26 +104,31 @@ def analyze_experiment(
             and day, or a row per user.
         experiment: the test, or its file.
         day: look after so many days; default: the last whole week that the log has.
-        columns: role or metric → column or SQL expression, for `user`, `day`, `arm`, `segment`, `cost`, `redemption`
-            and the metrics of the test; default: the column of that name, or as
-            `experiment_columns.py` says.
-        assigned: what `outlay experiment assign` wrote for the last day, as Parquet: `user`, `arm` and `day` (of
+        columns: role or metric → column or SQL expression, for `user`, `day`, `arm`, `segment`, `cost`, `redemption`,
+            `eligible` and the metrics of the test; default: the column of that name, or as `experiment_columns.py`
+            says.
+        assigned: what `outlay experiment assign` wrote for the last day: `user`, `arm` and `day` (of
             assignment; 0 if there is none). Then all of them count, with or without rows, and the log needs no arms.
-        promised: what `outlay evaluate --json` printed, or RUN/estimates.json, of the first arm after the control.
+        promised: arm → what `outlay evaluate --json` printed, or RUN/estimates.json; a file alone is of the only arm
+            that gets a verdict.
         threads: of DuckDB.
         progress: called with the fraction done and what is being done.
 
     Raises:
-        OutlayError: if the look is after the planned end, or a file cannot be read.
-        LogError: if a column is absent, or the log's users cannot be told apart by arm (`sums.py`).
+        OutlayError: if the look is after the planned end, a file cannot be read, or a promise is of no arm.
+        LogError: if a column is absent, the log's users cannot be told apart by arm (`sums.py`), or one of them was
+            not eligible.
     """
     report = progress or (lambda _fraction, _text: None)
     experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
-    if day is not None and not 1 <= day <= experiment.meta.days:
+    if day is not None and day < 1:
+        raise OutlayError(f"is {day}.", where="day", way_out="Days of a look are counted from 1.")
+    if day is not None and day > experiment.meta.days:
         raise OutlayError(
             f"is {day}, but the test was planned for {experiment.meta.days} days; a look after its end is one too "
             "many.", where="day", way_out=f"Look after day {experiment.meta.days} at the latest.",
         )  # fmt: skip
+    files = promised_files(promised, experiment)
     path = _files(Path(log))
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
@@ -120,23 +137,33 @@ def analyze_experiment(
         report(0.1, "reading the log")
         roles = Roles(source, experiment, columns or {}, assigned is not None, _is_export(Path(log)))
         metrics = roles.metrics()
-        given = None if assigned is None else _assigned(source, Path(assigned))
+        columns_of_log, eligible = roles.columns(metrics), roles.eligible()
+        refuse_other_arms(source, columns_of_log, experiment)
+        refuse_rows_without_days(source, columns_of_log)
+        daily = columns_of_log.day is not None
+        given = None if assigned is None else read_assigned(source, Path(assigned), daily=daily)
         try:
-            sums = read_sums(
-                source.run, "log_kept", roles.columns(metrics), experiment, needed_pairs(metrics), assigned=given
-            )
-            notes = check_agreement(source.run, experiment) + _unlisted(source, given)
+            sums = read_sums(source.run, "log_kept", columns_of_log, experiment, needed_pairs(metrics), assigned=given)
+            if eligible is not None:
+                refuse_ineligible(source, columns_of_log, eligible, experiment.meta.days, given)
+            notes = check_agreement(source.run, experiment if daily else _at_once(experiment)) + listed(source, given)
+            left_out = roles.left_out()
         except LogError as error:
             raise LogError(error.found, file=error.file or path, where=error.where, way_out=error.way_out) from None
     report(0.7, "comparing the arms")
     look = day or _look(sums)
     money = "cost" if "cost" in sums.names else None
     findings = analyse(sums, experiment, metrics, look, money=money)
-    notes = [*_notes(sums, experiment, look), *notes]
-    beside: list[Promise] = []
-    if promised is not None:
-        beside, more = _promised(Path(promised), findings, experiment, money)
-        notes += more
+    notes = [
+        *_notes(sums, experiment, look, asked=day is not None), *doubts.notes(sums, experiment, look, money), *notes
+    ]  # fmt: skip
+    notes += [
+        f"{name} is not told: a row per user does not say on how many days money was paid. Give the days: --column "
+        f"{name}=NAME."
+        for name in left_out
+    ]
+    beside = kept(files, findings, experiment, money)
+    notes += promise_notes(beside, sums, experiment)
     return AnalyzeResult(experiment, findings, sums.observed, beside, verdict(experiment, findings), notes)
 
 
@@ -152,79 +179,32 @@ def _is_export(log: Path) -> bool:
     return (log / "log").is_dir()
 
 
-def _assigned(source: Source, path: Path) -> str:
-    """The table `assigned`: user, arm, day."""
-    if not path.is_file() or path.suffix != ".parquet":
-        raise LogError("is no Parquet file.", file=path, way_out="Give what outlay experiment assign wrote.")
-    relation = f"read_parquet({literal(path)})"
-    types = {str(row[0]): str(row[1]).split("(")[0] for row in source.run(f"DESCRIBE SELECT * FROM {relation}")}
-    for name in ("user", "arm"):
-        if name not in types:
-            raise LogError("is missing.", file=path, where=f"column {name!r}", way_out=nearest(name, types))
-    user = canonical_sql(Term("user", "user", '"user"', types["user"]))
-    day = "CAST(day AS BIGINT)" if "day" in types else "0"
-    source.run(
-        f'CREATE TEMP TABLE assigned AS SELECT {user} AS "user", CAST(arm AS VARCHAR) AS arm, {day} AS day '
-        f"FROM {relation} WHERE arm IS NOT NULL"
-    )
-    twice = source.run('SELECT "user", count(*) OVER () FROM assigned GROUP BY "user" HAVING count(*) > 1 LIMIT 1')
-    if twice:
-        raise LogError(f"holds {twice[0][1]} users more than once, as {twice[0][0]!r}.", file=path,
-                       where="column 'user'", way_out="Give one row per user.")  # fmt: skip
-    return "assigned"
-
-
-def _unlisted(source: Source, assigned: str | None) -> list[str]:
-    """A list that was written before the ramp ended lacks the users who came later."""
-    if assigned is None:
-        return []
-    found = source.run(
-        f'SELECT count(DISTINCT "user") FROM all_rows ANTI JOIN {assigned} USING ("user") '
-        "WHERE arm IS NOT NULL AND day >= 0"
-    )
-    if not found[0][0]:
-        return []
-    return [
-        f"{found[0][0]:,} users are in an arm in the log but not on the list of the assigned, and do not count. Write "
-        "the list for the last day of the test."
-    ]
-
-
 def _look(sums: Sums) -> int:
     """The last whole week that the log has, or the days that it has where there is none."""
     return sums.observed // WEEK * WEEK or sums.observed
 
 
-def _notes(sums: Sums, experiment: Experiment, look: int) -> list[str]:
+def _at_once(experiment: Experiment) -> Experiment:
+    """As if the ramp had ended on day 0: where a row is a user, nobody's first day is known."""
+    return experiment.model_copy(update={"ramp": (Step(day=0, coverage=experiment.ramp[-1].coverage),)})
+
+
+def _notes(sums: Sums, experiment: Experiment, look: int, *, asked: bool) -> list[str]:
     found = []
     if sums.beyond:
         found.append(
             f"{sums.beyond:,} rows after the planned end (day {experiment.meta.days}) are left out: looking on until "
             "something shows would not be a test."
         )
-    if sums.observed > look:
+    if sums.observed > look and not asked:
         found.append(f"The log has {sums.observed} days; the look is after day {look}, the last whole week.")
     if look % WEEK:
         found.append(f"{look} days are no whole week: weekdays do not count alike.")
     if not sums.daily:
-        found.append("A row is a user: nothing is known of single days, and of earlier decisions only when they were.")
+        found.append(
+            "Each row is a whole user: there is no course by day, and of earlier decisions only their days are known."
+        )
     return found
-
-
-def _promised(
-    path: Path, findings: Findings, experiment: Experiment, money: str | None
-) -> tuple[list[Promise], list[str]]:
-    contestant = next(comparison for comparison in findings.comparisons if comparison.contestant)
-    try:
-        found = promises(
-            json.loads(path.read_text(encoding="utf-8")), contestant, experiment.meta.metric, money,
-            experiment.meta.confidence,
-        )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        way_out = "Give RUN/estimates.json, or what outlay evaluate --json printed."
-        raise OutlayError(f"is no evaluation ({error!r}).", file=path, way_out=way_out) from None
-    none = "The estimate and the test have no total in common that both can tell, so the promise is not compared."
-    return found, [] if found else [none]
 
 
 def _finite(value: Any) -> Any:

@@ -69,13 +69,15 @@ def assign_users(
         threads: of DuckDB.
 
     Raises:
-        OutlayError: if the test's file is wrong, `day` is negative, or `out` ends in neither .parquet nor .csv.
+        OutlayError: if the test's file is wrong, `day` is none of the test, or `out` ends in neither .parquet nor .csv.
         LogError: if a column is absent, a user is missing, or there are no users.
     """
     out = checked_out(out, users)
     experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
-    if day < 0:
-        raise OutlayError(f"is {day}.", where="day", way_out="Give a day of the test; 0 is its start.")
+    if not 0 <= day < experiment.meta.days:
+        raise OutlayError(
+            f"is {day}.", where="day", way_out=f"Give a day of the test, 0 to {experiment.meta.days - 1}."
+        )
     names = np.array([arm.name for arm in experiment.arms], object)
     counts = np.zeros(len(names), np.int64)
     seen = eligible = 0

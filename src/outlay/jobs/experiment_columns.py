@@ -20,6 +20,8 @@ DEFAULTS: dict[str, tuple[str, ...]] = {  # the columns that a role is looked fo
     "cost": ("cost", "paid"),
     "redemption": ("redemption", "redeemed"),  # else a day on which money was paid
 }
+DATES = """Write 2026-03-02, or say how dates are written: --column "day=strptime(day, '%d.%m.%Y')"."""
+ZONED = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"  # a text that ends in a time zone
 OUTSIDE = "policy", "random"  # what a server gives users who are not in the test: its bundle, and the random slice
 
 
@@ -42,7 +44,7 @@ class Roles:
     served: bool = False
 
     def __post_init__(self) -> None:
-        known = {*DEFAULTS, self.experiment.meta.metric, *self.experiment.meta.guardrails}
+        known = {*DEFAULTS, "eligible", self.experiment.meta.metric, *self.experiment.meta.guardrails}
         for name in self.given:
             if name not in known:
                 raise OutlayError(f"{name!r} is no role.", where="column",
@@ -57,7 +59,13 @@ class Roles:
             if self._found("redemption") or self._found("day"):
                 found.append(Metric("redemption", "redemption"))
         names = {metric.name for metric in found}
-        return found + [Metric(name, name) for name in meta.guardrails if name not in names]
+        more = [name for name in meta.guardrails if name not in names and name not in self.left_out()]
+        return found + [Metric(name, name) for name in more]
+
+    def left_out(self) -> list[str]:
+        """`redemption`, where it is a guardrail and a row per user does not say on how many days money was paid."""
+        asked = "redemption" in self.experiment.meta.guardrails
+        return ["redemption"] if asked and not self._found("redemption") and not self._found("day") else []
 
     def columns(self, metrics: Sequence[Metric]) -> Columns:
         """SQL for every role and for every column of the metrics."""
@@ -76,6 +84,19 @@ class Roles:
             values=values,
             before=before,
         )
+
+    def eligible(self) -> str | None:
+        """The experiment's condition as SQL of the log; None where it has none or the log lacks its columns."""
+        text = self.given.get("eligible", self.experiment.meta.eligible)
+        if text is None:
+            return None
+        try:
+            sql = self.source.term("column eligible", text).sql
+        except LogError:
+            if "eligible" in self.given:
+                raise
+            return None
+        return f"coalesce(CAST({sql} AS BOOLEAN), FALSE)"
 
     def _arm(self, sql: str) -> str:
         """Text; NULL where a server says that the user is outside the test, unless the test has an arm of that name."""
@@ -112,6 +133,8 @@ class Roles:
         start = literal(self.experiment.meta.start.isoformat())
         if term.type in WHOLE:
             return f"CAST({term.sql} AS BIGINT)"
+        if term.type == "TIMESTAMP WITH TIME ZONE":
+            raise self._zoned(term, term.text)
         if term.type == "DATE" or term.type.startswith("TIMESTAMP"):
             return f"date_diff('day', DATE {start}, CAST({term.sql} AS DATE))"
         if term.type == "VARCHAR":
@@ -119,12 +142,21 @@ class Roles:
             wrong = self.source.run(
                 f"SELECT {term.sql} FROM log_kept WHERE {term.sql} IS NOT NULL AND {date} IS NULL LIMIT 1"
             )
+            if self.source.run(f"SELECT 1 FROM log_kept WHERE regexp_matches({term.sql}, '{ZONED}') LIMIT 1"):
+                raise self._zoned(term, f"CAST({term.text} AS TIMESTAMPTZ)")
             if not wrong:
                 return f"date_diff('day', DATE {start}, {date})"
-            raise self.source.wrong_type(term, f"holds {wrong[0][0]!r}, which is no date.", "Write 2026-03-02.")
+            raise self.source.wrong_type(term, f"holds {wrong[0][0]!r}, which is no date.", DATES)
         raise self.source.wrong_type(
             term, f"is of type {term.type}.", "Give dates, or whole numbers with 0 on the first day of the test."
         )
+
+    def _zoned(self, term: Term, moment: str) -> OutlayError:
+        """Which day a moment is of would depend on the machine."""
+        return self.source.wrong_type(
+            term, "has a time zone; which day it is depends on whose.",
+            f"Say it: --column \"day=CAST({moment} AT TIME ZONE 'Europe/Berlin' AS DATE)\".",
+        )  # fmt: skip
 
 
 def canonical_sql(term: Term) -> str:

@@ -2,6 +2,8 @@
 
     x_i = Σ over the last w days of the log        y_i = Σ over the days before them        per user i, absent days 0
 
+Rows that would make the means wrong are refused, as the analysis does.
+
 A log shorter than the test is scaled up: k days are taken as k/w times the total of w days, so the variance grows by
 (k/w)². Days of one user are at most perfectly correlated, so this errs on the safe side.
 """
@@ -16,7 +18,9 @@ import numpy as np
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
+from outlay.experiments import doubts
 from outlay.experiments.moments import BEFORE, Metric, Moments
+from outlay.experiments.rows import LARGEST
 from outlay.logs.roles import Log, open_log
 
 ELIGIBLE_KEY = "eligible"
@@ -32,6 +36,8 @@ class Past:
         window: days of the log that were added up; fewer than `days` where the log is too short.
         before: days of the covariate; 0 where the log has none.
         log_days: of the log, from its first to its last.
+        actions: that the log has, ascending.
+        notes: what is doubtful about the log.
     """
 
     moments: Moments
@@ -39,6 +45,8 @@ class Past:
     window: int
     before: int
     log_days: int
+    actions: tuple[float, ...]
+    notes: tuple[str, ...]
 
 
 def known_metrics(campaign: Campaign) -> dict[str, Metric]:
@@ -64,7 +72,8 @@ def measure_past(campaign: Campaign, days: int, *, eligible: str | None = None, 
         threads: of DuckDB.
 
     Raises:
-        CampaignError, LogError: if the log cannot be read, `eligible` makes no sense, or fewer than two users are left.
+        CampaignError, LogError: if the log cannot be read, `eligible` makes no sense, a number is missing or has no
+            end, a user has two rows of a day, or fewer than two users are left.
     """
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
@@ -75,13 +84,17 @@ def measure_past(campaign: Campaign, days: int, *, eligible: str | None = None, 
         log_days = last - first + 1
         window = min(days, log_days)
         before = min(days, log_days - window)
-        moments = _moments(log, users, start=last - window + 1, before=before, scale=days / window)
+        start = last - window + 1
+        _refuse_wrong_rows(log, f'{users} AND "time" >= {start - before}')
+        moments = _moments(log, users, start=start, before=before, scale=days / window)
+        notes = _notes(log, start - before, last)
+        actions = log.source.run("SELECT DISTINCT action FROM roles WHERE action IS NOT NULL ORDER BY action")
     if moments.users < 2:
         found = f"{moments.users} user{'' if moments.users == 1 else 's'} in its last {window} days"
         raise LogError(f"{found}{' who may be in the test' if eligible else ''}; a plan needs more.",
                        file=campaign.source, where=ELIGIBLE_KEY if eligible else None,
                        way_out="Give a log of the users you will test on.")  # fmt: skip
-    return Past(moments, days=days, window=window, before=before, log_days=log_days)
+    return Past(moments, days, window, before, log_days, tuple(float(action) for (action,) in actions), tuple(notes))
 
 
 def _eligible_users(log: Log, eligible: str | None) -> str:
@@ -98,6 +111,52 @@ def _eligible_users(log: Log, eligible: str | None) -> str:
     return f'{known} AND "user" IN (SELECT "user" FROM may)'
 
 
+def _refuse_wrong_rows(log: Log, kept: str) -> None:
+    """Of the rows that are added up."""
+    campaign = log.campaign
+    asked = {"reward": ("log.reward", "reward", campaign.log.reward)}
+    asked |= {f"cost{j}": (f"budget {b.name}.cost", "cost", b.cost) for j, b in enumerate(campaign.budgets)}
+    counts = log.source.run(
+        "SELECT "
+        + ", ".join(f"count(*) - count({x}), count(*) FILTER (NOT abs({x}) <= {LARGEST})" for x in asked)
+        + f" FROM roles WHERE {kept}"
+    )[0]
+    for (where, key, text), lost, odd in zip(asked.values(), counts[::2], counts[1::2], strict=True):
+        if lost:
+            raise LogError(f"{text!r} is missing in {lost:,} rows.", file=campaign.source, where=where,
+                           way_out="A number that was lost is not 0. If nothing happened in these rows, write "
+                           f'{key} = "coalesce({text}, 0)" in {campaign.path}.')  # fmt: skip
+        if odd:
+            raise LogError(f"{text!r} holds infinity or numbers beyond {LARGEST:g} in {odd:,} rows.",
+                           file=campaign.source, where=where,
+                           way_out="Mend them, or leave these rows out with log.where.")  # fmt: skip
+    twice = log.source.run(
+        f'SELECT "user", count(*) OVER () FROM roles WHERE {kept} GROUP BY "user" '
+        'HAVING count(*) > list_unique(list("time")) LIMIT 1'
+    )
+    if twice:
+        raise LogError(f"{twice[0][1]:,} users have two rows of one day, as user {twice[0][0]!r}.",
+                       file=campaign.source, where="log.user, log.time",
+                       way_out="Sum them into a row per user and day, or filter with log.where.")  # fmt: skip
+
+
+def _notes(log: Log, first: int, last: int) -> list[str]:
+    """Days from the first to the last without a row of anyone, and money below 0."""
+    empty = log.source.run(
+        f'SELECT day FROM range({first}, {last + 1}) AS days(day) ANTI JOIN roles ON "time" = day ORDER BY day'
+    )
+    notes = []
+    if empty:
+        told = (lambda day: str(log.when(day))) if log.dates else (lambda day: f"day {day}")
+        days = doubts.spans([int(day) for (day,) in empty], told)
+        notes.append(f"the past log has no row of anyone on {days}, which count as days on which nobody did anything. "
+                     "Were they exported?")  # fmt: skip
+    [(least,)] = log.source.run(f'SELECT min(cost{log.campaign.money}) FROM roles WHERE "time" >= {first}')
+    if least is not None and least < 0:
+        notes.append(doubts.below_zero(log.campaign.budgets[log.campaign.money].name, float(least)))
+    return notes
+
+
 def _moments(log: Log, users: str, *, start: int, before: int, scale: float) -> Moments:
     base = {"reward": "reward", "redeemed": f"CAST(cost{log.campaign.money} > 0 AS DOUBLE)"}
     base |= {name: name for name in log.costs}
@@ -110,7 +169,7 @@ def _moments(log: Log, users: str, *, start: int, before: int, scale: float) -> 
     }
     names = list(columns)
     sums = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
-    numbers = [f"avg({name})" for name in names]
+    numbers = [f"avg({name})" for name in names] + [f"avg({name} * {name} * {name})" for name in names]
     numbers += [f"covar_samp({a}, {b})" for i, a in enumerate(names) for b in names[i:]]
     [(count, *found)] = log.source.run(
         f"SELECT count(*), {', '.join(numbers)} FROM "
@@ -119,7 +178,10 @@ def _moments(log: Log, users: str, *, start: int, before: int, scale: float) -> 
     d = len(names)
     values = np.array([np.nan if value is None else value for value in found], np.float64)
     covariance = np.zeros((d, d))
-    covariance[np.triu_indices(d)] = values[d:]
+    covariance[np.triu_indices(d)] = values[2 * d :]
     covariance += np.triu(covariance, 1).T
     longer = np.where([name.endswith(BEFORE) for name in names], 1.0, scale)
-    return Moments(int(count), tuple(names), values[:d] * longer, covariance * np.outer(longer, longer))
+    return Moments(
+        int(count), tuple(names), values[:d] * longer, covariance * np.outer(longer, longer),
+        values[d : 2 * d] * longer**3,
+    )  # fmt: skip

@@ -26,7 +26,6 @@ from outlay.reports.experiment_content import (
     ExperimentContent,
     GroupLine,
     MetricLine,
-    Outcome,
     PromiseLine,
     RatioLine,
 )
@@ -69,6 +68,7 @@ def content(result: AnalyzeResult) -> ExperimentContent:
         day=found.day,
         days=meta.days,
         decisions=meta.decisions,
+        unit=meta.unit,
         confidence=meta.confidence,
         arm_confidence=1 - found.alpha,
         power=meta.power,
@@ -80,15 +80,16 @@ def content(result: AnalyzeResult) -> ExperimentContent:
         ),
         pace=_pace(experiment),
         ratios=tuple(
-            RatioLine(arm=check.arm, of=check.of, control=check.control, treatment=check.treatment,
+            RatioLine(arm=check.arm, of=check.of, part=check.part, control=check.control, treatment=check.treatment,
                       planned=shares[check.arm], p_value=check.p_value, passed=check.passed)
             for check in found.ratios
         ),
-        comparisons=tuple(_comparison(each, experiment, found.day) for each in found.comparisons),
+        comparisons=tuple(_comparison(each, experiment) for each in found.comparisons),
         promised=tuple(
-            PromiseLine(metric=p.metric, days=p.days, estimator=p.estimator, promised=_interval(p.promised),
+            PromiseLine(arm=arm, metric=p.metric, days=p.days, estimator=p.estimator, promised=_interval(p.promised),
                         happened=_interval(p.happened), agrees=p.agrees, caution=p.caution)
-            for p in result.promised
+            for arm, told in result.promised.items()
+            for p in told
         ),
         notes=tuple(result.notes),
         settings=_settings(experiment),
@@ -101,12 +102,13 @@ def _pace(experiment: Experiment) -> tuple[float, ...]:
     return tuple(part / due[-1] for part in due)
 
 
-def _comparison(found: Comparison, experiment: Experiment, day: int) -> ArmComparison:
+def _comparison(found: Comparison, experiment: Experiment) -> ArmComparison:
     courses = [_course(course) for course in found.courses if course.points]
     return ArmComparison(
         arm=found.arm,
-        outcome=_outcome(found, day, experiment.meta.days) if found.contestant else None,
+        outcome=found.outcome,
         metrics=tuple(_metric(x, found.saved.get(x.metric)) for x in found.lifts),
+        exposed=tuple(_metric(x) for x in found.exposed),
         decisions=tuple(_decision(decision) for decision in found.decisions),
         course=next((line for line in courses if line.metric == experiment.meta.metric), None),
         guardrails=tuple(line for line in courses if line.metric != experiment.meta.metric),
@@ -115,24 +117,24 @@ def _comparison(found: Comparison, experiment: Experiment, day: int) -> ArmCompa
             for segment in found.segments
         ),
         detectable=found.detectable,
-        blocked=tuple(found.blocked),
+        blocked=tuple(_quoted(reason, experiment) for reason in found.blocked),
     )
 
 
-def _outcome(found: Comparison, day: int, days: int) -> Outcome:
-    if found.blocked:
-        return "blocked"
-    if found.decided is not None:
-        return "better" if found.decided.side > 0 else "worse"
-    return "open" if day < days else "same"
+def _quoted(reason: str, experiment: Experiment) -> str:
+    """The arms' names as the page writes them."""
+    for arm in experiment.arms:
+        reason = reason.replace(repr(arm.name), f"“{arm.name}”")
+    return reason
 
 
 def _metric(x: Lift | Withheld, saved: float | None = None) -> MetricLine:
     if isinstance(x, Withheld):
         return MetricLine(name=x.metric, withheld=x.reason)
     return MetricLine(
-        name=x.metric, control=x.control, treatment=x.treatment, effect=_effect(x.absolute, x.relative), saved=saved
-    )
+        name=x.metric, control=x.control, treatment=x.treatment, effect=_effect(x.absolute, x.relative), saved=saved,
+        cautious=x.cautious,
+    )  # fmt: skip
 
 
 def _decision(x: Decision) -> DecisionLine:
@@ -140,7 +142,9 @@ def _decision(x: Decision) -> DecisionLine:
 
 
 def _course(x: Course) -> CourseLine:
-    return CourseLine(metric=x.metric, days=tuple(_day(p) for p in x.points), moved=x.moved, since=x.since)
+    return CourseLine(
+        metric=x.metric, days=tuple(_day(p) for p in x.points), now=x.now, moved=x.moved, seen=x.seen, harmful=x.harmful
+    )
 
 
 def _day(p: findings.Point) -> CourseDay:

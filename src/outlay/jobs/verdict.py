@@ -56,7 +56,7 @@ def verdict(
     claim = f"No gain over the old policy can be claimed ({change}, {floor}){spend}, though {limits} is certified"
     if gain < CLEARLY_WORSE:
         return f"{claim}: keep the old policy, unless saving is the aim."
-    return f"{claim}: test it against the old policy before it is served to all."
+    return f"{claim}: test it against the old policy before it is served to all (outlay experiment plan)."
 
 
 def _find(estimates: Sequence[Estimate], policy: str, estimator: str, target: str) -> Estimate | None:

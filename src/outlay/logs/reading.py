@@ -38,10 +38,14 @@ def find_files(path: Path, asked_by: Path | None) -> list[str]:
 def make_log_view(run: Run, files: list[str], folder: Path) -> dict[str, str]:
     """Make the view `log`, with missing values as NULL; its columns and types."""
     listed = ", ".join(literal(name) for name in files)
+    if empty := next((name for name in files if Path(name).stat().st_size == 0), None):
+        raise LogError("is empty: it has no bytes.", file=empty, way_out="Write it again, or leave it out.")
     if files[0].lower().endswith(CSV):
         nulls = ", ".join(literal(text) for text in MISSING_TEXTS)
         # sample_size = -1: types come from all rows, so that a late 0.5 does not break a column of whole numbers.
-        csv = f"SELECT * FROM read_csv([{listed}], header = true, nullstr = [{nulls}], sample_size = -1)"
+        # dateformat: without it 03/04/2027 is a day of April or of March, as the other rows happen to allow.
+        options = f"header = true, nullstr = [{nulls}], sample_size = -1, dateformat = '%Y-%m-%d'"
+        csv = f"SELECT * FROM read_csv([{listed}], {options})"
         wide = len(run(f"DESCRIBE {csv}"))
         group = max(2048, min(122_880, 8_000_000 // max(wide, 1)))
         copy = literal(folder / "source.parquet")

@@ -120,6 +120,12 @@ def _time(source: Source, term: Term) -> str:
         )
     if term.type in WHOLE:
         return f"CAST({term.sql} AS BIGINT)"
+    if term.type == "VARCHAR":
+        raise source.wrong_type(
+            term, "is text (VARCHAR); time is a whole number or a date.",
+            f'Write time = "cast({term.text} as date)" for 2027-03-31, '
+            f"\"cast(strptime({term.text}, '%d.%m.%Y') as date)\" for 31.03.2027.",
+        )  # fmt: skip
     if term.type not in ("FLOAT", "DOUBLE", "DECIMAL"):
         raise source.wrong_type(
             term, f"is of type {term.type}; time is a whole number or a date.",

@@ -139,8 +139,9 @@ class Source:
         if key and isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException):
             return self._refused(key, text or "", f"is not a column, nor SQL that fits the log ({message}).",
                                  f"Mend the expression. Columns: {_listed(self.columns)}.")  # fmt: skip
-        return LogError(f"cannot be read ({message}).", file=self.file, where=said,
-                        way_out="Mend the file, or the expression in the campaign file.")  # fmt: skip
+        message = message.split(" The search space used was")[0].split(" Possible fixes")[0]  # a page of CSV options
+        mend = "Mend the file." if key is None else "Mend the file, or the expression."
+        return LogError(f"cannot be read ({message}).", file=self.file, where=said, way_out=mend)
 
     def _refused(self, key: str, text: str, found: str, way_out: str) -> OutlayError:
         if self.asked_by:

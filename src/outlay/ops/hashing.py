@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +28,8 @@ def uniform(salt: str, units: Iterable[object]) -> NDArray[np.float64]:
     Returns:
         `[N]` multiples of 2⁻⁵³.
     """
-    return _uniform(salt, [str(unit).encode() for unit in units])
+    drawn: NDArray[np.float64] = _uniform([salt], [str(unit).encode() for unit in units])[0]
+    return drawn
 
 
 def rendezvous(salts: Sequence[str], weights: ArrayLike, units: Iterable[object]) -> NDArray[np.int64]:
@@ -52,29 +54,38 @@ def rendezvous(salts: Sequence[str], weights: ArrayLike, units: Iterable[object]
     alpha = np.asarray(weights, np.float64)
     if alpha.shape != (len(salts),):
         raise ValueError(f"{len(salts)} salts and weights of shape {alpha.shape}; they must be as many")
+    live, live_salts, rates = _checked(tuple(salts), tuple(alpha.tolist()))
+    texts = [str(unit).encode() for unit in units]
+    if len(live) == 1:
+        return np.full(len(texts), live[0], np.int64)
+    with np.errstate(divide="ignore"):  # u = 0 scores ∞: it loses to everything
+        scores = -np.log(_uniform(live_salts, texts)) / rates
+    drawn: NDArray[np.int64] = live[scores.argmin(0)]
+    return drawn
+
+
+@lru_cache(maxsize=256)  # servers draw for a user or two at a time, and the check takes longer than the draw
+def _checked(
+    salts: tuple[str, ...], weights: tuple[float, ...]
+) -> tuple[NDArray[np.int64], tuple[str, ...], NDArray[np.float64]]:
+    """Positions, salts and weights `[k, 1]` of those that may be drawn."""
+    alpha = np.array(weights)
     if len(set(salts)) < len(salts):
         raise ValueError(f"salts are {list(salts)}; each must be used once")
     if not np.all(np.isfinite(alpha)) or np.any(alpha < 0) or not np.any(alpha > 0):
         raise ValueError(f"weights are {alpha.tolist()}; they must be finite, not negative, and not all zero")
-    texts = [str(unit).encode() for unit in units]
-    chosen = np.full(len(texts), np.flatnonzero(alpha > 0)[0], np.int64)
-    if np.count_nonzero(alpha) == 1:
-        return chosen
-    best = np.full(len(texts), np.inf)
-    for k in np.flatnonzero(alpha).tolist():
-        with np.errstate(divide="ignore"):
-            score = -np.log(_uniform(salts[k], texts)) / alpha[k]  # u = 0 scores ∞: it loses to everything
-        better = score < best
-        best[better] = score[better]
-        chosen[better] = k
-    return chosen
+    live = np.flatnonzero(alpha)
+    return live, tuple(salts[k] for k in live.tolist()), alpha[live][:, None]
 
 
-def _uniform(salt: str, texts: list[bytes]) -> NDArray[np.float64]:
-    prefix = hashlib.blake2b(f"{salt}:".encode(), digest_size=8)
+def _uniform(salts: Sequence[str], texts: Sequence[bytes]) -> NDArray[np.float64]:
+    """`[k, N]` draws."""
     digests = bytearray()
-    for text in texts:
-        hasher = prefix.copy()
-        hasher.update(text)
-        digests += hasher.digest()
-    return (np.frombuffer(digests, ">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    for salt in salts:
+        prefix = hashlib.blake2b(f"{salt}:".encode(), digest_size=8)
+        for text in texts:
+            hasher = prefix.copy()
+            hasher.update(text)
+            digests += hasher.digest()
+    whole = (np.frombuffer(digests, ">u8") >> np.uint64(11)).astype(np.float64)
+    return whole.reshape(len(salts), -1) * 2.0**-53

@@ -31,6 +31,8 @@ def render(content: ExperimentContent) -> str:
         courses={arm.arm: _courses(arm) for arm in content.comparisons},
         by_group={arm.arm: _groups(arm) for arm in content.comparisons if arm.groups},
         metrics={arm.arm: [_metric(line) for line in arm.metrics] for arm in content.comparisons},
+        exposed={arm.arm: [_metric(line) for line in arm.exposed] for arm in content.comparisons},
+        widened=any(line.cautious for arm in content.comparisons for line in (*arm.metrics, *arm.exposed)),
         spent=_spent(content),
         settings={group: values for group, values in content.settings.items() if values},
         version=__version__,

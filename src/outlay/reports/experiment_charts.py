@@ -6,6 +6,7 @@ place say the same as colour.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -13,7 +14,6 @@ import altair as alt
 
 from outlay.reports import experiment_sections as found
 from outlay.reports import experiment_words as said
-from outlay.reports import words
 from outlay.reports.content import Interval
 from outlay.reports.experiment_content import (
     ArmComparison,
@@ -42,10 +42,11 @@ from outlay.reports.style import (
 )  # fmt: skip
 
 ALWAYS, PLANNED = "holds on all days at once", "planned decision"
-SIDES = {"1": GREEN, "-1": ORANGE, "0": "white"}  # of a planned decision: better, worse, not crossed
+SIDES = {"1": GREEN, "-1": ORANGE, "0": "white"}  # of a planned decision: for the arm, against it, neither
 PLAN = "the plan"
 _DASHES = ([1, 0], [7, 3], [2, 2], [8, 3, 2, 3])
 _PERCENT = "+.3~%"
+_TWO_LINES = "split(replace(datum.label, /: (promised|happened)$/, ':\\n$1'), '\\n')"
 _LABEL = "datum.value === 0 ? '0' : datum.label"  # d3 would write +0
 
 
@@ -56,10 +57,13 @@ def effect_by_day(c: ExperimentContent, course: CourseLine, arm: ArmComparison) 
     days = [day for day in course.days if not relative or day.always.relative is not None]
     made = [d for d in arm.decisions if decides and (not relative or d.effect.relative is not None)]
     band: list[Spec] = [{"day": day.day, "what": ALWAYS, **_ends(day.always, relative)} for day in days]
-    bars: list[Spec] = [{"day": d.day, "what": PLANNED, "side": str(d.side), **_ends(d.effect, relative)} for d in made]
+    bars: list[Spec] = [
+        {"day": d.day, "what": PLANNED, "side": str(arm.favours(d)), **_ends(d.effect, relative)} for d in made
+    ]
     line, wash = (GREY, "#e3e6e9") if c.doubted(arm.arm) else (BLUE, "#cce3f0")
     title = f"change in {course.metric}{'' if relative else ', per user'}"
-    scale = _frame([row for row in band if row["day"] * 2 >= c.day] + bars[-1:], band + bars)
+    settled = [row for row in band if row["day"] * 2 >= c.day] + bars[-1:]
+    scale = _frame(settled, band + bars, said.MOST if relative else math.inf)
     x = alt.X("day:Q", title="after day", scale=_days_scale(c), axis=_days_axis(c))
     y = alt.Y("low:Q", title=title, scale=scale, axis=_axis(relative))
     tips = [value_tip("day", "after day"), text_tip("what"), *_end_tips(relative)]
@@ -79,7 +83,7 @@ def effect_by_day(c: ExperimentContent, course: CourseLine, arm: ArmComparison) 
         base.mark_line(color=line, strokeWidth=2, clip=True, point=alt.OverlayMarkDef(size=36, color=line)).encode(
             y=alt.Y("value:Q", scale=scale)
         ),
-        *(_bars(bars, scale, x, tips, color, arm) if bars else ()),
+        *(_bars(bars, scale, x, tips, color) if bars else ()),
     ]
     last = days[-1]
     text = f"{title}, {arm.arm} against {c.control}, by day: "
@@ -88,17 +92,15 @@ def effect_by_day(c: ExperimentContent, course: CourseLine, arm: ArmComparison) 
     return finished(alt.layer(*layers), 260 if decides else 200, text)
 
 
-def _bars(bars: Sequence[Spec], scale: Any, x: Any, tips: Sequence[Any], color: Any, arm: ArmComparison) -> list[Any]:
+def _bars(bars: Sequence[Spec], scale: Any, x: Any, tips: Sequence[Any], color: Any) -> list[Any]:
     """Planned decisions: an interval with ends; the diamond is filled where a bound was crossed and a verdict given."""
     base = alt.Chart(inline(bars)).encode(x=x, tooltip=tips)
-    given = arm.outcome in ("better", "worse")
-    fills = named_colors({side: fill if given else "white" for side, fill in SIDES.items()})
     tick = base.mark_tick(color=INK, thickness=2, size=14, clip=True, orient="horizontal")
     return [
         base.mark_rule(strokeWidth=2, clip=True).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q", color=color),
         *(tick.encode(y=alt.Y(f"{end}:Q", scale=scale)) for end in ("low", "high")),
         base.mark_point(shape="diamond", size=130, opacity=1, stroke=INK, strokeWidth=1.4, clip=True).encode(
-            y=alt.Y("value:Q", scale=scale), fill=alt.Fill("side:N", scale=fills, legend=None)
+            y=alt.Y("value:Q", scale=scale), fill=alt.Fill("side:N", scale=named_colors(SIDES), legend=None)
         ),
     ]
 
@@ -119,7 +121,7 @@ def spending(c: ExperimentContent) -> Spec:
     x = alt.X("day:Q", title="after day", axis=_days_axis(c), scale=_days_scale(c, 0))
     y = alt.Y("share:Q", title="spent, of the arm's own budget", axis=alt.Axis(format="~%", tickCount=5),
               scale=alt.Scale(domain=[0, 1.06 * most], nice=False))  # fmt: skip
-    legend = alt.Legend(title=None, symbolType="stroke", symbolSize=300)
+    legend = alt.Legend(title=None, symbolType="stroke", symbolSize=300, columns=2 if len(names) > 2 else 0)
     tips = [text_tip("arm"), value_tip("day", "after day"), alt.Tooltip("share:Q", format=".1%")]
     kinds = {
         "color": alt.Color("arm:N", legend=legend, scale=named_colors(colors)),
@@ -151,12 +153,12 @@ def promises(c: ExperimentContent) -> Spec:
     """Each promise over what happened."""
     rows = []
     for p in c.promised:
-        name = f"{p.metric}, {words.days(p.days)}"
+        name = found.total(c, p)
         rows += [
             {**_row(f"{name}: promised", p.promised), "kind": "promised"},
             {**_row(f"{name}: happened", p.happened), "kind": "happened"},
         ]
-    return _forest(rows, "promised and happened", c.doubted(c.contestants[0].arm))
+    return _forest(rows, "promised and happened", all(c.doubted(p.arm) for p in c.promised))
 
 
 def _row(name: str, x: Interval) -> Spec:
@@ -166,7 +168,8 @@ def _row(name: str, x: Interval) -> Spec:
 def _forest(rows: Sequence[Spec], text: str, doubted: bool) -> Spec:
     """Relative effects with their intervals, a row each, beside no difference."""
     scale = _frame(rows, rows)
-    y = alt.Y("name:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelColor=INK, labelLimit=210))
+    names = alt.Axis(domain=False, ticks=False, labelColor=INK, labelLimit=210, labelExpr=_TWO_LINES)
+    y = alt.Y("name:N", title=None, sort=None, axis=names)
     tips = [text_tip("name"), *_end_tips(relative=True)]
     shapes = alt.Scale(domain=["happened", "promised"], range=["circle", "diamond"])
     base = alt.Chart(inline(rows)).encode(
@@ -203,9 +206,9 @@ def _end_tips(relative: bool) -> list[Any]:
     return [alt.Tooltip(f"{end}:Q", format=_PERCENT if relative else "+,.4~g") for end in ("value", "low", "high")]
 
 
-def _frame(settled: Sequence[Spec], rows: Sequence[Spec]) -> Any:
+def _frame(settled: Sequence[Spec], rows: Sequence[Spec], most: float = said.MOST) -> Any:
     """A scale around 0, the intervals of the later days, and what values lie near: the first days are wide."""
-    reach = max([abs(x) for row in settled for x in (row["low"], row["high"]) if abs(x) <= said.MOST] or [1.0])
+    reach = max([abs(x) for row in settled for x in (row["low"], row["high"]) if abs(x) <= most] or [1.0])
     near = [row["value"] for row in rows if abs(row["value"]) <= 1.5 * reach]
     inside = [x for row in settled for x in (row["low"], row["high"]) if abs(x) <= reach]
     return scale_around([0.0, *near, *inside], pad=0.1)

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from outlay.reports.content import Interval
 
-Outcome = Literal["better", "worse", "same", "open", "blocked"]
+Outcome = Literal["better", "worse", "undecided", "harm", "open", "blocked"]
 
 
 class Effect(NamedTuple):
@@ -53,9 +53,10 @@ class RatioLine:
     Attributes:
         arm: its name.
         of: which users: `assigned` or `in the log`.
+        part: where only some of them were counted: `who came on 2026-03-04`; else empty.
         control, treatment: numbers of users.
         planned: of the arm, for one in the control.
-        p_value: of the difference, if the draw alone decided.
+        p_value: of the difference, if the draw alone decided; corrected where many parts were looked at.
         passed: whether the difference may be chance.
     """
 
@@ -66,6 +67,7 @@ class RatioLine:
     planned: float
     p_value: float
     passed: bool
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,8 @@ class MetricLine:
         control, treatment: the two values; None where withheld.
         effect: None where withheld.
         saved: share of the variance that the time before the start explains (CUPED); None where it was not used.
+        cautious: whether the interval is wider than the arms' own variances make it, since an arm is too small to know
+            its own.
         withheld: why there is no number, or None.
     """
 
@@ -85,6 +89,7 @@ class MetricLine:
     treatment: float | None = None
     effect: Effect | None = None
     saved: float | None = None
+    cautious: bool = False
     withheld: str | None = None
 
 
@@ -96,7 +101,7 @@ class DecisionLine:
         day: after which it was due.
         z, bound: the difference in standard errors, and how many were needed.
         effect: with the interval that keeps its level over all planned decisions.
-        side: +1 better, −1 worse, 0 the bound was not crossed.
+        side: +1 the metric is higher, −1 lower, 0 the bound was not crossed.
     """
 
     day: int
@@ -122,14 +127,18 @@ class CourseLine:
     Attributes:
         metric: its name.
         days: those on which it could be told.
-        moved: +1 or −1 where the interval for all days has excluded 0; else 0.
-        since: the day on which that began, or None.
+        now: +1 or −1 where the last day's interval for all days lies above or below 0; else 0.
+        moved: the same of the last day on which it did; 0 where it never did.
+        seen: the first and the last day of that side, or None.
+        harmful: whether `now` is the wrong side for this metric.
     """
 
     metric: str
     days: tuple[CourseDay, ...]
+    now: int = 0
     moved: int = 0
-    since: int | None = None
+    seen: tuple[int, int] | None = None
+    harmful: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +152,9 @@ class GroupLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromiseLine:
-    """A relative lift that an off-policy estimate gave before the test, and the one that the test shows."""
+    """A relative lift that an off-policy estimate gave of an arm before the test, and the one that the test shows."""
 
+    arm: str
     metric: str
     days: int
     estimator: str
@@ -162,6 +172,7 @@ class ArmComparison:
         arm: its name.
         outcome: the verdict; None for an arm that is there to learn from (a random slice, a holdout).
         metrics: at one look; the verdict's first.
+        exposed: the same among users with at least one row; empty where all have some.
         decisions: the planned ones so far.
         course: of the verdict's metric; None where it could not be told.
         guardrails: those that could be told, day by day.
@@ -173,6 +184,7 @@ class ArmComparison:
     arm: str
     outcome: Outcome | None
     metrics: tuple[MetricLine, ...]
+    exposed: tuple[MetricLine, ...] = ()
     decisions: tuple[DecisionLine, ...] = ()
     course: CourseLine | None = None
     guardrails: tuple[CourseLine, ...] = ()
@@ -185,6 +197,19 @@ class ArmComparison:
         """The first decision that crossed its bound."""
         return next((decision for decision in self.decisions if decision.side), None)
 
+    @property
+    def told(self) -> DecisionLine | None:
+        """The decision whose numbers are told: the last, unless it went back behind the bound that was crossed."""
+        if self.decided is None or self.decisions[-1].side == self.decided.side:
+            return self.decisions[-1] if self.decisions else None
+        return self.decided
+
+    def favours(self, decision: DecisionLine) -> int:
+        """+1: for this arm, −1: against it, 0: no bound was crossed, or no verdict is given."""
+        if self.decided is None or self.outcome not in ("better", "worse"):
+            return 0
+        return decision.side * self.decided.side * (1 if self.outcome == "better" else -1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentContent:
@@ -196,6 +221,7 @@ class ExperimentContent:
         start: its first day.
         day, days: looked at, and planned.
         decisions: the planned days.
+        unit: of money, in words.
         confidence: of all intervals; of a verdict where one arm is tested.
         arm_confidence: of each arm's verdict: higher where several are tested.
         power: planned.
@@ -203,7 +229,7 @@ class ExperimentContent:
         pace: `[days]` the share of a budget that is due by the end of each day, where a user's days are worth the same.
         ratios: the checks of the arms' sizes.
         comparisons: each arm with the control.
-        promised: what an estimate said of the first contestant, beside what happened.
+        promised: what estimates said of arms, beside what happened.
         notes: what else a reader should know, a sentence each.
         settings: {group: {name: value}}.
     """
@@ -225,6 +251,7 @@ class ExperimentContent:
     promised: tuple[PromiseLine, ...] = ()
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    unit: str = "money"
 
     @property
     def control(self) -> str:

@@ -7,8 +7,16 @@ from itertools import groupby
 
 from outlay.reports import words
 from outlay.reports.content import Interval
-from outlay.reports.experiment_content import ArmComparison, ArmLine, CourseLine, Effect, ExperimentContent
-from outlay.reports.experiment_words import ends, guardrail, quoted, stays_moved, value
+from outlay.reports.experiment_content import (
+    ArmComparison,
+    ArmLine,
+    CourseLine,
+    Effect,
+    ExperimentContent,
+    MetricLine,
+    PromiseLine,
+)
+from outlay.reports.experiment_words import ends, guardrail, quoted, value
 
 
 def course(c: ExperimentContent, arm: ArmComparison, found: CourseLine) -> str:
@@ -27,7 +35,7 @@ def course(c: ExperimentContent, arm: ArmComparison, found: CourseLine) -> str:
 def guardrails(c: ExperimentContent, arm: ArmComparison) -> str:
     """Which guardrails moved, and since when."""
     return _if_believed(c, arm) + "; ".join(
-        f"{guardrail(found)}{f', seen since day {found.since}' if stays_moved(found) else ''}"
+        guardrail(found) + (f", first seen on day {found.seen[0]}" if found.now and found.seen else "")
         for found in arm.guardrails
     )
 
@@ -94,6 +102,17 @@ def groups(c: ExperimentContent, arm: ArmComparison) -> str:
     )
 
 
+def exposed(c: ExperimentContent, arm: ArmComparison) -> str:
+    """The verdict's metric among users with a row."""
+    effect = arm.exposed[0].effect
+    told = "cannot be told" if effect is None else f"stands at {value(effect)}"
+    return (
+        f"{_if_believed(c, arm)}Among users with at least one row {c.metric} under {quoted(arm.arm)} {told}. The "
+        "others have nothing but zeros, which thin every effect. Who leaves a row may itself depend on the arm, so "
+        "this is to understand and never decides. Without CUPED."
+    )
+
+
 def metrics(c: ExperimentContent) -> str:
     """What the table of all metrics holds."""
     doubted = [quoted(arm.arm) for arm in c.comparisons if c.doubted(arm.arm)]
@@ -101,23 +120,39 @@ def metrics(c: ExperimentContent) -> str:
 
 
 def promised(c: ExperimentContent) -> str:
-    """The longest total of each metric."""
+    """The longest total of each arm and metric."""
+
+    def about(p: PromiseLine) -> tuple[str, str]:
+        return p.arm, p.metric
+
     parts = []
-    for metric, lines in groupby(sorted(c.promised, key=lambda p: p.metric), key=lambda p: p.metric):
+    for (arm, _), lines in groupby(sorted(c.promised, key=about), key=about):
         last = max(lines, key=lambda p: p.days)
         first, then = relative(last.promised)[0], relative(last.happened)[0]
-        parts.append(f"{metric} in {words.days(last.days)}: {first} promised, {then} happened")
-    return _if_believed(c, c.contestants[0]) + "; ".join(parts)
+        believed = " (not to be believed)" if c.doubted(arm) else ""
+        parts.append(f"{total(c, last, ' in ')}: {first} promised, {then} happened{believed}")
+    return "; ".join(parts)
+
+
+def total(c: ExperimentContent, p: PromiseLine, within: str = ", ") -> str:
+    """`active, 7 days`, with the arm in front where several promised: `new: active, 7 days`."""
+    whose = f"{p.arm}: " if len({each.arm for each in c.promised}) > 1 else ""
+    return f"{whose}{p.metric}{within}{words.days(p.days)}"
 
 
 def power(c: ExperimentContent) -> str:
     """The smallest effect that is within reach."""
-    told = [arm for arm in c.contestants if arm.detectable is not None and not arm.blocked]
+    told = reached(c)
     if not told:
         return "How small a difference this test could find cannot be told"
     smallest = [f"{_least(arm)}{f' in {quoted(arm.arm)}' if len(c.contestants) > 1 else ''}" for arm in told]
     now = "" if c.day == c.days else f" if it ended after day {c.day}"
     return f"This test finds a difference of {' or '.join(smallest)} in {c.metric}{now}; a smaller one may stay hidden"
+
+
+def reached(c: ExperimentContent) -> list[ArmComparison]:
+    """The arms whose power can be told."""
+    return [arm for arm in c.contestants if arm.detectable is not None and not arm.blocked]
 
 
 def _least(arm: ArmComparison) -> str:
@@ -146,6 +181,17 @@ def p_value(p: float) -> str:
 def share(x: float, digits: int = 2) -> str:
     """A share to two digits after the point: sample ratios are told apart there."""
     return f"{words.number(100 * x, digits)} %"
+
+
+def unit(c: ExperimentContent) -> str:
+    """Of money; empty where the test's file does not name one."""
+    return "" if c.unit == "money" else c.unit
+
+
+def per(c: ExperimentContent, line: MetricLine) -> str:
+    """The unit of a metric that is money: `yuan per user`; else empty."""
+    of = "user" if line.name == "cost" else line.name.removeprefix("cost_per_")
+    return f"{unit(c)} per {of}" if unit(c) and (of == "user" or of != line.name) else ""
 
 
 def money(x: float | None) -> str:

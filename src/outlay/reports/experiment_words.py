@@ -16,9 +16,11 @@ from outlay.reports.experiment_content import ArmComparison, CourseLine, Effect,
 BADGES: dict[Outcome, tuple[str, str]] = {  # a blocked verdict stands in a box instead
     "better": ("yes", "✓ Better than the control"),
     "worse": ("no", "✕ Worse than the control"),
-    "same": ("open", "No difference found"),
+    "undecided": ("open", "No difference found"),
+    "harm": ("no", "✕ Doing harm: stop it"),
     "open": ("open", "Not decided yet"),
 }
+MOST_DIGITS = 4  # after the point
 MOST = 10.0  # a relative change beyond 1,000 % is not told in digits
 
 
@@ -52,11 +54,21 @@ def size(effect: Effect) -> str:
 def _told(effect: Effect) -> tuple[list[str], str]:
     """Value, low and high, rounded alike, and their unit."""
     if effect.relative is not None:
-        known = [100 * end for end in effect.relative if end is not None and abs(end) <= MOST]
-        digits = max(1, words.decimals([Interval(*known)])) if len(known) == len(effect.relative) else 1
-        return [_change(end or 0.0, digits) for end in effect.relative], ""
-    digits = words.decimals([effect.absolute])
+        value, low, high = effect.relative
+        parts = Interval(100 * value, low and 100 * low, high and 100 * high)
+        known = [end for end in parts if end is not None and abs(end) <= 100 * MOST]
+        digits = max(1, words.decimals([Interval(*known)])) if len(known) == len(parts) else 1
+        return [_change(end or 0.0, _seen(parts, digits)) for end in (value, low, high)], ""
+    digits = _seen(effect.absolute, words.decimals([effect.absolute]))
     return [_signed(end or 0.0, digits) for end in effect.absolute], " per user"
+
+
+def _seen(x: Interval, digits: int) -> int:
+    """Digits with which no end of an interval looks as if it were 0."""
+    least = min((abs(end) for end in (x.low, x.high) if end), default=1.0)
+    while digits < MOST_DIGITS and round(least, digits) == 0:
+        digits += 1
+    return digits
 
 
 def _change(x: float, digits: int) -> str:
@@ -83,21 +95,27 @@ def _date(day: datetime.date) -> str:
 
 def verdict(c: ExperimentContent, arm: ArmComparison) -> str:
     """What to do, in one sentence that can be repeated."""
-    new, old, decided = quoted(arm.arm), quoted(c.control), arm.decided
+    new, old, told = quoted(arm.arm), quoted(c.control), arm.told
     winners = sum(each.outcome == "better" for each in c.contestants)
-    if arm.outcome == "better" and decided is not None:
+    if arm.outcome == "better" and told is not None:
         head = f"Take {new}" if winners == 1 else f"{new} beats {old}"
-        return f"{head}: {c.metric} is {size(decided.effect)} higher than under {old}{_beside(arm)}."
-    if arm.outcome == "worse" and decided is not None:
+        return f"{head}: {c.metric} is {change(told.effect, told.side)} than under {old}{_beside(arm)}."
+    if arm.outcome == "worse" and told is not None:
         head = f"Do not take {new}" if winners else f"Keep {old}"
-        return f"{head}: under {new} {c.metric} is {size(decided.effect)} lower{_beside(arm)}."
-    if arm.outcome == "same":
-        head = "" if winners else f"Keep {old}, unless cost decides: "
+        return f"{head}: under {new} {c.metric} is {change(told.effect, told.side)}{_beside(arm)}."
+    if arm.outcome == "undecided":
+        cheaper = any(course.metric == "cost" and course.now < 0 for course in arm.guardrails)
+        head = "" if winners else f"Keep {old}{', unless cost decides' if cheaper else ''}: "
         return f"{head}{new} made no difference to {c.metric} that shows{_beside(arm)}."
     if arm.outcome == "blocked":
         return f"No verdict on {new}{', and none of its numbers should be used' if c.doubted(arm.arm) else ''}."
+    if arm.outcome == "harm" and arm.course is not None:
+        now = change(arm.course.days[-1].always, arm.course.now)
+        return f"Stop {new}: {c.metric} is {now} than under {old}{_beside(arm)}."
     due = next(day for day in c.decisions if day > c.day)
-    return f"Let it run: nothing is decided on {new} yet; the next planned decision is after day {due}."
+    harm = " and ".join(guardrail(course) for course in arm.guardrails if course.harmful)
+    unless = f", unless it matters that {harm}" if harm else ""
+    return f"Let it run{unless}: nothing is decided on {new} yet; the next planned decision is after day {due}."
 
 
 def _beside(arm: ArmComparison) -> str:
@@ -109,19 +127,23 @@ def _beside(arm: ArmComparison) -> str:
 
 
 def guardrail(course: CourseLine) -> str:
-    """`cost is 1.4 % lower` where its interval still says so; else that it once moved, or never."""
-    last = course.days[-1].always
-    if not course.moved:
+    """`cost is 1.4 % lower` where its interval still says so; else over how many days it was, or that it never was."""
+    last = course.days[-1]
+    if course.seen is None:
         return f"{course.metric} has not moved visibly"
-    if stays_moved(course):
-        return f"{course.metric} is {size(last)} {'higher' if course.moved > 0 else 'lower'}"
-    return f"{course.metric} moved {'up' if course.moved > 0 else 'down'} on day {course.since}"
+    if course.now:
+        return f"{course.metric} is {change(last.always, course.now)}"
+    first = "on the first day" if course.seen[1] == 1 else f"over the first {course.seen[1]} days"
+    return f"{course.metric} was {_side(course.moved)} {first}, but over {words.days(last.day)} that does not show"
 
 
-def stays_moved(course: CourseLine) -> bool:
-    """Whether the last interval lies on the side to which the metric moved."""
-    _, low, high = course.days[-1].always.absolute
-    return (course.moved > 0 and (low or 0.0) > 0) or (course.moved < 0 and (high or 0.0) < 0)
+def change(effect: Effect, side: int) -> str:
+    """`2.9 % lower`."""
+    return f"{size(effect)} {_side(side)}"
+
+
+def _side(side: int) -> str:
+    return "higher" if side > 0 else "lower"
 
 
 def certainty(c: ExperimentContent, arm: ArmComparison) -> str:
@@ -130,16 +152,22 @@ def certainty(c: ExperimentContent, arm: ArmComparison) -> str:
         return ""
     last = arm.course.days[-1]
     if arm.outcome == "open":
+        already = {1: "; it already lies above 0", -1: "; it already lies below 0"}.get(arm.course.now, "")
         return (
-            f"So far {c.metric} stands at {span(last.always)}. That interval may be looked at on any day; a verdict "
-            "before the planned day would be luck."
+            f"So far {c.metric} stands at {span(last.always)}. That interval may be looked at on any day{already}. The "
+            "verdict comes on the planned day, when the size is better known."
         )
-    told = arm.decided or arm.decisions[-1]
-    decided = f"Decided on day {told.day}, as planned: with" if arm.decided else "With"
+    if arm.outcome == "harm":
+        return (
+            f"With {words.exact(c.confidence)} confidence, on all days at once, the difference in {c.metric} lies "
+            f"between {ends(last.always, 'and')}. To stop for harm needs no planned day; to take an arm does."
+        )
+    told = arm.told or arm.decisions[-1]
+    decided = f"Decided on day {arm.decided.day}, as planned. " if arm.decided else ""
     later = f" After day {last.day} it stands at {value(last.look)}." if last.day > told.day else ""
     return (
-        f"{decided} {words.exact(c.arm_confidence)} confidence the difference in {c.metric} lies between "
-        f"{ends(told.effect, 'and')}.{later}"
+        f"{decided}With {words.exact(c.arm_confidence)} confidence over all planned decisions, the difference in "
+        f"{c.metric} after day {told.day} lies between {ends(told.effect, 'and')}.{later}"
     )
 
 
@@ -160,9 +188,9 @@ def cards(c: ExperimentContent) -> list[tuple[str, str, str]]:
     sure = [arm for arm in c.contestants if arm.outcome != "blocked"]
     for arm in sure:
         whose = f", {arm.arm}" if len(c.contestants) > 1 else ""
-        made = arm.decided or (arm.decisions[-1] if arm.outcome == "same" else None)
+        made = arm.told if arm.decided or arm.outcome == "undecided" else None
         if made is not None:
-            found.append((f"{c.metric}{whose}", value(made.effect), f"{ends(made.effect)}, on day {made.day}"))
+            found.append((f"{c.metric}{whose}", value(made.effect), f"{ends(made.effect)}, after day {made.day}"))
         elif arm.course is not None:
             now = arm.course.days[-1].always
             found.append((f"{c.metric}{whose}, so far", value(now), ends(now)))
@@ -172,5 +200,6 @@ def cards(c: ExperimentContent) -> list[tuple[str, str, str]]:
     purses = [(arm.spent, arm.budget) for arm in c.arms if arm.budget and arm.spent is not None]
     if purses:
         spent, budget = (sum(part) for part in zip(*purses, strict=True))
-        found.append(("spent", words.percent(spent / budget), f"{words.short(spent)} of {words.short(budget)}"))
+        of = f"{words.short(spent)} of {words.short(budget)}{'' if c.unit == 'money' else f' {c.unit}'}"
+        found.append(("spent by all arms", words.percent(spent / budget), of))
     return found

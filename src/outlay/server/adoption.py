@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from outlay.core.errors import OutlayError
 from outlay.server.clock import Clock
 from outlay.server.config import ServeConfig
 from outlay.server.deciding.decider import POLICY, RANDOM
@@ -18,6 +19,8 @@ from outlay.server.ledger.caps import Caps
 from outlay.server.ledger.ledger import Ledger
 from outlay.server.trials.arms import Trial
 from outlay.server.trials.standing import check_trial, enter, others_live
+
+NOTICE = 60_000  # ms before midnight from which the next day's coverage may not grow: servers look once a second
 
 
 def adopt(
@@ -38,7 +41,8 @@ def adopt(
     """
     clock = clock or Clock(config.timezone)
     day = clock.day(now := clock.now())
-    budgets = trial.budgets if trial is not None and check_trial(ledger, trial, day) else {}
+    soon = clock.day(now + NOTICE)
+    budgets = trial.budgets if trial is not None and check_trial(ledger, trial, soon) else {}
     words = _set_caps(ledger, ready, config, budgets)
     words += introduce(ledger, ready, config, now)
     if trial is not None:
@@ -55,6 +59,7 @@ def _set_caps(ledger: Ledger, ready: Ready, config: ServeConfig, budgets: Mappin
 
     def change(kept: Caps | None) -> Caps:
         found.append(kept)
+        _check_purses(budgets, wanted.total if kept is None else kept.total, ready)
         if kept is None:
             return replace(wanted, arms={**wanted.arms, **budgets})
         return replace(wanted, total=kept.total, day=kept.day, arms={**kept.arms, **budgets})
@@ -66,8 +71,24 @@ def _set_caps(ledger: Ledger, ready: Ready, config: ServeConfig, budgets: Mappin
     own = {name: kept.arms[name] for name in (POLICY, RANDOM) if name in kept.arms}
     if (kept.total, kept.day, own) == (wanted.total, wanted.day, dict(wanted.arms)):
         return []
-    total = "none" if kept.total is None else f"{ready.money.units(kept.total):g} {ready.money.unit}"
+    total = "none" if kept.total is None else _money(ready, kept.total)
     return [f"the ledger keeps the caps that it has (total {total}). Change them with POST /v1/admin/caps."]
+
+
+def _check_purses(budgets: Mapping[str, int], total: int | None, ready: Ready) -> None:
+    """Arms that together may spend more than there is would starve one another, and the lift would show that."""
+    purses = sum(budgets.values())
+    if total is not None and purses > total:
+        raise OutlayError(
+            f"is {_money(ready, total)}, and the arms of the new test may spend {_money(ready, purses)} together: they "
+            "would starve one another.", where="the total cap",
+            way_out="Give the server a larger --cap (a campaign that the ledger knows: POST /v1/admin/caps), or plan "
+            "the test with smaller budgets.",
+        )  # fmt: skip
+
+
+def _money(ready: Ready, amount: int) -> str:
+    return f"{ready.money.units(amount):,.10g} {ready.money.unit}"
 
 
 def _told(trial: Trial, caps: Caps, ready: Ready, day: int) -> list[str]:
@@ -82,9 +103,9 @@ def _told(trial: Trial, caps: Caps, ready: Ready, day: int) -> list[str]:
     words = [f"the test {trial.name!r} ({', '.join(arm.name for arm in trial.arms)}) {when}."]
     purses = sum(caps.arms.get(name, 0) for name in trial.budgets)
     if caps.total is not None and purses > caps.total:
-        total, together = (f"{ready.money.units(amount):g} {ready.money.unit}" for amount in (caps.total, purses))
         words.append(
-            f"the arms may spend {together} together, and the total cap is {total}: they will starve one another."
+            f"the arms may spend {_money(ready, purses)} together, and the total cap is {_money(ready, caps.total)}: "
+            "they will starve one another."
         )
     return words
 

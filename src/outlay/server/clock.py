@@ -49,8 +49,7 @@ class Clock:
         self.zone = zoneinfo.ZoneInfo(timezone)
         self._read = read
         self._last = 0
-        self._day = 0
-        self._day_ends = 0  # epoch ms
+        self._known = (0, 0, 0)  # begin, end (epoch ms) and number of a day; one value, since several threads ask
 
     def now(self) -> int:
         """Epoch milliseconds."""
@@ -59,8 +58,13 @@ class Clock:
 
     def day(self, moment: int) -> int:
         """The day of a moment that `now` gave, as days since 1970-01-01 in the clock's zone."""
-        if moment >= self._day_ends:
+        begin, end, day = self._known
+        if not begin <= moment < end:
             today = datetime.datetime.fromtimestamp(moment / 1000, self.zone).date()
-            tomorrow = datetime.datetime.combine(today + datetime.timedelta(days=1), datetime.time(), self.zone)
-            self._day, self._day_ends = (today - EPOCH).days, int(tomorrow.timestamp() * 1000)
-        return self._day
+            begin, end = (
+                int(datetime.datetime.combine(date, datetime.time(), self.zone).timestamp() * 1000)
+                for date in (today, today + datetime.timedelta(days=1))
+            )
+            day = (today - EPOCH).days
+            self._known = begin, end, day
+        return day

@@ -23,6 +23,7 @@ from outlay.server.clock import EPOCH
 
 Money = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
+Outcome = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class _Section(BaseModel):
@@ -112,6 +113,7 @@ class ServeConfig(_Section):
         timezone: of the days that limits and caps count.
         expiry_hours: after which an incentive that was not redeemed gives its money back.
         wait_days: days after a decision until its outcomes are taken as complete.
+        outcomes: kinds that may come: the exported log has a column for each, 0 where none came.
         ledger_seconds: an answer waits so long for the ledger, then it is none.
         caps: `[caps]`.
         user: `[user]`.
@@ -129,6 +131,7 @@ class ServeConfig(_Section):
     timezone: str = "UTC"
     expiry_hours: float = Field(default=24.0, gt=0)
     wait_days: int = Field(default=8, gt=0)
+    outcomes: tuple[Outcome, ...] = ()
     ledger_seconds: float = Field(default=1.0, gt=0)
     caps: CapLimits = CapLimits()
     user: UserLimits = UserLimits()
@@ -182,7 +185,7 @@ class ServeConfig(_Section):
         try:
             return cls.model_validate({**content, "path": path})
         except ValidationError as error:
-            raise OutlayError(**in_words(error, path, _known_keys)) from None
+            raise OutlayError(**in_words(error, content, path, _known_keys)) from None
 
     def with_cap(self, total: float) -> ServeConfig:
         """The same with another total cap.

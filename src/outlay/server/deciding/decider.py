@@ -111,7 +111,8 @@ class Decider:
 
     def _chosen(self, cases: list[Case], units: list[str], arms: list[str]) -> list[Choice]:
         codes, numbers = arrays([case.row for case in cases if case.row is not None])
-        actions = np.stack([chosen for chosen, _ in self.bundle.choices(codes, numbers, self._eligible(cases))], axis=1)
+        choices = self.bundle.choices(codes, numbers, self._eligible(cases))
+        actions = np.array([chosen for chosen, _ in choices]).T.copy()  # [N, k]; np.stack takes three times as long
         drawn = rendezvous(self._salts, self.bundle.weights, units)
         given = actions[np.arange(len(cases)), drawn]
         probability = (actions == given[:, None]) @ self.bundle.weights

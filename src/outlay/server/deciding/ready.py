@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +79,10 @@ def prepare(path: str | Path, config: ServeConfig, *, campaign: str | None = Non
         OutlayError: if the settings do not fit it.
     """
     folder = Path(path).absolute()
-    bundle = load_bundle(folder)
+    try:
+        bundle = load_bundle(folder)
+    except OSError as error:
+        raise BundleError(f"cannot be read ({error.strerror}).", file=folder, way_out="Check the path.") from None
     name = str(bundle.manifest["name"])
     if campaign not in (None, name):
         raise BundleError(
@@ -105,6 +108,8 @@ def prepare(path: str | Path, config: ServeConfig, *, campaign: str | None = Non
             f"is {fallback:g}, which is not one of the actions {bundle.actions.tolist()}.", file=config.path,
             where="fallback", way_out="Give one of them, or leave it out: then it is none, free of charge.",
         )  # fmt: skip
+    if (index := decider.index_of(fallback)) >= 0:  # the bundle's own value, of which settings may have fewer digits
+        decider = replace(decider, fallback=float(bundle.actions[index]))
     if config.plan is not None:
         pool.check()
     money = Money(str(bundle.manifest["unit"]), config.minor)

@@ -52,7 +52,7 @@ async def body_of(scope: Scope, receive: Receive, limit: int) -> bytes:
         BadRequestError: 413 or 415; 400 if the client went away in the middle of it.
     """
     kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
-    if not kind.startswith(b"application/json"):
+    if not kind.lower().startswith(b"application/json"):
         words = f"the content type is {kind.decode('latin-1')!r}."
         raise BadRequestError(415, Problem(error=words, way_out="Send Content-Type: application/json."))
     parts: list[bytes] = []

@@ -147,8 +147,8 @@ class DecisionDesk:
 
     def _unreachable(self, group: Sequence[Asked], error: Exception) -> list[Decision | Problem]:
         """None for everyone, and nothing is kept."""
-        log.error("the ledger cannot be reached: %s", str(error) or "it took too long")
         self._metrics.ledger_errors.inc()
+        log.error("decisions were not written: %s", str(error) or "the ledger took too long")
         day = self._clock.day(self._clock.now())
         return [self._unrecorded(asked, day) for asked in group]
 

@@ -143,7 +143,7 @@ class OutcomeAnswers(Struct, frozen=True):
 class BundleRequest(_Strict, frozen=True):
     """Serve this bundle from now on."""
 
-    path: Annotated[str, Meta(min_length=1, description="Its folder, on the server's machine.")]
+    path: Annotated[str, Meta(min_length=1, pattern=_NO_CONTROLS, description="Its folder, on the server's machine.")]
 
 
 _Money = Annotated[float, Meta(ge=0)]

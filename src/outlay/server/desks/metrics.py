@@ -7,14 +7,26 @@ prometheus_client adds the workers' numbers up.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+    multiprocess,
+)
 
 from outlay.server.deciding.features import RowEncoder
 from outlay.server.ledger.caps import Tally, Totals
 from outlay.server.ledger.money import Money
+
+# Without this every counter has a second series, with the time at which it began.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -26,7 +38,7 @@ class Metrics:
     Attributes:
         decision_seconds: of a request to /v1/decisions, from the body to the answer.
         ledger_seconds: of a group's transaction, commit included.
-        ledger_errors: groups of decisions that the ledger could not take.
+        ledger_errors: times that decisions were asked for and not written.
         refused: requests refused, by status.
     """
 
@@ -46,7 +58,9 @@ class Metrics:
         self.ledger_seconds = Histogram(
             "outlay_ledger_commit_seconds", "A transaction of the ledger.", buckets=SECONDS, registry=registry
         )
-        self.ledger_errors = Counter("outlay_ledger_errors", "Groups that were not written.", registry=registry)
+        self.ledger_errors = Counter(
+            "outlay_ledger_errors", "Groups and requests that were not written.", registry=registry
+        )
         self._refused = Counter("outlay_refused_requests", "Requests refused.", ("status",), registry=registry)
         self._money = {
             name: Gauge(
@@ -54,6 +68,9 @@ class Metrics:
             )
             for name, words in (("cap", "Cap, in units of money."), ("reserved", "Reserved."), ("spent", "Settled."))
         }
+        self._price = Gauge(
+            "outlay_price", "Factor on costs, from pacing.", ("arm",), registry=registry, multiprocess_mode="mostrecent"
+        )
         self._paused = Gauge("outlay_paused", "1 while paused.", registry=registry, multiprocess_mode="mostrecent")
         self._bundle = Gauge(
             "outlay_bundle_info", "1 for the bundle in service.", ("bundle",), registry=registry,
@@ -93,16 +110,25 @@ class Metrics:
         self._bundle.labels(bundle).set(1)
         self._serving, self._seen = bundle, {}
 
-    def page(self, totals: Totals | None, money: Money) -> bytes:
-        """The text that Prometheus reads. `totals` is None where the ledger could not be reached: old money stays."""
+    def prices(self, prices: Mapping[str, float]) -> None:
+        """What pacing has come to, by arm."""
+        for arm, price in prices.items():
+            self._price.labels(arm).set(price)
+
+    def page(self, totals: Totals | None, money: Money, day: int) -> bytes:
+        """The text that Prometheus reads.
+
+        Args:
+            totals: None where the ledger could not be reached: old money stays.
+            money: the currency.
+            day: today's number.
+        """
         if totals is not None:
             self._paused.set(totals.paused)
-            day = max(totals.days, default=None)
-            scopes = {"total": totals.total} | {f"arm {name}": tally for name, tally in totals.arms.items()}
-            if day is not None:
-                scopes["day"] = totals.days[day]
-            for scope, tally in scopes.items():
-                self._show(scope, tally, money)
+            self._show("total", totals.total, money)
+            self._show("day", totals.days.get(day, Tally(totals.caps.day, 0, 0, 0, 0, 0)), money)
+            for name, tally in totals.arms.items():
+                self._show(f"arm {name}", tally, money)
         registry = self._registry
         if folder := os.environ.get(FOLDER):
             _forget_dead(Path(folder))
@@ -122,5 +148,5 @@ def _forget_dead(folder: Path) -> None:
         process = int(file.stem.rpartition("_")[2])
         try:
             os.kill(process, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # another user's process has its number by now
             multiprocess.mark_process_dead(process)  # type: ignore[no-untyped-call]

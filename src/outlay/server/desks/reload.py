@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from outlay.core.files import write_json
 from outlay.server.config import ServeConfig
-from outlay.server.deciding.decider import Case, Decider
+from outlay.server.deciding.decider import POLICY, Case, Decider
 from outlay.server.deciding.guards import Choice
 from outlay.server.deciding.ready import Ready, introduce, prepare
 from outlay.server.ledger.ledger import Ledger
@@ -33,6 +34,7 @@ class Serving:
         trial: the A/B test that is served, or None.
         pacer: follows the plan outside the test, where there is one and a ledger to follow it in.
         arm_pacers: the same of arms whose money the plan divides.
+        prices: arm → what pacing has come to, of those that are paced.
     """
 
     def __init__(
@@ -43,6 +45,8 @@ class Serving:
         self.trial = trial
         self.pacer: Pacer | None = None
         self.arm_pacers: dict[str, Pacer] = {}
+        self.prices: Mapping[str, float] = {}
+        self._swap = threading.Lock()  # one bundle after the other goes into service
         self._pointer = pointer
         self._heard: str | None = None  # the last announcement: a bundle may be announced twice, with another between
 
@@ -91,39 +95,55 @@ class Serving:
         if self.trial is not None and (trial := followed(ledger, self.trial)) is not self.trial:
             self.trial = trial
             self.pace(ledger)
+        states = {}
         if self.pacer is not None:
-            self.pacer.tend(self.ready.decider, self.episode(day), now)
+            states[POLICY] = self.pacer.tend(self.ready.decider, self.episode(day), now)
         if self.trial is not None and self.trial.coverage(day) > 0:
             for arm in self.trial.arms:
                 if arm.name in self.arm_pacers and arm.decider is not None:
-                    self.arm_pacers[arm.name].tend(arm.decider, self.episode(day, arm), now)
+                    states[arm.name] = self.arm_pacers[arm.name].tend(arm.decider, self.episode(day, arm), now)
+        self.prices = {name: state.price for name, state in states.items() if state is not None}
 
     def load(self, path: str | Path, ledger: Ledger, now: int) -> Ready:
-        """Prepare a bundle of the same campaign, note it, and swap; slow, so call it from a thread.
+        """Prepare a bundle of the same campaign, note it, tell the other workers, and swap.
+
+        Slow, so call it from a thread.
 
         Raises:
             OutlayError: as `prepare`, `Trial.check_fits` and `introduce`; then the old one stays.
         """
+        with self._swap:
+            ready = self._checked(path, ledger, now)
+            if self._pointer is not None:
+                change = secrets.token_hex(8)
+                write_json(self._pointer, {"path": str(ready.path), "change": change})
+                self._heard = change
+            self.ready = ready
+        return ready
+
+    def follow(self, ledger: Ledger, now: int) -> Ready | None:
+        """Put the bundle that another worker announced into service, where there is news.
+
+        Raises:
+            OutlayError: as `load`.
+        """
+        if self._pointer is None or not self._swap.acquire(blocking=False):
+            return None
+        try:
+            if not self._pointer.exists():
+                return None
+            told = json.loads(self._pointer.read_text(encoding="utf-8"))
+            if told["change"] == self._heard:
+                return None
+            self.ready = self._checked(told["path"], ledger, now)
+            self._heard = told["change"]
+            return self.ready
+        finally:
+            self._swap.release()
+
+    def _checked(self, path: str | Path, ledger: Ledger, now: int) -> Ready:
         ready = prepare(path, self.config, campaign=self.ready.campaign)
         if self.trial is not None:
             self.trial.check_fits(ready)
         introduce(ledger, ready, self.config, now)
-        self.ready = ready
-        return ready
-
-    def announce(self) -> None:
-        """Tell the other workers which bundle is in service here."""
-        if self._pointer is not None:
-            self._heard = secrets.token_hex(8)
-            write_json(self._pointer, {"path": str(self.ready.path), "change": self._heard})
-
-    def follow(self, ledger: Ledger, now: int) -> Ready | None:
-        """Put the bundle that another worker announced into service, where there is news. Raises as `load`."""
-        if self._pointer is None or not self._pointer.exists():
-            return None
-        told = json.loads(self._pointer.read_text(encoding="utf-8"))
-        if told["change"] == self._heard:
-            return None
-        ready = self.load(told["path"], ledger, now)
-        self._heard = told["change"]
         return ready

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from outlay.core.errors import OutlayError
 from outlay.server.clock import Clock, Moment
 from outlay.server.deciding.ready import Ready
+from outlay.server.desks.complaints import OnceASecond
 from outlay.server.desks.decisions import DecisionDesk
 from outlay.server.desks.metrics import Metrics
 from outlay.server.desks.outcomes import OutcomeDesk
@@ -44,6 +45,8 @@ class Service:
         self.ledger = ledger
         self.clock = clock
         self.metrics = metrics
+        self._complaints = OnceASecond()
+        log.addFilter(self._complaints)
         serving.pace(ledger)
         self.decisions = DecisionDesk(serving, ledger, clock, metrics)
         self.outcomes = OutcomeDesk(serving, ledger, clock, metrics)
@@ -63,37 +66,48 @@ class Service:
         await self.decisions.close()
         await self.outcomes.close()
         await asyncio.to_thread(self.ledger.close)
+        log.removeFilter(self._complaints)
 
     async def look_after(self) -> None:
         """Run until cancelled."""
         while True:
-            try:
-                self.metrics.features(self.serving.ready.decider.encoder)
-                await asyncio.to_thread(self.tend)
-            except OutlayError as error:  # of the ledger, or of an announced bundle
-                log.error("looking after the server failed: %s", error)
-            except Exception:  # it has to go on: without it nothing expires
-                log.exception("looking after the server failed")
+            _try(self.metrics.features, self.serving.ready.decider.encoder)
+            await asyncio.to_thread(self.tend)
             await asyncio.sleep(EVERY)
 
-    async def load(self, path: str) -> OutlayError | None:
-        """Put another bundle into service. What was wrong with it, if it was not; the old one then stays."""
+    async def load(self, path: str) -> Ready:
+        """Put another bundle into service. Raises as `Serving.load`."""
         try:
             ready = await asyncio.to_thread(self.serving.load, path, self.ledger, self.clock.now())
         except OutlayError as error:
             log.error("bundle %s does not go into service: %s", path, error)
-            return error
+            raise
         self._in_service(ready)
-        return None
+        return ready
 
     def tend(self) -> None:
-        """Once; slow, so call it from a thread. Raises LedgerError, or as `Serving.load`."""
+        """Once; slow, so call it from a thread. What fails is said in the log and keeps no other duty undone."""
         now = self.clock.now()
-        self.ledger.release(now)
+        for duty in (self._follow, self._steer, self.ledger.release):  # a whole day's reservations may wait for release
+            _try(duty, now)
+
+    def _steer(self, now: int) -> None:
         self.serving.tend(self.ledger, Moment.of(now, self.serving.config.zone).day, now)
+        self.metrics.prices(self.serving.prices)
+
+    def _follow(self, now: int) -> None:
         if (ready := self.serving.follow(self.ledger, now)) is not None:
             self._in_service(ready)
 
     def _in_service(self, ready: Ready) -> None:
-        self.metrics.serving(ready.bundle.id)
+        self.metrics.serving(self.serving.ready.bundle.id)  # two swaps may be told in the other order
         log.warning("bundle %s is in service", ready.bundle.id)
+
+
+def _try(duty: Callable[[T], object], value: T) -> None:
+    try:
+        duty(value)
+    except OutlayError as error:  # of the ledger, or of an announced bundle
+        log.error("looking after the server failed: %s", error)
+    except Exception:  # it has to go on: without it nothing expires
+        log.exception("looking after the server failed")

@@ -14,7 +14,7 @@ from outlay.core.files import new_file
 from outlay.logs.reading import literal, quoted
 from outlay.logs.source import Source
 from outlay.server.export.folder import date_of
-from outlay.server.export.layout import DECISION, FEATURE, FOLDER, KIND, Layout
+from outlay.server.export.layout import DECISION, FEATURE, FOLDER, KIND, Layout, of_text
 
 PARTS = LOG, FURTHER = "log", "further"
 FILE = "part-0.parquet"
@@ -120,7 +120,7 @@ def _selected(layout: Layout, kinds: Mapping[str, str], day: int, minor: int, *,
     for role, name in layout.names.items():
         if role.startswith(FEATURE):
             feature = role.removeprefix(FEATURE)
-            sql = f"f{places[feature]}::{layout.type_of(feature)}"
+            sql = of_text(f"f{places[feature]}", layout.type_of(feature))
         elif role.startswith(KIND):
             sql = f"coalesce({held[role.removeprefix(KIND)]}{of_day}, 0)::double"
         else:

@@ -140,10 +140,22 @@ class Layout:
         return replace(self, names={**self.names, role: name})
 
 
+def of_text(column: str, kind: str) -> str:
+    """Canonical text in a type that holds it.
+
+    A numeric feature may have been a categorical one of another bundle: what is no number is missing then.
+    """
+    if kind != "DOUBLE":
+        return f"{column}::{kind}"
+    return f"CASE {column} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE try_cast({column} AS DOUBLE) END::DOUBLE"
+
+
 def _cast(column: str, old: str | None, new: str) -> str:
     """A feature in its new type; numbers become canonical text (`core/schema.py`)."""
     if old is None:
         return f"NULL::{new}"
+    if old == "VARCHAR":
+        return of_text(column, new)
     if (old, new) == ("DOUBLE", "VARCHAR"):
         whole = f"{column} = trunc({column}) AND abs({column}) < 1e18"
         return f"CASE WHEN {whole} THEN {column}::bigint::varchar ELSE {column}::varchar END"

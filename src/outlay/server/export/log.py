@@ -13,7 +13,6 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +23,17 @@ from outlay.server.clock import Clock
 from outlay.server.export.campaign import FILE, SOURCE, campaign_of, check_expressions, write_campaign
 from outlay.server.export.chances import Told, write_chances
 from outlay.server.export.days import earlier, rewrite, write_day
-from outlay.server.export.due import days_due, sums_of
+from outlay.server.export.due import days_due
 from outlay.server.export.folder import MEMORY, Day, State, database, date_of, digest, own_errors, workplace
 from outlay.server.export.layout import Layout
 from outlay.server.export.notes import Notes
-from outlay.server.export.rows import Seen, write_rows
-from outlay.server.ledger.caps import Tally
+from outlay.server.export.reading import in_words, read_days
+from outlay.server.export.rows import Seen
 from outlay.server.ledger.ledger import Ledger, LedgerError
 from outlay.server.ledger.money import Money
 from outlay.server.ledger.store import SQLITE, open_ledger
 from outlay.server.trials.rehearsal import rehearsal_of
 
-TRIES = 3  # of reading a day whose money moves meanwhile
-DAY = 86_400_000  # milliseconds
 SHARES = (0.6, 0.25, 0.12)  # of the time: reading the ledger, propensities, writing days
 
 Progress = Callable[[float, str], None]
@@ -126,17 +123,20 @@ def export_log(
         if not state.days:
             state.save(out)  # the folder is ours from now on
         with workplace(out) as work:
-            written, torn = {}, Told(0, None)
-            if days:
-                seen, layout = _read(books, notes, state, days, tallies, closed, zone, work, tell)
-                with database(work, threads) as source:
-                    torn = _chances(source, notes, state, days, tallies, work, out, tell)
+            count = _Counter(sum(tallies[day].decisions for day in days), tell)
+            layout, add = _begun(notes, state), count.part(0, "reading the ledger")
+            seen = dict(read_days(books, notes, days, closed, zone, list(layout.types), work, add))
+            for met in seen.values():
+                layout = layout.with_outcomes(met.kinds).widened(met.types, notes.numeric)
+            with database(work, threads) as source:
+                torn = _chances(source, notes, state, days, work, out, count.part(1, "propensities"))
+                if days or layout != state.layout:
                     for day in set(state.days) - set(days):
                         rewrite(source, out, day, layout)
-                    written = _write(source, notes, layout, days, seen, closed, work, out, tell)
-                state = replace(state, layout=layout, days=state.days | written)
+                written = _write(source, notes, layout, seen, closed, work, out, tell)
+            state = replace(state, layout=layout, days=state.days | written)
             tell(sum(SHARES), "campaign file")
-            state, edited = _with_campaign_file(state, notes, out, work)
+            state, edited = _with_campaign_file(state, notes, layout, out, work)
             state.save(out)
     return Exported(state, written, notes.money, torn, edited)
 
@@ -162,54 +162,11 @@ def _campaign(ledger: Ledger, asked: str | None) -> str:
     return known[0]
 
 
-def _read(
-    ledger: Ledger,
-    notes: Notes,
-    state: State,
-    days: Sequence[int],
-    tallies: Mapping[int, Tally],
-    closed: int,
-    clock: Clock,
-    work: Path,
-    tell: Progress,
-) -> tuple[dict[int, Seen], Layout]:
-    """The rows of each day, in a folder of its own in `work`; what was met, and the layout that holds all of it."""
-    categorical, numeric = notes.features()
-    layout = state.layout or Layout.begin(notes.bundle["campaign"]["log"], [*categorical, *numeric])
-    layout = layout.with_features([*categorical, *numeric])
-    count = _Counter(sum(tallies[day].decisions for day in days), 0.0, SHARES[0], "reading the ledger", tell)
-    found = {}
-    for day in days:
-        folder = work / str(day)
-        folder.mkdir()
-        write = partial(write_rows, folder=folder, features=list(layout.types), terms=notes.terms, tell=count.add)
-        found[day] = seen = _read_day(ledger, notes, day, clock, write, moving=day > closed)
-        layout = layout.with_outcomes(seen.kinds).widened(seen.types, numeric)
-    return found, layout
-
-
-def _read_day(
-    ledger: Ledger, notes: Notes, day: int, clock: Clock, write: Callable[..., Seen], *, moving: bool
-) -> Seen:
-    """Read until the rows have the sums that the ledger counts; on a day that is not closed servers may go on writing.
-
-    Raises:
-        LedgerError: if they never have.
-    """
-    begin, end, closes = (_midnight(clock, each) for each in (day, day + 1, day + notes.settings.wait_days + 1))
-    for slack in (0, *[DAY] * (TRIES - 1)):  # another time zone may have been in force
-        before = ledger.totals(notes.campaign).days[day]
-        rows = ledger.rows(notes.campaign, begin - slack, end + slack)
-        seen = write((row for row in rows if row.day == day), window_ends=closes)
-        after = ledger.totals(notes.campaign).days[day]
-        if tuple(seen.sums) == sums_of(after):
-            return seen
-    if moving and before != after:
-        return seen
-    raise LedgerError(
-        f"counts {_in_words(sums_of(after))} on {date_of(day)}, and its rows {_in_words(seen.sums)}.",
-        way_out="If money is moving on that day, run it again; if it is not, the ledger is damaged.",
-    )
+def _begun(notes: Notes, state: State) -> Layout:
+    """The columns before anything is read: those of older days, what bundles decide from, outcomes that may come."""
+    features = [*notes.categorical, *notes.numeric]
+    layout = state.layout or Layout.begin(notes.bundle["campaign"]["log"], features)
+    return layout.with_features(features).with_outcomes(notes.settings.outcomes).widened({}, notes.numeric)
 
 
 def _chances(
@@ -217,24 +174,23 @@ def _chances(
     notes: Notes,
     state: State,
     days: Sequence[int],
-    tallies: Mapping[int, Tally],
     work: Path,
     out: Path,
-    tell: Progress,
+    tell: Callable[[int], None],
 ) -> Told:
     """Propensities of all new rows."""
+    if not days:
+        return Told(0, None)
     files = ", ".join(literal(work / str(day) / "decisions.parquet") for day in days)
     old = [day for day in state.days if day not in days and day < days[-1]]
-    count = _Counter(sum(tallies[day].decisions for day in days), SHARES[0], SHARES[1], "propensities", tell)
     history = None if state.layout is None else earlier(out, old, state.layout)
-    return write_chances(source, f"read_parquet([{files}])", history, notes.salts, work / "chances.parquet", count.add)
+    return write_chances(source, f"read_parquet([{files}])", history, notes.salts, work / "chances.parquet", tell)
 
 
 def _write(
     source: Source,
     notes: Notes,
     layout: Layout,
-    days: Sequence[int],
     seen: Mapping[int, Seen],
     closed: int,
     work: Path,
@@ -243,46 +199,43 @@ def _write(
 ) -> dict[int, Day]:
     """The files of each day, held against the ledger's sums."""
     written = {}
-    for number, day in enumerate(days):
-        tell(sum(SHARES[:2]) + SHARES[2] * number / len(days), f"writing {date_of(day)}")
+    for number, (day, met) in enumerate(seen.items()):
+        tell(sum(SHARES[:2]) + SHARES[2] * number / len(seen), f"writing {date_of(day)}")
         rows, sums = write_day(
             source, work / str(day), work / "chances.parquet", day, layout, notes.settings.minor, out
         )
-        if list(sums) != seen[day].sums:
-            raise LedgerError(f"counts {_in_words(seen[day].sums)} on {date_of(day)}, and the file {_in_words(sums)}.")
-        written[day] = Day(rows, *sums, late=seen[day].late, closed=day <= closed)
+        if list(sums) != met.sums:
+            raise LedgerError(f"counts {in_words(met.sums)} on {date_of(day)}, and the file {in_words(sums)}.")
+        written[day] = Day(rows, *sums, late=met.late, closed=day <= closed)
     return written
 
 
-def _with_campaign_file(state: State, notes: Notes, out: Path, work: Path) -> tuple[State, bool]:
+def _with_campaign_file(state: State, notes: Notes, layout: Layout, out: Path, work: Path) -> tuple[State, bool]:
     """Write the campaign file, unless it was edited; whether it was."""
-    file, layout = out / FILE, state.layout
-    if layout is None or (edited := state.edited(file)):
-        return state, layout is not None
+    file = out / FILE
+    if state.edited(file):
+        return state, True
     with open_source(out / SOURCE, work, memory=MEMORY) as source:
         content = campaign_of(notes.bundle, layout, source)
         state = replace(state, campaign_file=digest(write_campaign(file, content)))
         state.save(out)
         check_expressions(content, layout, source, file)
-    return state, edited
+    return state, False
 
 
 class _Counter:
     """Rows done, as progress."""
 
-    def __init__(self, total: int, begin: float, share: float, text: str, tell: Progress) -> None:
-        self._done, self._total, self._begin, self._share, self._text, self._tell = 0, total, begin, share, text, tell
+    def __init__(self, total: int, tell: Progress) -> None:
+        self._total, self._tell = max(total, 1), tell
 
-    def add(self, rows: int) -> None:
-        self._done += rows
-        self._tell(self._begin + self._share * min(self._done / max(self._total, 1), 1.0), self._text)
+    def part(self, number: int, text: str) -> Callable[[int], None]:
+        """Takes the rows done in a part of the work."""
+        done = 0
 
+        def add(rows: int) -> None:
+            nonlocal done
+            done += rows
+            self._tell(sum(SHARES[:number]) + SHARES[number] * min(done / self._total, 1.0), text)
 
-def _in_words(sums: Sequence[int]) -> str:
-    decisions, offers, held, paid = sums
-    return f"{decisions} decisions, {offers} offers, {held} minor units held and {paid} paid"
-
-
-def _midnight(clock: Clock, day: int) -> int:
-    """The moment at which a day begins, epoch ms."""
-    return int(datetime.datetime.combine(date_of(day), datetime.time(), clock.zone).timestamp() * 1000)
+        return add

@@ -46,31 +46,31 @@ class Notes:
         bundle: the manifest of the bundle that came into service last.
         settings: those in force now.
         money: the currency.
+        categorical: features of all bundles that none has as a number.
+        numeric: those that any has.
     """
 
     def __init__(self, ledger: Ledger, campaign: str) -> None:
         self.campaign = campaign
-        told = ledger.notes(campaign, "settings")
+        settings = ledger.notes(campaign, "settings")
         bundles = ledger.notes(campaign, "bundle")
-        if not told or not bundles:
+        if not settings or not bundles:
             raise LedgerError(
                 f"has no notes of the bundles and settings of campaign {campaign!r}: no server has served it.",
                 way_out="Give a ledger that outlay serve wrote.",
             )
-        self._since = [note.ts for note in told]
-        self._settings = [ServeConfig.parse(msgspec.json.decode(note.content)) for note in told]
+        self._since = [note.ts for note in settings]
+        self._settings = [ServeConfig.parse(msgspec.json.decode(note.content)) for note in settings]
         every = [*bundles, *ledger.notes(campaign, "arm bundle")]
         self._bundles: dict[str, dict[str, Any]] = {note.key: msgspec.json.decode(note.content) for note in every}
         self.bundle = self._bundles[bundles[-1].key]
         self.settings = self._settings[-1]
         self.money = Money(str(self.bundle["unit"]), self.settings.minor)
+        features = [bundle["features"] for bundle in self._bundles.values()]
+        self.numeric = list(dict.fromkeys(name for each in features for name in each["numeric"]))
+        texts = dict.fromkeys(name for each in features for name in each["categorical"])
+        self.categorical = [name for name in texts if name not in self.numeric]
         self._terms = cache(self._find)
-
-    def features(self) -> tuple[list[str], list[str]]:
-        """Categorical and numeric features of all bundles; what was ever numeric is."""
-        numeric = dict.fromkeys(name for bundle in self._bundles.values() for name in bundle["features"]["numeric"])
-        every = (name for bundle in self._bundles.values() for name in bundle["features"]["categorical"])
-        return [name for name in dict.fromkeys(every) if name not in numeric], list(numeric)
 
     def salts(self, bundle: str) -> tuple[str, ...]:
         """Of the pool of a bundle. Raises as `terms`."""

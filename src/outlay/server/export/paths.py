@@ -211,6 +211,8 @@ def _member_logs(steps: Steps, drawn: Flags, phases: Integers, law: Law, begins:
     stopped = np.zeros_like(wrong, np.bool_)
     for column, phase in enumerate(phases):
         rows = np.flatnonzero(drawn & (steps.phase == phase) & (steps.given | steps.refused))
+        if not len(rows):  # and no columns for its members, where it has more than the phases that are here
+            continue
         same, fits = (part[rows][:, law.places[:, column]] for part in (steps.same, steps.fits))
         given = steps.given[rows, None]
         wrong[rows] = np.where(given, ~same, fits)

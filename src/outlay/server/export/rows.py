@@ -22,6 +22,7 @@ from outlay.server.deciding.features import value_text
 from outlay.server.deciding.guards import VALUE_LIMIT
 from outlay.server.export.notes import Terms
 from outlay.server.ledger.ledger import Row
+from outlay.server.ledger.money import LARGEST
 from outlay.server.ledger.proposals import ARM_CAP, DAY_CAP, TOTAL_CAP, USER_LIMIT
 
 MONEY_SAID_NO = (USER_LIMIT, VALUE_LIMIT, DAY_CAP, ARM_CAP, TOTAL_CAP)
@@ -193,7 +194,8 @@ def _texts(row: Row, features: Sequence[str], types: dict[str, set[type]]) -> li
     for name in features:
         text = value_text(value) if (value := told.get(name)) is not None else None
         if text is not None:
-            types[name].add(type(value))
+            # As a float, which others may be, it would be another number.
+            types[name].add(str if isinstance(value, int) and abs(value) > LARGEST else type(value))
         texts.append(text)
     return texts
 

@@ -31,6 +31,8 @@ from outlay.server.desks.service import Service
 from outlay.server.http.lane import UNREACHABLE, Answer, Post, answer
 from outlay.server.http.openapi import TEXT, operation
 from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.ledger import LedgerError
+from outlay.server.ledger.money import MoneyError
 
 Handler = Callable[[Service, bytes], Awaitable[Answer]]
 
@@ -106,17 +108,19 @@ async def resume(service: Service, _body: bytes) -> Answer:
     return answer({"campaign": service.serving.ready.campaign, "paused": False})
 
 
-@post("/v1/admin/bundle", takes=("BundleRequest",), refuses=(401, 403))
+@post("/v1/admin/bundle", takes=("BundleRequest",), refuses=(401, 403, 503))
 async def bundle(service: Service, body: bytes) -> Answer:
     """Verify a bundle, warm it up and serve it from now on; a broken one leaves the old in service."""
     wanted = read(_bundle, body)
     old = service.serving.ready.bundle.id
-    error = await service.load(wanted.path)
-    if error is not None:
+    try:
+        ready = await service.load(wanted.path)
+    except LedgerError:
+        raise
+    except OutlayError as error:
         words = f"{error} Bundle {old} stays in service."
-        raise BadRequestError(422, Problem(error=words, where="$.path"))
-    service.serving.announce()
-    return answer({"bundle": service.serving.ready.bundle.id, "before": old})
+        raise BadRequestError(422, Problem(error=words, where="$.path")) from None
+    return answer({"bundle": ready.bundle.id, "before": old})
 
 
 @post("/v1/admin/caps", takes=("CapsRequest",), refuses=(401, 403, 503))
@@ -131,16 +135,15 @@ async def set_caps(service: Service, body: bytes) -> Answer:
             words = f"there is no arm {name!r}; there are {', '.join(known)}."
             raise BadRequestError(422, Problem(error=words, where=f"$.arms.{name}"))
 
-    def exact(value: float | None) -> int | None:
-        return None if value is None else money.exact(value)
+    def exact(value: float | None, where: str) -> int | None:
+        try:
+            return None if value is None else money.exact(value)
+        except MoneyError as error:
+            raise BadRequestError(422, Problem(error=error.found, where=where, way_out=error.way_out)) from None
 
-    try:
-        changed = {
-            key: exact(value) for key in ("total", "day") if (value := getattr(wanted, key)) is not msgspec.UNSET
-        }
-        by_arm = {name: exact(value) for name, value in given.items()}
-    except OutlayError as error:
-        raise BadRequestError(422, Problem(error=error.found, where="$", way_out=error.way_out)) from None
+    told = {key: getattr(wanted, key) for key in ("total", "day")}
+    changed = {key: exact(value, f"$.{key}") for key, value in told.items() if value is not msgspec.UNSET}
+    by_arm = {name: exact(value, f"$.arms.{name}") for name, value in given.items()}
 
     def change(before: Caps | None) -> Caps:
         """In the ledger's own transaction, so that two administrators do not undo one another."""
@@ -196,5 +199,6 @@ async def metrics(request: Request) -> Response:
         totals = await service.totals()
     except UNREACHABLE:
         totals = None
-    page = service.metrics.page(totals, service.serving.ready.money)
+    today = service.clock.day(service.clock.now())
+    page = service.metrics.page(totals, service.serving.ready.money, today)
     return Response(page, media_type="text/plain; version=0.0.4")

@@ -75,8 +75,9 @@ class PostgresLedger(AbstractBooks):
             if self._closed:
                 raise LedgerError("the ledger is closed.")
             if self._writer is None or self._writer.closed:  # never opened, or lost with the last group
-                self._writer = self._connect(IsolationLevel.READ_COMMITTED)
-                self._writer.execute(_WRITER.encode())
+                writer = self._connect(IsolationLevel.READ_COMMITTED)
+                writer.execute(_WRITER.encode())
+                self._writer = writer
             with self._writer.transaction():
                 yield _Transaction(self._writer)
 

@@ -116,12 +116,13 @@ def progress(course: Sequence[float], part: float) -> float:
 
 
 def traffic(seen: Mapping[int, Seen], shares: Mapping[int, float]) -> float | None:
-    """Decisions that come per unit of share; None where less than half a day was counted."""
+    """Decisions that come per unit of share; None where less than half a day was counted, or hardly any decisions."""
     planned = sum(day.progress * shares[number] for number, day in seen.items() if number in shares)
     counted = sum(day.progress for number, day in seen.items() if number in shares)
-    if counted < 0.5 or planned <= 0:
+    decisions = sum(day.decisions for number, day in seen.items() if number in shares)
+    if counted < 0.5 or planned <= 0 or decisions < FEW:
         return None
-    return sum(day.decisions for number, day in seen.items() if number in shares) / planned
+    return decisions / planned
 
 
 def redemption(days: Mapping[int, Tally], today: int, expiry_days: float, believed: float) -> float:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.pool import Pool
-from outlay.ops.mixture_lp import solve_mixture
 
 ROUNDING = 1e-6  # a smaller weight is none
 
@@ -56,6 +55,8 @@ class Policies:
 
     def mixture(self, limit: float, factor: float) -> Vector:
         """`[P]` weights for so much money per decision, where policies cost `factor` times what was measured."""
+        from outlay.ops.mixture_lp import solve_mixture  # SciPy's solvers take half a second to load: only for a plan
+
         costs, limits = self.cost.copy(), self.limits.copy()
         costs[:, self.money] *= factor
         limits[self.money] = limit

@@ -28,20 +28,24 @@ class Budget(NamedTuple):
     """The money that is paced, and what became of it.
 
     Attributes:
-        total: cap, minor units.
+        total: minor units that may be spent.
         day_cap: the most that may be reserved on a day.
         days: money and decisions by day.
+        cap: what people have set of the total; another one begins a new path.
     """
 
     total: int
     day_cap: float
     days: Mapping[int, Tally]
+    cap: int
 
     @classmethod
     def of(cls, totals: Totals) -> Budget | None:
         """All money of a campaign; None where it has no total cap."""
         caps = totals.caps
-        return None if caps.total is None else cls(caps.total, math.inf if caps.day is None else caps.day, totals.days)
+        if caps.total is None:
+            return None
+        return cls(caps.total, math.inf if caps.day is None else caps.day, totals.days, caps.total)
 
 
 @dataclass(frozen=True)

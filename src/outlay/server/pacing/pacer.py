@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
+from importlib import import_module
 
 import msgspec
 
@@ -60,6 +61,7 @@ class Pacer:
         self._purse = purse
         self._lock = threading.Lock()
         self._paced: _Paced | None = None
+        import_module("outlay.ops.mixture_lp")  # half a second that no decision is to wait for
 
     def decider(self, base: Decider, episode: str, now: int) -> Decider:
         """The bundle's decider as it serves in this episode.

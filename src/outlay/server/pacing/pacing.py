@@ -9,7 +9,7 @@ A slow loop and a fast one; the hard caps of the ledger need neither of them.
 ε is the elasticity of the spend: what a price does, by the policies' measurements and as the days have told since.
 Within an episode a user keeps a policy, so only the price ρ moves: a factor on all costs in what the policies maximise.
 The anchor is where the path of a day begins: midnight, or the moment when somebody counts again after a stop or a
-pause, or when the total cap changes. What was missed before it is not made up for in haste: it is part of what is left
+pause, or when a cap is changed. What was missed before it is not made up for in haste: it is part of what is left
 and goes to all days that remain, by their shares (`pacing/schedule.py`).
 
 A state is a value that holds everything the next one needs. It is noted in the ledger, and the first that is noted
@@ -133,17 +133,17 @@ def _followed(setting: Setting, budget: Budget, now: Moment, before: State) -> t
     stopped = now.ts - old.ts > MISSED * setting.minutes * 60_000
     diary = old.continued(budget.days, now, before.cost, before.priced, stopped=stopped)
     outlook = Outlook(setting, budget, now, diary)
-    if stopped or now.day != anchor.day or budget.total != anchor.total:
+    if stopped or now.day != anchor.day or budget.cap != anchor.total:
         anchor = _anchor(outlook, early=now.day != anchor.day)
     return outlook, anchor
 
 
 def _anchor(outlook: Outlook, *, early: bool) -> Anchor:
     """Here and now; or at midnight, if `early` is asked and it is hardly past."""
-    now, total = outlook.now, outlook.budget.total
+    now, cap = outlook.now, outlook.budget.cap
     if early and now.part * 1440 <= MISSED * outlook.setting.minutes:
-        return Anchor(now.day, 0.0, 0.0, total)
-    return Anchor(now.day, min(outlook.done, LATEST), outlook.today, total)
+        return Anchor(now.day, 0.0, 0.0, cap)
+    return Anchor(now.day, min(outlook.done, LATEST), outlook.today, cap)
 
 
 def _within(value: float, limit: float) -> float:

@@ -48,14 +48,17 @@ class Purse:
         if self.arm is not None:
             cap = totals.caps.arms.get(self.arm)
             days = {each: tally for (arm, each), tally in totals.arm_days.items() if arm == self.arm}
-            return None if cap is None else Budget(cap, math.inf, days)
+            return None if cap is None else Budget(cap, math.inf, days, cap)
         every = Budget.of(totals)
         arms = [arm for arm in totals.arms if arm not in (POLICY, RANDOM)]
         if every is None or not arms:
             return every
-        held = sum(_held(totals.arms[arm], arm in self.live and day < self.end) for arm in arms)
+        live = {arm: totals.arms[arm].cap for arm in arms if arm in self.live and day < self.end}
+        kept = sum(cap for cap in live.values() if cap is not None)
+        spent = sum(_spent(totals.arms[arm]) for arm in arms if live.get(arm) is None)
         outside = {day: _less(tally, arms, day, totals.arm_days) for day, tally in every.days.items()}
-        return every._replace(total=max(every.total - held, 0), days=outside)
+        # What arms without a purse spend changes with every decision, and is no reason for a new path.
+        return Budget(max(every.total - kept - spent, 0), every.day_cap, outside, every.cap - kept)
 
 
 def outside_purse(plan: Plan, trial: Trial | None) -> Purse:
@@ -80,9 +83,8 @@ def _weighted(plan: Plan, weights: tuple[float, ...]) -> Schedule | None:
     return Schedule(plan.model_copy(update={"shares": shares})) if sum(shares) > 0 else None
 
 
-def _held(tally: Tally, live: bool) -> int:
-    spent = tally.reserved + tally.settled
-    return tally.cap if live and tally.cap is not None else spent
+def _spent(tally: Tally) -> int:
+    return tally.reserved + tally.settled
 
 
 def _less(tally: Tally, arms: Collection[str], day: int, arm_days: Mapping[tuple[str, int], Tally]) -> Tally:

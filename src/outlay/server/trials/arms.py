@@ -28,8 +28,10 @@ from outlay.experiments.design import Experiment, Kind
 from outlay.experiments.split import OUTSIDE, entries
 from outlay.server.clock import EPOCH
 from outlay.server.config import ServeConfig
+from outlay.server.deciding import draws
 from outlay.server.deciding.decider import POLICY, RANDOM, Case, Decider
-from outlay.server.deciding.guards import NOT_ELIGIBLE, Choice, allows_nothing
+from outlay.server.deciding.draws import Draw
+from outlay.server.deciding.guards import NOT_ELIGIBLE, Choice
 from outlay.server.deciding.ready import Ready, prepare
 from outlay.server.ledger.ids import ID_LENGTH
 from outlay.server.ledger.money import MoneyError
@@ -68,10 +70,14 @@ class Arm:
     def _same(self, case: Case) -> Choice:
         given, none = self.given, self.ready.decider.none
         assert given is not None
-        barred = case.eligible is not None and not (given.index >= 0 and case.eligible[given.index])
-        if allows_nothing(case.eligible) or (barred and given.action != none):
-            return replace(given, index=self.ready.none_index, action=none, reason=NOT_ELIGIBLE, forced=True)
-        return given
+        if case.eligible is None:
+            return given
+        allowed = np.flatnonzero(case.eligible).tolist()
+        if given.index in allowed:
+            return replace(given, members=draws.write(Draw(allowed=allowed)).decode())
+        if given.action == none and allowed:
+            return given
+        return replace(given, index=self.ready.none_index, action=none, reason=NOT_ELIGIBLE, forced=True)
 
 
 class Entry(NamedTuple):

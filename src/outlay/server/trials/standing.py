@@ -1,6 +1,6 @@
 """What the ledger knows of A/B tests: the first word about a test stands, and only its coverage may grow.
 
-    kind "experiment":  key NAME, then NAME/1, NAME/2, …       the whole file, as JSON, of each state of the ramp
+    kind "experiment":  key NAME, then NAME:1, NAME:2, …       the whole file, as JSON, of each state of the ramp
 
 Coverage grows on days to come, never on today's or an earlier one, and every server follows the last state that is
 noted. So all servers have the same users in the same arms on every day, whichever file they were started with.
@@ -9,7 +9,6 @@ noted. So all servers have the same users in the same arms on every day, whichev
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 
 from outlay.core.errors import OutlayError
@@ -84,7 +83,7 @@ def enter(ledger: Ledger, trial: Trial, now: int) -> None:
     known = _states(ledger, campaign).get(trial.name, [])
     if known and known[-1].ramp == experiment.ramp:
         return
-    key = f"{trial.name}/{len(known)}" if known else trial.name
+    key = f"{trial.name}:{len(known)}" if known else trial.name
     note = Note(kind=EXPERIMENT, key=key, ts=now, content=experiment.model_dump_json(by_alias=True, exclude_none=True))
     if ledger.note(campaign, note).content != note.content:
         raise OutlayError(f"another server has just begun the test {trial.name!r} otherwise.", file=experiment.path,
@@ -113,11 +112,13 @@ def _states(ledger: Ledger, campaign: str) -> dict[str, list[Experiment]]:
         if campaign in ledger.campaigns():
             raise
         return {}  # a campaign that is new has no notes
-    return _by_test(Experiment.parse(json.loads(note.content)) for note in notes)
-
-
-def _by_test(experiments: Iterable[Experiment]) -> dict[str, list[Experiment]]:
     found: dict[str, list[Experiment]] = {}
-    for experiment in experiments:
+    for note in sorted(notes, key=_by_number):
+        experiment = Experiment.parse(json.loads(note.content))
         found.setdefault(experiment.meta.name, []).append(experiment)
     return found
+
+
+def _by_number(note: Note) -> tuple[int, str]:
+    """States of a test in the order of their numbers: clocks of servers differ, and so do times of notes."""
+    return len(note.key), note.key

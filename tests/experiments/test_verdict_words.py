@@ -1,0 +1,165 @@
+"""What a comparison came to, and the sentence that says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from outlay.experiments.analyse import analyse
+from outlay.experiments.design import Experiment
+from outlay.experiments.findings import Comparison, Findings
+from outlay.experiments.lift import needed_pairs
+from outlay.experiments.moments import Metric
+from outlay.experiments.rows import Columns
+from outlay.experiments.sums import read_sums
+from outlay.experiments.words import percent, verdict
+from small_panels import START, experiment, opened, panel
+
+COLUMNS = Columns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
+ARMS = [{"name": name, "kind": "constant", "action": 1.0, "share": 0.5, "budget": 9e6} for name in ("old", "new")]
+
+
+def analysed(log: pa.Table, day: int, design: Experiment | None = None) -> Findings:
+    design = design or experiment()
+    metrics = [Metric(name, name) for name in (design.meta.metric, *design.meta.guardrails)]
+    sums = read_sums(opened(log), "log", COLUMNS, design, needed_pairs(metrics))
+    return analyse(sums, design, metrics, day, money="cost")
+
+
+def costing(factor: float, days: slice = slice(None), **world: Any) -> pa.Table:
+    """Users of `new` cost a multiple, on some days."""
+    log = panel(**world)
+    dear = (np.array(log["arm"].to_pylist()) == "new") & np.isin(log["day"].to_numpy(), np.arange(14)[days])
+    return log.set_column(4, "cost", pa.array(np.where(dear, factor, 1) * log["cost"].to_numpy()))
+
+
+def only(found: Findings) -> Comparison:
+    (comparison,) = found.comparisons
+    return comparison
+
+
+def test_harm_on_a_day_that_was_not_planned_stops_the_test() -> None:
+    found = analysed(panel(lift=-0.15), 6)
+    assert only(found).outcome == "harm"
+    words = verdict(experiment(), found)
+    assert words.startswith("After day 6 of 14: Stop 'new': active is ")
+    assert "lower than under 'old'" in words
+    assert "95 % sure on all days at once); cost is lower (-" in words
+    assert words.endswith("To stop for harm needs no planned day.")
+
+
+def test_a_gain_on_a_day_that_was_not_planned_takes_nothing() -> None:
+    found = analysed(panel(lift=0.15), 6)
+    assert only(found).courses[0].now == 1
+    assert only(found).outcome == "open"
+    assert "No verdict on 'new' yet. The next planned decision is after day 7" in verdict(experiment(), found)
+
+
+def test_after_a_bound_was_crossed_harm_is_a_verdict() -> None:
+    assert only(analysed(panel(lift=-0.15), 8)).outcome == "worse"
+
+
+def test_money_that_runs_away_is_a_reason_to_stop() -> None:
+    words = verdict(experiment(), analysed(costing(1.3), 6))
+    assert "cost is higher (+" in words
+    assert words.endswith(" Stop 'new' now if cost may not be higher: guardrails hold on any day.")
+    assert "Stop" not in verdict(experiment(), analysed(costing(0.7), 6))
+
+
+def test_an_arm_with_more_money_may_cost_more() -> None:
+    design = experiment(arm=[ARMS[0], {**ARMS[1], "budget": 12e6}])
+    words = verdict(design, analysed(costing(1.3), 6, design))
+    assert "cost is higher (+" in words
+    assert "Stop" not in words
+
+
+def test_what_once_moved_is_told_with_the_days_that_it_is_about() -> None:
+    """Dear for three days, cheap after: totals of the first days differ for good, those of all days do not."""
+    log = costing(1.6, slice(0, 3))
+    cheap = (np.array(log["arm"].to_pylist()) == "new") & (log["day"].to_numpy() >= 3)
+    log = log.set_column(4, "cost", pa.array(np.where(cheap, 0.86, 1) * log["cost"].to_numpy()))
+    found = analysed(log, 14)
+    course = found.comparisons[0].course("cost")
+    assert course is not None
+    assert (course.now, course.moved, course.harmful) == (0, 1, False)
+    assert course.seen is not None
+    first, last = course.seen
+    assert (first, last < 14) == (1, True)
+    words = verdict(experiment(), found)
+    assert f"cost was higher over the first {last} days, but over 14 days that does not show (-" in words
+    once = replace(course, points=[p for p in course.points if p.day == 1 or p.day > last])
+    one = replace(found.comparisons[0], courses=[found.comparisons[0].courses[0], once])
+    assert "cost was higher on the first day, but over 14 days" in verdict(
+        experiment(), replace(found, comparisons=[one])
+    )
+
+
+@pytest.mark.parametrize(("factor", "outcome", "said"), [(0.7, "better", "Take 'new'"), (1.4, "worse", "Keep 'old'")])
+def test_where_less_is_better_a_fall_is_a_gain(factor: float, outcome: str, said: str) -> None:
+    meta = {
+        "name": "thrift",
+        "campaign": "habit",
+        "start": START,
+        "days": 14,
+        "metric": "cost",
+        "guardrails": ["active"],
+    }
+    design = experiment(experiment=meta)
+    assert design.meta.better == "lower"
+    found = analysed(costing(factor), 14, design)
+    assert only(found).outcome == outcome
+    assert f"{said}: cost is " in verdict(design, found)
+    assert ("lower" if factor < 1 else "higher") + " under 'new' than under 'old'" in verdict(design, found)
+
+
+def test_cost_decides_only_where_it_is_lower() -> None:
+    assert "Keep 'old', unless cost decides: no difference in active" in verdict(
+        experiment(), analysed(costing(0.7), 14)
+    )
+    assert "Keep 'old': no difference in active" in verdict(experiment(), analysed(costing(1.4), 14))
+
+
+def test_without_a_verdict_there_is_no_outcome() -> None:
+    found = replace(only(analysed(panel(lift=0.15), 14)), contestant=False)
+    assert found.outcome is None
+
+
+def test_a_relative_interval_that_contradicts_the_decision_is_not_shown() -> None:
+    """Bounds are of the absolute difference; on the logarithm a fall looks larger."""
+    meta = {"name": "thrift", "campaign": "habit", "start": START, "days": 14, "metric": "cost"}
+    design = experiment(experiment=meta)
+    inside, beyond = 1.0, 0.3
+    for _ in range(12):
+        middle = (inside + beyond) / 2
+        (decision,) = only(analysed(costing(middle, users=200), 14, design)).decisions
+        inside, beyond = (inside, middle) if decision.side else (middle, beyond)
+    found = analysed(costing(inside, users=200), 14, design)
+    assert only(found).outcome == "undecided"
+    assert only(found).decisions[0].relative is None
+    assert "no difference in cost was found under 'new' (-" in verdict(design, found)
+    assert " a user; 95 % sure" in verdict(design, found)
+    assert only(analysed(costing(0.3, users=200), 14, design)).decisions[0].relative is not None
+
+
+def test_shares_of_a_percent_are_told_where_decisions_are_made() -> None:
+    assert [percent(x) for x in (0.123, -0.0123, 0.0061, -0.0001, -0.00002, 0.0)] == [
+        "+12.3 %", "-1.2 %", "+0.61 %", "-0.01 %", "-0.0020 %", "+0.00 %",
+    ]  # fmt: skip
+
+
+def test_the_size_is_that_of_the_last_decision() -> None:
+    """On the day on which an effect first crosses a bound it is overstated; the last interval is as sound."""
+    found = analysed(panel(lift=0.15), 14)
+    comparison = only(found)
+    assert comparison.told == comparison.decisions[1]
+    words = verdict(experiment(), found)
+    assert f"{percent(comparison.lifts[0].relative.value).removeprefix('+')} higher" in words  # type: ignore[union-attr]
+    assert "after day 14 (" in words
+    assert "decided on day 7" in words
+    faded = replace(comparison, decisions=[comparison.decisions[0], replace(comparison.decisions[1], z=1.0)])
+    assert (faded.told, faded.outcome) == (comparison.decisions[0], "better")
+    assert "under 'old' after day 7 (" in verdict(experiment(), replace(found, comparisons=[faded]))
