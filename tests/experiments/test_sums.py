@@ -244,6 +244,14 @@ def test_numbers_that_are_none_are_refused(odd: float) -> None:
         read(rows(x, OLD_NEW, np.arange(7)))
 
 
+def test_the_time_before_beside_a_user_must_be_numbers_too() -> None:
+    earlier = pa.array([1.0, float("inf"), 2.0, None, 3.0, 4.0])
+    log = rows(outcomes(1), OLD_NEW, np.arange(1)).append_column("earlier", earlier)
+    columns = Columns('"user"', "arm", None, None, COLUMNS.values, {"active": "earlier"})
+    with pytest.raises(LogError, match="active_before: hold NaN, infinity"):
+        read(log, columns)
+
+
 def test_a_missing_user_is_refused() -> None:
     log = rows(outcomes(7), OLD_NEW, np.arange(7))
     with pytest.raises(LogError, match="missing in 42 rows"):

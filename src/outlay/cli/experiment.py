@@ -70,8 +70,8 @@ def plan(
     campaign = Campaign.load(log)
     given = {
         "name": name or f"{campaign.meta.name}-{start}", "salt": salt, "start": _date(start), "days": days,
-        "metric": metric, "guardrails": guardrail or None, "confidence": confidence, "power": power, "eligible": eligible,
-        "decisions": None if decisions is None else decisions.split(","),
+        "metric": metric, "guardrails": guardrail or None, "confidence": confidence, "power": power,
+        "eligible": eligible, "decisions": None if decisions is None else decisions.split(","),
     }  # fmt: skip
     design = {
         "experiment": {key: value for key, value in given.items() if value is not None},

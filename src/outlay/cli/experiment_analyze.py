@@ -154,8 +154,8 @@ def _show_comparison(comparison: Comparison, result: AnalyzeResult) -> None:
             [_line(x, {} if which else comparison.saved) for x in lifts],
         )
         if comparison.saved and not which:
-            stdout.print("  – CUPED adjusts the difference, which so is not just one value less the other", markup=False,
-                         highlight=False)  # fmt: skip
+            stdout.print("  – CUPED adjusts the difference, which so is not just one value less the other",
+                         markup=False, highlight=False)  # fmt: skip
         for x in lifts:
             if isinstance(x, Withheld):
                 stdout.print(f"  – {x.metric}: not given: {x.reason}", markup=False, highlight=False)

@@ -6,12 +6,13 @@ row, all zero, for every user who was assigned), `before` (totals of the days be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from outlay.core.errors import LogError
 from outlay.experiments.design import Experiment
+from outlay.experiments.moments import BEFORE
 
 LARGEST = 1e60  # of an outcome: beyond it, sums of cubes have no float
 
@@ -89,10 +90,9 @@ def make_rows(run: Run, relation: str, columns: Columns, experiment: Experiment,
 
 
 def _extent(run: Run, columns: Columns, experiment: Experiment) -> Extent:
-    numbers = " AND ".join(f"coalesce(abs(x{i}) <= {LARGEST}, true)" for i in range(len(columns.values)))
     found = run(
         'SELECT day, count(*), count(*) FILTER ("user" IS NULL OR day IS NULL), count(*) FILTER (arm IS NOT NULL), '
-        f"count(*) FILTER (NOT ({numbers})) FROM all_rows GROUP BY day"
+        f"count(*) FILTER ({_odd('x', len(columns.values))}) FROM all_rows GROUP BY day"
     )
     missing, odd = (sum(row[i] for row in found) for i in (2, 4))
     if missing:
@@ -100,9 +100,7 @@ def _extent(run: Run, columns: Columns, experiment: Experiment) -> Extent:
             f"user or day is missing in {missing} rows.", where="user, day", way_out="Mend or leave them out."
         )
     if odd:
-        raise LogError(f"hold NaN, infinity or numbers beyond {LARGEST:g} in {odd:,} rows.",
-                       where=", ".join(columns.values),
-                       way_out="Mend them, or leave these rows out.")  # fmt: skip
+        raise _no_numbers(columns.values, odd)
     rows = {int(row[0]): int(row[1]) for row in found}
     armed = {int(row[0]): int(row[3]) for row in found if row[3]}
     if max(rows, default=-1) < 0:
@@ -115,11 +113,21 @@ def _extent(run: Run, columns: Columns, experiment: Experiment) -> Extent:
         raise LogError(
             f"{armed[-1]:,} rows in an arm are of the day before the test began, and none of an earlier one. Are days "
             "told in another time zone?", where="day",
-            way_out="If so, shift it: --column \"day=day + 1\". If not, leave the arm empty before the test.",
+            way_out="If so, shift them: --column \"day=day + 1\". If not, leave the arm empty before the test.",
         )  # fmt: skip
     observed = min(max(rows) + 1, days)
     beyond = sum(count for day, count in armed.items() if day >= days)
     return Extent(observed, tuple(rows.get(day, 0) for day in range(days)), beyond)
+
+
+def _odd(letter: str, num_columns: int) -> str:
+    """SQL condition on columns of which one holds what cannot be added up."""
+    return " OR ".join(f"coalesce(NOT abs({letter}{i}) <= {LARGEST}, false)" for i in range(num_columns))
+
+
+def _no_numbers(columns: Iterable[str], count: int) -> LogError:
+    return LogError(f"hold NaN, infinity or numbers beyond {LARGEST:g} in {count:,} rows.", where=", ".join(columns),
+                    way_out="Mend them, or leave these rows out.")  # fmt: skip
 
 
 def make_before(run: Run, relation: str, columns: Columns) -> tuple[str, ...]:
@@ -134,6 +142,9 @@ def make_before(run: Run, relation: str, columns: Columns) -> tuple[str, ...]:
                 f'CREATE OR REPLACE TEMP VIEW before AS SELECT {columns.user} AS "user", {parts}, false AS doubled '
                 f"FROM {relation}"
             )
+            [(odd,)] = run(f"SELECT count(*) FROM before WHERE {_odd('c', len(names))}")
+            if odd:
+                raise _no_numbers([name + BEFORE for name in names], odd)
         return names
     if not run("SELECT 1 FROM all_rows WHERE day < 0 LIMIT 1"):
         return ()
