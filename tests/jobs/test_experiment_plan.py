@@ -201,6 +201,16 @@ def test_a_constant_metric_is_refused_and_a_constant_guardrail_noted(tmp_path: P
     assert any("guardrail 'active' is the same for all users" in note for note in result.notes)
 
 
+def test_actions_that_the_campaign_does_not_give_are_refused(campaign: Path, tmp_path: Path) -> None:
+    with pytest.raises(OutlayError, match=r"arm 'old'\.action: is 3\.3, .* does not give\. .*, as 1, "):
+        plan(campaign, tmp_path, design(OLD | {"action": 3.3}, NEW))
+
+
+def test_what_has_begun_is_said_to_be_live(campaign: Path, tmp_path: Path) -> None:
+    early = plan(campaign, tmp_path, design(start="2020-03-02"))
+    assert any("on 2020-03-02" in note and "counts as live" in note for note in early.notes)
+
+
 def test_unequal_or_small_purses_are_noted(campaign: Path, tmp_path: Path) -> None:
     equal = plan(campaign, tmp_path, design(OLD, NEW | {"share": 0.25, "budget": 10_000.0}))
     assert not any("budget" in note for note in equal.notes)
@@ -245,10 +255,10 @@ def test_a_small_arm_whose_cost_few_users_make_is_noted(tmp_path: Path) -> None:
     columns = panel(USERS, DAYS)
     columns["coupon"] = (np.repeat(rng.random(USERS) < 0.03, DAYS) * rng.lognormal(0, 1, USERS * DAYS)).tolist()
     campaign = campaign_file(tmp_path, columns)
-    small, same = NEW | {"share": 0.05, "budget": 2000.0}, NEW
-    (note,) = [x for x in plan(campaign, tmp_path, design(OLD, small), users=4000).notes if "few users" in x]
+    old, small = NEW | {"name": "old"}, NEW | {"share": 0.05, "budget": 2000.0}
+    (note,) = [x for x in plan(campaign, tmp_path, design(old, small), users=4000).notes if "few users" in x]
     assert note.startswith("few users make most of cost and redemption, and the control and the arm 'new' have 2,000")
-    assert not any("few users" in x for x in plan(campaign, tmp_path, design(OLD, same), users=4000).notes)
+    assert not any("few users" in x for x in plan(campaign, tmp_path, design(old, NEW), users=4000).notes)
 
 
 def test_a_live_test_is_replaced_only_if_its_coverage_grows(campaign: Path, tmp_path: Path) -> None:

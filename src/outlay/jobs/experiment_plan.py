@@ -29,6 +29,8 @@ from outlay.jobs.experiment_columns import OUTSIDE
 from outlay.jobs.experiment_notes import RampDay, plan_notes
 from outlay.jobs.experiment_past import Past, known_metrics, measure_past
 
+SAME = 1e-6  # actions that differ by less are one
+NEAREST = 8  # actions that are told
 GUARDRAILS = ("cost", "redemption")
 
 
@@ -123,6 +125,7 @@ def plan_experiment(
         experiment.check_growth(live)
     seen_days = experiment.meta.days - experiment.last_growth
     past = measure_past(campaign, seen_days, eligible=experiment.meta.eligible, threads=threads)
+    _check_actions(experiment, campaign, past)
     users = past.moments.users if users is None else users
     alpha, beside = last_alpha(experiment), guardrail_alpha(experiment)
     ramp = tuple(
@@ -130,7 +133,7 @@ def plan_experiment(
                 tuple(expected_users(experiment, users, step.day)))
         for step in experiment.ramp
     )  # fmt: skip
-    notes = plan_notes(experiment, campaign, metrics, past, ramp, today)
+    notes = [*past.notes, *plan_notes(experiment, campaign, metrics, past, ramp, today)]
     metrics[1:] = [metric for metric in metrics[1:] if not is_constant(past.moments, metric)]
     alphas = [alpha, *(beside for _ in metrics[1:])]
     powers = _powers(experiment, metrics, past, ramp[-1].users, alphas, lift)
@@ -164,6 +167,18 @@ def _check_names(experiment: Experiment) -> None:
             raise OutlayError(
                 "is what a server calls users outside the test (policy, and random for the random slice).",
                 where=f"arm {arm.name!r}", way_out="Give this arm another name.",
+            )  # fmt: skip
+
+
+def _check_actions(experiment: Experiment, campaign: Campaign, past: Past) -> None:
+    known = {*(campaign.log.actions or past.actions), *(() if campaign.meta.none is None else (campaign.meta.none,))}
+    for arm in experiment.arms:
+        if arm.action is not None and not any(abs(arm.action - action) < SAME for action in known):
+            given = float(arm.action)
+            near = sorted(sorted(known, key=lambda action: abs(action - given))[:NEAREST])
+            raise OutlayError(
+                f"is {given:g}, which the campaign does not give.", where=f"arm {arm.name!r}.action",
+                way_out=f"Give one of its actions, as {', '.join(f'{action:g}' for action in near)}.",
             )  # fmt: skip
 
 
