@@ -77,7 +77,9 @@ def application(settings: Settings) -> FastAPI:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECT)
-        return Service(serving, ledger, clock, Metrics())
+        service = Service(serving, ledger, clock, Metrics())
+        await asyncio.to_thread(service.tend)  # one that takes a dead one's place serves what the others serve
+        return service
 
     return create_app(start, token=settings.token, everywhere=not is_loopback(settings.host))
 
