@@ -19,6 +19,8 @@ Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processor
 
 Report = Callable[[float, str], None]  # fraction done, what is being done
 
+WHOLE, LONGEST = 1e4, 1e15  # between them a number is told in whole units, beyond them by its power of ten
+
 stdout = Console(soft_wrap=True)
 stderr = Console(stderr=True)
 
@@ -61,13 +63,13 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
 
 
 def number(value: Any) -> str:
-    """A cell as text: four significant digits, thin spaces in large counts, a dash for nothing."""
+    """A cell as text: four significant digits, thin spaces in large numbers, a dash for nothing."""
     if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}".replace(",", " ")
+    if isinstance(value, int) or (isinstance(value, float) and WHOLE <= abs(value) < LONGEST):
+        return f"{value:,.0f}".replace(",", " ")
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value)

@@ -174,7 +174,7 @@ def _show_comparison(comparison: Comparison, result: AnalyzeResult) -> None:
         [
             (course.metric, _span(course.points[-1].always_relative),
              {1: "higher", -1: "lower", 0: "not visibly other"}[course.now],
-             None if course.seen is None else f"{course.seen[0]} to {course.seen[1]}")
+             None if course.seen is None else " to ".join(map(str, dict.fromkeys(course.seen))))
             for course in comparison.courses
             if course.points
         ],

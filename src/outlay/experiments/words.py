@@ -40,7 +40,8 @@ def _of_several(experiment: Experiment, tested: list[Comparison]) -> str:
         return f"Take {won[0]}."
     if any(c.outcome in ("open", "harm") for c in tested) or all(c.outcome == "blocked" for c in tested):
         return ""
-    return f"Keep {experiment.control.name!r}."
+    cheaper = [repr(c.arm) for c in tested if c.outcome == "undecided" and _costs_less(c)]
+    return f"Keep {experiment.control.name!r}{f', unless cost decides for {cheaper[0]}' if cheaper else ''}."
 
 
 def _verdict(experiment: Experiment, day: int, found: Comparison, *, alone: bool) -> str:
@@ -73,9 +74,12 @@ def _verdict(experiment: Experiment, day: int, found: Comparison, *, alone: bool
             f"No verdict on {new} yet{seen}. The next planned decision is after day {after}{beside}."
             f"{_reason_to_stop(found)}"
         )
-    cheaper = any(course.metric == "cost" and course.now < 0 for course in found.courses[1:])
-    keep = "No" if not alone else f"Keep {old}{', unless cost decides' if cheaper else ''}: no"
+    keep = "No" if not alone else f"Keep {old}{', unless cost decides' if _costs_less(found) else ''}: no"
     return f"{keep} difference in {meta.metric} was found under {new} ({ends}; {planned}){beside}."
+
+
+def _costs_less(found: Comparison) -> bool:
+    return any(course.metric == "cost" and course.now < 0 for course in found.courses[1:])
 
 
 def _side(side: int) -> str:
