@@ -65,6 +65,7 @@ bench-serve: setup
 bench-experiment: setup
 	$(BIN)/python benchmarks/experiment_purse.py
 	$(BIN)/python benchmarks/experiment_speed.py
+	$(BIN)/python benchmarks/experiment_dependence.py
 	$(BIN)/python benchmarks/experiment_looks.py
 
 experiment: setup
