@@ -55,7 +55,9 @@ def timed(log: Path, experiment: Path) -> dict[str, float]:
     """Seconds and peak GB of one analysis."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        [PROGRAM, "experiment", "analyze", log, "--experiment", experiment], stdout=sys.stderr, stderr=sys.stderr
+        [PROGRAM, "experiment", "analyze", log, "--experiment", experiment, "--day", "14"],
+        stdout=sys.stderr,
+        stderr=sys.stderr,
     )
     _, status, usage = os.wait4(process.pid, 0)
     if status:

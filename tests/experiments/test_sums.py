@@ -164,7 +164,9 @@ def test_a_user_in_two_arms_is_refused() -> None:
     with pytest.raises(LogError, match=r"1 users are in two arms, as user 'u0' in 'new' and 'old'"):
         read(log.set_column(2, "arm", pa.array(arm)))
     assigned = pa.table({"user": ["u0", "u1"], "arm": ["new", "new"], "day": [0, 0]})
-    with pytest.raises(LogError, match="1 users are in two arms, as user 'u0'"):
+    with pytest.raises(
+        LogError, match=r"1 users are in another arm in the log .* 'u0' in 'old' in the log and 'new' on the list"
+    ):
         read(log, assigned=assigned)
 
 

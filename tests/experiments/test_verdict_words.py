@@ -123,6 +123,16 @@ def test_cost_decides_only_where_it_is_lower() -> None:
     assert "Keep 'old': no difference in active" in verdict(experiment(), analysed(costing(1.4), 14))
 
 
+def test_of_several_nothing_is_said_to_be_kept_while_one_is_blocked() -> None:
+    found = analysed(costing(1.4), 14)
+    one = only(found)
+    other = replace(one, arm="next")
+    both = replace(found, comparisons=[one, other])
+    assert "Keep 'old'." in verdict(experiment(), both)
+    both = replace(found, comparisons=[one, replace(other, blocked=["the arm 'next' has no users"])])
+    assert "Keep 'old'" not in verdict(experiment(), both)
+
+
 def test_without_a_verdict_there_is_no_outcome() -> None:
     found = replace(only(analysed(panel(lift=0.15), 14)), contestant=False)
     assert found.outcome is None

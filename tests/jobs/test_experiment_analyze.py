@@ -140,7 +140,7 @@ def test_a_row_may_be_a_user_with_the_time_before_beside(tmp_path: Path) -> None
         "user": users, "arm": np.where(users % 2, "new", "old"), "active": before + rng.poisson(2 + users % 2),
         "active_before": before, "cost": rng.poisson(5, 400), "cost_before": rng.poisson(5, 400),
     })  # fmt: skip
-    found = analyze_experiment(written(log, tmp_path), experiment())
+    found = analyze_experiment(written(log, tmp_path), experiment(), day=14)
     assert active(found).covariate
     assert [d.day for d in found.findings.comparisons[0].decisions] == [14]
     assert any("Each row is a whole user" in note for note in found.notes)
@@ -152,15 +152,38 @@ def per_user(log: pa.Table) -> pa.Table:
     return found.rename_columns(["user", "arm", "active", "cost"])
 
 
+def test_of_a_row_per_user_nobody_knows_how_many_days_it_has(tmp_path: Path) -> None:
+    """Seven days of a test of fourteen would be judged by the bound of its end."""
+    with pytest.raises(LogError, match=r"how many days of the test are in it\? Say so: --day 14 if the test is over"):
+        analyze_experiment(written(per_user(LOG), tmp_path), experiment())
+
+
+def test_more_spent_than_the_budget_is_noted(tmp_path: Path) -> None:
+    arms = [
+        {"name": n, "kind": "constant", "action": 1.0, "share": 0.5, "budget": b} for n, b in (("old", 1e6), ("new", 5))
+    ]
+    found = analyze_experiment(written(LOG, tmp_path), experiment(arm=arms))
+    [note] = [note for note in found.notes if "nothing held it there" in note]
+    assert "'new' spent" in note
+    assert "its budget was 5:" in note
+
+
+def test_a_log_in_which_nobody_has_an_arm_is_refused(tmp_path: Path) -> None:
+    arms = LOG.column_names.index("arm")
+    nobody = LOG.set_column(arms, "arm", pa.nulls(len(LOG), pa.string()))
+    with pytest.raises(LogError, match="no row of the test's days has an arm"):
+        analyze_experiment(written(nobody, tmp_path), experiment())
+
+
 def test_a_row_per_user_does_not_say_on_how_many_days_money_was_paid(tmp_path: Path) -> None:
     meta = {"name": "spring", "campaign": "habit", "start": START, "days": 14, "metric": "active",
             "guardrails": ["cost", "redemption"]}  # fmt: skip
     users = per_user(LOG)
-    found = analyze_experiment(written(users, tmp_path), experiment(experiment=meta))
+    found = analyze_experiment(written(users, tmp_path), experiment(experiment=meta), day=14)
     assert [x.metric for x in found.findings.comparisons[0].lifts] == ["active", "cost", "cost_per_active"]
     assert any("redemption is not told: a row per user" in note for note in found.notes)
     days = users.append_column("redeemed", users["active"])
-    told = analyze_experiment(written(days, tmp_path), experiment(experiment=meta))
+    told = analyze_experiment(written(days, tmp_path), experiment(experiment=meta), day=14)
     assert told.findings.comparisons[0].lift("redemption") is not None
 
 
@@ -169,10 +192,10 @@ def test_a_row_per_user_may_be_of_a_test_with_a_ramp(tmp_path: Path) -> None:
     design = experiment(ramp=[{"day": 0, "coverage": 0.1}, {"day": 2, "coverage": 1.0}])
     arm = assign(design, LOG["user"].to_pylist(), 13)
     log = per_user(LOG.set_column(2, "arm", pa.array(np.array(["old", "new"])[arm])))
-    alone = analyze_experiment(written(log, tmp_path), design)
+    alone = analyze_experiment(written(log, tmp_path), design, day=14)
     assert sum(arm.users for arm in alone.findings.arms) == 600
     pq.write_table(log.select(["user", "arm"]).append_column("day", pa.array([2] * 600)), tmp_path / "arms.parquet")
-    listed = analyze_experiment(written(log, tmp_path), design, assigned=tmp_path / "arms.parquet")
+    listed = analyze_experiment(written(log, tmp_path), design, day=14, assigned=tmp_path / "arms.parquet")
     assert active(listed) == active(alone)
 
 

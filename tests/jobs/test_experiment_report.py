@@ -20,12 +20,12 @@ from outlay.reports.experiment_content import ExperimentContent
 from small_panels import START, experiment, panel, written
 
 
-def analysed(folder: Path, log: pa.Table, **changes: Any) -> AnalyzeResult:
-    return analyze_experiment(written(log, folder), experiment(**changes))
+def analysed(folder: Path, log: pa.Table, *, day: int | None = None, **changes: Any) -> AnalyzeResult:
+    return analyze_experiment(written(log, folder), experiment(**changes), day=day)
 
 
-def shown(folder: Path, log: pa.Table, **changes: Any) -> ExperimentContent:
-    return content(analysed(folder, log, **changes))
+def shown(folder: Path, log: pa.Table, *, day: int | None = None, **changes: Any) -> ExperimentContent:
+    return content(analysed(folder, log, day=day, **changes))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_only_contestants_have_an_outcome_and_a_planned_ratio_of_their_own(tmp_p
 
 def test_a_log_of_users_has_no_days_of_spending(tmp_path: Path) -> None:
     log = panel(users=600).group_by(["user", "arm"]).aggregate([("active", "sum"), ("cost", "sum")])
-    found = shown(tmp_path, log.rename_columns(["user", "arm", "active", "cost"]))
+    found = shown(tmp_path, log.rename_columns(["user", "arm", "active", "cost"]), day=14)
     assert found.arms[0].spent is not None
     assert found.arms[0].spent_by_day == ()
     assert [len(c.days) for c in found.comparisons[0].guardrails] == [1]

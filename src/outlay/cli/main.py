@@ -69,12 +69,19 @@ def run() -> None:
         sys.exit(2)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            goes_on = " The training goes on with --resume." if sys.argv[1:2] == ["train"] else ""
-            stderr.print(f"interrupted; nothing half-written was left as finished.{goes_on}", markup=False)
+            _say_interrupted()
         raise
-    except Exception:
+    except Exception as error:
+        if isinstance(error, RuntimeError) and str(error) == "Query interrupted":  # DuckDB's word for Ctrl-C
+            _say_interrupted()
+            sys.exit(INTERRUPTED)
         traceback.print_exc()
         stderr.print(
             "This is a bug of outlay's, not of your input. Please report it with the lines above.", markup=False
         )
         sys.exit(1)
+
+
+def _say_interrupted() -> None:
+    goes_on = " The training goes on with --resume." if sys.argv[1:2] == ["train"] else ""
+    stderr.print(f"interrupted; nothing half-written was left as finished.{goes_on}", markup=False)

@@ -96,14 +96,14 @@ def _compare(
         parts = sums.until(d, segment)
         return parts[0], parts[place]
 
-    lifts = [lift(metric, *at(day), meta.confidence) for metric in metrics]
+    lifts = [_shown(lift(metric, *at(day), meta.confidence)) for metric in metrics]
     plain = [lift(metric, *at(day), meta.confidence, adjust=False) for metric in metrics]
     followed = [metrics[0], *(m for m in metrics[1:] if m.name in meta.guardrails)]
     days = range(1, day + 1) if sums.daily else (day,)
     courses = {m.name: [(d, lift(m, *at(d), meta.confidence)) for d in days] for m in followed}
     told = {d: x for d, x in courses[metrics[0].name] if isinstance(x, Lift)}
     segments = [
-        Segment(s, sum(p.users for p in at(day, s)), [lift(m, *at(day, s), meta.confidence) for m in metrics])
+        Segment(s, sum(p.users for p in at(day, s)), [_shown(lift(m, *at(day, s), meta.confidence)) for m in metrics])
         for s in (sums.segments if len(sums.segments) > 1 else ())
     ]
     return Comparison(
@@ -130,7 +130,7 @@ def _exposed(sums: Sums, metrics: Sequence[Metric], day: int, place: int, confid
     came = replace(sums, users=sums.seen).until(day)
     if all(few.users == all_of_them.users for few, all_of_them in zip(came, sums.until(day), strict=True)):
         return []
-    return [lift(metric, came[0], came[place], confidence, adjust=False) for metric in metrics]
+    return [_shown(lift(metric, came[0], came[place], confidence, adjust=False)) for metric in metrics]
 
 
 def _decisions(sums: Sums, told: Mapping[int, Lift], experiment: Experiment, day: int, alpha: float) -> list[Decision]:
@@ -168,6 +168,12 @@ def _of_one_mind(absolute: Interval, relative: Interval | None) -> tuple[Interva
     if relative is None or (absolute.low > 0) != (relative.low > 0) or (absolute.high > 0) != (relative.high > 0):
         return absolute, None
     return absolute, relative
+
+
+def _shown(found: Lift | Withheld) -> Lift | Withheld:
+    if isinstance(found, Withheld):
+        return found
+    return replace(found, relative=_of_one_mind(found.absolute, found.relative)[1])
 
 
 def _detectable(experiment: Experiment, main: Lift | Withheld) -> float | None:

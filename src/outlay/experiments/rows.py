@@ -158,15 +158,24 @@ def make_before(run: Run, relation: str, columns: Columns) -> tuple[str, ...]:
 
 def refuse_wrong_rows(run: Run, faults: Mapping[str, bool], assigned: bool) -> None:
     """Wrong rows are looked for one by one only where the sums say that there are any."""
-    if faults["moved"] or faults["other"]:
-        side = "said" if assigned else "arm"
-        example = run(
-            f'SELECT "user", min({side}), max(arm), count(*) OVER () FROM test_rows GROUP BY "user" '
-            f"HAVING min({side}) <> max(arm) OR min(arm) <> max({side}) LIMIT 1"
+    if faults["other"] and assigned:
+        user, given, said, count = run(
+            'SELECT "user", min(arm), min(said) FILTER (said <> arm), count(*) OVER () FROM test_rows GROUP BY "user" '
+            "HAVING bool_or(said <> arm) LIMIT 1"
         )[0]
         raise LogError(
-            f"{example[3]} users are in two arms, as user {example[0]!r} in {example[1]!r} and {example[2]!r}.",
-            where="arm", way_out="An arm holds for the whole test: find what moved them; do not drop them.",
+            f"{count} users are in another arm in the log than on the list of the assigned, as user {user!r} in "
+            f"{said!r} in the log and {given!r} on the list.", where="arm",
+            way_out="Give the list of this test. If it is that, find what moved them; do not drop them.",
+        )  # fmt: skip
+    if faults["moved"] or faults["other"]:
+        user, one, other, count = run(
+            'SELECT "user", min(arm), max(arm), count(*) OVER () FROM test_rows GROUP BY "user" '
+            "HAVING min(arm) <> max(arm) LIMIT 1"
+        )[0]
+        raise LogError(
+            f"{count} users are in two arms, as user {user!r} in {one!r} and {other!r}.", where="arm",
+            way_out="An arm holds for the whole test: find what moved them; do not drop them.",
         )  # fmt: skip
     if faults["early"]:
         example = run(

@@ -35,6 +35,11 @@ ROUNDING = 1e-12  # of a mean of squares: a variance below it is that of a const
 ALL = "all"  # the segment where none are asked for
 UNSEEN = "not in the log"  # the segment of users who were assigned and left no row
 
+NOBODY = (
+    "Which users were in which arm must stand in the log, or be given with --assigned; days are dates, or whole "
+    "numbers with 0 on the first day of the test."
+)
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -125,6 +130,8 @@ def read_sums(
         (str(arm), str(segment), int(day), dict(zip(parts, numbers, strict=True)))
         for arm, segment, day, *numbers in run(_statement(columns, covariates, parts, assigned is not None))
     ]
+    if not found:
+        raise LogError("no row of the test's days has an arm.", where="arm", way_out=NOBODY)
     faults = {name: any(numbers[name] for _, _, _, numbers in found) for name in FAULTS}
     refuse_wrong_rows(run, faults, assigned is not None)
     for i, name in enumerate(columns.values):

@@ -38,7 +38,7 @@ def _of_several(experiment: Experiment, tested: list[Comparison]) -> str:
         return f"Take {' or '.join(won)}; which of them is the better was not tested."
     if won:
         return f"Take {won[0]}."
-    if any(c.outcome in ("open", "harm") for c in tested) or all(c.outcome == "blocked" for c in tested):
+    if any(c.outcome in ("open", "harm", "blocked") for c in tested):
         return ""
     cheaper = [repr(c.arm) for c in tested if c.outcome == "undecided" and _costs_less(c)]
     return f"Keep {experiment.control.name!r}{f', unless cost decides for {cheaper[0]}' if cheaper else ''}."

@@ -38,6 +38,7 @@ from outlay.logs.source import open_source
 
 Report = Callable[[float, str], None]
 
+ROUNDING = 1e-9  # of a budget
 MEMORY = "1GB"  # of DuckDB: ten million rows need no more, and larger logs spill to disk
 
 
@@ -150,6 +151,9 @@ def analyze_experiment(
             left_out = roles.left_out()
         except LogError as error:
             raise LogError(error.found, file=error.file or path, where=error.where, way_out=error.way_out) from None
+    if day is None and not sums.daily:
+        raise LogError("is missing, and each row is a whole user: how many days of the test are in it?", file=path,
+                       where="day", way_out=f"Say so: --day {experiment.meta.days} if the test is over.")  # fmt: skip
     report(0.7, "comparing the arms")
     look = day or _look(sums)
     money = "cost" if "cost" in sums.names else None
@@ -162,6 +166,9 @@ def analyze_experiment(
         f"{name}=NAME."
         for name in left_out
     ]
+    notes += _overspent(findings)
+    if experiment.meta.eligible is not None and eligible is None:
+        notes.append("The log lacks the columns of the test's condition: who was eligible is not checked.")
     beside = kept(files, findings, experiment, money)
     notes += promise_notes(beside, sums, experiment)
     return AnalyzeResult(experiment, findings, sums.observed, beside, verdict(experiment, findings), notes)
@@ -205,6 +212,14 @@ def _notes(sums: Sums, experiment: Experiment, look: int, *, asked: bool) -> lis
             "Each row is a whole user: there is no course by day, and of earlier decisions only their days are known."
         )
     return found
+
+
+def _overspent(findings: Findings) -> list[str]:
+    return [
+        f"The arm {arm.name!r} spent {arm.spent:,.10g}, and its budget was {arm.budget:,.10g}: nothing held it there."
+        for arm in findings.arms
+        if arm.spent is not None and arm.budget is not None and arm.spent > arm.budget * (1 + ROUNDING)
+    ]
 
 
 def _finite(value: Any) -> Any:
