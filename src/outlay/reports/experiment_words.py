@@ -97,15 +97,16 @@ def verdict(c: ExperimentContent, arm: ArmComparison) -> str:
     """What to do, in one sentence that can be repeated."""
     new, old, told = quoted(arm.arm), quoted(c.control), arm.told
     winners = sum(each.outcome == "better" for each in c.contestants)
+    keep = not winners and all(each.outcome in ("worse", "undecided") for each in c.contestants)
     if arm.outcome == "better" and told is not None:
         head = f"Take {new}" if winners == 1 else f"{new} beats {old}"
         return f"{head}: {c.metric} is {change(told.effect, told.side)} than under {old}{_beside(arm)}."
     if arm.outcome == "worse" and told is not None:
-        head = f"Do not take {new}" if winners else f"Keep {old}"
+        head = f"Keep {old}" if keep else f"Do not take {new}"
         return f"{head}: under {new} {c.metric} is {change(told.effect, told.side)}{_beside(arm)}."
     if arm.outcome == "undecided":
         cheaper = any(course.metric == "cost" and course.now < 0 for course in arm.guardrails)
-        head = "" if winners else f"Keep {old}{', unless cost decides' if cheaper else ''}: "
+        head = f"Keep {old}{', unless cost decides' if cheaper else ''}: " if keep else ""
         return f"{head}{new} made no difference to {c.metric} that shows{_beside(arm)}."
     if arm.outcome == "blocked":
         return f"No verdict on {new}{', and none of its numbers should be used' if c.doubted(arm.arm) else ''}."
