@@ -366,6 +366,13 @@ def test_users_in_an_arm_must_have_been_eligible(tmp_path: Path) -> None:
     analyze_experiment(path, eligible("age < 18"), columns={"eligible": "age >= 18"})
 
 
+def test_a_list_of_an_early_day_of_the_ramp_is_refused(tmp_path: Path) -> None:
+    early = LOG.filter(pc.less(pc.utf8_length(LOG["user"]), 3)).group_by(["user", "arm"]).aggregate([])
+    pq.write_table(early, tmp_path / "arms.parquet")
+    with pytest.raises(LogError, match=r"assigned: holds 10 users, and 590 others are in an arm in the log"):
+        analyze_experiment(written(LOG, tmp_path), experiment(), assigned=tmp_path / "arms.parquet")
+
+
 def test_users_of_a_list_must_have_been_eligible_when_they_were_assigned(tmp_path: Path) -> None:
     age = np.where(LOG["day"].to_numpy() < 3, 10, 30)
     path = written(LOG.append_column("age", pa.array(age)).drop_columns(["arm"]), tmp_path)

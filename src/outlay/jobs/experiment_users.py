@@ -84,7 +84,11 @@ def read_assigned(source: Source, path: Path, *, daily: bool) -> str:
 
 
 def listed(source: Source, assigned: str | None) -> list[str]:
-    """Notes on how the list of the assigned and the log differ. Reads `all_rows`."""
+    """Notes on how the list of the assigned and the log differ. Reads `all_rows`.
+
+    Raises:
+        LogError: if most users who are in an arm in the log are not on the list: it is of an early day of the ramp.
+    """
     if assigned is None:
         return []
     [(more, fewer, count)] = source.run(
@@ -94,6 +98,11 @@ def listed(source: Source, assigned: str | None) -> list[str]:
         f'(SELECT count(*) FROM {assigned} ANTI JOIN seen USING ("user")), (SELECT count(*) FROM {assigned})'
     )
     notes = []
+    if more > count:
+        raise LogError(
+            f"holds {count:,} users, and {more:,} others are in an arm in the log.", where="assigned",
+            way_out="Write the list for the last day of the test: outlay experiment assign --day.",
+        )  # fmt: skip
     if more:
         notes.append(
             f"{more:,} users are in an arm in the log but not on the list of the assigned, and do not count. Write "
