@@ -15,7 +15,7 @@ Source: ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,6 +132,8 @@ def read_sums(
     ]
     if not found:
         raise LogError("no row of the test's days has an arm.", where="arm", way_out=NOBODY)
+    arms = tuple(arm.name for arm in experiment.arms)
+    _refuse_other_arms({arm for arm, _, _, _ in found}, arms)
     faults = {name: any(numbers[name] for _, _, _, numbers in found) for name in FAULTS}
     refuse_wrong_rows(run, faults, assigned is not None)
     for i, name in enumerate(columns.values):
@@ -139,16 +141,10 @@ def read_sums(
             raise LogError(f"is missing in {lost:,} rows of users in the test.", where=f"column {name!r}",
                            way_out="A number that was lost is not 0. If nothing happened in these rows, say so, with "
                            f"the column's own name: --column \"{name}=coalesce({name}, 0)\".")  # fmt: skip
-    arms = tuple(arm.name for arm in experiment.arms)
     segments = tuple(sorted({segment for _, segment, _, _ in found}))
     if len(segments) > MOST_SEGMENTS:
         raise LogError(f"has {len(segments)} values.", where="segment",
                        way_out=f"Give a column or expression with {MOST_SEGMENTS} at most.")  # fmt: skip
-    unknown = sorted({arm for arm, _, _, _ in found} - set(arms))
-    if unknown:
-        raise LogError(f"holds {unknown[0]!r}, which is no arm of the experiment.", where="arm",
-                       way_out=f"Its arms: {', '.join(arms)}. Leave the arm empty outside the test: --column "
-                       f"\"arm=nullif(arm, '{unknown[0]}')\".")  # fmt: skip
     num_names, num_values = len(names), len(columns.values)
     shape = (experiment.meta.days, len(arms), len(segments))
     users, seen, shown = np.zeros((3, *shape), np.int64)
@@ -183,6 +179,19 @@ def read_sums(
         observed=extent.observed,
         beyond=extent.beyond,
     )
+
+
+def _refuse_other_arms(found: Collection[str], arms: Sequence[str]) -> None:
+    unknown = sorted(set(found) - set(arms))
+    if not unknown:
+        return
+    other = unknown[0]
+    alike = next((name for name in arms if name.strip().lower() == other.strip().lower()), None)
+    advice = f"Leave the arm empty outside the test: --column \"arm=nullif(arm, '{other}')\""
+    if alike is not None:
+        advice = f"Did you mean {alike!r}? --column \"arm=replace(arm, '{other}', '{alike}')\""
+    raise LogError(f"holds {other!r}, which is no arm of the experiment.", where="arm",
+                   way_out=f"Its arms: {', '.join(arms)}. {advice}.")  # fmt: skip
 
 
 def _alike(users: Counts, shown: Counts, low: Array, high: Array, num_names: int) -> NDArray[np.bool_]:

@@ -31,7 +31,6 @@ from outlay.jobs.experiment_users import (
     listed,
     read_assigned,
     refuse_ineligible,
-    refuse_other_arms,
     refuse_rows_without_days,
 )
 from outlay.logs.source import open_source
@@ -139,7 +138,6 @@ def analyze_experiment(
         roles = Roles(source, experiment, columns or {}, assigned is not None, _is_export(Path(log)))
         metrics = roles.metrics()
         columns_of_log, eligible = roles.columns(metrics), roles.eligible()
-        refuse_other_arms(source, columns_of_log, experiment)
         refuse_rows_without_days(source, columns_of_log)
         daily = columns_of_log.day is not None
         given = None if assigned is None else read_assigned(source, Path(assigned), daily=daily)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outlay.core.campaign import Campaign
-from outlay.experiments.design import Experiment
+from outlay.experiments.design import EQUAL, Experiment
 from outlay.experiments.lift import MOST_SKEWED, skewness
 from outlay.experiments.moments import Metric
 from outlay.experiments.power import is_constant
 from outlay.jobs.experiment_past import Past
 
-EQUAL = 0.01  # budgets per user that differ by less count as equal
 ENOUGH = 100  # users per arm: below it, means are not yet normal
 FEW_DAYS = 7  # of the whole coverage: with less, weekdays weigh unevenly
 
@@ -74,9 +73,8 @@ def _about_money(experiment: Experiment, campaign: Campaign, past: Past, full: S
     per_user = {arm.name: arm.budget / arm.share for arm in experiment.arms if arm.budget is not None}
     if max(per_user.values(), default=0) > min(per_user.values(), default=0) * (1 + EQUAL):
         most, least = (pick(per_user, key=lambda name: per_user[name]) for pick in (max, min))
-        factor = f"{per_user[most] / per_user[least]:.3g} times" if per_user[least] else "more than"
-        notes.append(f"the arm {most!r} has {factor} the budget per user of {least!r}: the lift will show the money as "
-                     "well as the policy.")  # fmt: skip
+        notes.append(f"the arm {most!r} has {per_user[most] / per_user[least]:.3g} times the budget per user of "
+                     f"{least!r}: the lift will show the money as well as the policy.")  # fmt: skip
     spent = past.moments.mean[past.moments.place(f"cost{campaign.money}")] / past.days  # per user and day
     short = []
     for arm, users in zip(experiment.arms, full, strict=True):
@@ -117,9 +115,7 @@ def _about_days(experiment: Experiment, past: Past, ramp: Sequence[RampDay]) -> 
     return notes
 
 
-def _about_metrics(
-    experiment: Experiment, metrics: Sequence[Metric], past: Past, full: Sequence[int]
-) -> list[str]:  # fmt: skip
+def _about_metrics(experiment: Experiment, metrics: Sequence[Metric], past: Past, full: Sequence[int]) -> list[str]:
     notes = [
         f"the guardrail {metric.name!r} is the same for all users of the log: its power is not known."
         for metric in metrics[1:]

@@ -1,40 +1,16 @@
-"""Who counts in a test's analysis: arms that are no arms, the list of the assigned, users who were not eligible."""
+"""Who counts in a test's analysis: rows that are users, the list of the assigned, users who were not eligible."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from outlay.core.errors import LogError
-from outlay.experiments.design import Experiment
 from outlay.experiments.rows import Columns
 from outlay.jobs.experiment_columns import canonical_sql
 from outlay.logs.reading import literal
 from outlay.logs.source import Source, Term, nearest
 
 ASSIGN = "Give what outlay experiment assign wrote"
-
-
-def refuse_other_arms(source: Source, columns: Columns, experiment: Experiment) -> None:
-    """Every arm in the log must be the experiment's.
-
-    Raises:
-        LogError: if one is not; names the nearest.
-    """
-    own = [arm.name for arm in experiment.arms]
-    found = source.run(
-        f"SELECT arm FROM (SELECT DISTINCT {columns.arm} AS arm FROM log_kept) WHERE arm IS NOT NULL "
-        f"AND arm NOT IN ({', '.join(literal(name) for name in own)}) ORDER BY arm LIMIT 1"
-    )
-    if not found:
-        return
-    other = str(found[0][0])
-    alike = next((name for name in own if name.strip().lower() == other.strip().lower()), None)
-    advice = f'Leave the arm empty outside the test: --column "arm=nullif(arm, {literal(other)})"'
-    if alike is not None:
-        renamed = f"replace(arm, {literal(other)}, {literal(alike)})"
-        advice = f'Did you mean {alike!r}? --column "arm={renamed}"'
-    raise LogError(f"holds {other!r}, which is no arm of the experiment.", file=source.file, where="arm",
-                   way_out=f"Its arms: {', '.join(own)}. {advice}.")  # fmt: skip
 
 
 def refuse_rows_without_days(source: Source, columns: Columns) -> None:

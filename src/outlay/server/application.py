@@ -77,9 +77,7 @@ def application(settings: Settings) -> FastAPI:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECT)
-        service = Service(serving, ledger, clock, Metrics())
-        await asyncio.to_thread(service.tend)  # one that takes a dead one's place serves what the others serve
-        return service
+        return Service(serving, ledger, clock, Metrics())
 
     return create_app(start, token=settings.token, everywhere=not is_loopback(settings.host))
 

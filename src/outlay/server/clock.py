@@ -12,6 +12,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 EPOCH = datetime.date(1970, 1, 1)  # day 0
+ONE_DAY = datetime.timedelta(days=1)
+
+
+def midnight(date: datetime.date, zone: zoneinfo.ZoneInfo) -> float:
+    """Epoch seconds at which a day begins."""
+    return datetime.datetime.combine(date, datetime.time(), zone).timestamp()
 
 
 class Moment(NamedTuple):
@@ -31,10 +37,7 @@ class Moment(NamedTuple):
     def of(cls, ts: int, zone: zoneinfo.ZoneInfo) -> Moment:
         """In a time zone; a day of 23 or 25 hours is one day."""
         today = datetime.datetime.fromtimestamp(ts / 1000, zone).date()
-        begin, end = (
-            datetime.datetime.combine(today + datetime.timedelta(days=d), datetime.time(), zone).timestamp()
-            for d in (0, 1)
-        )
+        begin, end = midnight(today, zone), midnight(today + ONE_DAY, zone)
         return cls(ts, (today - EPOCH).days, min(max((ts / 1000 - begin) / (end - begin), 0.0), 1 - 1e-9))
 
 
@@ -61,10 +64,7 @@ class Clock:
         begin, end, day = self._known
         if not begin <= moment < end:
             today = datetime.datetime.fromtimestamp(moment / 1000, self.zone).date()
-            begin, end = (
-                int(datetime.datetime.combine(date, datetime.time(), self.zone).timestamp() * 1000)
-                for date in (today, today + datetime.timedelta(days=1))
-            )
+            begin, end = (int(midnight(date, self.zone) * 1000) for date in (today, today + ONE_DAY))
             day = (today - EPOCH).days
             self._known = begin, end, day
         return day

@@ -71,9 +71,9 @@ class Service:
     async def look_after(self) -> None:
         """Run until cancelled."""
         while True:
+            await asyncio.sleep(EVERY)
             _try(self.metrics.features, self.serving.ready.decider.encoder)
             await asyncio.to_thread(self.tend)
-            await asyncio.sleep(EVERY)
 
     async def load(self, path: str) -> Ready:
         """Put another bundle into service. Raises as `Serving.load`."""

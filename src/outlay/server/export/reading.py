@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from outlay.server.clock import Clock
+from outlay.server.clock import Clock, midnight
 from outlay.server.export.due import sums_of
 from outlay.server.export.folder import date_of
 from outlay.server.export.notes import Notes
@@ -54,7 +53,9 @@ def read_days(
 def _read_day(
     ledger: Ledger, notes: Notes, day: int, clock: Clock, write: Callable[..., Seen], *, moving: bool
 ) -> Seen:
-    begin, end, closes = (_midnight(clock, each) for each in (day, day + 1, day + notes.settings.wait_days + 1))
+    begin, end, closes = (
+        int(midnight(date_of(each), clock.zone) * 1000) for each in (day, day + 1, day + notes.settings.wait_days + 1)
+    )
     for slack in (0, *[DAY] * (TRIES - 1)):  # another time zone may have been in force
         before = _counted(ledger, notes)[day]
         rows = ledger.rows(notes.campaign, begin - slack, end + slack)
@@ -78,8 +79,3 @@ def in_words(sums: Sequence[int]) -> str:
 
 def _counted(ledger: Ledger, notes: Notes) -> Mapping[int, Tally]:
     return ledger.totals(notes.campaign).days
-
-
-def _midnight(clock: Clock, day: int) -> int:
-    """The moment at which a day begins, epoch ms."""
-    return int(datetime.datetime.combine(date_of(day), datetime.time(), clock.zone).timestamp() * 1000)

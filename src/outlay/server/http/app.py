@@ -56,6 +56,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service = app.state.service = await start()
+        await asyncio.to_thread(service.tend)  # one that takes a dead one's place serves what the others serve
         care = asyncio.create_task(service.look_after())
         try:
             yield

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from outlay.core.errors import OutlayError
-from outlay.server.clock import Clock
+from outlay.server.clock import ONE_DAY, Clock, midnight
 from outlay.server.ledger.ledger import Ledger, LedgerError, Note
 
 REHEARSAL = "rehearsal"  # kind and key of the note
@@ -52,9 +52,8 @@ def new_rehearsal(seconds: float, timezone: str) -> Rehearsal:
                           way_out=f"Give the seconds that a day is to last, {SHORTEST:g} to {DAY:g}.")  # fmt: skip
     real = time.time()
     zone = Clock(timezone).zone
-    tomorrow = datetime.datetime.fromtimestamp(real, zone).date() + datetime.timedelta(days=1)
-    midnight = datetime.datetime.combine(tomorrow, datetime.time(), zone)
-    return Rehearsal(seconds=seconds, real=real, begins=midnight.timestamp())
+    tomorrow = datetime.datetime.fromtimestamp(real, zone).date() + ONE_DAY
+    return Rehearsal(seconds=seconds, real=real, begins=midnight(tomorrow, zone))
 
 
 def rehearsal_of(ledger: Ledger, campaign: str) -> Rehearsal | None:
