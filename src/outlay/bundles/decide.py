@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from outlay.bundles.policy import Member
 from outlay.bundles.rows import eligible_actions, record_batches, users_of
 from outlay.core.response import Past
-from outlay.core.schema import Schema, canonical_text
+from outlay.core.schema import Schema, user_text
 from outlay.ops.hashing import rendezvous
 
 UNKNOWN = b"unknown"  # key in the metadata of a result
@@ -184,7 +184,7 @@ class Bundle:
     def _drawn_member(
         self, rows: NDArray[np.int64], actions: NDArray[np.int64], users: Any, episode: str | None
     ) -> dict[str, Any]:
-        names = rows.tolist() if users is None else canonical_text(users).to_pylist()
+        names = rows.tolist() if users is None else user_text(users).to_pylist()
         suffix = self.manifest["episode"] if episode is None else episode
         drawn = rendezvous([m.salt for m in self.members], self.weights, (f"{name}:{suffix}" for name in names))
         action = actions[np.arange(len(rows)), drawn]

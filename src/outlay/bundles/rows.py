@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
-from outlay.core.schema import canonical_text
+from outlay.core.schema import user_text
 
 BATCH_ROWS = 65_536  # decided at a time
 
@@ -52,7 +52,7 @@ def users_of(batch: Any, name: str, *, first_row: int = 0, file: str | Path | No
     users = _flat(batch.column(found))
     if pa.types.is_dictionary(users.type):
         users = users.dictionary_decode()
-    nameless = canonical_text(users).is_null().to_numpy(zero_copy_only=False)
+    nameless = user_text(users).is_null().to_numpy(zero_copy_only=False)
     if nameless.any():
         raise LogError(
             "has no user.",

@@ -152,7 +152,21 @@ class Schema:
 
 
 def canonical_text(column: Any) -> Any:
-    """Values as canonical text (Arrow string array): whole numbers without a point, booleans lower case, null kept."""
+    """Values as canonical text (Arrow string array): whole numbers without a point, booleans lower case, null kept.
+
+    The texts in `MISSING_TEXTS` become null.
+    """
+    text = _as_text(column)
+    return pc.if_else(pc.is_in(text, _MISSING_TEXTS), _NO_TEXT, text)
+
+
+def user_text(column: Any) -> Any:
+    """User ids as canonical text. Only an empty text is null: a user may be called NA."""
+    text = _as_text(column)
+    return pc.if_else(pc.equal(text, ""), _NO_TEXT, text)
+
+
+def _as_text(column: Any) -> Any:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -167,9 +181,8 @@ def canonical_text(column: Any) -> Any:
             column = pa.array([None if not np.isfinite(x) else (str(int(x)) if x == int(x) else repr(float(x)))
                                for x in array], pa.string())  # fmt: skip
     elif pa.types.is_decimal(column.type):
-        return canonical_text(column.cast(pa.float64()))
-    text = column.cast(pa.string())
-    return pc.if_else(pc.is_in(text, _MISSING_TEXTS), _NO_TEXT, text)
+        return _as_text(column.cast(pa.float64()))
+    return column.cast(pa.string())
 
 
 def _codes(field: Categorical, column: Any) -> NDArray[np.int32]:

@@ -25,7 +25,7 @@ from outlay.experiments.lift import needed_pairs
 from outlay.experiments.promise import Promise
 from outlay.experiments.sums import Sums, read_sums
 from outlay.experiments.words import verdict
-from outlay.jobs.experiment_columns import Roles
+from outlay.jobs.experiment_columns import DEFAULTS, Roles
 from outlay.jobs.experiment_promised import kept, promise_notes, promised_files
 from outlay.jobs.experiment_users import (
     listed,
@@ -130,9 +130,10 @@ def analyze_experiment(
         )  # fmt: skip
     files = promised_files(promised, experiment)
     path = _files(Path(log))
+    names = (columns["user"],) if columns and "user" in columns else DEFAULTS["user"]
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-        open_source(path, Path(folder), threads=threads, memory=MEMORY) as source,
+        open_source(path, Path(folder), threads=threads, memory=MEMORY, users=names) as source,
     ):
         report(0.1, "reading the log")
         roles = Roles(source, experiment, columns or {}, assigned is not None, _is_export(Path(log)))

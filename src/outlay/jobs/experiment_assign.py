@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
-from outlay.core.schema import canonical_text
+from outlay.core.schema import user_text
 from outlay.experiments.design import Experiment
 from outlay.experiments.split import OUTSIDE, entries
 from outlay.jobs.score import checked_out, table_writer
@@ -83,12 +83,12 @@ def assign_users(
     seen = eligible = 0
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-        open_source(users, Path(folder), threads=threads) as source,
+        open_source(users, Path(folder), threads=threads, users=(user,)) as source,
         new_file(out) as temporary,
         table_writer(temporary, out.suffix) as write,
     ):
         for batch in source.batches(_first_rows(source, experiment, user), BATCH):
-            texts = canonical_text(batch.column(0))
+            texts = user_text(batch.column(0))
             if texts.null_count:
                 raise LogError("a user is missing.", file=users, where=f"column {user!r}",
                                way_out="Drop rows without a user.")  # fmt: skip

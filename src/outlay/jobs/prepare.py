@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.core.files import check_replaceable, new_folder, sha256, write_manifest
-from outlay.core.schema import canonical_text
+from outlay.core.schema import canonical_text, user_text
 from outlay.core.transitions import NAMES, SPLITS, USERS, Transitions
 from outlay.core.version import __version__
 from outlay.jobs.looks import carry_over
@@ -157,7 +157,7 @@ def _users(log: Log, table: str, last_time: int, names_file: Path) -> tuple[NDAr
         users["first_row"][at] = batch.column("first_row").to_numpy()
         users["start_row"][at] = batch.column("start_row").to_numpy()
         users["window"][at] = batch.column("span").to_numpy()
-        name = canonical_text(batch.column("user"))
+        name = user_text(batch.column("user"))
         called.append(pa.table({"user": name, "first_time": batch.column("first_time").cast(pa.int64())}))
         draw = uniform(train.salt, name.to_pylist())
         users["split"][at] = np.searchsorted(bounds, draw, side="right")

@@ -115,7 +115,7 @@ def needed_batches(bundle: Bundle, rows: str | Path) -> Iterator[Any]:
     needed = {name: name for name in (*bundle.schema.names, *((eligible,) if eligible else ()))}
     # In SQL `user`, even in quotes, is whoever is logged in where there is no such column.
     optional = {name: USER_COLUMN if name == "user" else name for name in (user, "user") if name not in needed}
-    return read_rows(rows, needed, optional=optional, batch_rows=65_536)
+    return read_rows(rows, needed, optional=optional, users=(user, "user"), batch_rows=65_536)
 
 
 @contextmanager

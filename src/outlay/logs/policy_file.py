@@ -23,8 +23,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
-from outlay.core.schema import canonical_text
+from outlay.core.schema import user_text
 from outlay.core.transitions import Transitions
+from outlay.logs.amounts import exactly, nearest_amounts
 
 BATCH_ROWS = 262_144
 ROUNDING = 1e-6  # by which probabilities may fail to sum to 1
@@ -65,7 +66,7 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
     users = data.user_ids()
     done = 0
     for batch in _batches(path, file, [*names, *columns]):
-        user = _integers(pc.index_in(canonical_text(batch.column(0)), users))
+        user = _integers(pc.index_in(user_text(batch.column(0)), users))
         day = _times(path, batch.column(1), names[1], data.dates) - times[np.maximum(user, 0)]
         inside = (user >= 0) & (day >= 0) & (day < span)
         wanted = np.where(inside, user * span + day, -1)
@@ -122,6 +123,7 @@ def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], actions: Arr
             value = float(name)
         except ValueError:
             value = float("nan")
+        value = nearest_amounts([value], actions).get(value, value)
         if value not in actions:
             raise LogError(
                 f"is not an action of this log ({_listed(actions)}).", file=path, where=f"column {name!r}",
@@ -141,7 +143,7 @@ def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], actions: Arr
 
 
 def _listed(actions: Array) -> str:
-    shown = ", ".join(f"{value:g}" for value in actions[:12])
+    shown = ", ".join(exactly(float(value)) for value in actions[:12])
     return f"{shown} …" if len(actions) > 12 else shown
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
+from outlay.logs.amounts import exactly
 from outlay.logs.link import last_time
 from outlay.logs.propensities import Claims, claims
 from outlay.logs.roles import Log
@@ -202,7 +203,7 @@ def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
     if listed is not None:
         unknown = [action for action in seen if action.value not in listed]
         if unknown:
-            values = ", ".join(f"{action.value:g}" for action in unknown[:5])
+            values = ", ".join(exactly(action.value) for action in unknown[:5])
             count = sum(action.count for action in unknown)
             more = " …" if len(unknown) > 5 else ""
             message = f"{count:,} rows have an action that is not listed: {values}{more}."
@@ -229,7 +230,7 @@ def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
     for value in log.campaign.log.contrast or ():
         if value not in known:
             findings.append(Finding("error", "log.contrast", f"names {value:g}, which is not an action of the log.",
-                                    f"Actions: {', '.join(f'{v:g}' for v in sorted(known))}.", 0))  # fmt: skip
+                                    f"Actions: {', '.join(exactly(v) for v in sorted(known))}.", 0))  # fmt: skip
     return sorted(seen, key=lambda action: action.value), findings
 
 

@@ -18,6 +18,7 @@ from scipy import stats
 
 from outlay.logs.quality import Facts
 from outlay.logs.roles import Log
+from outlay.logs.source import ROW
 
 MAX_FEATURES = 50  # looked at, of each kind
 MAX_VALUES = 10_000  # of a feature; rarer ones are left out
@@ -132,18 +133,23 @@ def _propensities_vary(log: Log) -> bool:
 
 def _dependences(log: Log) -> list[Dependence]:
     """V or η of the action against each feature and the segment, over rows with a choice."""
-    joined = f"FROM log_numbered s JOIN roles r ON r.row = s.__row WHERE {log.choice.replace('forced', 'r.forced')}"
+    chosen = log.choice.replace("forced", "r.forced")
+
+    def beside_action(feature: str) -> str:
+        # The feature is evaluated before the join: a column of the log may have the name of a role.
+        return f"""FROM (SELECT {ROW} AS place, {feature} AS value FROM log_numbered) s
+            JOIN roles r ON r.row = s.place WHERE {chosen}"""
+
     found = []
     for term in log.categorical[:MAX_FEATURES]:
         table = log.source.run(f"""
-            SELECT value, action, count(*)
-            FROM (SELECT CAST({term.sql} AS VARCHAR) AS value, r.action AS action {joined})
+            SELECT s.value, r.action, count(*) {beside_action(f"CAST({term.sql} AS VARCHAR)")}
             GROUP BY ALL ORDER BY count(*) DESC LIMIT {MAX_VALUES}""")
         found.append(Dependence(term.text, *cramers_v(_contingency(table))))
     table = log.source.run(f"""
         SELECT p.action, r.action, count(*)
         FROM links l JOIN roles p ON p.row = l.row JOIN roles r ON r.row = l.next_row
-        WHERE {log.choice.replace("forced", "r.forced")} GROUP BY ALL""")
+        WHERE {chosen} GROUP BY ALL""")
     found.append(Dependence("the action before", *cramers_v(_contingency(table))))  # campaigns that go on for days
     if log.campaign.log.segment:
         table = log.source.run(
@@ -152,8 +158,8 @@ def _dependences(log: Log) -> list[Dependence]:
         found.append(Dependence("segment", *cramers_v(_contingency(table))))
     for term in log.numeric[:MAX_FEATURES]:
         rows = log.source.run(f"""
-            SELECT count(x), avg(x), var_pop(x) FROM (SELECT {term.sql} AS x, r.action AS action {joined})
-            WHERE isfinite(x) GROUP BY action""")
+            SELECT count(s.value), avg(s.value), var_pop(s.value) {beside_action(term.sql)} AND isfinite(s.value)
+            GROUP BY r.action""")
         groups = np.array([row for row in rows if row[0]], np.float64).reshape(-1, 3)
         found.append(Dependence(term.text, *correlation_ratio(groups)))
     return found

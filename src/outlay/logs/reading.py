@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,15 @@ def find_files(path: Path, asked_by: Path | None) -> list[str]:
     return found
 
 
-def make_log_view(run: Run, files: list[str], folder: Path) -> dict[str, str]:
-    """Make the view `log`, with missing values as NULL; its columns and types."""
+def make_log_view(run: Run, files: list[str], folder: Path, users: Sequence[str] = ()) -> dict[str, str]:
+    """Make the view `log`, with missing values as NULL; its columns and types.
+
+    Args:
+        run: runs a statement.
+        files: all Parquet or all CSV.
+        folder: for a copy of CSV files.
+        users: columns of user ids. Where they hold text only an empty one is missing: a user may be called NA.
+    """
     listed = ", ".join(literal(name) for name in files)
     if empty := next((name for name in files if Path(name).stat().st_size == 0), None):
         raise LogError("is empty: it has no bytes.", file=empty, way_out="Write it again, or leave it out.")
@@ -46,14 +53,26 @@ def make_log_view(run: Run, files: list[str], folder: Path) -> dict[str, str]:
         # dateformat: without it 03/04/2027 is a day of April or of March, as the other rows happen to allow.
         options = f"header = true, nullstr = [{nulls}], sample_size = -1, dateformat = '%Y-%m-%d'"
         csv = f"SELECT * FROM read_csv([{listed}], {options})"
-        wide = len(run(f"DESCRIBE {csv}"))
-        group = max(2048, min(122_880, 8_000_000 // max(wide, 1)))
+        types = {str(row[0]): str(row[1]) for row in run(f"DESCRIBE {csv}")}
+        group = max(2048, min(122_880, 8_000_000 // max(len(types), 1)))
+        written = f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group})"
         copy = literal(folder / "source.parquet")
-        run(f"COPY ({csv}) TO {copy} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group})")
+        run(f"COPY ({csv}) TO {copy} {written}")
+        for i, name in enumerate(name for name in users if types.get(name) == "VARCHAR"):
+            column = quoted(name)
+            if run(f"SELECT 1 FROM read_parquet({copy}) WHERE {column} IS NULL LIMIT 1"):  # or are they called NA?
+                texts = f"read_csv([{listed}], header = true, nullstr = [''], all_varchar = true)"
+                both = f"read_parquet({copy}) POSITIONAL JOIN (SELECT {column} AS __called FROM {texts})"
+                named = literal(folder / f"named{i}.parquet")
+                run(f"COPY (SELECT * EXCLUDE __called REPLACE (__called AS {column}) FROM {both}) TO {named} {written}")
+                copy = named
         listed = copy
     relation = f"read_parquet([{listed}], binary_as_string = true{_nan_aware(run)})"
     columns = {str(row[0]): str(row[1]) for row in run(f"DESCRIBE SELECT * FROM {relation}")}
-    parts = ", ".join(f"{_with_nulls(name, type_)} AS {quoted(name)}" for name, type_ in columns.items())
+    parts = ", ".join(
+        f"{_with_nulls(name, type_, ('',) if name in users else MISSING_TEXTS)} AS {quoted(name)}"
+        for name, type_ in columns.items()
+    )
     run(f"CREATE VIEW log AS SELECT {parts} FROM {relation}")
     return columns
 
@@ -72,12 +91,10 @@ def _nan_aware(run: Run) -> str:
     return ""
 
 
-def _with_nulls(name: str, type_: str) -> str:
+def _with_nulls(name: str, type_: str, missing: Sequence[str]) -> str:
     column = quoted(name)
     if type_ == "VARCHAR":
-        return (
-            f"CASE WHEN {column} IN ({', '.join(literal(text) for text in MISSING_TEXTS)}) THEN NULL ELSE {column} END"
-        )
+        return f"CASE WHEN {column} IN ({', '.join(literal(text) for text in missing)}) THEN NULL ELSE {column} END"
     if type_ in ("FLOAT", "DOUBLE"):
         return f"CASE WHEN isnan({column}) THEN NULL ELSE {column} END"
     return column

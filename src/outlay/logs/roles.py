@@ -8,15 +8,17 @@ campaign file does not give are NULL (false for `forced` and `terminal`).
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError, OutlayError
+from outlay.logs.amounts import nearest_amounts
 from outlay.logs.source import NUMBERS, ROW, WHOLE, Source, Term, open_source
 
+MOST_AMOUNTS = 4096  # distinct ones that are looked at for rounding
 KEPT_USER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN")
 
 
@@ -64,8 +66,9 @@ def open_log(
     """
     log = campaign.log
     with open_source(
-        campaign.source, folder, where=log.where, asked_by=campaign.path, threads=threads, memory=memory
-    ) as source:
+        campaign.source, folder, where=log.where, asked_by=campaign.path, threads=threads, memory=memory,
+        users=(log.user,),
+    ) as source:  # fmt: skip
         if not source.run("SELECT 1 FROM log LIMIT 1"):
             raise LogError("the log is empty: it has no rows.", file=source.file, where="log.source",
                            way_out="Give a log with a row per user and day.")  # fmt: skip
@@ -95,7 +98,12 @@ def _columns(campaign: Campaign, source: Source) -> tuple[dict[str, tuple[str, T
     time = source.term("log.time", log.time)
     columns['"time"'] = (_time(source, time), time)
     action = source.term("log.action", log.action)
-    columns["action"] = (_action(source, action), action)
+    amount = _action(source, action)
+    known = log.actions
+    columns["action"] = (f"({_without_rounding(source, amount, amount, known)})", action)
+    if known is None and log.eligible is not None:
+        known = [value for (value,) in source.run(f"SELECT DISTINCT {columns['action'][0]} FROM log_numbered")
+                 if value is not None]  # fmt: skip
     numbers = {"reward": ("log.reward", log.reward), "propensity": ("log.propensity", log.propensity)}
     numbers |= {f"cost{j}": (f"budget {b.name}.cost", b.cost) for j, b in enumerate(campaign.budgets)}
     for name, (key, text) in numbers.items():
@@ -105,7 +113,7 @@ def _columns(campaign: Campaign, source: Source) -> tuple[dict[str, tuple[str, T
         found = None if text is None else source.term(f"log.{name}", text)
         columns[name] = (_flag(source, found) if found else "false", found)
     eligible = None if log.eligible is None else source.term("log.eligible", log.eligible)
-    columns["eligible"] = (_actions_list(source, eligible) if eligible else "CAST(NULL AS DOUBLE[])", eligible)
+    columns["eligible"] = (_actions_list(source, eligible, known) if eligible else "CAST(NULL AS DOUBLE[])", eligible)
     segment = None if log.segment is None else source.term("log.segment", log.segment)
     columns["segment"] = (_segment(source, log.segment) if log.segment else "'all'", segment)
     return columns, time.type == "DATE"
@@ -148,6 +156,25 @@ def _action(source: Source, term: Term) -> str:
     )
 
 
+def _without_rounding(source: Source, amount: str, distinct: str, known: Sequence[float] | None) -> str:
+    """SQL of an amount, in which values that differ from another only by rounding are that other.
+
+    Args:
+        source: the log.
+        amount: SQL of the amount, or the name of a value in a list.
+        distinct: SQL that gives every value of the log that the amount can have.
+        known: the amounts there are, if they are listed.
+    """
+    rows = source.run(f"SELECT DISTINCT {distinct} AS amount FROM log_numbered LIMIT {MOST_AMOUNTS + 1}")
+    if len(rows) > MOST_AMOUNTS:  # amounts that are no actions yet; `check` says so
+        return amount
+    standing = nearest_amounts((float(value) for (value,) in rows if value is not None), known)
+    cases = " ".join(
+        f"WHEN CAST({value!r} AS DOUBLE) THEN CAST({near!r} AS DOUBLE)" for value, near in standing.items()
+    )
+    return f"CASE {amount} {cases} ELSE {amount} END" if cases else amount
+
+
 def _flag(source: Source, term: Term) -> str:
     if term.type == "BOOLEAN":
         return f"coalesce({term.sql}, false)"
@@ -155,7 +182,7 @@ def _flag(source: Source, term: Term) -> str:
     return f"coalesce({source.number(term, way_out)} != 0, false)"
 
 
-def _actions_list(source: Source, term: Term) -> str:
+def _actions_list(source: Source, term: Term, known: Sequence[float] | None) -> str:
     if term.type not in ("LIST", "VARCHAR"):
         raise source.wrong_type(term, f"is of type {term.type}; a list of actions is wanted.",
                                 'Give a list column, or an expression such as "[1.0, 2.0]".')  # fmt: skip
@@ -166,7 +193,9 @@ def _actions_list(source: Source, term: Term) -> str:
     if wrong:
         raise source.wrong_type(term, f"holds {wrong[0][1]!r} in row {wrong[0][0] + 1}; lists of numbers are wanted.",
                                 "Give lists of action values, as [1.0, 2.0].")  # fmt: skip
-    return f"TRY_CAST({term.sql} AS DOUBLE[])"
+    lists = f"TRY_CAST({term.sql} AS DOUBLE[])"
+    amount = _without_rounding(source, "amount", f"unnest({lists})", known)
+    return lists if amount == "amount" else f"[{amount} FOR amount IN {lists}]"
 
 
 def _segment(source: Source, text: str) -> str:

@@ -1,8 +1,9 @@
 """A log, or a table of rows, as one DuckDB relation.
 
-A source is Parquet or CSV (.gz), by extension, one file or a glob. Empty texts, NA, NaN and NULL are missing in both.
-A role is a column where one of exactly that name exists, else an SQL expression. Rows keep the order of the files and
-are numbered from 0 after the filter. DuckDB's own errors are put into words: file, key, text, nearest column.
+A source is Parquet or CSV (.gz), by extension, one file or a glob. Empty texts, NA, NaN and NULL are missing in both;
+of user ids only empty ones. A role is a column where one of exactly that name exists, else an SQL expression. Rows
+keep the order of the files and are numbered from 0 after the filter. DuckDB's own errors are put into words: file,
+key, text, nearest column.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,10 +183,12 @@ def open_source(
     asked_by: Path | None = None,
     threads: int | None = None,
     memory: str | None = None,
+    users: Sequence[str] = (),
 ) -> Iterator[Source]:
     """Open Parquet or CSV files; everything temporary goes to `folder`.
 
-    CSV is copied to Parquet first: every later scan then reads only the columns it needs.
+    CSV is copied to Parquet first: every later scan then reads only the columns it needs. A time with a zone is read in
+    UTC, whatever the zone of the machine.
 
     Args:
         path: a file or a glob.
@@ -194,6 +197,7 @@ def open_source(
         asked_by: the campaign file, for messages.
         threads: of DuckDB; None leaves the choice to it.
         memory: limit of DuckDB's memory, as "4GB".
+        users: columns of user ids, in which only an empty text is missing.
 
     Raises:
         LogError: if no file matches, or one cannot be read.
@@ -207,9 +211,10 @@ def open_source(
     connection = duckdb.connect(str(folder / "work.duckdb"), config=config)
     try:
         connection.execute("SET enable_progress_bar = false")
+        connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET parquet_metadata_cache = true")
         bare = Source(connection, path, {}, asked_by)
-        columns = make_log_view(bare.run, files, folder)
+        columns = make_log_view(bare.run, files, folder, users)
         source = Source(connection, path, columns, asked_by)
         _filter(source, where)
         yield source
@@ -222,6 +227,7 @@ def read_rows(
     expressions: Mapping[str, str],
     *,
     optional: Mapping[str, str] | None = None,
+    users: Sequence[str] = (),
     batch_rows: int = 100_000,
 ) -> Iterator[Any]:
     """Stream rows of Parquet or CSV files as Arrow record batches, in file order.
@@ -230,12 +236,16 @@ def read_rows(
         path: a file or a glob.
         expressions: name of the column given → column or SQL expression.
         optional: the same; those that do not resolve are left out.
+        users: columns of user ids, in which only an empty text is missing.
         batch_rows: rows a batch, at most.
 
     Raises:
         LogError: if a file or a column is missing or cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="outlay-") as folder, open_source(path, Path(folder)) as source:
+    with (
+        tempfile.TemporaryDirectory(prefix="outlay-") as folder,
+        open_source(path, Path(folder), users=users) as source,
+    ):
         terms = {name: source.term(f"column {name!r}", text) for name, text in expressions.items()}
         for name, text in (optional or {}).items():
             try:
