@@ -33,10 +33,11 @@ def test_features_may_be_named_as_roles(tmp_path: Path, kind: str) -> None:
     features: dict[str, Any] = {"categorical": '["level"]', kind: str(ROLES).replace("'", '"')}
     path = campaign_file(tmp_path, columns, log="segment = \"case when level > 1 then 'a' else 'b' end\"", **features)
 
-    looked_at = outlay.check(path)
+    randomisation = outlay.check(path).randomisation
     data = outlay.prepare(path, tmp_path / "data")
 
-    assert {d.name for d in looked_at.randomisation.dependences} >= set(ROLES)
+    assert randomisation is not None
+    assert {d.name for d in randomisation.dependences} >= set(ROLES)
     assert set(data.schema.names) >= set(ROLES)
 
 
@@ -46,7 +47,9 @@ def test_a_dependence_is_measured_on_the_column_not_on_the_role(tmp_path: Path) 
     columns["reward"] = np.random.default_rng(2).integers(0, 2, len(columns["day"])).tolist()  # and this one nothing
     path = campaign_file(tmp_path, columns, categorical='["action"]', numeric='["reward"]')
 
-    strength = {d.name: d.strength for d in outlay.check(path).randomisation.dependences}
+    randomisation = outlay.check(path).randomisation
+    assert randomisation is not None
+    strength = {d.name: d.strength for d in randomisation.dependences}
 
     assert strength["action"] == pytest.approx(1, abs=1e-6)
     assert strength["reward"] < 0.1

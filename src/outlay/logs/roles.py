@@ -99,7 +99,7 @@ def _columns(campaign: Campaign, source: Source) -> tuple[dict[str, tuple[str, T
     columns['"time"'] = (_time(source, time), time)
     action = source.term("log.action", log.action)
     amount = _action(source, action)
-    known = log.actions
+    known: Sequence[float] | None = log.actions
     columns["action"] = (f"({_without_rounding(source, amount, amount, known)})", action)
     if known is None and log.eligible is not None:
         known = [value for (value,) in source.run(f"SELECT DISTINCT {columns['action'][0]} FROM log_numbered")
