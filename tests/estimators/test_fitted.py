@@ -146,7 +146,7 @@ def test_one_evaluator_gives_every_policy_what_a_fit_of_its_own_gives() -> None:
             assert shared.influence == pytest.approx(alone.influence, abs=1e-12)
 
 
-def test_daily_totals_are_those_of_every_number_of_days_up_to_the_longest() -> None:
+def test_what_each_day_brings_adds_up_to_the_totals_up_to_the_longest() -> None:
     panel = Panel.of(ragged(8, users=100), CERTIFY)
     policies = np.array([[0, 1, 1], [1, 0, 0]])[:, np.asarray(panel.state)]
     parts = [fit(panel, counted(panel), policy, days=(2, 5)) for policy in policies]
@@ -154,7 +154,7 @@ def test_daily_totals_are_those_of_every_number_of_days_up_to_the_longest() -> N
     for part, whole in zip(parts, every, strict=True):
         wanted = whole.value[3:].reshape(5, 2)
         assert np.isfinite(wanted).all()
-        assert part.daily == pytest.approx(wanted, abs=1e-12)
+        assert part.daily.cumsum(axis=0) == pytest.approx(wanted, abs=1e-12)
     weights = np.array([0.4, 0.6])
     assert combine(parts, weights).daily == pytest.approx(np.tensordot(weights, [part.daily for part in parts], 1))
     assert fit(panel, counted(panel), policies[0]).daily.shape == (0, 2)
@@ -174,6 +174,65 @@ def test_daily_totals_are_withheld_up_to_the_span_that_is() -> None:
     assert given.daily[0] == pytest.approx([1.0, 1.0])
     assert np.isnan(given.daily[1:]).all()
     assert np.isnan(fit(panel, counted(panel), always, days=(3,)).daily).all()
+
+
+def joining_late() -> Transitions:
+    """40 users from the first of 4 days, who are in state 0 and bring 1 a day, and 60 from the third, in state 1: 3."""
+    early, late = 40, 60
+    days = np.concatenate([np.tile(np.arange(4), early), np.tile(np.arange(2), late)])
+    user = np.concatenate([np.repeat(np.arange(early), 4), np.repeat(early + np.arange(late), 2)])
+    state = (user >= early).astype(int)
+    data = transitions(user=user, day=days, state=state, action=np.arange(len(user)) // 3 % 2, num_states=2,
+                       num_actions=2, outcome=np.column_stack([1.0 + 2 * state, np.ones(len(user))]))  # fmt: skip
+    data.users["window"] = np.where(np.arange(early + late) < early, 4, 2)
+    return data
+
+
+@pytest.mark.parametrize("features", [False, True], ids=["counted", "features"])
+def test_totals_are_of_the_users_whose_window_covers_them_as_those_observed(features: bool) -> None:
+    """By the model the late ones' 4 days bring 12, but nobody has seen them; discounted values are of all users."""
+    panel = Panel.of(joining_late(), CERTIFY)
+    hot = np.eye(2, dtype=np.float32)[np.asarray(panel.state)]
+    evaluator = Evaluator(panel, Features(hot, 2) if features else counted(panel))
+    found, seen = evaluator.fit(days=(1, 2, 4)), observe(panel, days=(1, 2, 4))
+    for target in ("reward@1", "reward@2", "reward@4", "cost@4"):
+        assert found.value[found.column(target)] == pytest.approx(seen.value[seen.column(target)])
+    assert found.value[found.column("reward@2")] == pytest.approx(0.4 * 2 + 0.6 * 6)
+    assert found.value[found.column("reward@4")] == pytest.approx(4.0)
+    assert found.value[found.column("reward")] == pytest.approx(0.4 + 0.6 * 3)
+    assert found.daily[:, 0] == pytest.approx([2.2, 2.2, 1.0, 1.0])
+    late = evaluator.fit(days=(2, 4), among=panel.window == 2)
+    assert late.value[late.column("reward@2")] == pytest.approx(6.0)
+    assert late.withheld[late.column("reward@4")] == "no user's window covers 4 days"
+
+
+def test_totals_of_more_days_than_the_log_has_are_withheld() -> None:
+    panel = Panel.of(joining_late(), CERTIFY)
+    found = fit(panel, counted(panel), days=(2, 30))
+    assert found.value[found.column("reward@2")] == pytest.approx(4.4)
+    for target in ("reward@30", "cost@30"):
+        assert found.withheld[found.column(target)] == "no user's window covers 30 days"
+        assert np.isnan(found.value[found.column(target)])
+    assert found.daily.shape == (30, 2)
+    assert np.isnan(found.daily[2:]).all()
+
+
+def test_where_all_other_users_have_ended_what_follows_is_known_and_all_count() -> None:
+    """Two of four users end on the first day; while the third's window is too short, they do not count without it."""
+    data = transitions(user=[0, 1, 2, 2, 3], day=[0, 0, 0, 1, 0], state=[0] * 5, action=[0] * 5, num_states=1,
+                       num_actions=2, outcome=[[8, 1], [6, 1], [1, 1], [1, 1], [4, 1]],
+                       terminal=[True, True, False, False, False])  # fmt: skip
+    data.users["window"] = [1, 1, 2, 1]
+    panel = Panel.of(data, CERTIFY)
+    assert panel.covers(1).all()
+    assert panel.covers(2).tolist() == [False, False, True, False]
+    data.terminal[4] = True
+    panel = Panel.of(data, CERTIFY)
+    assert panel.covers(2).all()
+    assert not panel.covers(3).any()
+    seen, found = observe(panel, days=(2,)), fit(panel, counted(panel), days=(2,))
+    assert seen.value[0] == pytest.approx((8 + 6 + 2 + 4) / 4)
+    assert found.withheld[found.column("reward@2")] is None
 
 
 def test_three_rows_worked_by_hand() -> None:

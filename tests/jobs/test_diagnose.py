@@ -111,8 +111,8 @@ def test_everything_is_fit_for_json(at: Measure) -> None:
 
 
 def test_days_are_told_up_to_the_first_that_is_withheld(at: Measure) -> None:
-    totals = np.array([[1.0, 2.0], [1.5, 5.0], [np.nan, np.nan], [2.0, 6.0]])
-    fitted = replace(at.evaluator().fit(None, days=(1,)), daily=totals)
+    means = np.array([[1.0, 2.0], [0.5, 3.0], [np.nan, np.nan], [0.5, 1.0]])
+    fitted = replace(at.evaluator().fit(None, days=(1,)), daily=means)
     assert daily("old", fitted) == [
         {"policy": "old", "day": 1, "reward": 1.0, "costs": [2.0]},
         {"policy": "old", "day": 2, "reward": 0.5, "costs": [3.0]},

@@ -162,3 +162,34 @@ def test_what_the_log_cannot_carry_is_the_reason_in_certificate_and_verdict(tmp_
     assert found.verdict.endswith("A longer or larger log, or fewer actions, may carry an answer.")
     unseen = [line for line in found.diagnostics["overlap"] if line["unseen"]]
     assert unseen == []  # level is no segment; by segment every action was given
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_users_who_join_later_and_are_others_do_not_refuse_a_log_that_is_right(tmp_path: Path, seed: int) -> None:
+    """Half are there from the first of 6 days; those who join on a later one are twice as active as these, 0.3 a day.
+
+    Of k days the users count whose window covers them, for every estimator; nobody's covers 30.
+    """
+    rng = np.random.default_rng(seed)
+    users, days = 4000, 6
+    joined = np.where(rng.random(users) < 0.5, 0, rng.integers(1, days, users))
+    user, day = np.nonzero(np.arange(days) >= joined[:, None])
+    late = (joined > 0).astype(int)[user]
+    columns = {"user_id": [f"u{u}" for u in user], "day": day, "level": late,
+               "coupon": rng.integers(1, 4, len(day)).astype(float), "p": np.full(len(day), 1 / 3),
+               "active": (rng.random(len(day)) < 0.3 * (1 + late)).astype(int)}  # fmt: skip
+    found = judged(tmp_path, columns, [1.0, 0, 0], log=PROPENSITY, campaign="report_days = [1, 3, 6, 30]")
+    assert found.diagnostics["reproduction"]["ok"], found.diagnostics["reproduction"]["words"]
+    assert found.diagnostics["agreement"]["ok"]
+    relied = {(e.estimator, e.target): e for e in found.estimates if e.recommended}
+    truth = {"reward@1": 0.3 * (0.5 + 2 * 0.5), "reward@3": 0.9 * (0.5 + 2 * 0.3) / 0.8, "reward@6": 1.8}
+    for estimator, target in (("fqe", "reward@1"), ("dr", "reward@1"), ("mis", "reward@1"), ("fqe", "reward@3"),
+                              ("mis", "reward@3"), ("fqe", "reward@6"), ("mis", "reward@6")):  # fmt: skip
+        e = relied[estimator, target]
+        assert e.value is not None
+        assert e.std_error is not None
+        assert abs(e.value - truth[target]) < 3.5 * e.std_error, (estimator, target)
+    for e in found.estimates:
+        if e.target.endswith("@30"):
+            assert e.value is None
+            assert "covers 30 days" in str(e.withheld)

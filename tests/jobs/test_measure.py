@@ -81,7 +81,7 @@ def test_members_are_measured_with_the_spans_asked_for(habit_data: Transitions, 
         assert one.targets[3:] == tuple(f"{name}@{k}" for k in (1, 3, 7) for name in ("reward", "coupon_cost"))
         np.testing.assert_array_equal(one.value[:3], other.value)
         assert one.daily.shape == (7, 2)
-        np.testing.assert_array_equal(one.daily[6, 0], one.value[one.column("reward@7")])
+        assert one.daily[:, 0].sum() == pytest.approx(one.value[one.column("reward@7")])
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["counted states", "many states"])
@@ -177,7 +177,7 @@ def test_everything_is_measured_where_members_look_back(walked: Transitions, wal
 
 
 def test_a_response_model_that_does_not_look_back_is_asked_once_per_state(tmp_path: Path) -> None:
-    data = draw(random_cmdp(3, states=5), 60, 4, 0)
+    data = draw(random_cmdp(3, states=5), 60, 7, 0)
     response = random_response(0, sizes=data.schema.sizes, numbers=2)
     members = (MemberSpec(response, 1.0, [0.5], [1.0, -0.5], [0, 0]),)
     write_bundle(tmp_path / "bundle", BundleSpec(campaign(), data.schema, [0.0, 1.0, 2.0], ("reward", "cost"), members))

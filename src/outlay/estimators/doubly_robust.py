@@ -52,7 +52,7 @@ class Robust(Joint):
     `mass` is each user's weight at the end of the k days; of discounted values the discounted mean of the weights.
 
     Attributes:
-        covered: `[T]` users that count: of totals those whose window covers the k days.
+        covered: `[T]` users that count: of totals those whose k days the log tells (`Panel.covers`).
     """
 
     covered: NDArray[np.int64]

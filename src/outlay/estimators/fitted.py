@@ -7,7 +7,9 @@ Discounted, rows with a next row or a terminal end, φ' = φ(s', π(s')) (0 wher
 
 dᵀφ_t is the marginal ratio (of the policy's visits to the log's): with counted states exactly the counted ratio.
 
-Totals of k days, from first rows, go by the horizon that is left (`recursion.py`). Sums run over cells of alike rows
+Totals of k days, from first rows, go by the horizon that is left (`recursion.py`). Their population are the users whose
+k days the log tells (`Panel.covers`), as for every other estimator and for what was observed; where there is none, the
+total would be the model's alone, and is withheld. Rows of all users speak. Sums run over cells of alike rows
 (`cells.py`), and what no policy changes is computed once for all policies.
 
 Truncated rows take part only where their future does not matter: γ = 0, or the log covers the h days after them.
@@ -34,7 +36,7 @@ from numpy.typing import NDArray
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.cells import Moves
 from outlay.estimators.discounted import adjoint, solve
-from outlay.estimators.joint import Joint, certain, joined, mixed
+from outlay.estimators.joint import Joint, certain, joined, mixed, withheld
 from outlay.estimators.panel import Panel
 from outlay.estimators.recursion import Backward, backward, forward
 from outlay.estimators.regression import Need, Regression, Stage
@@ -46,12 +48,12 @@ class Fitted(Joint):
     """Fitted values of one policy or mixture: reward, budgets, decisions, `reward@k`, ….
 
     `reward`, budgets and `decisions` (1 per decision) are (1−γ)·J over the start population; `@k` are totals of k
-    days per user.
+    days per user, over the users whose k days the log tells (`Panel.covers`).
 
     Attributes:
         unsupported: `[T]` share of the policy's paths that meet a pair about which the log says too little.
-        daily: `[D, 1+m]` totals of the first 1, 2, …, D days per user, D the longest k; NaN where the total of the next
-            longer k is withheld. Points only: they come with the longest k for nothing.
+        daily: `[D, 1+m]` what day 1, 2, …, D brings per user whose window reaches it, D the longest k; NaN where the
+            total of the next longer k is withheld. Points only: they come with the longest k for nothing.
     """
 
     unsupported: NDArray[np.float64]
@@ -123,15 +125,17 @@ class Evaluator:
         sample = self._sample
         moves = Moves.of(self.panel, sample.log, self.panel.follow(policy))
         users = self.panel.num_users
-        share = np.full(users, 1 / users) if among is None else among / max(1, among.sum())
-        horizons = sorted(set(days))
-        stage, *stages = sample.stages(moves, (None, *range(1, max(horizons, default=0) + 1)), self.least_rows)
-        totals, daily = self._totals(moves, stages, horizons, share)
-        parts = [*self._discounted(moves, stage, share), *totals]
+        members = np.ones(users, np.bool_) if among is None else among
+        told = [k for k in sorted(set(days)) if (members & self.panel.covers(k)).any()]
+        stage, *stages = sample.stages(moves, (None, *range(1, max(told, default=0) + 1)), self.least_rows)
+        totals, daily = self._totals(moves, stages, told, members)
+        untold = [k for k in sorted(set(days)) if k not in told]
+        parts = [*self._discounted(moves, stage, _share(members)), *totals, *map(self._untold, untold)]
+        longest = np.full((max(days, default=0) - len(daily), daily.shape[1]), np.nan)
         return Fitted(
             **joined(parts),
             unsupported=np.concatenate([part.unsupported for part in parts]),
-            daily=daily,
+            daily=np.vstack([daily, longest]),
         )
 
     @cached_property
@@ -151,27 +155,38 @@ class Evaluator:
         return parts
 
     def _totals(
-        self, moves: Moves, stages: Sequence[Stage], horizons: Sequence[int], share: Array
+        self, moves: Moves, stages: Sequence[Stage], horizons: Sequence[int], members: NDArray[np.bool_]
     ) -> tuple[list[Fitted], Array]:
         """Totals of k days from first rows for each k of `horizons`, and the points of all days up to the longest.
 
-        `stages[h − 1]` is the regression with h days left.
+        `stages[h − 1]` is the regression with h days left; of `members` `[U]` those count whose k days the log tells.
         """
         names = self.panel.names
         ahead = forward(self.basis, moves, stages, len(names))
-        back = backward(self.basis, moves, stages, horizons, ahead, share, self.panel.data.actions)
+        shares = [_share(members & self.panel.covers(k)) for k in horizons]
+        back = backward(self.basis, moves, stages, horizons, ahead, shares, self.panel.data.actions)
         daily = np.full((len(stages), len(names)), np.nan)
         found: list[Fitted] = []
         for k, horizon in enumerate(horizons):
             first = ahead.values[horizon][moves.first]
             targets = tuple(f"{name}@{horizon}" for name in names)
             reg = stages[horizon - 1].reg
-            found.append(self._result(targets, first, share, moves, back, k, reg, horizon))
+            found.append(self._result(targets, first, shares[k], moves, back, k, reg, horizon))
             for h in range(horizons[k - 1] + 1 if k else 1, horizon + 1):
-                value = share @ ahead.values[h][moves.first]
+                share = _share(members & self.panel.covers(h))
+                before, value = (share @ ahead.values[left][moves.first] for left in (h - 1, h))
                 given = np.isfinite(found[-1].value) & self._sample.possible(value, h)
-                daily[h - 1] = np.where(given, value, np.nan)
+                daily[h - 1] = np.where(given, value - before, np.nan)
         return found, daily
+
+    def _untold(self, days: int) -> Fitted:
+        """Totals of so many days where nobody's are in the log: the model alone would say them."""
+        targets = tuple(f"{name}@{days}" for name in self.panel.names)
+        return Fitted(
+            **withheld(targets, self.panel.num_users, f"no user's window covers {days} days"),
+            unsupported=np.ones(len(targets)),
+            daily=np.empty((0, len(targets))),
+        )
 
     def _result(
         self,
@@ -211,3 +226,9 @@ class Evaluator:
             unsupported=np.full(len(names), need.share),
             daily=np.empty((0, len(self.panel.names))),
         )
+
+
+def _share(members: NDArray[np.bool_]) -> Array:
+    """`[U]` of each user in a mean over some."""
+    share: Array = members / max(1, members.sum())
+    return share

@@ -36,7 +36,7 @@ class Weighted(Joint):
     """Importance-sampled totals `reward@k`, `cost@k` of one policy or mixture.
 
     Attributes:
-        covered: `[T]` users whose window covers the k days: the others do not count.
+        covered: `[T]` users whose k days the log tells (`Panel.covers`): the others do not count.
         matched: `[T]` share of those whose logged path is the policy's (or some member's) for all k days.
         clipped: `[T]` share of the positive weights (of users and days) at which the clip bound.
     """
@@ -101,7 +101,7 @@ def combine(parts: Sequence[Weighted], weights: NDArray[np.float64]) -> Weighted
 
 
 def _total(panel: Panel, ratio: NDArray[np.float64], days: int, kind: Kind, clip: float) -> Weighted:
-    covers = panel.window >= days
+    covers = panel.covers(days)
     count = int(covers.sum())
     if count == 0:
         return _withheld(panel, [days], f"no user's window covers {days} days")
@@ -139,7 +139,7 @@ def _withheld(panel: Panel, horizons: Sequence[int], reason: str) -> Weighted:
     names = tuple(f"{name}@{k}" for k in horizons for name in panel.names)
     return Weighted(
         **withheld(names, panel.num_users, reason),
-        covered=np.repeat([(panel.window >= k).sum() for k in horizons], len(panel.names)),
+        covered=np.repeat([panel.covers(k).sum() for k in horizons], len(panel.names)),
         matched=np.zeros(len(names)),
         clipped=np.zeros(len(names)),
     )

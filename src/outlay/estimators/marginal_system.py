@@ -157,11 +157,12 @@ def discounted(panel: Panel, basis: Basis, outcome: Array, ratio: Array, share: 
 def totals(
     panel: Panel, basis: Basis, outcome: Array, ratio: Array, share: Array, least_rows: int, days: int
 ) -> Solution:
-    """Totals of so many days from first rows; only users whose window covers them take part, or have a share `[U]`.
+    """Totals of so many days from first rows.
 
+    Only users whose days the log tells (`Panel.covers`) take part, or have a share `[U]`.
     It takes about 100 bytes for each row, and 16 for each of its outcomes, while it works.
     """
-    covers = (panel.window >= days)[panel.user] & (panel.day < days)
+    covers = panel.covers(days)[panel.user] & (panel.day < days)
     live = covers & (ratio > 0)
     wanted = np.zeros(len(panel), np.bool_)  # where a path arrives
     wanted[panel.first] = True

@@ -197,7 +197,7 @@ def _totals(
     days: int,
 ) -> _Part:
     names = tuple(f"{name}@{days}" for name in panel.names)
-    covered = chosen & (panel.window >= days)
+    covered = chosen & panel.covers(days)
     if ratio is None:
         return _withheld(panel, names, NO_PROPENSITIES)
     if not chosen.any():

@@ -1,7 +1,8 @@
 """What the log's own policy brought: plain means, and the check that an estimator reproduces them.
 
-Totals of k days count users whose window covers k days. The mean cost per decision is undiscounted, Σ c / Σ decisions
-over all rows (the ratio's interval by the delta method), so it need not equal the discounted one of the same policy.
+Totals of k days count the users whose k days the log tells (`Panel.covers`), as every estimator does. The mean cost per
+decision is undiscounted, Σ c / Σ decisions over all rows (the ratio's interval by the delta method), so it need not
+equal the discounted one of the same policy.
 
 Source: textbook; the check is method section 6's.
 """
@@ -64,7 +65,7 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
     mass: list[NDArray[np.float64]] = []
     withheld: list[str | None] = []
     for k in sorted(set(days)):
-        covers = panel.window >= k
+        covers = panel.covers(k)
         totals = panel.by_user(np.where((panel.day < k)[:, None], panel.outcome, 0.0))
         for name, total in zip(panel.names, totals.T, strict=True):
             mean = float(total[covers].mean()) if covers.any() else float("nan")

@@ -164,6 +164,21 @@ class Panel:
         """`[n, K]`, kept: every policy is held against it."""
         return self.data.allowed(self.rows)
 
+    def covers(self, days: int) -> NDArray[np.bool_]:
+        """`[U]` the users whose totals of so many days the log tells: the population of every k-day total.
+
+        Those whose window covers k days. Where the story of all others has ended (a terminal row), what comes after it
+        is known to be nothing, and everybody counts; to add those alone who ended would choose them by their outcome.
+        """
+        inside = self.window >= days
+        everybody: NDArray[np.bool_] = inside | self._ended
+        return everybody if everybody.all() else inside
+
+    @cached_property
+    def _ended(self) -> NDArray[np.bool_]:
+        """`[U]` users with a terminal row."""
+        return np.bincount(self.user, self.terminal, self.num_users) > 0
+
     def by_user(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sums `[U, T]` over the rows of each user, from `[n, T]`."""
         return np.stack([np.bincount(self.user, column, self.num_users) for column in values.T], axis=1)

@@ -41,8 +41,11 @@ class Paths:
 
     @classmethod
     def total(cls, panel: Panel, days: int, weights: tuple[Array, Array], members: NDArray[np.bool_]) -> Paths:
-        """The first k days of the members whose window covers them; `weights` `[n]` before and after each row."""
-        counts = members & (panel.window >= days)
+        """The first k days of the members whose days the log tells (`Panel.covers`).
+
+        `weights` are `[n]` before and after each row.
+        """
+        counts = members & panel.covers(days)
         before, after = weights
         rows = np.flatnonzero((before > 0) & (panel.day < days) & counts[panel.user])
         user, following = panel.user[rows], panel.following[rows]

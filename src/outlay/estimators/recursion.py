@@ -66,10 +66,13 @@ def backward(
     stages: Sequence[Stage],
     horizons: Sequence[int],
     ahead: Forward,
-    share: Array,
+    shares: Sequence[Array],
     actions: Array,
 ) -> Backward:
-    """The adjoint recursion d_h for all `horizons` at once; `share` `[U]` of users, `actions` `[K]` in values."""
+    """The adjoint recursion d_h for all `horizons` at once.
+
+    `shares` has `[U]` of each user for each horizon; `actions` `[K]` are values.
+    """
     points, cells, wanted = moves.num_points, len(moves.logged), len(horizons)
     outcomes = ahead.values.shape[2]
     found = Backward(
@@ -78,15 +81,14 @@ def backward(
         visits=np.zeros((cells, wanted)),
         needs=[Need(actions) for _ in horizons],
     )
-    first = np.bincount(moves.first, share, points)
     arriving: dict[int, Array] = {}  # days left → `[Q, H]` visits that reach each point with that many days left
     for h in range(len(stages), 0, -1):
         stage, theta = stages[h - 1], ahead.theta[h - 1]
         arrived = arriving.pop(h, np.zeros((points, wanted)))
         if h in horizons:
             k = horizons.index(h)
-            arrived[:, k] += first
-            found.needs[k].add(stage, moves.first, share)
+            arrived[:, k] += np.bincount(moves.first, shares[k], points)
+            found.needs[k].add(stage, moves.first, shares[k])
         dual = stage.reg.solver.solve_transposed(stage.arrivals(basis, arrived))
         both = basis.evaluate(stage.logged, np.hstack([theta, dual]))
         fitted, visits = both[:, :outcomes], both[:, outcomes:]

@@ -303,7 +303,8 @@ def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Ca
         return InfeasibleError(
             f"nothing that was found can be measured on the select users: {'; '.join(reasons)}.",
             file=campaign.path,
-            way_out="Take a longer or larger log, or leave out actions that were hardly ever given (log.actions).",
+            way_out="Take a longer or larger log, a shorter campaign.horizon_days where a limit is per user, or leave "
+            "out actions that were hardly ever given (log.actions).",
         )
     least = np.array([limits + (k.x[1:] - limits) / k.decisions for k in pool]).min(axis=0)
     alone = [j for j in range(len(limits)) if least[j] > limits[j]] or range(len(limits))

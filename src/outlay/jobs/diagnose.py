@@ -29,8 +29,8 @@ def paths(weighed: Weighted, days: tuple[int, ...]) -> list[dict[str, Any]]:
         days: k.
 
     Returns:
-        For each k: users whose window covers it, the share of them that match for all k days, the effective number of
-        users, the share of weights at which the clip binds, and the share of all weight that the heaviest user has.
+        For each k: users whose k days the log tells, the share of them that match for all k days, the effective number
+        of users, the share of weights at which the clip binds, and the share of all weight that the heaviest user has.
     """
     found = []
     for k in days:
@@ -90,9 +90,12 @@ def _finite(value: float) -> float | None:
 
 
 def daily(policy: str, fitted: Fitted) -> list[dict[str, Any]]:
-    """Means per user of each day, up to the first whose total is withheld: `[{policy, day, reward, costs}]`."""
+    """Means of each day per user whose window reaches it, up to the first that is withheld.
+
+    `[{policy, day, reward, costs}]`.
+    """
     rows: list[dict[str, Any]] = []
-    for day, today in enumerate(np.diff(fitted.daily, axis=0, prepend=0.0), start=1):
+    for day, today in enumerate(fitted.daily, start=1):
         if not np.isfinite(today).all():
             break
         rows.append({"policy": policy, "day": day, "reward": float(today[0]), "costs": today[1:].tolist()})
