@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -102,6 +103,12 @@ def outlay_serve(bundle: Path, ledger: str, folder: Path, *options: str, config:
         yield process
     finally:
         process.kill()
+
+
+def free_port() -> int:
+    """On which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
 
 
 def workers(process: Process) -> list[psutil.Process]:

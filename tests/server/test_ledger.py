@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +13,18 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from small_ledgers import CLOCK, DAY, HOUR, new_url, outcome, proposal, tamper
 
 from outlay.server.ledger import books
 from outlay.server.ledger.caps import Caps, Tally
 from outlay.server.ledger.events import Settled
 from outlay.server.ledger.ids import new_decision_id
-from outlay.server.ledger.ledger import Ledger, LedgerError, Note
+from outlay.server.ledger.ledger import Ledger, LedgerError, Note, UndecidedError
 from outlay.server.ledger.proposals import Proposal
 from outlay.server.ledger.sqlite import SqliteLedger
 from outlay.server.ledger.store import open_ledger
+from outlay.server.ledger.tables import FORMAT, create
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -733,8 +737,117 @@ def test_a_closed_ledger_says_so(url: str) -> None:
 def test_a_ledger_of_another_version_is_refused(url: str) -> None:
     open_ledger(url).close()
     tamper(url, "update ledger_format set version = 99")
-    with pytest.raises(LedgerError, match="format version 99"):
+    with pytest.raises(LedgerError, match=r"format 99; .* Use the outlay that wrote it, or a newer one"):
         open_ledger(url)
+    tamper(url, "update ledger_format set version = 0")
+    with pytest.raises(LedgerError, match=r"format 0, written by an older outlay; .* take the log out of this one"):
+        open_ledger(url)
+
+
+@pytest.mark.parametrize("change", ["drop column room", "rename column room to left_over", "add column more text"])
+def test_a_ledger_whose_tables_are_others_is_refused_whatever_version_it_says(url: str, change: str) -> None:
+    open_ledger(url).close()
+    tamper(url, f"alter table decision {change}")
+    with pytest.raises(LedgerError, match=r"with other columns in 'decision', written by an older outlay"):
+        open_ledger(url)
+
+
+def test_tables_of_others_in_the_same_place_are_no_matter(url: str) -> None:
+    open_ledger(url).close()
+    tamper(url, "create table mine (name text)")
+    open_ledger(url).close()
+
+
+def test_the_number_of_the_format_changes_with_the_tables() -> None:
+    """Where this fails, raise FORMAT and write the new digest here: an older ledger must not be taken for this one."""
+    digest = hashlib.sha256("\n".join(create()).replace(f"values ({FORMAT})", "").encode()).hexdigest()[:16]
+    assert (FORMAT, digest) == (1, "f2d996fb25547c6e")
+
+
+def session(ledger: Any, query: str) -> Any:
+    """What the writer's own session says."""
+    return ledger._writer.execute(query.encode()).fetchall()
+
+
+def test_nothing_in_postgres_outlives_a_transaction(tmp_path: Path) -> None:
+    """A pooler gives every transaction another session, and ours to others."""
+    ledger: Any = open_ledger(new_url("postgres", tmp_path))
+    ledger.set_caps("coupons", Caps(total=1000, user_offers=1))
+    with psycopg.connect(ledger._url) as stranger:
+        settings = "select name, setting from pg_settings where name <> 'application_name' order by 1"
+        before = stranger.execute(settings).fetchall()
+    for i in range(8):  # psycopg prepares what it has sent five times
+        given(ledger, f"r{i}", user=f"u{i}")
+    ledger.release(CLOCK)
+    assert session(ledger, "select name from pg_prepared_statements") == []
+    assert session(ledger, settings) == before
+    assert session(ledger, "select * from pg_locks where locktype = 'advisory'") == []
+    assert ledger.check() == []
+    ledger.close()
+
+
+@pytest.mark.parametrize("begun", ["before", "after"])
+def test_a_postgres_that_was_read_only_for_a_while_is_written_again(begun: str, tmp_path: Path) -> None:
+    url = new_url("postgres", tmp_path)
+    name = conninfo_to_dict(url)["dbname"]
+    ledger: Any = open_ledger(url)
+    ledger.set_caps("coupons", Caps(total=1000))
+    given(ledger)
+    tamper(url, f"alter database {name} set default_transaction_read_only = on")
+    if begun == "before":  # a connection that is opened now stays read-only
+        ledger._writer.close()
+    else:
+        ledger._writer.execute(b"set default_transaction_read_only = on")
+    for write in (ledger.touch, lambda: given(ledger, "r2")):
+        with pytest.raises(LedgerError, match="read-only") as caught:
+            write()
+        assert not isinstance(caught.value, UndecidedError)
+    assert total(ledger) == (100, 0)
+    with psycopg.connect(url, autocommit=True, options="-c default_transaction_read_only=off") as database:
+        database.execute(f"alter database {name} reset default_transaction_read_only".encode())
+    ledger.touch()
+    given(ledger, "r2")
+    assert ledger.check() == []
+    ledger.close()
+
+
+class Unconfirmed:
+    """A connection that commits, and then fails as if it had not heard of it."""
+
+    def __init__(self, connection: Any, error: Exception) -> None:
+        self._connection = connection
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, sql: Any, *values: Any) -> Any:
+        """As usual, and once not."""
+        found = self._connection.execute(sql, *values)
+        if sql == "commit":
+            raise self._error
+        return found
+
+
+def test_a_commit_without_an_answer_is_called_undecided_and_a_repetition_tells(ledger: Ledger) -> None:
+    books: Any = ledger
+    lost = sqlite3.OperationalError("disk I/O error")
+    lost.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+    usual, error = books._writer, lost if isinstance(ledger, SqliteLedger) else psycopg.OperationalError("lost")
+    asked = proposal("r1")
+    books._writer = Unconfirmed(usual, error)
+    with pytest.raises(UndecidedError):
+        ledger.record([asked])
+    books._writer = usual
+    [answer] = ledger.record([asked])
+    assert (answer.status, answer.decision_id) == ("replay", asked.decision_id)
+
+
+def test_touching_changes_nothing(ledger: Ledger) -> None:
+    given(ledger)
+    before = ledger.totals("coupons")
+    ledger.touch()
+    assert ledger.totals("coupons") == before
 
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
@@ -752,8 +865,9 @@ def test_a_full_disk_loses_nothing_and_spends_nothing(tmp_path: Path) -> None:
     given(ledger)
     pages = ledger._writer.execute("pragma page_count").fetchone()[0]
     ledger._writer.execute(f"pragma max_page_count = {pages}")
-    with pytest.raises(LedgerError, match="full"):
+    with pytest.raises(LedgerError, match="full") as caught:
         ledger.record([proposal(f"big {i}", 1, features="x" * 5000) for i in range(10)])
+    assert not isinstance(caught.value, UndecidedError)
     assert total(ledger) == (100, 0)
     ledger._writer.execute("pragma max_page_count = 100000")
     given(ledger, "r2")

@@ -156,6 +156,11 @@ class AbstractBooks(ABC):
                 return
             first = page[-1].decision_id
 
+    def touch(self) -> None:
+        """Commit a write that changes nothing. Raises LedgerError where the ledger can be read and not written."""
+        with self._writing() as books:
+            books.run("update ledger_format set version = version")
+
     def check(self) -> list[str]:
         """Compare counters, reservations and caps with the sums of the rows; what does not agree, in words."""
         with self._reading() as books:

@@ -38,9 +38,13 @@ from outlay.server.ledger.proposals import Decided, Proposal, Recorded
 
 
 class LedgerError(OutlayError):
-    """The ledger cannot be reached, cannot write, or is not ours. Whether the group in flight was written is not known:
+    """The ledger cannot be reached, cannot write, or is not ours. Of what it was asked to write it has nothing."""
 
-    ask again with the same ids.
+
+class UndecidedError(LedgerError):
+    """A transaction was sent and its end is not known: what it had to write may be in the ledger, now or in a moment.
+
+    Ask again with the same ids: the answer is then what stands there.
     """
 
 
@@ -144,6 +148,10 @@ class Ledger(Protocol):
 
     def rows(self, campaign: str, after: int, until: int) -> Iterator[Row]:
         """Decisions with after ≤ ts < until (epoch ms), in the order of their ids."""
+        ...
+
+    def touch(self) -> None:
+        """Commit a write that changes nothing. Raises LedgerError where the ledger can be read and not written."""
         ...
 
     def check(self) -> list[str]:

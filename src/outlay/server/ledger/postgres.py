@@ -4,32 +4,38 @@
 
 One set-based statement per table, whatever the size of the group. READ COMMITTED is enough and is asked for: after the
 lock on the campaign's row every statement sees what the last holder committed. The tables are in the schema `outlay`.
+
+Nothing outlives a transaction, neither a setting nor a prepared statement nor a lock: a pooler such as PgBouncer may
+give every transaction another session, and give ours to others.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import msgspec
 import psycopg
-from psycopg import Connection, IsolationLevel
+from psycopg import Connection
 
 from outlay.server.ledger.books import AbstractBooks
-from outlay.server.ledger.ledger import LedgerError
-from outlay.server.ledger.register import prepare
+from outlay.server.ledger.ledger import LedgerError, UndecidedError
+from outlay.server.ledger.register import by_table, prepare
 from outlay.server.ledger.tables import DECISION, Table
 
+PLACE = "the PostgreSQL ledger"
 WAIT = 5  # seconds for a connection, a lock or a statement, until the ledger counts as unreachable
 
 # The planner does not know how fast a new ledger grows: from plans made for empty tables it must not scan them.
 _BY_INDEX = "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off;"
 _IN_ORDER = f"{_BY_INDEX} set local enable_bitmapscan = off; set local enable_sort = off"
-_WRITER = f"""
-    set synchronous_commit = on; set lock_timeout = '{WAIT}s'; set statement_timeout = '{WAIT}s'; set jit = off;
-    {_BY_INDEX.replace("local ", "")}
+_HERE = "set local search_path = outlay; set local jit = off;"
+_READ = f"begin isolation level repeatable read; {_HERE}"
+_WRITE = f"""
+    begin isolation level read committed; {_HERE} {_BY_INDEX} set local synchronous_commit = on;
+    set local lock_timeout = '{WAIT}s'; set local statement_timeout = '{WAIT}s'
 """
 
 # Values travel as one JSON array of rows: psycopg writes 23 arrays at 20 µs a row, msgspec this at 3.
@@ -56,8 +62,10 @@ class PostgresLedger(AbstractBooks):
                 _check_encoding(books)
                 books.read("select pg_advisory_xact_lock(hashtext('outlay'))")  # servers that start together
                 books.run("create schema if not exists outlay")
-                found = books.read("select tablename from pg_tables where schemaname = 'outlay'")
-                prepare(books, [name for (name,) in found], "the database's schema outlay")
+                found = books.read(
+                    "select table_name, column_name from information_schema.columns where table_schema = 'outlay'"
+                )
+                prepare(books, by_table(found), "the database's schema outlay")
         except LedgerError:
             self.close()
             raise
@@ -74,23 +82,24 @@ class PostgresLedger(AbstractBooks):
         with self._turn, _own_errors():
             if self._closed:
                 raise LedgerError("the ledger is closed.")
-            if self._writer is None or self._writer.closed:  # never opened, or lost with the last group
-                writer = self._connect(IsolationLevel.READ_COMMITTED)
-                writer.execute(_WRITER.encode())
-                self._writer = writer
-            with self._writer.transaction():
-                yield _Transaction(self._writer)
+            if self._writer is None or self._writer.closed:  # never opened, or given up
+                self._writer = self._connect()
+            try:
+                with _transaction(self._writer, _WRITE) as books:
+                    yield books
+            except (psycopg.Error, UndecidedError):
+                self._writer.close()  # a session may stay read-only after its database no longer is
+                raise
 
     @contextmanager
     def _reading(self) -> Iterator[_Transaction]:
-        with _own_errors(), self._connect(IsolationLevel.REPEATABLE_READ) as reader, reader.transaction():
-            yield _Transaction(reader)
+        with _own_errors(), closing(self._connect()) as reader, _transaction(reader, _READ) as books:
+            yield books
 
-    def _connect(self, level: IsolationLevel) -> Connection:
-        connection = psycopg.connect(self._url, autocommit=True, connect_timeout=WAIT, tcp_user_timeout=WAIT * 1000)
-        connection.isolation_level = level
-        connection.execute("set search_path = outlay")
-        return connection
+    def _connect(self) -> Connection:
+        return psycopg.connect(
+            self._url, autocommit=True, connect_timeout=WAIT, tcp_user_timeout=WAIT * 1000, prepare_threshold=None
+        )
 
 
 class _Transaction:
@@ -123,6 +132,21 @@ class _Transaction:
         self.run(_IN_ORDER)
 
 
+@contextmanager
+def _transaction(connection: Connection, begin: str) -> Iterator[_Transaction]:
+    try:
+        connection.execute(begin.encode())  # with its settings in one message
+        yield _Transaction(connection)
+    except BaseException:
+        with suppress(psycopg.Error):  # the connection may be gone, and the transaction with it
+            connection.execute("rollback")
+        raise
+    try:
+        connection.execute("commit")
+    except psycopg.Error as error:
+        raise UndecidedError(f"{str(error).strip()}.", file=PLACE) from error
+
+
 def _check_encoding(books: _Transaction) -> None:
     encoding = str(books.read("show server_encoding")[0][0])
     if encoding != "UTF8":
@@ -146,4 +170,4 @@ def _own_errors() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise LedgerError(f"{str(error).strip()}.", file="the PostgreSQL ledger") from error
+        raise LedgerError(f"{str(error).strip()}.", file=PLACE) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,13 +14,19 @@ from outlay.server.ledger.ids import new_decision_id
 from outlay.server.ledger.ledger import LedgerError, Note
 from outlay.server.ledger.pages import Transaction
 from outlay.server.ledger.sums import COLUMNS, USER, USER_DAY
-from outlay.server.ledger.tables import CAMPAIGN, FORMAT, NOTE, create
+from outlay.server.ledger.tables import CAMPAIGN, FORMAT, NOTE, TABLES, create
 
 NEW = "{}"  # caps that nobody has set yet; no other transaction ever sees them
 
 
-def prepare(books: Transaction, found: Collection[str], place: str, short: str = "") -> None:
+def prepare(books: Transaction, found: Mapping[str, Collection[str]], place: str, short: str = "") -> None:
     """Make the tables if there are none; `short` as in `tables.create`.
+
+    Args:
+        books: a transaction.
+        found: the tables that are there, each with its columns.
+        place: for errors.
+        short: as in `tables.create`.
 
     Raises:
         LedgerError: if the tables found are not ours, or of another version.
@@ -29,14 +35,32 @@ def prepare(books: Transaction, found: Collection[str], place: str, short: str =
         for statement in create(short):
             books.run(statement)
         return
-    version = books.read("select version from ledger_format")[0][0] if "ledger_format" in found else None
-    if version != FORMAT:
-        what = (
-            "no outlay ledger"
-            if version is None
-            else f"a ledger of format version {version}; this outlay reads {FORMAT}"
-        )
-        raise LedgerError(f"it is {what}.", file=place, way_out="Name a new place, or the outlay that wrote it.")
+    if "ledger_format" not in found:
+        raise LedgerError("it is no outlay ledger.", file=place, way_out="Name a new place.")
+    version = books.read("select version from ledger_format")[0][0]
+    if version > FORMAT:
+        raise LedgerError(
+            f"it is a ledger of format {version}; this outlay reads format {FORMAT}.", file=place,
+            way_out="Use the outlay that wrote it, or a newer one.",
+        )  # fmt: skip
+    changed = [table.name for table in TABLES if set(table.columns) != set(found.get(table.name, ()))]
+    if version == FORMAT and not changed:
+        return
+    unlike = f" with other columns in {', '.join(map(repr, changed))}" if version == FORMAT else ""
+    raise LedgerError(
+        f"it is a ledger of format {version}{unlike}, written by an older outlay; this one reads format {FORMAT}.",
+        file=place,
+        way_out="Name a new ledger for what is served from now on, and take the log out of this one with the outlay "
+        "that wrote it (outlay export-log).",
+    )  # fmt: skip
+
+
+def by_table(pairs: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:
+    """Columns by table, of pairs of a table and a column."""
+    found: dict[str, list[str]] = {}
+    for table, column in pairs:
+        found.setdefault(str(table), []).append(str(column))
+    return found
 
 
 def standings(books: Transaction, names: Collection[str], lock: str = "") -> dict[str, Standing]:

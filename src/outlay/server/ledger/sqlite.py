@@ -19,13 +19,14 @@ import msgspec
 
 from outlay.server.ledger.books import AbstractBooks
 from outlay.server.ledger.checkpoints import LONGEST, Checkpoints
-from outlay.server.ledger.ledger import LedgerError
-from outlay.server.ledger.register import prepare
+from outlay.server.ledger.ledger import LedgerError, UndecidedError
+from outlay.server.ledger.register import by_table, prepare
 from outlay.server.ledger.tables import Table
 
 WAIT = 5.0  # seconds
 POLL = 0.0005  # seconds
 LOG = 64 * 2**20  # bytes that the log keeps when it begins anew
+NOT_WRITTEN = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CONSTRAINT)
 CACHE = 65_536  # KiB of pages that the writer keeps: the counters of about a million users
 
 _COLUMNS = ", ".join(f"json_extract(value, '$[{position}]') as {name}" for position, name in enumerate("abcd"))
@@ -63,8 +64,10 @@ class SqliteLedger(AbstractBooks):
             made = books.read("select 1 from sqlite_master where name = 'ledger_format'")
         # To look is enough where the tables are: who comes later need not wait for those who write.
         with self._reading() if made else self._writing() as books:
-            found = books.read("select name from sqlite_master where type = 'table'")
-            prepare(books, [name for (name,) in found], str(self.path), short="without rowid")
+            found = books.read(
+                "select t.name, c.name from sqlite_master as t, pragma_table_info(t.name) as c where t.type = 'table'"
+            )
+            prepare(books, by_table(found), str(self.path), short="without rowid")
 
     def close(self) -> None:
         """Give the connection back."""
@@ -83,7 +86,7 @@ class SqliteLedger(AbstractBooks):
                 )
             self._checkpoints.finish(self._writer)
             _begin_writing(self._writer)
-            with _transaction(self._writer) as books:
+            with _transaction(self._writer, self.path) as books:
                 yield books
         self._checkpoints.written()
 
@@ -91,7 +94,7 @@ class SqliteLedger(AbstractBooks):
     def _reading(self) -> Iterator[_Transaction]:
         with self._own_errors(), closing(self._connect()) as reader:
             reader.execute("begin")
-            with _transaction(reader) as books:
+            with _transaction(reader, self.path) as books:
                 yield books
 
     def _connect(self, mode: str = "rw") -> sqlite3.Connection:
@@ -164,11 +167,21 @@ def _begin_writing(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[_Transaction]:
+def _transaction(connection: sqlite3.Connection, path: Path) -> Iterator[_Transaction]:
     try:
         yield _Transaction(connection)
-        connection.execute("commit")
+        _commit(connection, path)
     except BaseException:
         with suppress(sqlite3.Error):  # a full disk may have rolled back already
             connection.execute("rollback")
         raise
+
+
+def _commit(connection: sqlite3.Connection, path: Path) -> None:
+    try:
+        connection.execute("commit")
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF in NOT_WRITTEN:
+            raise
+        # Above all a disk that did not confirm: after a crash, its log may have the transaction or not.
+        raise UndecidedError(f"{error}.", file=path) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FORMAT = 1  # version of the tables; another one is refused
+FORMAT = 1  # version of the tables, raised by whatever changes them; another one is refused
 MONEY = "bigint not null"
 WORD = "text not null"
 FLAG = "boolean not null"
@@ -125,11 +125,13 @@ COUNTER = Table(
 )
 
 
+TABLES = (LEDGER_FORMAT, CAMPAIGN, NOTE, DECISION, ENTRY, OUTCOME, COUNTER)
+
+
 def create(short: str = "") -> list[str]:
     """The statements that make the tables; `short` ends that of the table with short rows and many keys."""
     return [
-        *(table.create for table in (LEDGER_FORMAT, CAMPAIGN, NOTE, DECISION, ENTRY, OUTCOME)),
-        f"{COUNTER.create} {short}",
+        *(f"{table.create} {short if table is COUNTER else ''}".strip() for table in TABLES),
         "create index decision_expiry on decision (expires) where state = 'reserved'",
         f"insert into ledger_format values ({FORMAT})",
     ]
