@@ -81,7 +81,8 @@ def test_the_old_policy_is_given_back_by_every_estimator_there(gappy: tuple[Eval
             value = by[estimator, target].value
             assert value is not None
             assert abs(value - seen.value) < 3 * seen.std_error
-    assert "constants" not in found.titles  # not everybody may be given 3
+    assert "constants" in found.titles
+    assert "3 for" not in found.notes["constants"]  # not everybody may be given 3
 
 
 def test_one_decision_a_user_is_all_that_a_log_may_hold(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_a_total_that_is_withheld_does_not_forbid_what_is_certified(tmp_path: Pa
     assert fqe["reward"].value == pytest.approx(0.3, abs=0.05)
     assert found.certificate.certified
     assert found.certificate.withheld is None
-    assert found.verdict.startswith("Serve it: ")
+    assert found.verdict.startswith("Serve a constant: ")  # which is what the policy is
     assert [row["day"] for row in found.daily if row["policy"] == "policy"] == [1]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from outlay.jobs.allocate import allocate_users
 from outlay.jobs.frontier import Frontier, frontier
 from outlay.jobs.looks import look
 from outlay.jobs.run import Run
+from outlay.jobs.train_frontier import falls
 from outlay.ops.tabular import measure
 
 Vector = NDArray[np.float64]
@@ -327,7 +329,8 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     # What was asked before the look is what is asked after it, now with what is certain of it.
     after = frontier(run, [1.5, 1.9]).asked
     for one, same in zip(before, after, strict=True):
-        assert replace(same, certified=None, certificate=None, bounds=None, gain=None, gain_bound=None) == one
+        assert replace(same, certified=None, certificate=None, bounds=None, gain=None, gain_bound=None,
+                       gain_most=None) == one  # fmt: skip
     line = first["certificate"]["budgets"][0]
     assert after[0].bounds == [line["bound"]]
     assert after[0].certified == line["kept"] == (line["bound"] <= 1.5)
@@ -463,3 +466,11 @@ def test_a_floor_as_money_budget_has_no_curve_but_is_trained(habit: Habit, tmp_p
     run = outlay.train(path, tmp_path / "run")
     with pytest.raises(OutlayError, match=r"budget coupon_cost: is a floor.*money = true"):
         frontier(run)
+
+
+def test_one_policy_alone_says_nothing_about_costs_that_fall() -> None:
+    """`in all 0 pairs` is true of nothing."""
+    alone = SimpleNamespace(policy=SimpleNamespace(multiplier=np.zeros(1)), x=np.ones(2), std_error=np.ones(2))
+    said = falls([alone])  # type: ignore[list-item]  # what it reads of a Kept
+    assert said == "Check: there is one policy alone, so whether costs fall as λ grows cannot be told."
+    assert "in all 1 pairs" in falls([alone, alone])  # type: ignore[list-item]

@@ -96,6 +96,7 @@ def test_the_certificate_is_of_the_mixture_alone_and_the_curve_has_its_own(habit
     assert (certificate.policies, certificate.look) == (1, 1)
     assert found.diagnostics["curve"]["look"] == 2
     assert "the bounds hold for" not in report(run).read_text(encoding="utf-8")
+    assert "outlay frontier has other figures for the same budget" in report(run).read_text(encoding="utf-8")
 
 
 def test_a_behaviour_model_is_shown_action_by_action(evaluated: Path) -> None:

@@ -48,9 +48,11 @@ def found(
             "certificate": "certified" if kept else words,
             "bounds": [bound, *(s - sign * 0.001 for s, sign in zip(spends[1:], (1, -1), strict=False))],
             "gain": bought - 0.37 * times, "gain_bound": bought - 0.38 * times,
+            "gain_most": bought - 0.36 * times,
         }  # fmt: skip
         return {
-            "certified": kept, "certificate": None, "bounds": None, "gain": None, "gain_bound": None, **sure,
+            "certified": kept, "certificate": None, "bounds": None, "gain": None, "gain_bound": None,
+            "gain_most": None, **sure,
             "budget": budget, "value": bought, "low": bought - 2 * SE * times, "high": bought + 2 * SE * times,
             "spend": spends, "spend_low": [0.994 * s for s in spends], "spend_high": [1.006 * s for s in spends],
             "marginal": 0.0 if slack else slope, "margin": MARGIN * given / MOST * times, "slack": slack,

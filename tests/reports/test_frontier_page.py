@@ -229,11 +229,41 @@ def test_after_the_look_every_budget_says_whether_it_is_certified_and_what_is_su
     assert "None of 101 budgets" in page(certified=-1.0).text
 
 
+def badge(got: _Page) -> str | None:
+    return next(attrs["class"] for _, attrs in got.tags if "badge" in str(attrs.get("class")))
+
+
+def test_a_curve_that_is_certified_and_loses_is_not_green_and_says_so() -> None:
+    """Below a spend of 0.35 or so the policies bring less than the old one at its 0.45."""
+    got = page(certified=1.0)
+    lost = sum(point["gain_most"] < 0 for point in found(certified=1.0)["curve"])
+    assert 20 < lost < 40
+    assert badge(got) == "badge open"
+    assert f"Every budget of the curve certified at 97.5 %; {lost} lose against the old policy" in got.text
+    assert "Certified means that the limits are kept, not that a budget gains" in got.text
+    assert f"{lost} of 101 budgets of the curve (budgets from 0.0100 to " in got.text
+    assert got.records[0]["say"]["least"] == "a loss, −57 % at best (97.5 % sure)"
+    gains = found(certified=1.0)
+    for point in (*gains["curve"], *gains["asked"]):
+        point.update(gain_most=0.1)
+    assert badge(_Page(render(gains))) == "badge yes"
+    assert "lose against" not in _Page(render(gains)).text
+    assert badge(page(certified=-1.0)) == "badge no"
+
+
+def test_the_page_says_why_the_report_has_other_figures_for_the_same_budget() -> None:
+    said = "the run’s own bundle (RUN/bundle, outlay evaluate, outlay report) is another mixture and has other figures"
+    assert said in page().text
+    other = found()
+    other["asked"][0]["budget"] = 0.7
+    assert said not in _Page(render(other)).text
+
+
 def test_what_could_not_be_measured_has_no_bound() -> None:
     content = found(certified=1.0)
     for point in (*content["curve"], *content["asked"]):
         point.update(certified=False, certificate="not certified: coupon_cost could not be measured (no support)",
-                     bounds=[None], gain=None, gain_bound=None)  # fmt: skip
+                     bounds=[None], gain=None, gain_bound=None, gain_most=None)  # fmt: skip
     got = _Page(render(content))
     assert got.said["certificate"] == "✕ not certified: coupon_cost could not be measured (no support)"
     assert got.said["bound0"] == got.said["least"] == "no bound"

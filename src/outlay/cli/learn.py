@@ -106,6 +106,9 @@ def frontier(
 
 
 def _show_frontier(found: Any, run: Path) -> None:
+    from outlay.reports.frontier_words import CERTIFIED, beside_run, losses
+
+    shown = found.to_dict()
     money = next(b for b in found.budgets if b["name"] == found.money)
     days = found.objective.partition("@")[2]
     reward = f"{found.reward_label}, {days} d" if days else f"{found.reward_label} per decision"
@@ -150,7 +153,11 @@ def _show_frontier(found: Any, run: Path) -> None:
         kept, sure = sum(point.certified for point in found.curve), f"{100 * found.band['confidence']:.4g} %"
         known = (f"{kept} of {len(found.curve)} budgets of the curve are certified at {sure}, by one look at "
                  f"{found.band['users']:,} certify users.")  # fmt: skip
+        if lost := losses(shown):
+            known += f" {CERTIFIED}: {lost}"
     stdout.print(known, markup=False, highlight=False)
+    if told := beside_run(shown):
+        stdout.print(told, markup=False, highlight=False)
 
 
 def _near(number: float) -> float:

@@ -280,6 +280,12 @@ class Campaign(_Section):
         content["train"] = {**content["train"], **given}
         return self.parse(content, self.path)
 
+    def with_money_limit(self, limit: float) -> Campaign:
+        """The same campaign with another limit of the money budget, which is a ceiling."""
+        money = self.budgets[self.money]
+        changed = tuple(b.model_copy(update={"at_most": float(limit)}) if b is money else b for b in self.budgets)
+        return self.model_copy(update={"budgets": changed})
+
 
 def _known_keys(section: tuple[int | str, ...]) -> list[str]:
     names = tuple(part for part in section if isinstance(part, str))

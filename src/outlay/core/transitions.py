@@ -128,6 +128,14 @@ class Transitions:
         return np.unpackbits(self.eligible[rows], axis=1, count=self.num_actions).astype(np.bool_)
 
     @cached_property
+    def allowed_everywhere(self) -> NDArray[np.bool_]:
+        """`[K]` the actions that could have been chosen in every row that had a choice."""
+        if self.eligible is None:
+            return np.ones(self.num_actions, np.bool_)
+        common = np.bitwise_and.reduce(self.eligible[~np.asarray(self.forced)], axis=0)
+        return np.unpackbits(common, count=self.num_actions).astype(np.bool_)
+
+    @cached_property
     def _row_split(self) -> NDArray[np.uint8]:
         return self.users["split"][self.user]
 

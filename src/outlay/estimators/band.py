@@ -89,9 +89,9 @@ class Band:
         x, errors = part.coordinates(campaign)
         value, bound = share @ x[:, 1:], share @ (x + self.factor * errors)[:, 1:]
         gain, covariance = _gains(self.points)
-        low = gain - self.gain_factor * np.sqrt(np.maximum(np.diag(covariance), 0))
+        reach = self.gain_factor * np.sqrt(np.maximum(np.diag(covariance), 0))
         if self.refused is not None:
-            value, bound, gain, low = (np.full_like(number, np.nan) for number in (value, bound, gain, low))
+            value, bound, gain = (np.full_like(number, np.nan) for number in (value, bound, gain))
         ones = float(share @ part.value[:, -1])
         return issue(
             value,
@@ -100,7 +100,8 @@ class Band:
             [budget.name for budget in campaign.budgets],
             users=self.points.users,
             gain=float(share @ gain[used]),
-            gain_bound=float(share @ low[used]),
+            gain_bound=float(share @ (gain - reach)[used]),
+            gain_most=float(share @ (gain + reach)[used]),
             confidence=self.confidence,
             signs=[budget.sign for budget in campaign.budgets],
             decisions=[ones if budget.per == "decision" and ones > 0 else 1.0 for budget in campaign.budgets],

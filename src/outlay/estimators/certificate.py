@@ -69,6 +69,7 @@ class Certificate:
         budgets: a line per budget.
         gain: objective of the mixture less that of the old policy; None where withheld.
         gain_bound: one-sided lower bound of the gain at `confidence`; None where withheld.
+        gain_most: its one-sided upper bound at `confidence`, for itself: below 0 it is a loss; None where withheld.
         withheld: why numbers are missing, or None.
         policies: how many policies its bounds hold for together, and so for every mixture of them; 1: this mixture
             alone.
@@ -81,6 +82,7 @@ class Certificate:
     budgets: tuple[Line, ...]
     gain: float | None
     gain_bound: float | None
+    gain_most: float | None
     withheld: str | None
     policies: int = 1
 
@@ -126,6 +128,7 @@ def certify(
         users=len(influence),
         gain=gain,
         gain_bound=float(lower_bound(gain, std_error(gain_influence), confidence)),
+        gain_most=float(upper_bound(gain, std_error(gain_influence), confidence)),
         confidence=confidence,
         signs=signs,
         decisions=decisions,
@@ -142,6 +145,7 @@ def issue(
     users: int,
     gain: float,
     gain_bound: float,
+    gain_most: float,
     confidence: float,
     signs: Sequence[int] | None = None,
     decisions: ArrayLike = 1.0,
@@ -180,6 +184,7 @@ def issue(
         budgets=lines,
         gain=_number(gain),
         gain_bound=_number(gain_bound),
+        gain_most=_number(gain_most),
         withheld=withheld,
         policies=policies,
     )

@@ -1,48 +1,161 @@
-"""The yardstick without states: the best mixture of constant actions under the limits."""
+"""The yardstick without states: the best mixture of constant actions under the limits, and what a policy adds to it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
-from outlay.core.transitions import CERTIFY, SELECT
+from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.certificate import expected_se, margins
-from outlay.estimators.units import coordinates, objective
+from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.units import coordinates, decisions, displayed, objective
 from outlay.jobs.measure import Measure
-from outlay.ops.intervals import std_error
-from outlay.ops.mixture_lp import solve_mixture
+from outlay.ops.intervals import lower_bound, std_error
+from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
 
 
-def best_constants(at: Measure, campaign: Campaign) -> tuple[list[int], NDArray[np.float64]] | None:
-    """Action indices and their weights, chosen on *select* users with the margin that a mixture is chosen with.
+@dataclass(frozen=True)
+class Constants:
+    """A mixture of constant actions.
 
-    None where a constant action is not allowed everywhere, or nothing can be measured.
+    Attributes:
+        actions: `[k]` indices.
+        weights: `[k]` shares of users.
+        missed: None where it keeps the limits on the users that it was chosen on; else by how much it misses them,
+            `coupon_cost by 0.21`, and no mixture of constant actions comes nearer.
     """
-    data = at.data
-    if data.eligible is not None:
-        return None
-    needed = [int(goal.partition("@")[2])] if "@" in (goal := objective(campaign)) else []
-    fits = replace(at, split=SELECT).constants(range(data.num_actions), needed)
-    parts = [coordinates(fitted, campaign) for fitted in fits]
-    usable = [a for a, (x, _, _) in enumerate(parts) if np.isfinite(x).all()]
-    if not usable:
-        return None
-    users = (len(fits[0].influence), len(data.users_of(CERTIFY)))
-    train = campaign.train
-    cautious = []
-    for a in usable:
-        error = std_error(parts[a][1])[1:]
-        extra = margins(error, expected_se(error, *users), confidence=train.confidence, margin=train.margin)
-        cautious.append(parts[a][0] + np.append(0.0, extra))
-    limits = parts[0][2]
-    weights = solve_mixture(np.array(cautious), limits, np.where(limits == 0, 1.0, np.abs(limits))).weights
-    return [a for a, weight in zip(usable, weights, strict=True) if weight > 0], weights[weights > 0]
+
+    actions: list[int]
+    weights: NDArray[np.float64]
+    missed: str | None
+
+    @property
+    def title(self) -> str:
+        """What tables call it."""
+        return "best constant mixture" if self.missed is None else "constants nearest to the limits"
+
+    def words(self, data: Transitions) -> str:
+        """`1.5 for 40% of users, 2 for 60% of users`."""
+        shares = zip(self.actions, self.weights, strict=True)
+        said = ", ".join(f"{data.actions[a]:g} for {w:.0%} of users" for a, w in shares)
+        return said if self.missed is None else f"{said}; no constant mixture keeps the limits: misses {self.missed}"
 
 
-def in_words(at: Measure, chosen: list[int], weights: NDArray[np.float64]) -> str:
-    """`1.5 for 40% of users, 2 for 60% of users`."""
-    actions = at.data.actions
-    return ", ".join(f"{actions[a]:g} for {w:.0%} of users" for a, w in zip(chosen, weights, strict=True))
+@dataclass(frozen=True)
+class ConstantActions:
+    """The actions that every row allows, measured on the users of one split.
+
+    Attributes:
+        data: the transitions.
+        actions: `[k]` indices of those that could be measured, k ≥ 1.
+        fits: what each was measured at.
+    """
+
+    data: Transitions
+    actions: list[int]
+    fits: list[Fitted]
+
+    @classmethod
+    def of(cls, at: Measure, campaign: Campaign) -> ConstantActions | None:
+        """Measure them; None where no action is allowed everywhere, or nothing can be measured."""
+        allowed = np.flatnonzero(at.data.allowed_everywhere).tolist()
+        needed = [int(goal.partition("@")[2])] if "@" in (goal := objective(campaign)) else []
+        fits = zip(allowed, at.constants(allowed, needed), strict=True)
+        known = [(a, fitted) for a, fitted in fits if np.isfinite(coordinates(fitted, campaign)[0]).all()]
+        return cls(at.data, [a for a, _ in known], [fitted for _, fitted in known]) if known else None
+
+    def best(self, campaign: Campaign, *, margin: bool = True) -> Constants:
+        """The mixture of the largest objective under the limits of a campaign.
+
+        With `margin` it is chosen as a mixture to serve is, with room for a certificate, where that leaves anything.
+        Where no mixture keeps the limits, it is the one of least scaled violation.
+        """
+        parts = [coordinates(fitted, campaign) for fitted in self.fits]
+        x, limits = np.array([value for value, _, _ in parts]), parts[0][2]
+        scale = np.where(limits == 0, 1.0, np.abs(limits))
+        found = solve_mixture(x + self._room(parts, campaign), limits, scale) if margin else None
+        if found is None or not found.feasible:
+            found = solve_mixture(x, limits, scale)
+        used = np.flatnonzero(found.weights)
+        weights = found.weights[used]
+        missed = None if found.feasible else _missed(combine([self.fits[i] for i in used], weights), campaign)
+        return Constants([self.actions[i] for i in used], weights, missed)
+
+    def _room(self, parts: list[Any], campaign: Campaign) -> NDArray[np.float64]:
+        """`[k, 1+m]` by which the costs are raised."""
+        users, train = (len(self.fits[0].influence), len(self.data.users_of(CERTIFY))), campaign.train
+        errors = [std_error(influence)[1:] for _, influence, _ in parts]
+        room = [margins(e, expected_se(e, *users), confidence=train.confidence, margin=train.margin) for e in errors]
+        return np.column_stack([np.zeros(len(parts)), room])
+
+
+def _missed(whole: Fitted, campaign: Campaign) -> str:
+    """`coupon_cost by 0.21`, in the units of the budgets."""
+    x, _, limits = coordinates(whole, campaign)
+    excess = (x[1:] - limits) / decisions(whole, campaign)
+    least = FEASIBLE * np.where(limits == 0, 1.0, np.abs(limits))
+    over = zip(campaign.budgets, excess, least, strict=True)
+    return ", ".join(f"{b.name} by {by:.3g}" for b, by, rounding in over if by > rounding)
+
+
+@dataclass(frozen=True)
+class AgainstConstants:
+    """A policy beside the best constant actions at its own spend, on the same users.
+
+    Attributes:
+        words: what they are.
+        gain: objective of the policy less theirs.
+        gain_bound: its one-sided lower bound.
+        value: their objective.
+        spend: what they cost of the money budget, in its unit.
+        keep: whether they keep the limits at that spend; where not, no constant actions do.
+    """
+
+    words: str
+    gain: float
+    gain_bound: float
+    value: float
+    spend: float
+    keep: bool
+
+
+def against_constants(
+    fitted: Fitted, constants: ConstantActions, campaign: Campaign, confidence: float
+) -> AgainstConstants | None:
+    """What a policy adds to the best constant actions that spend no more than it does.
+
+    The constants are chosen on the same users, so that what both spend is alike to the last digit: to other users the
+    same shares cost some percent more or less, and that would be taken for a gain. It favours the constants a little.
+
+    Args:
+        fitted: of the policy.
+        constants: measured on the same users.
+        campaign: budgets.
+        confidence: of the bound, one-sided.
+
+    Returns:
+        None where a figure is withheld.
+    """
+    money = campaign.budgets[campaign.money]
+    shown = displayed(fitted, campaign)
+    spend = float(shown.value[shown.column(money.name)])
+    if not np.isfinite(spend):
+        return None
+    if money.sign > 0:
+        campaign = campaign.with_money_limit(min(money.limit, spend))
+    found = constants.best(campaign, margin=False)
+    whole = combine([constants.fits[constants.actions.index(a)] for a in found.actions], found.weights)
+    (x, influence, _), (its, other, _) = coordinates(fitted, campaign), coordinates(whole, campaign)
+    gain = float(x[0] - its[0])
+    bound = float(lower_bound(gain, std_error(influence[:, 0] - other[:, 0]), confidence))
+    if not np.isfinite(bound):
+        return None
+    cost = displayed(whole, campaign)
+    return AgainstConstants(
+        words=found.words(constants.data), gain=gain, gain_bound=bound, value=float(its[0]),
+        spend=float(cost.value[cost.column(money.name)]), keep=found.missed is None,
+    )  # fmt: skip

@@ -47,11 +47,12 @@ class Point:
         margin: by how much the limit was lowered when choosing.
         slack: whether more is allowed than the dearest useful policy spends.
         members: `[{multiplier [m], weight}]`.
-        certified: whether all limits are, by the look at the *certify* users; None before it, as are the next four.
+        certified: whether all limits are, by the look at the *certify* users; None before it, as are the next five.
         certificate: the same in words.
         bounds: `[m]` of the costs, in their budgets' units.
         gain: objective less that of the old policy, on *certify* users.
         gain_bound: its lower bound.
+        gain_most: its upper bound: below 0 the budget is sure to bring less than the old policy.
     """
 
     budget: float
@@ -70,6 +71,7 @@ class Point:
     bounds: list[float | None] | None = None
     gain: float | None = None
     gain_bound: float | None = None
+    gain_most: float | None = None
 
 
 class _Solved(NamedTuple):
@@ -140,9 +142,7 @@ class Curve:
 
     def under(self, budget: float) -> Campaign:
         """The campaign with this limit of the money budget."""
-        changed = [b.model_copy(update={"at_most": float(budget)}) if b is self.money else b
-                   for b in self.campaign.budgets]  # fmt: skip
-        return self.campaign.model_copy(update={"budgets": tuple(changed)})
+        return self.campaign.with_money_limit(budget)
 
     def point(self, budget: float) -> Point:
         """What a budget buys.

@@ -10,7 +10,7 @@ look at past days (`rollout.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from outlay.core.response import Past
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.observed import observe
-from outlay.jobs.constants import best_constants, in_words
+from outlay.jobs.constants import ConstantActions
 from outlay.jobs.measure import CHUNK_ROWS, Measure
 from outlay.jobs.remembering import remembering
 from outlay.jobs.rollout import Decide, rolled_out
@@ -88,15 +88,16 @@ class Judge:
 
     def constants(self, at: Measure) -> tuple[Judged, str] | None:
         """The best mixture of constant actions under the campaign's limits, and it in words."""
-        found = best_constants(at, self.campaign)
-        if found is None:
+        actions = ConstantActions.of(replace(at, split=SELECT), self.campaign)
+        if actions is None:
             return None
-        chosen, weights = found
+        found = actions.best(self.campaign)
         truth = None
         if self.truth is not None:
             states = self.truth.model.num_states
-            truth = mixed([self.truth.values(np.full(states, a), self.days) for a in chosen], weights)
-        return Judged(combine(at.constants(chosen, at.days), weights), truth), in_words(at, chosen, weights)
+            truth = mixed([self.truth.values(np.full(states, a), self.days) for a in found.actions], found.weights)
+        fitted = combine(at.constants(found.actions, at.days), found.weights)
+        return Judged(fitted, truth), found.words(self.data)
 
     def served(self, at: Measure) -> Judged:
         """The mixture that a bundle serves, measured on *certify* users."""

@@ -24,7 +24,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.estimate import Estimate
 from outlay.core.files import kind_of, write_json
-from outlay.core.transitions import CERTIFY, Transitions
+from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
 from outlay.estimators.fitted import combine
 from outlay.estimators.importance import Weighted
@@ -32,7 +32,7 @@ from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.units import behind, coordinates, decisions, objective
 from outlay.jobs.certify_frontier import certified, certify_frontier
 from outlay.jobs.checks import Checks
-from outlay.jobs.constants import best_constants, in_words
+from outlay.jobs.constants import AgainstConstants, ConstantActions, Constants, against_constants
 from outlay.jobs.diagnose import daily, overlap, paths, shares
 from outlay.jobs.evaluation import Evaluation
 from outlay.jobs.looks import look
@@ -143,9 +143,11 @@ def _evaluated(
     report(0.4, "the policies beside it")
     held = [] if other is None else [tell(at, other, propensity)]
     held = [checks.doubted(Checks.of(each, reproduction, behaviour).doubted(each)) for each in held]
-    constants = best_constants(at, campaign)
+    choice = ConstantActions.of(replace(at, split=SELECT), campaign)
+    constants = None if choice is None else choice.best(campaign)
     members = [checks.doubted(tell(at, part, propensity, estimators=("fqe",))) for part in subject.members()]
-    others = [*([_constants(at, *constants, checks)] if constants else []), *held, *members]
+    beside_it = [] if constants is None else [_constants(at, constants, checks)]
+    others = [*beside_it, *held, *members]
     order = [old, *others[: len(others) - len(members)], told, *members]
     beside = [e for each in [old, *others] for e in each.rows(campaign, level)]
 
@@ -173,24 +175,37 @@ def _evaluated(
         confidence=level,
         look=number,
         alpha=alpha,
-        verdict=verdict([*found, *beside], certificate, campaign, subject.name, doubt=checks.refused),
+        verdict=verdict(
+            [*found, *beside],
+            certificate,
+            campaign,
+            subject.name,
+            constants=_against(at, told, campaign, certificate.confidence),
+            doubt=checks.refused,
+        ),
         diagnostics={
             **checks.to_dict(),
             "paths": paths(weighed, campaign.meta.report_days),
             "overlap": overlap(at, subject, propensity),
             "curve": curve,
         },
-        notes={"constants": in_words(at, *constants)} if constants else {},
+        notes={"constants": constants.words(at.data)} if constants else {},
         daily=[*daily("old", old.fitted), *daily(subject.name, told.fitted)],
         shares=shares(at, subject),
     )
 
 
-def _constants(at: Measure, actions: list[int], weights: NDArray[np.float64], checks: Checks) -> Told:
-    """The best mixture of constant actions."""
-    whole = combine(at.constants(actions, at.days), weights)
-    subject = replace(OLD, name="constants", title="best constant mixture")
+def _constants(at: Measure, found: Constants, checks: Checks) -> Told:
+    """The best mixture of constant actions, measured."""
+    whole = combine(at.constants(found.actions, at.days), found.weights)
+    subject = replace(OLD, name="constants", title=found.title)
     return checks.doubted(Told(subject, {"fqe": whole}, {"fqe": [None] * len(whole.targets)}))
+
+
+def _against(at: Measure, told: Told, campaign: Campaign, confidence: float) -> AgainstConstants | None:
+    """A policy beside the constant actions, on the users whom it is evaluated on."""
+    actions = ConstantActions.of(at, campaign)
+    return None if actions is None else against_constants(told.fitted, actions, campaign, confidence)
 
 
 def _certified(

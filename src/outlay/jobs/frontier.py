@@ -196,7 +196,8 @@ def _bounded(point: Point, curve: Curve, known: Certified | None) -> Point:
         return point
     found = known.band.certificate(curve.weights(point.budget), curve.under(point.budget))
     return replace(point, certified=found.certified, certificate=found.words, gain=found.gain,
-                   gain_bound=found.gain_bound, bounds=[line.bound for line in found.budgets])  # fmt: skip
+                   gain_bound=found.gain_bound, gain_most=found.gain_most,
+                   bounds=[line.bound for line in found.budgets])  # fmt: skip
 
 
 def _exported(curve: Curve, budget: float, folder: Path, known: Certified) -> dict[str, Any]:

@@ -38,6 +38,11 @@ DISCOUNTED = (
     "A cost per decision is the discount-weighted mean over all days to come (each day weighs {discount:g} times the "
     "day before), so single days lie above and below it."
 )
+BESIDE_CURVE = (
+    "outlay frontier has other figures for the same budget: its mixtures leave room for the certificate of every "
+    "budget at once, so they spend a little less, and they are measured on the select users who chose them. What "
+    "stands here is the run's own bundle, with room for its own certificate, on certify users."
+)
 
 
 def report(folder: str | Path | Run) -> Path:
@@ -197,6 +202,8 @@ def _notes(run: Run) -> tuple[str, ...]:
     campaign = run.campaign
     if any(b.per == "decision" for b in campaign.budgets) and campaign.meta.discount > 0:
         notes.append(DISCOUNTED.format(discount=campaign.meta.discount))
+    if run.manifest["method"] == "frontier":
+        notes.append(BESIDE_CURVE)
     if run.manifest["method"] not in ONE_MODEL:
         notes.append(f"While training, the rule chose by {run.manifest['candidates_measured_by']}; the kept members "
                      "were measured again by a fitted evaluation, and the weights solved again.")  # fmt: skip

@@ -168,6 +168,8 @@ def countable(data: Transitions) -> TabularCMDP | None:
 
 def falls(measured: list[Kept]) -> str:
     """Whether costs fall as λ grows, in words: (λ − λ')ᵀ(c − c') ≤ 0 for every two exact best responses."""
+    if len(measured) < 2:
+        return "Check: there is one policy alone, so whether costs fall as λ grows cannot be told."
     multiplier = np.array([kept.policy.multiplier for kept in measured])
     cost = np.array([kept.x[1:] for kept in measured])
     error = np.array([kept.std_error[1:] for kept in measured])
@@ -176,7 +178,7 @@ def falls(measured: list[Kept]) -> str:
     rise = (step * (cost[other] - cost[one])).sum(axis=1)
     noise = np.sqrt((step**2 * (error[other] ** 2 + error[one] ** 2)).sum(axis=1))
     # So many pairs are compared that some would rise by chance: all together keep the level.
-    wrong = np.flatnonzero(rise > quantile(1 - LEVEL / max(len(one), 1)) * noise)
+    wrong = np.flatnonzero(rise > quantile(1 - LEVEL / len(one)) * noise)
     if not len(wrong):
         return f"Check: costs fall as λ grows, in all {len(one):,} pairs of policies, as far as noise lets one tell."
     first = wrong[0]

@@ -13,7 +13,7 @@ from typing import Any
 from outlay.core.version import __version__
 from outlay.reports import words
 from outlay.reports.frontier_places import Drawing, Frame, aired
-from outlay.reports.frontier_words import Point, Say, beside_old, falls, headline, look
+from outlay.reports.frontier_words import Point, Say, beside_old, beside_run, falls, headline, look, loses
 from outlay.reports.page import template
 from outlay.reports.style import middle
 
@@ -59,9 +59,10 @@ def render(content: Mapping[str, Any]) -> str:
         beside_old=beside_old(content, say),
         falls=falls(content["curve"], say),
         look=look(content),
+        beside_run=beside_run(content),
         records=records,
         start=start,
-        rows=[(say.panel(p), _whose(p, asked, limit), _marginal_cell(p), p["certified"]) for p in rows],
+        rows=[(say.panel(p), _whose(p, asked, limit), _marginal_cell(p), p["certified"], loses(p)) for p in rows],
         version=__version__,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from outlay.reports import words
 from outlay.reports.content import BudgetLine, Interval
 
 ROUNDING = 1e-9  # of weights: a linear programme leaves traces
+CERTIFIED = "Certified means that the limits are kept, not that a budget gains"
 
 Point = Mapping[str, Any]
 
@@ -130,9 +131,9 @@ class Say:
         if point["gain_bound"] is None or not self.sure_old:
             said["least"] = "no bound"
         else:
-            said["least"] = (
-                f"{_percent(self.sure_old + point['gain_bound'], self.sure_old)} at least ({self.sure} sure)"
-            )
+            end, which = (point["gain_most"], "a loss, ") if loses(point) else (point["gain_bound"], "")
+            reach = f"{_percent(self.sure_old + end, self.sure_old)} at {'best' if which else 'least'}"
+            said["least"] = f"{which}{reach} ({self.sure} sure)"
         return said
 
 
@@ -179,22 +180,71 @@ def falls(curve: Sequence[Point], say: Say) -> str:
     return text + "".join(f", {buys} at {budget}" for buys, budget in others)
 
 
-def look(found: Mapping[str, Any]) -> tuple[str, str]:
-    """What is certified, as a badge says it, and what that rests on; before the look how to get it."""
+def loses(point: Point) -> bool:
+    """Whether a budget is sure to bring less than the old policy."""
+    return point["gain_most"] is not None and point["gain_most"] < 0
+
+
+class Look(NamedTuple):
+    """What is certified of a curve.
+
+    Attributes:
+        badge: in a few words.
+        kind: of the badge: `yes` where all is certified and nothing is a certain loss, `no` where nothing is certified,
+            else `open`.
+        text: what it rests on; before the look how to get it.
+    """
+
+    badge: str
+    kind: Literal["yes", "no", "open"]
+    text: str
+
+
+def look(found: Mapping[str, Any]) -> Look:
+    """What is certified, and for how many budgets a loss is sure."""
     band, curve = found["band"], found["curve"]
     if band is None:
-        return "Not certified yet", (
+        return Look("Not certified yet", "open", (
             "These policies were not measured on certify users yet. One look there judges every budget of this curve: "
             "outlay evaluate RUN takes it, or the first export."
-        )
-    kept, sure = sum(bool(p["certified"]) for p in curve), words.exact(band["confidence"])
+        ))  # fmt: skip
+    kept, lost = sum(bool(p["certified"]) for p in curve), sum(loses(p) for p in curve)
+    sure = words.exact(band["confidence"])
     share = "Every budget" if kept == len(curve) else f"{kept or 'None'} of {len(curve)} budgets"
-    return f"{share} of the curve certified at {sure}", (
+    badge = f"{share} of the curve certified at {sure}" + (f"; {lost} lose against the old policy" if lost else "")
+    told = "" if not lost else f"{CERTIFIED}: {losses(found)} "
+    return Look(badge, "no" if not kept else "open" if kept < len(curve) or lost else "yes", told + (
         f"Look {band['look']} at {words.number(band['users'], 0)} certify users, who had no part in learning or "
         f"choosing, bounds the costs of all {words.number(band['policies'], 0)} policies together, "
         f"{words.number(band['factor'], 2)} standard errors from the estimate. So the bounds hold for every mixture of "
         "them at once: wherever the slider stands, and however often it was moved, the chance that any budget is "
         f"certified and over its limit stays under {words.exact(1 - band['confidence'])}."
+    ))  # fmt: skip
+
+
+def losses(found: Mapping[str, Any]) -> str:
+    """Which budgets of the curve are sure to bring less than the old policy; empty where none is."""
+    curve, band = found["curve"], found["band"]
+    lost = [p["budget"] for p in curve if loses(p)]
+    if not lost:
+        return ""
+    span = f"budgets from {words.number(min(lost))} to {words.number(max(lost))}"
+    return (
+        f"{len(lost)} of {len(curve)} budgets of the curve ({span}) bring less than the old policy does at its own "
+        f"spend, {words.exact(band['confidence'])} sure."
+    )
+
+
+def beside_run(found: Mapping[str, Any]) -> str:
+    """Why the report of the run has other figures for the campaign's budget; empty where that is not shown."""
+    limit = next(b["limit"] for b in found["budgets"] if b["name"] == found["money"])
+    if not any(point["budget"] == limit for point in found["asked"]):
+        return ""
+    return (
+        f"For the campaign’s budget of {words.plain(limit)} the run’s own bundle (RUN/bundle, outlay evaluate, outlay "
+        "report) is another mixture and has other figures: it was chosen for this one limit, with room for its own "
+        "certificate, and is measured on certify users. The curve leaves room for the certificate of every budget at "
+        "once, so it spends a little less there, and it is measured on the select users who chose it."
     )
 
 
