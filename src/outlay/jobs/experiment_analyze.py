@@ -133,7 +133,14 @@ def analyze_experiment(
     names = (columns["user"],) if columns and "user" in columns else DEFAULTS["user"]
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-        open_source(path, Path(folder), threads=threads, memory=MEMORY, users=names) as source,
+        open_source(
+            path,
+            Path(folder),
+            threads=threads,
+            memory=MEMORY,
+            users=names,
+            readable=() if assigned is None else (assigned,),
+        ) as source,
     ):
         report(0.1, "reading the log")
         roles = Roles(source, experiment, columns or {}, assigned is not None, _is_export(Path(log)))

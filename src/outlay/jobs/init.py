@@ -12,7 +12,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
 from outlay.logs.guess import Guess, describe, guess_features, guess_roles
-from outlay.logs.reading import quoted
+from outlay.logs.reading import quoted, setting
 from outlay.logs.source import Source, open_source
 
 ROLES = {
@@ -38,7 +38,7 @@ def init(log: str | Path, out: str | Path) -> str:
 
     Args:
         log: Parquet or CSV (.gz), a file or a glob.
-        out: the campaign file; must not exist, since what was mended in it would be lost.
+        out: the campaign file; must not exist, since what was changed in it would be lost.
 
     Returns:
         What was written.
@@ -49,7 +49,7 @@ def init(log: str | Path, out: str | Path) -> str:
     """
     out = Path(out)
     if out.exists():
-        raise OutlayError("exists already, and what was mended in it would be lost.", file=out, where="--out",
+        raise OutlayError("exists already, and what was changed in it would be lost.", file=out, where="--out",
                           way_out="Give another --out, or delete it first.")  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="outlay-") as folder, open_source(Path(log), Path(folder)) as source:
         rows, columns = describe(source)
@@ -80,11 +80,11 @@ def _page(
     none = "none = 0.0                # the action that means: no incentive" if lowest == 0 else \
            "# none = 0.0              # the action that means: no incentive, if there is one"  # fmt: skip
     lines = [
-        f"# Written by outlay init from {rows:,} rows. Every line is a guess: read it, mend it, then run outlay check.",
+        f"# Written by outlay init from {rows:,} rows. Every line is a guess: correct it, then run outlay check.",
         "# A role is a column, or an SQL expression over the columns of a row.",
         "",
         "[campaign]",
-        f"name = {_toml(name)}",
+        setting("name", name),
         'unit = "money"            # of the budget, for words and axes',
         f"discount = {'0.0' if one_step else '0.8'}            # per unit of time; 0: only the same day counts",
         f"horizon_days = {1 if one_step else 7}",
@@ -92,11 +92,11 @@ def _page(
         none,
         "",
         "[log]",
-        f"source = {_toml(source)}",
+        setting("source", source),
     ]
     for role, meaning in ROLES.items():
         if role in roles:
-            lines += [f"# {meaning}. Chosen {roles[role].why}.", f"{role} = {_toml(roles[role].text)}"]
+            lines += [f"# {meaning}. Chosen {roles[role].why}.", setting(role, roles[role].text)]
         else:
             lines.append(HINTS[role])
     lines += [
@@ -114,7 +114,7 @@ def _page(
         "[[budget]]",
         'name = "cost"',
         f"# What a row cost. Chosen {roles['cost'].why}.",
-        f"cost = {_toml(roles['cost'].text)}",
+        setting("cost", roles["cost"].text),
         f"at_most = {spent:.4g}          # what the log spent per row: CHECK, this is your decision",
         'per = "decision"          # or "user": total over horizon_days',
         "",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError
 from outlay.core.transitions import Transitions
+from outlay.logs.source import lock
 
 
 def reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64]:
@@ -38,6 +39,7 @@ def _evaluated(expression: str, campaign: Campaign, actions: NDArray[np.float64]
     """`[K]` the reserve of each action, an SQL expression over the action column."""
     connection = duckdb.connect()
     connection.register("actions", pa.table({campaign.action_label: actions}))
+    lock(connection)
     try:
         (column,) = connection.execute(f"select ({expression})::double from actions").fetchnumpy().values()
     except duckdb.Error as error:

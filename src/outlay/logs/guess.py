@@ -6,12 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from outlay.logs.reading import quoted
+from outlay.logs.reading import plain, quoted
 from outlay.logs.source import NUMBERS, WHOLE, Source
 
 CHUNK = 100  # columns a scan
 FEW, MANY = 50, 10_000  # distinct values: of a category at most; of a text that is still a feature
 EARLIER = r"(^|_)(pre|prev|previous|last|lag|yesterday|past|before|preperiod|\d+d)(_|$)"
+AFTER = (
+    r"(^|_)(out|outcomes?|click(s|ed)?|open(s|ed)?|redeem(s|ed)?|redemptions?|response|responded|used|bought|sold|gross|"
+    r"net|gmv|profit|refund(s|ed)?|return(s|ed)?|churn(ed)?|retained|label|target|next|after|later|future|post)(_|$)"
+)
+IDENTIFIER = r"(^|_)(id|key|uuid|code|number)$"
 NAMES = {
     "user": r"(^|_)(user|customer|client|member|household|player|person|account|subscriber|rider|visitor)s?"
             r"(_?(id|no|key))?$",
@@ -85,13 +90,21 @@ def guess_roles(columns: list[Column]) -> dict[str, Guess]:
     free = {column.name: column for column in columns}
     roles: dict[str, Guess] = {}
 
-    def take(role: str, fits: Any, why: str, *, names: str | None = None) -> Column | None:
-        for column in free.values():
-            if re.search(NAMES[names or role], column.name.lower()) and not _earlier(column) and fits(column):
-                del free[column.name]
-                roles[role] = Guess(column.name, f"by its name; {why.format(column)}")
-                return column
-        return None
+    def named(names: str, fits: Any) -> list[Column]:
+        return [c for c in free.values() if _named(c, NAMES[names]) and not _earlier(c) and fits(c)]
+
+    def take(role: str, fits: Any, why: str, *, names: str | None = None, check: str = "") -> Column | None:
+        found = named(names or role, fits)
+        if not found:
+            return None
+        column, *others = found
+        del free[column.name]
+        reason = f"by its name; {why.format(column)}"
+        if check:
+            also = f"; so might {', '.join(other.name for other in others[:5])}" if others else ""
+            reason += f". CHECK: {check}{also}"
+        roles[role] = Guess(column.name, reason)
+        return column
 
     def fall_back(role: str, fits: Any, why: str) -> Column | None:
         column = next((c for c in free.values() if fits(c)), None)
@@ -112,24 +125,31 @@ def guess_roles(columns: list[Column]) -> dict[str, Guess]:
     if user is None:
         roles["user"] = Guess("row_number() over ()", "CHECK: no column names users, so every row is a user of its own")
     _guess_time(free, roles)
-    action = take("action", lambda c: c.is_number and 2 <= c.distinct <= FEW, "{0.distinct} different values")
+    action = take("action", lambda c: _may_act(c) and not _named(c, IDENTIFIER), "{0.distinct} different values")
     if action is None:
-        action = fall_back("action", lambda c: c.is_number and 2 <= c.distinct <= 12 and not _earlier(c),
-                           "a number with few different values")  # fmt: skip
+        action = take("action", _may_act, "{0.distinct} different values", check="are these amounts")
     if action is None:
-        raise LookupError("no column of numbers has between 2 and 50 different values, so none can be the action.")
-    reward = take("reward", lambda c: c.is_number and c.distinct > 1, "{0.low:g} to {0.high:g}")
+        action = fall_back(
+            "action",
+            lambda c: _may_act(c) and not (_earlier(c) or _outcome(c) or _named(c, IDENTIFIER)),
+            "a number with few different values",
+        )
+    if action is None:
+        raise LookupError(_no_action(columns, roles))
+    reward = None
+    for names in ("reward", "money"):
+        if reward is None:
+            reward = take("reward", _may_reward, "{0.low:g} to {0.high:g}", names=names,
+                          check="this is what you want more of")  # fmt: skip
     if reward is None:
-        reward = take("reward", lambda c: c.is_number and c.distinct > 1, "{0.low:g} to {0.high:g}", names="money")
-    if reward is None:
-        others = [c for c in free.values() if c.is_number and c.distinct > 1 and not _earlier(c)]
+        others = [c for c in free.values() if _may_reward(c) and not _earlier(c)]
         name = others[-1].name if others else action.name
         free.pop(name, None)
         roles["reward"] = Guess(name, "CHECK: the last column of numbers; what do you want more of?")
     cost = take("cost", lambda c: c.is_number, "{0.low:g} to {0.high:g}")
     if cost is None:
         binary = reward is not None and (reward.low, reward.high) == (0, 1)
-        given = f"{_sql(action.name)} * {_sql(reward.name)}" if binary and reward else action.name
+        given = f"{plain(action.name)} * {plain(reward.name)}" if binary and reward else action.name
         why = "paid only when the reward comes" if binary else "paid whenever the action is given"
         roles["cost"] = Guess(given, f"CHECK: {why}; no column is named cost")
     return roles
@@ -142,11 +162,15 @@ def guess_features(
     used = {guess.text for guess in roles.values()}
     categorical, numeric, out = [], [], {}
     for column in columns:
-        if column.name in used or _sql(column.name) in " ".join(used).split():
+        if column.name in used or plain(column.name) in " ".join(used).split():
             continue
         alike = [role for role in ("action", "reward") if _alike(column.name, roles[role].text)]
         if alike and not _earlier(column):
             out[column.name] = f"named like the {alike[0]}: perhaps known only after the decision"
+        elif not _earlier(column) and _outcome(column):
+            out[column.name] = "named like an outcome: perhaps known only after the decision"
+        elif column.distinct > FEW and _named(column, IDENTIFIER):
+            out[column.name] = f"named like an identifier, with about {column.distinct:,} values"
         elif column.distinct <= 1:
             out[column.name] = "one value only"
         elif column.type in ("LIST", "STRUCT", "MAP", "BLOB", "DATE") or column.type.startswith("TIME"):
@@ -173,9 +197,43 @@ def _guess_time(free: dict[str, Column], roles: dict[str, Guess]) -> None:
     del free[column.name]
     why = "by its name" if named else "by its type"
     if column.type.startswith("TIMESTAMP"):
-        roles["time"] = Guess(f"cast({_sql(column.name)} as date)", f"{why}; a timestamp, cut to its date")
+        roles["time"] = Guess(f"cast({plain(column.name)} as date)", f"{why}; a timestamp, cut to its date")
     else:
         roles["time"] = Guess(column.name, f"{why}; {'a date' if column.type == 'DATE' else 'a whole number'}")
+
+
+def _may_act(column: Column) -> bool:
+    return column.is_number and 2 <= column.distinct <= FEW
+
+
+def _may_reward(column: Column) -> bool:
+    return column.is_number and column.distinct > 1 and not _named(column, IDENTIFIER)
+
+
+def _named(column: Column, pattern: str) -> bool:
+    return re.search(pattern, column.name.lower()) is not None
+
+
+def _outcome(column: Column) -> bool:
+    """Whether the name is one of what happens after a decision."""
+    return any(_named(column, pattern) for pattern in (NAMES["reward"], NAMES["money"], NAMES["cost"], AFTER))
+
+
+def _no_action(columns: list[Column], roles: dict[str, Guess]) -> str:
+    """Why no column can be the action: for each that is named like one, else for all."""
+    used = {guess.text for guess in roles.values()}
+    rest = [column for column in columns if column.name not in used]
+    near = [column for column in rest if _named(column, NAMES["action"])] or rest
+
+    def reason(column: Column) -> str:
+        if not column.is_number:
+            return f"{column.name} holds no numbers"
+        if not _may_act(column):
+            return f"{column.name} has {column.distinct:,} different value{'s' if column.distinct != 1 else ''}"
+        return f"{column.name} is named like an identifier, an outcome or something of the past"
+
+    listed = "; ".join(map(reason, near[:6])) + (" …" if len(near) > 6 else "") or "all columns have another role"
+    return f"no column can be the action, a number with 2 to {FEW} different values: {listed}."
 
 
 def _earlier(column: Column) -> bool:
@@ -187,7 +245,3 @@ def _alike(name: str, other: str) -> bool:
     """Whether two names begin with the same word: coupons_Food and coupons_Any, treat_size and treatment."""
     one, two = (text.lower().split("_")[0] for text in (name, other))
     return min(len(one), len(two)) >= 3 and (one.startswith(two) or two.startswith(one))
-
-
-def _sql(name: str) -> str:
-    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else quoted(name)

@@ -14,6 +14,7 @@ from outlay.core.errors import LogError
 from outlay.logs.amounts import exactly
 from outlay.logs.link import last_time
 from outlay.logs.propensities import Claims, claims
+from outlay.logs.reading import plain, setting
 from outlay.logs.roles import Log
 
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
@@ -139,8 +140,7 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
         if count and name in keys:
             place = _first(log, f"{columns.get(name, name)} IS NULL")
             findings.append(Finding("error", keys[name], f"{name} is missing or NaN in {count:,} rows, {place}.",
-                                    f"Mend them, or leave these rows out: where = \"{_text(log, name)} is not null\".",
-                                    count))  # fmt: skip
+                                    f"Fix them, or leave these rows out: {_leave_out(log, name)}.", count))  # fmt: skip
     wrong = [("log.reward", "reward", "isinf(reward)", "reward is infinite", drop)]
     wrong += [(f"budget {b.name}.cost", c, f"isinf({c})", f"cost of {b.name} is infinite", drop)
               for b, c in zip(log.campaign.budgets, log.costs, strict=True)]  # fmt: skip
@@ -166,6 +166,13 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
         findings.append(Finding("note", "log.eligible", f"the list is missing in {count:,} rows with a choice; every "
                                 "action counts as allowed there.", "", count))  # fmt: skip
     return findings
+
+
+def _leave_out(log: Log, name: str) -> str:
+    """A line of the campaign file that filters out the rows without a role's value."""
+    text, before = _text(log, name), log.campaign.log.where
+    condition = f"{plain(text) if text in log.source.columns else f'({text})'} is not null"
+    return setting("where", f"({before}) and {condition}" if before else condition)
 
 
 def _text(log: Log, name: str) -> str:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import glob
+import json
+import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import duckdb
 
 from outlay.core.errors import LogError
 from outlay.core.schema import MISSING_TEXTS
 
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+
+PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 Run = Callable[[str], list[tuple[Any, ...]]]  # runs a statement, gives its rows
 
@@ -103,6 +110,24 @@ def _with_nulls(name: str, type_: str, missing: Sequence[str]) -> str:
 def quoted(name: str) -> str:
     """A name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def plain(name: str) -> str:
+    """A column's name as a person would write it in SQL: in quotes only where it needs them."""
+    return name if PLAIN.fullmatch(name) and name not in reserved_words() else quoted(name)
+
+
+@cache
+def reserved_words() -> frozenset[str]:
+    """Words of DuckDB's grammar that cannot name a column without quotes."""
+    rows = duckdb.execute("SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'").fetchall()
+    return frozenset({str(name) for (name,) in rows} | {"user"})  # `user` alone is the one who is logged in
+
+
+def setting(key: str, text: str) -> str:
+    """A line of a TOML file, ready to be pasted."""
+    plainly = '"' not in text or any(character in text for character in "'\\\n")
+    return f"{key} = {json.dumps(text, ensure_ascii=False)}" if plainly else f"{key} = '{text}'"
 
 
 def literal(text: str | Path) -> str:

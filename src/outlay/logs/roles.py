@@ -16,8 +16,10 @@ from pathlib import Path
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.logs.amounts import nearest_amounts
+from outlay.logs.reading import literal, setting
 from outlay.logs.source import NUMBERS, ROW, WHOLE, Source, Term, open_source
 
+GERMAN = "'%d.%m.%Y'"
 MOST_AMOUNTS = 4096  # distinct ones that are looked at for rounding
 KEPT_USER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN")
 
@@ -124,25 +126,30 @@ def _time(source: Source, term: Term) -> str:
         return f"date_diff('day', DATE '1970-01-01', {term.sql})"
     if term.type.startswith("TIMESTAMP"):
         raise source.wrong_type(
-            term, "is a timestamp; time is a whole number or a date.", f'Write time = "cast({term.text} as date)".'
+            term,
+            "is a timestamp; time is a whole number or a date.",
+            f"Write {setting('time', f'cast({term.written} as date)')}.",
         )
     if term.type in WHOLE:
         return f"CAST({term.sql} AS BIGINT)"
     if term.type == "VARCHAR":
         raise source.wrong_type(
             term, "is text (VARCHAR); time is a whole number or a date.",
-            f'Write time = "cast({term.text} as date)" for 2027-03-31, '
-            f"\"cast(strptime({term.text}, '%d.%m.%Y') as date)\" for 31.03.2027.",
+            f"Write {setting('time', f'cast({term.written} as date)')} for 2027-03-31, "
+            f"{setting('time', f'cast(strptime({term.written}, {GERMAN}) as date)')} for 31.03.2027.",
         )  # fmt: skip
     if term.type not in ("FLOAT", "DOUBLE", "DECIMAL"):
         raise source.wrong_type(
             term, f"is of type {term.type}; time is a whole number or a date.",
-            f'Write time = "cast({term.text} as date)", or "cast({term.text} as integer)".',
+            f"Write {setting('time', f'cast({term.written} as date)')}, or "
+            f"{setting('time', f'cast({term.written} as integer)')}.",
         )  # fmt: skip
     wrong = source.run(f"SELECT {term.sql} FROM log_kept WHERE {term.sql} != trunc({term.sql}) LIMIT 1")
     if wrong:
         raise source.wrong_type(
-            term, f"is not whole everywhere: {wrong[0][0]}.", f'Write time = "cast(floor({term.text}) as integer)".'
+            term,
+            f"is not whole everywhere: {wrong[0][0]}.",
+            f"Write {setting('time', f'cast(floor({term.written}) as integer)')}.",
         )
     return f"CAST({term.sql} AS BIGINT)"
 
@@ -150,10 +157,9 @@ def _time(source: Source, term: Term) -> str:
 def _action(source: Source, term: Term) -> str:
     values = source.run(f"SELECT DISTINCT {term.sql} AS v FROM log_kept WHERE v IS NOT NULL ORDER BY v LIMIT 3") \
         if term.type == "VARCHAR" else []  # fmt: skip
-    cases = " ".join(f"when '{value}' then {i}" for i, (value,) in enumerate(values)) or "when 'ten' then 10"
-    return source.number(
-        term, f'Actions are numbers (the value given). Write action = "case {term.text} {cases} … end".'
-    )
+    cases = " ".join(f"when {literal(value)} then {i}" for i, (value,) in enumerate(values)) or "when 'ten' then 10"
+    line = setting("action", f"case {term.written} {cases} end")
+    return source.number(term, f"Actions are numbers (the value given). Write {line}, with a number for every text.")
 
 
 def _without_rounding(source: Source, amount: str, distinct: str, known: Sequence[float] | None) -> str:
@@ -178,7 +184,7 @@ def _without_rounding(source: Source, amount: str, distinct: str, known: Sequenc
 def _flag(source: Source, term: Term) -> str:
     if term.type == "BOOLEAN":
         return f"coalesce({term.sql}, false)"
-    way_out = f"Give a column of true and false (or 0 and 1), or an expression such as \"{term.text} = 'yes'\"."
+    way_out = f"Give a column of true and false (or 0 and 1), or an expression such as {term.written} = 'yes'."
     return f"coalesce({source.number(term, way_out)} != 0, false)"
 
 
@@ -223,7 +229,7 @@ def _measure(source: Source, text: str) -> Term:
     if term.type not in (*NUMBERS, "VARCHAR"):
         way_out = "List it under categorical, or make it a number."
         if term.type == "DATE" or term.type.startswith("TIMESTAMP"):
-            way_out = f"Make it a number: \"date_diff('day', date '2020-01-01', cast({text} as date))\"."
+            way_out = f"Make it a number: date_diff('day', date '2020-01-01', cast({term.written} as date))."
         raise source.wrong_type(term, f"is of type {term.type}; numbers are wanted.", way_out)
     if term.type == "FLOAT":
         return Term(key, text, f"CAST({term.sql} AS DOUBLE)", "DOUBLE")

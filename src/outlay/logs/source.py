@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from outlay.core.errors import CampaignError, LogError, OutlayError
-from outlay.logs.reading import find_files, make_log_view, quoted
+from outlay.logs.reading import find_files, literal, make_log_view, plain, quoted
 
 MEMORY = "4GB"  # what DuckDB may hold before it writes to disk
 ROW = "__row"  # number of a kept row, from 0
@@ -55,6 +55,11 @@ class Term:
     text: str
     sql: str
     type: str
+
+    @property
+    def written(self) -> str:
+        """As a part of a longer expression that a person may paste."""
+        return plain(self.text) if self.sql == quoted(self.text) else f"({self.text})"
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,9 @@ class Source:
             way_out = "Write Parquet with smaller row groups (8,192 rows), or allow more memory."
             found = f"does not fit in the memory allowed ({message})."
             return LogError(found, file=self.file, where=said, way_out=way_out)
+        if key and isinstance(error, duckdb.PermissionException):
+            return self._refused(key, text or "", "reads something other than the log.",
+                                 "Use an expression over the columns of one row.")  # fmt: skip
         if key and isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException):
             return self._refused(key, text or "", f"is not a column, nor SQL that fits the log ({message}).",
                                  f"Mend the expression. Columns: {_listed(self.columns)}.")  # fmt: skip
@@ -184,11 +192,12 @@ def open_source(
     threads: int | None = None,
     memory: str | None = None,
     users: Sequence[str] = (),
+    readable: Sequence[str | Path] = (),
 ) -> Iterator[Source]:
     """Open Parquet or CSV files; everything temporary goes to `folder`.
 
     CSV is copied to Parquet first: every later scan then reads only the columns it needs. A time with a zone is read in
-    UTC, whatever the zone of the machine.
+    UTC, whatever the zone of the machine. Expressions can read no other file of the machine.
 
     Args:
         path: a file or a glob.
@@ -198,6 +207,7 @@ def open_source(
         threads: of DuckDB; None leaves the choice to it.
         memory: limit of DuckDB's memory, as "4GB".
         users: columns of user ids, in which only an empty text is missing.
+        readable: other files that queries of ours will read.
 
     Raises:
         LogError: if no file matches, or one cannot be read.
@@ -216,10 +226,24 @@ def open_source(
         bare = Source(connection, path, {}, asked_by)
         columns = make_log_view(bare.run, files, folder, users)
         source = Source(connection, path, columns, asked_by)
+        lock(connection, files=[*files, *readable], folder=folder)
         _filter(source, where)
         yield source
     finally:
         connection.close()
+
+
+def lock(connection: Any, *, files: Sequence[str | Path] = (), folder: Path | None = None) -> None:
+    """Take from all later SQL the way to files, network and settings, but for these files and this folder.
+
+    Expressions come from campaign files and bundles, which may be somebody else's.
+    """
+    listed = ", ".join(literal(Path(name).absolute()) for name in files)
+    connection.execute(f"SET allowed_paths = [{listed}]")
+    if folder is not None:
+        connection.execute(f"SET allowed_directories = [{literal(folder.absolute())}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
 
 
 def read_rows(
