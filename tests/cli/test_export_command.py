@@ -25,7 +25,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 def test_it_tells_what_it_wrote_and_what_is_next(ledger: Ledger) -> None:
     found = outlay("export-log", "sqlite:///ledger.db", "--out", "next", "--until", "2026-01-01")
     assert (found.code, found.err) == (0, "")
-    assert "2026-01-01     30          30                  30             0               0" in found.out
+    assert "2026-01-01     30          30                  30             0        0               0" in found.out
     assert "next holds 1 day. Next: outlay check next/campaign.toml" in found.out
     assert outlay("check", "next/campaign.toml").code == 0
     again = outlay("export-log", "sqlite:///ledger.db", "--out", "next", "--json")

@@ -211,6 +211,19 @@ def test_outcomes_are_sums_of_values_and_what_came_late_is_told(ledger: Ledger, 
     assert found.days[FIRST].late == 1
 
 
+def test_the_true_cost_is_told_where_more_was_paid_than_was_reserved(ledger: Ledger, out: Path) -> None:
+    ledger.came(ledger.decide("a", 0), "redeemed", 4.5)  # 3 were reserved
+    ledger.came(ledger.decide("b", 0), "redeemed", 3.0)
+    found = export(ledger, out)
+    assert sorted((row["paid"], row["redeemed"], row["paid_minor"]) for row in rows_of(out)) == [
+        (3.0, 3.0, 300),
+        (4.5, 4.5, 450),
+    ]
+    assert (found.days[FIRST].paid, found.days[FIRST].excess) == (750, 150)
+    (words,) = found.warnings()
+    assert words.startswith("1.5 yuan of what was paid were not covered by reservations")
+
+
 def test_a_kind_that_comes_later_is_nought_before(ledger: Ledger, out: Path) -> None:
     filled(ledger, range(1))
     export(ledger, out, today=1 + WAIT)

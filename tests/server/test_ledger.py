@@ -194,7 +194,7 @@ def test_what_costs_nothing_needs_no_money(ledger: Ledger) -> None:
     [answer] = ledger.record([proposal("r1", 0, reason="ineligible", forced=True)])
     assert (answer.reason, answer.amount) == ("ineligible", 0)
     assert status(ledger, answer.decision_id) == "kept"
-    assert status(ledger, answer.decision_id, event_id="e2", amount=1) == "refused"
+    assert total(ledger) == (0, 0)
 
 
 def test_campaigns_do_not_share_money_or_request_ids(ledger: Ledger) -> None:
@@ -228,12 +228,10 @@ def test_users_are_counted_only_while_something_limits_them(ledger: Ledger, url:
     assert counted() == [("ann", ""), ("bob", "")]
     assert ledger.check() == []
     assert [ask("r4"), ask("r5"), ask("r6", user="bob")] == ["policy", "user_limit", "user_limit"]
-    assert status(ledger, released) == "unfunded"
-
     ledger.set_caps("coupons", Caps(user_day_offers=3))
     assert counted() == [("ann", str(DAY)), ("bob", str(DAY))]
     assert [ask("r7"), ask("r8", day=DAY + 1), ask("r9", user="bob")] == ["user_limit", "policy", "policy"]
-    assert status(ledger, released, event_id="e2") == "late"
+    assert status(ledger, released) == "late"
     assert ledger.check() == []
 
     tamper(url, "update counter set settled = 1 where scope = 'user' and key = 'bob'")
@@ -301,13 +299,89 @@ def test_settled_money_counts_for_ever(ledger: Ledger) -> None:
     assert answer.reason == "total_cap"
 
 
-def test_more_than_was_reserved_is_refused_and_kept(ledger: Ledger) -> None:
+def test_what_was_paid_above_the_reservation_is_spent_and_less_is_granted(ledger: Ledger) -> None:
+    """A coupon of 6.00 that costs 6.01, under a cap of 30: nothing vanishes, round after round."""
+    ledger.set_caps("coupons", Caps(total=3000))
+    paid, granted = 0, 0
+    for number in range(5):
+        answers = ledger.record([proposal(f"r{number}.{i}", 600) for i in range(5)])
+        granted = sum(answer.amount > 0 for answer in answers)
+        assert granted == (5 if number == 0 else 0)
+        told = ledger.outcomes([outcome(answer.decision_id, amount=601) for answer in answers if answer.amount])
+        assert [(answer.status, answer.amount, answer.excess) for answer in told] == [("overrun", 601, 1)] * granted
+        paid += 601 * granted
+        tally = ledger.totals("coupons").total
+        assert (tally.reserved, tally.settled, tally.excess, tally.overrun) == (0, paid, 5, 5)
+    assert paid == 3005
+    rows = [row for row in ledger.rows("coupons", CLOCK, CLOCK + 1) if row.amount]
+    assert {(row.state, row.held, row.paid, row.excess) for row in rows} == {("settled", 0, 601, 1)}
+
+
+@pytest.mark.parametrize(
+    ("caps", "reason"),
+    [
+        (Caps(total=300), "total_cap"),
+        (Caps(day=300), "day_cap"),
+        (Caps(arms={"main": 300}), "arm_cap"),
+        (Caps(user_amount=300), "user_limit"),
+        (Caps(user_day_amount=300), "user_limit"),
+    ],
+)
+def test_excess_leaves_less_to_grant_under_every_cap(ledger: Ledger, url: str, caps: Caps, reason: str) -> None:
+    ledger.set_caps("coupons", caps)
+    first, second = given(ledger, "r1", 100), given(ledger, "r2", 100)
+    event = outcome(first, amount=150)
+    assert [answer.status for answer in ledger.outcomes([event, event])] == ["overrun", "overrun"]
+    again = open_ledger(url)  # another server is told the same
+    assert again.outcomes([event])[0].excess == 50
+    again.close()
+    assert total(ledger) == (100, 150)
+    assert [answer.reason for answer in ledger.record([proposal("r3", 51), proposal("r4", 50)])] == [reason, "policy"]
+    assert ledger.record([proposal("r5", 1)])[0].reason == reason
+    assert (
+        status(ledger, second, amount=500) == "overrun"
+    )  # far over every cap, and what was reserved before still holds
+    assert ledger.record([proposal("r6", 1)])[0].reason == reason
+    tally = ledger.totals("coupons").total
+    assert (tally.reserved, tally.settled, tally.excess) == (50, 650, 450)
+    tamper(url, "update counter set excess = excess - 1 where scope = 'total'")
+    assert any("is not the sum" in line for line in ledger.check())
+    tamper(url, "update counter set excess = excess + 1 where scope = 'total'")
+
+
+def test_the_guard_below_still_refuses_a_grant_where_excess_was_paid(ledger: Ledger, url: str) -> None:
+    """Excess opens the database's own check for itself and for nothing else."""
+    assert status(ledger, given(ledger, "r1", 900), amount=1300) == "overrun"
+    with pytest.raises(Exception, match=r"(?i)check constraint"):
+        tamper(url, "update counter set reserved = 1 where scope = 'total'")
+    ledger.set_caps("coupons", Caps(total=2000))
+    given(ledger, "r2", 700)
+    with pytest.raises(Exception, match=r"(?i)check constraint"):
+        tamper(url, "update counter set reserved = 701 where scope = 'total'")
+
+
+def test_a_redemption_of_what_reserved_nothing_is_excess(ledger: Ledger, url: str) -> None:
+    ledger.set_caps("coupons", Caps(total=1000, user_amount=1000))
+    [answer] = ledger.record([proposal("r1", 0)])
+    assert status(ledger, answer.decision_id) == "kept"
+    assert status(ledger, answer.decision_id, event_id="e2", amount=70) == "overrun"
+    assert status(ledger, answer.decision_id, event_id="e3", amount=70) == "refused"  # it may be e2 reported twice
+    assert total(ledger) == (0, 70)
+    assert status(ledger, answer.decision_id, "refund", "e4") == "refunded"
+    assert ledger.check() == []
+    assert status(ledger, given(ledger, "r2", 1000), amount=1000) == "settled"
+    tally = ledger.totals("coupons").total
+    assert (tally.settled, tally.excess, tally.offers) == (1000, 0, 1)
+
+
+def test_a_refund_gives_back_the_excess_first(ledger: Ledger) -> None:
     decision = given(ledger)
-    assert status(ledger, decision, amount=101) == "refused"
-    assert total(ledger) == (100, 0)
-    assert status(ledger, decision, event_id="e2", amount=100) == "settled"
-    [row] = ledger.rows("coupons", CLOCK, CLOCK + 1)
-    assert [answer.status for _, answer in row.outcomes] == ["refused", "settled"]
+    status(ledger, decision, amount=140)
+    [answer] = ledger.outcomes([outcome(decision, "refund", "e2", amount=60)])
+    assert (answer.status, answer.amount, answer.excess) == ("refunded", 60, 40)
+    tally = ledger.totals("coupons").total
+    assert (tally.settled, tally.excess) == (80, 0)
+    assert status(ledger, decision, "refund", "e3", amount=81) == "refused"
 
 
 def test_a_decision_settles_once(ledger: Ledger) -> None:
@@ -334,7 +408,7 @@ def test_an_event_twice_moves_money_once(ledger: Ledger) -> None:
     first, twin = ledger.outcomes([event, event])
     [later] = ledger.outcomes([event])
     assert first == Settled(
-        decision_id=decision, kind="redeemed", event_id="e1", status="settled", amount=60, replayed=False
+        decision_id=decision, kind="redeemed", event_id="e1", status="settled", amount=60, excess=0, replayed=False
     )
     assert twin == later
     assert (later.status, later.amount, later.replayed) == ("settled", 60, True)
@@ -424,17 +498,22 @@ def test_a_late_redemption_is_funded_if_the_caps_allow_it(ledger: Ledger) -> Non
         Caps(user_day_amount=199),
     ],
 )
-def test_a_late_redemption_never_breaks_a_cap(ledger: Ledger, caps: Caps) -> None:
+def test_a_late_redemption_without_room_was_paid_all_the_same(ledger: Ledger, caps: Caps) -> None:
     ledger.set_caps("coupons", caps)
-    late = given(ledger, "r1", 100)
+    late, later = given(ledger, "r1", 60), given(ledger, "r2", 60)
     ledger.release(CLOCK + 24 * HOUR)
-    other = given(ledger, "r2", 100)
-    assert status(ledger, late) == "unfunded"
-    assert total(ledger) == (100, 0)
-    assert status(ledger, late) == "unfunded"  # the same event keeps its answer
-    status(ledger, other, amount=99)
-    assert status(ledger, late, event_id="e2") == "late"
-    assert total(ledger) == (0, 199)
+    given(ledger, "r3", 100)
+    event = outcome(late)
+    [answer] = ledger.outcomes([event])
+    assert (answer.status, answer.amount) == ("late", 60)
+    [answer] = ledger.outcomes([outcome(later)])
+    assert (answer.status, answer.amount, answer.excess) == ("overrun", 60, 60)
+    tally = ledger.totals("coupons").total
+    assert (tally.reserved, tally.settled, tally.excess) == (100, 120, 60)
+    assert ledger.record([proposal("r4", 1)])[0].amount == 0
+    assert ledger.outcomes([event])[0] == msgspec.structs.replace(
+        answer, decision_id=late, status="late", excess=0, replayed=True
+    )
 
 
 # Switches

@@ -50,6 +50,7 @@ class Decision:
     expires: int
     held: int
     paid: int = 0
+    excess: int = 0
     redeemed: bool = False
 
 
@@ -185,20 +186,22 @@ class LedgerModel(RuleBasedStateMachine):
     def _settle(self, decision: Decision, kind: str, amount: int | None) -> str:
         if kind == "redeemed":
             wanted = decision.amount if amount is None else amount
-            if wanted > decision.amount or decision.redeemed:
+            if decision.redeemed:
                 return "refused"
-            if decision.amount == 0:
+            if decision.amount == wanted == 0:
                 return "kept"
-            late = decision.held == 0
+            late = decision.held == 0 and decision.amount > 0
+            excess = max(wanted - decision.amount, 0)
             if late and self._refused(wanted, decision.arm, decision.user, decision.day, offers=0):
-                return "unfunded"
-            decision.held, decision.paid, decision.redeemed = 0, wanted, True
-            return "late" if late else "settled"
+                excess = wanted
+            decision.held, decision.paid, decision.excess, decision.redeemed = 0, wanted, excess, True
+            return "overrun" if excess else "late" if late else "settled"
         if kind == "refund":
             wanted = decision.paid if amount is None else amount
             if not decision.redeemed or wanted > decision.paid:
                 return "refused"
             decision.paid -= wanted
+            decision.excess = max(decision.excess - wanted, 0)
             return "refunded"
         return "kept"
 
@@ -237,12 +240,12 @@ class LedgerModel(RuleBasedStateMachine):
 
 
 def seen(tally: Tally) -> tuple[int, ...]:
-    return tally.reserved, tally.settled, tally.granted, tally.offers, tally.decisions
+    return tally.reserved, tally.settled, tally.excess, tally.granted, tally.offers, tally.decisions
 
 
 def sums(made: list[Decision]) -> tuple[int, ...]:
-    money = sum(d.held for d in made), sum(d.paid for d in made), sum(d.amount for d in made)
-    return *money, sum(d.amount > 0 for d in made), len(made)
+    money = (sum(each) for each in zip(*((d.held, d.paid, d.excess, d.amount) for d in made), strict=True))
+    return *(money if made else (0, 0, 0, 0)), sum(d.amount > 0 for d in made), len(made)
 
 
 LedgerModel.TestCase.settings = settings(max_examples=40, stateful_step_count=25)

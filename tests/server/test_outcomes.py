@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_servers import Client, request, server
+from small_servers import ADMIN, Client, request, server
 
 from outlay.bundles.decide import Bundle
 from outlay.server.clock import Clock
@@ -39,7 +39,7 @@ def test_redeemed_settles_and_a_repeated_event_changes_nothing(client: Client) -
     first = tell(client, decision, value=2.5, time="2026-11-21T10:00:00Z").json()
     assert first == {
         "decision_id": decision, "kind": "redeemed", "event_id": "e", "status": "settled", "amount": 2.5,
-        "replayed": False,
+        "excess": 0.0, "replayed": False,
     }  # fmt: skip
     assert tell(client, decision, value=2.5).json() == first | {"replayed": True}
     assert money(client) == (0, 250)
@@ -64,8 +64,23 @@ def test_what_cannot_be_is_refused(client: Client) -> None:
         assert (found.status_code, found.json()["where"]) == (422, "$.value")
     assert tell(client, decision, time=1e300).json()["where"] == "$.time"
     assert tell(client, decision, kind="").status_code == 422
-    assert tell(client, decision, value=4).json()["status"] == "refused"
     assert money(client) == (300, 0)
+
+
+def test_what_cost_more_than_was_reserved_is_told_in_the_answer_the_log_and_the_meters(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    decision = decided(client)
+    found = tell(client, decision, value=4).json()
+    assert (found["status"], found["amount"], found["excess"]) == ("overrun", 4.0, 1.0)
+    assert tell(client, decision, value=4).json() == found | {"replayed": True}
+    assert money(client) == (0, 400)
+    assert caplog.text.count(f"decision {decision} was redeemed for 4.0, and no reservation covered 1.0 of it") == 1
+    client.post("/v1/admin/caps", json={"total": 3.5}, headers=ADMIN)
+    meters = client.get("/metrics").text
+    for name, value in (("spent", 4), ("excess", 1), ("overrun", 0.5), ("reserved", 0)):
+        assert f'outlay_budget_{name}_units{{scope="total"}} {float(value)}' in meters
+    assert 'outlay_outcomes_total{kind="redeemed",status="overrun"} 1.0' in meters
 
 
 def test_many_outcomes_are_answered_in_order(client: Client) -> None:

@@ -120,8 +120,9 @@ def export_log(
 
 def _show(found: Exported, out: Path) -> None:
     told = found.to_dict()
-    columns = ("day", "rows", "decisions", "with an incentive", f"paid ({told['unit']})", "late outcomes")
-    rows = [(d["day"], d["rows"], d["decisions"], d["offers"], d["paid"], d["late"]) for d in told["written"]]
+    columns = ("day", "rows", "decisions", "with an incentive", f"paid ({told['unit']})", "excess", "late outcomes")
+    shown = ("day", "rows", "decisions", "offers", "paid", "excess", "late")
+    rows = [tuple(day[name] for name in shown) for day in told["written"]]
     if rows:
         table(f"campaign {told['campaign']}: a row per user and day", columns, rows)
     else:

@@ -104,13 +104,19 @@ class OutcomeRequests(_Strict, frozen=True):
 
 
 class OutcomeAnswer(Struct, frozen=True, kw_only=True):
-    """What became of an outcome: kept, settled, late, unfunded, refunded or refused, and the money that moved."""
+    """What became of an outcome: kept, settled, late, overrun, refunded or refused, and the money that moved.
+
+    Attributes:
+        amount: money that moved.
+        excess: the part of it that no reservation covered; it counts as spent, and less may be granted.
+    """
 
     decision_id: str
     kind: str
     event_id: str
     status: str
     amount: float
+    excess: float
     replayed: bool
 
 

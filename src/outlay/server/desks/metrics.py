@@ -66,7 +66,13 @@ class Metrics:
             name: Gauge(
                 f"outlay_budget_{name}_units", words, ("scope",), registry=registry, multiprocess_mode="mostrecent"
             )
-            for name, words in (("cap", "Cap, in units of money."), ("reserved", "Reserved."), ("spent", "Settled."))
+            for name, words in (
+                ("cap", "Cap, in units of money."),
+                ("reserved", "Reserved."),
+                ("spent", "Settled, excess included."),
+                ("excess", "Settled without a reservation that covered it."),
+                ("overrun", "Reserved and settled above the cap."),
+            )
         }
         self._price = Gauge(
             "outlay_price", "Factor on costs, from pacing.", ("arm",), registry=registry, multiprocess_mode="mostrecent"
@@ -140,6 +146,8 @@ class Metrics:
         self._money["cap"].labels(scope).set(float("inf") if tally.cap is None else money.units(tally.cap))
         self._money["reserved"].labels(scope).set(money.units(tally.reserved))
         self._money["spent"].labels(scope).set(money.units(tally.settled))
+        self._money["excess"].labels(scope).set(money.units(tally.excess))
+        self._money["overrun"].labels(scope).set(money.units(tally.overrun))
 
 
 def _forget_dead(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Sequence
 
 from outlay.server.clock import Clock
@@ -16,6 +17,8 @@ from outlay.server.ledger.ledger import Ledger
 from outlay.server.ledger.money import MoneyError
 
 MONEY_KINDS = ("redeemed", "refund")
+
+log = logging.getLogger("outlay.serve")
 
 
 class OutcomeDesk:
@@ -70,8 +73,14 @@ class OutcomeDesk:
         )
 
     def _answer(self, settled: Settled, path: str) -> OutcomeAnswer | Problem:
+        units = self._serving.ready.money.units
         if not settled.replayed:
             self._metrics.outcome(settled.kind, settled.status)
+            if settled.status == "overrun":
+                log.warning(
+                    "decision %s was redeemed for %s, and no reservation covered %s of it: spent all the same",
+                    settled.decision_id, units(settled.amount), units(settled.excess),
+                )  # fmt: skip
         if settled.status == "unknown":
             return Problem(error=f"there is no decision {settled.decision_id}.", where=f"{path}.decision_id")
         if settled.status == "conflict":
@@ -85,7 +94,8 @@ class OutcomeDesk:
             kind=settled.kind,
             event_id=settled.event_id,
             status=settled.status,
-            amount=self._serving.ready.money.units(settled.amount),
+            amount=units(settled.amount),
+            excess=units(settled.excess),
             replayed=settled.replayed,
         )
 

@@ -26,7 +26,7 @@ from outlay.server.clock import EPOCH
 from outlay.server.export.layout import Layout
 
 KIND = "export"
-TOTALLED = ("rows", "decisions", "offers", "held", "paid", "late")
+TOTALLED = ("rows", "decisions", "offers", "held", "paid", "late", "excess")
 MEMORY = "512MB"  # that DuckDB holds before it writes to disk
 
 
@@ -42,6 +42,7 @@ class Day:
         paid: minor units.
         late: outcomes that came after the wait window.
         closed: whether that was over; a day that was not is written anew.
+        excess: minor units of `paid` that no reservation covered.
     """
 
     rows: int
@@ -51,6 +52,7 @@ class Day:
     paid: int
     late: int
     closed: bool
+    excess: int = 0
 
     @property
     def sums(self) -> tuple[int, int, int, int]:

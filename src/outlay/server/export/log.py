@@ -29,6 +29,7 @@ from outlay.server.export.layout import Layout
 from outlay.server.export.notes import Notes
 from outlay.server.export.reading import in_words, read_days
 from outlay.server.export.rows import Seen
+from outlay.server.ledger.caps import Tally
 from outlay.server.ledger.ledger import Ledger, LedgerError
 from outlay.server.ledger.money import Money
 from outlay.server.ledger.store import SQLITE, open_ledger
@@ -65,7 +66,13 @@ class Exported:
             "unit": self.money.unit,
             "days": len(self.state.days),
             "written": [
-                {"day": date_of(day).isoformat(), **vars(told), "held": units(told.held), "paid": units(told.paid)}
+                {
+                    "day": date_of(day).isoformat(),
+                    **vars(told),
+                    "held": units(told.held),
+                    "paid": units(told.paid),
+                    "excess": units(told.excess),
+                }
                 for day, told in sorted(self.days.items())
             ],
             "edited": self.edited,
@@ -74,12 +81,20 @@ class Exported:
 
     def warnings(self) -> list[str]:
         """What the operator should know, in words."""
+        words = []
+        if excess := sum(day.excess for day in self.days.values()):
+            words.append(
+                f"{self.money.units(excess):,.10g} {self.money.unit} of what was paid were not covered by reservations "
+                "(column excess): reserve what an action can cost at most, and let reservations last as long as an "
+                "incentive can be redeemed."
+            )
         if not self.torn.histories:
-            return []
+            return words
         return [
+            *words,
             f"{self.torn.histories} decisions cannot have been drawn together with what their users got before in the "
             f"episode (the first: {self.torn.first}); their propensities count from there. Change salts and the share "
-            "of the random slice between episodes."
+            "of the random slice between episodes.",
         ]
 
 
@@ -133,7 +148,7 @@ def export_log(
                 if days or layout != state.layout:
                     for day in set(state.days) - set(days):
                         rewrite(source, out, day, layout)
-                written = _write(source, notes, layout, seen, closed, work, out, tell)
+                written = _write(source, notes, layout, seen, tallies, closed, work, out, tell)
             state = replace(state, layout=layout, days=state.days | written)
             tell(sum(SHARES), "campaign file")
             state, edited = _with_campaign_file(state, notes, layout, out, work)
@@ -192,6 +207,7 @@ def _write(
     notes: Notes,
     layout: Layout,
     seen: Mapping[int, Seen],
+    tallies: Mapping[int, Tally],
     closed: int,
     work: Path,
     out: Path,
@@ -206,7 +222,7 @@ def _write(
         )
         if list(sums) != met.sums:
             raise LedgerError(f"counts {in_words(met.sums)} on {date_of(day)}, and the file {in_words(sums)}.")
-        written[day] = Day(rows, *sums, late=met.late, closed=day <= closed)
+        written[day] = Day(rows, *sums, late=met.late, closed=day <= closed, excess=tallies[day].excess)
     return written
 
 

@@ -24,22 +24,29 @@ Request = tuple[str, str]  # campaign and request id
 
 
 class Counter(Struct):
-    """Money and decisions of one scope, and the caps in force when it was last raised."""
+    """Money and decisions of one scope; `excess` is a part of `settled`. Of the caps see `tables`."""
 
     cap: int | None = None
     offers_cap: int | None = None
     reserved: int = 0
     settled: int = 0
+    excess: int = 0
     offers: int = 0
     decisions: int = 0
     granted: int = 0
     touched: bool = False
 
-    def move(self, reserved: int, settled: int) -> None:
-        """Add to both sides; what is given back is negative."""
+    def move(self, reserved: int, settled: int, excess: int = 0) -> None:
+        """Add to all sides; what is given back is negative."""
         self.reserved += reserved
         self.settled += settled
+        self.excess += excess
         self.touched = True
+
+    def overrun(self) -> None:
+        """Let what was paid without a reservation pass the last guard, and not a unit more."""
+        if self.cap is not None:
+            self.cap = max(self.cap, self.reserved + self.settled)
 
     def grant(self, amount: int, limit: Limit) -> None:
         """Reserve an offer's money under a limit."""

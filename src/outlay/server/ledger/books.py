@@ -66,13 +66,14 @@ class AbstractBooks(ABC):
                 key = event.decision_id, event.kind, event.event_id
                 position = positions.get(event.decision_id)
                 if position is None or event.campaign not in (None, position.campaign):
-                    answers.append(pages.settled(event, "unknown", 0))
+                    answers.append(pages.settled(event, "unknown"))
                     continue
                 if key in known:
                     answers.append(_again(event, *known[key]))
                     continue
-                status, amount, entry = settlement.settle(event, position, campaigns[position.campaign].caps, counters)
-                known[key] = event, pages.settled(event, status, amount)
+                status, entry = settlement.settle(event, position, campaigns[position.campaign].caps, counters)
+                moved = (abs(entry.settled), abs(entry.excess)) if entry else (0, 0)
+                known[key] = event, pages.settled(event, status, *moved)
                 answers.append(known[key][1])
                 kept.append(known[key])
                 if entry:
@@ -127,7 +128,7 @@ class AbstractBooks(ABC):
 
     def totals(self, campaign: str) -> Totals:
         """The campaign's money by scope."""
-        sql = """select scope, key, day, reserved, settled, offers, decisions, granted from counter
+        sql = """select scope, key, day, reserved, settled, offers, decisions, granted, excess from counter
             where campaign = ? and scope in ('total', 'day', 'arm')"""
         with self._reading() as books:
             caps, paused = register.standings(books, {campaign})[campaign]
@@ -195,10 +196,10 @@ class AbstractBooks(ABC):
 
 
 def _tally(cap: int | None, money: Sequence[int] | None) -> Tally:
-    return Tally(cap, *(money or (0, 0, 0, 0, 0)))
+    return Tally(cap, *(money or (0, 0, 0, 0, 0, 0)))
 
 
 def _again(event: Outcome, before: Outcome, answer: Settled) -> Settled:
     if (event.value, event.amount) != (before.value, before.amount):
-        return pages.settled(event, "conflict", 0)
+        return pages.settled(event, "conflict")
     return replace(answer, replayed=True)

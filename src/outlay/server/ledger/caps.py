@@ -59,6 +59,7 @@ class Tally(Struct, frozen=True):
         offers: decisions with an amount above 0.
         decisions: all decisions, those of amount 0 too.
         granted: minor units ever reserved; it never falls.
+        excess: minor units of `settled` that no reservation covered (`settlement`).
     """
 
     cap: int | None
@@ -67,6 +68,12 @@ class Tally(Struct, frozen=True):
     offers: int
     decisions: int
     granted: int
+    excess: int = 0
+
+    @property
+    def overrun(self) -> int:
+        """Minor units by which reserved and settled money is over the cap now."""
+        return 0 if self.cap is None else max(self.reserved + self.settled - self.cap, 0)
 
 
 class Totals(Struct, frozen=True, kw_only=True):

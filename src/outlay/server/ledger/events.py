@@ -47,18 +47,19 @@ class Outcome(Struct, frozen=True, kw_only=True):
             raise ValueError(f"ts is {self.ts}; it must be epoch milliseconds")
 
 
-Status = Literal["kept", "settled", "late", "unfunded", "refunded", "refused", "unknown", "conflict"]
+Status = Literal["kept", "settled", "late", "overrun", "refunded", "refused", "unknown", "conflict"]
 
 
 class Settled(Struct, frozen=True, kw_only=True):
     """What became of an outcome.
 
     Attributes:
-        status: "kept" (moved no money), "settled", "late" (settled after the release, since the caps allowed it),
-            "unfunded" (kept and flagged: after the release, and the caps did not allow it), "refunded", "refused" (kept
-            and flagged: more than was reserved or settled, or redeemed before), "unknown" (no such decision; not kept)
-            or "conflict" (the event id has another value; nothing changed).
+        status: "kept" (moved no money), "settled", "late" (settled after the release, and the caps had room for it),
+            "overrun" (settled, and some of it is excess), "refunded", "refused" (kept and flagged: redeemed before, or a
+            refund of more than was settled), "unknown" (no such decision; not kept) or "conflict" (the event id has
+            another value; nothing changed).
         amount: minor units that moved.
+        excess: the part of `amount` that no reservation covered (`settlement`); of a refund, what it gave back of that.
         replayed: the same event came before; this is the answer that it got.
     """
 
@@ -67,4 +68,5 @@ class Settled(Struct, frozen=True, kw_only=True):
     event_id: str
     status: Status
     amount: int
+    excess: int
     replayed: bool

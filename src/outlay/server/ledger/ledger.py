@@ -1,12 +1,13 @@
 """The ledger: every decision and the money behind it, in one transaction.
 
     proposal ──record──▶ decision (amount reserved) ──redeemed──▶ settled ──refund──▶ given back
-                              └──────────expiry────▶ released ──redeemed──▶ settled late, or kept unfunded
+                              └──────────expiry────▶ released ──redeemed──▶ settled late
 
 Promises, whatever the concurrency, the retries and the crashes:
 
-* At no time does a scope hold more than its cap: reserved + settled ≤ cap for the campaign, the day, the arm, the user
-  and the user's day. Settled money counts for ever, reserved money until its release. Refused money is never spent.
+* Nothing is granted beyond a cap: reserved + settled ≤ cap after every grant, for the campaign, the day, the arm, the
+  user and the user's day. Settled money counts for ever, reserved money until its release.
+* What was paid is settled, also where it is more than was reserved: only such excess takes a scope over its cap.
 * The decision row *is* the reservation. What `record` returned is on disk.
 * One request id of a campaign spends once and always gets the stored answer; with another body it is a conflict.
 * One event (decision, kind, event id) moves money once and always gets the stored answer.
@@ -18,7 +19,7 @@ Money is whole minor units (`ledger/money.py`). Times are the server's clock, ep
 decides nothing here. A cap that is lowered below what is committed takes nothing back and gives nothing more.
 
 Six tables: `campaign` (caps, pause), `note` (append-only: what was decided about it), `decision` (append-only but for
-`state`, `held` and `paid`: what is reserved and settled now), `entry` (append-only: every later movement of money),
+`state`, `held`, `paid` and `excess`: its money now), `entry` (append-only: every later movement of money),
 `outcome` (every event, with the answer it got), `counter` (a row per scope, with the caps as CHECK constraints).
 """
 
@@ -81,6 +82,7 @@ class Row(Decided, frozen=True, kw_only=True):
         state: "free" (amount 0), "reserved", "settled" or "released".
         held: minor units reserved now.
         paid: minor units settled now.
+        excess: the part of `paid` that no reservation covered.
         outcomes: each with the answer that it got.
     """
 
@@ -88,6 +90,7 @@ class Row(Decided, frozen=True, kw_only=True):
     state: str
     held: int
     paid: int
+    excess: int
     outcomes: tuple[tuple[Outcome, Settled], ...]
 
 

@@ -18,8 +18,8 @@ from outlay.server.ledger.tables import COUNTER, DECISION, ENTRY, OUTCOME, Table
 EventKey = tuple[str, str, str]  # decision id, kind, event id
 
 _ANSWER = tuple(name for name in Recorded.__struct_fields__ if name != "status")
-_proposed = attrgetter(*tuple(DECISION.columns)[:-4])  # the columns before room, state, held and paid
-_OUTCOME = tuple(OUTCOME.columns)[:-2]  # the columns before status and moved
+_proposed = attrgetter(*tuple(DECISION.columns)[:-5])  # the columns before room, state, held, paid and excess
+_OUTCOME = tuple(OUTCOME.columns)[:-3]  # the columns before status, moved and excess
 _happened = attrgetter(*_OUTCOME)
 
 
@@ -42,8 +42,8 @@ class Transaction(Protocol):
         """Add rows; `otherwise` is an ON CONFLICT clause."""
         ...
 
-    def move(self, positions: Sequence[tuple[str, int, int, str]]) -> None:
-        """Set state, held and paid of decisions, given with their ids last."""
+    def move(self, positions: Sequence[tuple[str, int, int, int, str]]) -> None:
+        """Set state, held, paid and excess of decisions, given with their ids last."""
         ...
 
     def take_time(self) -> None:
@@ -94,7 +94,7 @@ def positions(books: Transaction, ids: Collection[str]) -> dict[str, Position]:
 def events(books: Transaction, keys: Collection[EventKey]) -> dict[EventKey, tuple[Outcome, Settled]]:
     """The outcomes that came before, with the answers that they got."""
     sql = (
-        f"select {', '.join(f'outcome.{name}' for name in _OUTCOME)}, status, moved from {{keys}} as k"
+        f"select {', '.join(f'outcome.{name}' for name in _OUTCOME)}, status, moved, excess from {{keys}} as k"
         " join outcome on decision_id = a and kind = b and event_id = c"
     )
     return {(row[0], row[1], row[2]): _event(row) for row in books.match(sql, keys)}
@@ -108,7 +108,8 @@ def rows(books: Transaction, campaign: str, after: str, until: str, limit: int) 
         order by decision_id limit {limit}"""
     page = [dict(zip(DECISION.columns, row, strict=True)) for row in books.read(sql, campaign, after, until)]
     last = page[-1]["decision_id"] if page else after
-    sql = f"select {', '.join(_OUTCOME)}, status, moved from outcome where decision_id > ? and decision_id <= ?"
+    names = f"{', '.join(_OUTCOME)}, status, moved, excess"
+    sql = f"select {names} from outcome where decision_id > ? and decision_id <= ?"
     happened: dict[str, list[tuple[Outcome, Settled]]] = {}
     for event, answer in sorted(map(_event, books.read(sql, after, last)), key=_by_arrival):
         happened.setdefault(event.decision_id, []).append((event, answer))
@@ -126,7 +127,7 @@ def rows(books: Transaction, campaign: str, after: str, until: str, limit: int) 
 def add_decisions(books: Transaction, given: Sequence[Given], raised: Mapping[Key, Counter]) -> None:
     """Write new decisions, each with its reservation, and the counters that they raised."""
     rows = [
-        (*_proposed(decision), room, "reserved" if decision.amount else "free", decision.amount, 0)
+        (*_proposed(decision), room, "reserved" if decision.amount else "free", decision.amount, 0, 0)
         for decision, room in given
     ]
     books.insert(DECISION, rows)
@@ -135,7 +136,7 @@ def add_decisions(books: Transaction, given: Sequence[Given], raised: Mapping[Ke
 
 def add_outcomes(books: Transaction, kept: Sequence[tuple[Outcome, Settled]]) -> None:
     """Write outcomes with the answers that they got."""
-    books.insert(OUTCOME, [(*_happened(event), answer.status, answer.amount) for event, answer in kept])
+    books.insert(OUTCOME, [(*_happened(event), answer.status, answer.amount, answer.excess) for event, answer in kept])
 
 
 def add_entries(
@@ -144,7 +145,7 @@ def add_entries(
     """Write movements, the decisions' money after them, and the counters that they changed."""
     books.insert(ENTRY, entries)
     now = [moved[key] for key in dict.fromkeys(entry.decision_id for entry in entries)]
-    books.move([(position.state, position.held, position.paid, position.decision_id) for position in now])
+    books.move([(each.state, each.held, each.paid, each.excess, each.decision_id) for each in now])
     _put(books, changed)
 
 
@@ -163,18 +164,19 @@ def _by_arrival(happened: tuple[Outcome, Settled]) -> tuple[int, str, str]:
 
 
 def _event(row: tuple[Any, ...]) -> tuple[Outcome, Settled]:
-    *event, status, moved = row
+    *event, status, moved, excess = row
     outcome = Outcome(**dict(zip(_OUTCOME, event, strict=True)))
-    return outcome, settled(outcome, status, moved)
+    return outcome, settled(outcome, status, moved, excess)
 
 
-def settled(event: Outcome, status: Any, amount: int, *, replayed: bool = False) -> Settled:
-    """The answer to an outcome."""
+def settled(event: Outcome, status: Any, amount: int = 0, excess: int = 0) -> Settled:
+    """The answer to an outcome that has not come before."""
     return Settled(
         decision_id=event.decision_id,
         kind=event.kind,
         event_id=event.event_id,
         status=status,
         amount=amount,
-        replayed=replayed,
+        excess=excess,
+        replayed=False,
     )

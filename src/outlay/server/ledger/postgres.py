@@ -119,10 +119,10 @@ class _Transaction:
         sql = f"insert into {table.name} {_select(table.columns.values())} {otherwise}"
         self._connection.execute(sql.encode(), [_json(rows)])
 
-    def move(self, positions: Sequence[tuple[str, int, int, str]]) -> None:
-        kinds = [DECISION.columns[name] for name in ("state", "held", "paid", "decision_id")]
-        sql = f"""update decision set state = v.state, held = v.held, paid = v.paid
-            from ({_select(kinds)}) as v (state, held, paid, id) where decision_id = v.id"""
+    def move(self, positions: Sequence[tuple[str, int, int, int, str]]) -> None:
+        kinds = [DECISION.columns[name] for name in ("state", "held", "paid", "excess", "decision_id")]
+        sql = f"""update decision set state = v.state, held = v.held, paid = v.paid, excess = v.excess
+            from ({_select(kinds)}) as v (state, held, paid, excess, id) where decision_id = v.id"""
         self._connection.execute(sql.encode(), [_json(positions)])
 
     def take_time(self) -> None:

@@ -129,8 +129,8 @@ class _Transaction:
         holes = ", ".join("?" * len(table.columns))
         self._connection.executemany(f"insert into {table.name} values ({holes}) {otherwise}", rows)
 
-    def move(self, positions: Sequence[tuple[str, int, int, str]]) -> None:
-        sql = "update decision set state = ?, held = ?, paid = ? where decision_id = ?"
+    def move(self, positions: Sequence[tuple[str, int, int, int, str]]) -> None:
+        sql = "update decision set state = ?, held = ?, paid = ?, excess = ? where decision_id = ?"
         self._connection.executemany(sql, positions)
 
     def take_time(self) -> None:

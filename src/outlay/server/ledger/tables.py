@@ -1,15 +1,16 @@
 """The ledger's tables, in the SQL that SQLite and PostgreSQL share.
 
 Money is `bigint` minor units, time is `bigint` epoch milliseconds. The CHECK constraints are the last guard: a
-transaction that would break a cap cannot commit, whatever the code above it does. A counter's caps are those in force
-when it was last raised, since a cap may later be lowered below what is committed.
+transaction that would grant more than a cap allows cannot commit, whatever the code above it does. A counter's caps are
+those in force when money was last granted from it, since a cap may later be lowered below what is committed. Where
+excess has been paid since and went beyond that, the counter's cap is what is committed.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-FORMAT = 1  # version of the tables, raised by whatever changes them; another one is refused
+FORMAT = 2  # version of the tables, raised by whatever changes them; another one is refused
 MONEY = "bigint not null"
 WORD = "text not null"
 FLAG = "boolean not null"
@@ -73,17 +74,26 @@ DECISION = Table(
         "state": WORD,
         "held": MONEY,
         "paid": MONEY,
+        "excess": MONEY,
     },
     (
         "primary key (decision_id)",
         "unique (campaign, request_id)",
         "check (state in ('free', 'reserved', 'settled', 'released'))",
-        "check (amount >= 0 and held >= 0 and paid >= 0 and held + paid <= amount)",
+        "check (amount >= 0 and held >= 0 and excess >= 0 and paid >= excess and held + paid - excess <= amount)",
     ),
 )
 ENTRY = Table(
     "entry",
-    {"decision_id": WORD, "kind": WORD, "event_id": WORD, "ts": MONEY, "reserved": MONEY, "settled": MONEY},
+    {
+        "decision_id": WORD,
+        "kind": WORD,
+        "event_id": WORD,
+        "ts": MONEY,
+        "reserved": MONEY,
+        "settled": MONEY,
+        "excess": MONEY,
+    },
     ("primary key (decision_id, kind, event_id)",),  # so a reservation is released once at most
 )
 OUTCOME = Table(
@@ -98,6 +108,7 @@ OUTCOME = Table(
         "amount": "bigint",
         "status": WORD,
         "moved": MONEY,
+        "excess": MONEY,
     },
     ("primary key (decision_id, kind, event_id)",),
 )
@@ -112,13 +123,15 @@ COUNTER = Table(
         "offers_cap": "bigint",
         "reserved": MONEY,
         "settled": MONEY,
+        "excess": MONEY,
         "offers": MONEY,
         "decisions": MONEY,
         "granted": MONEY,
     },
     (
         "primary key (campaign, scope, key, day)",  # a user and his day are on one page
-        "check (reserved >= 0 and settled >= 0 and offers >= 0 and decisions >= 0 and granted >= 0)",
+        "check (reserved >= 0 and excess >= 0 and settled >= excess)",
+        "check (offers >= 0 and decisions >= 0 and granted >= 0)",
         "check (reserved + settled <= cap)",
         "check (offers <= offers_cap)",
     ),

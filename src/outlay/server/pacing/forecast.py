@@ -170,12 +170,12 @@ def spend(day: Tally, redeemed: float) -> float:
 
 
 def _share(days: Sequence[Tally], believed: float) -> float:
-    """Settled of granted; what was believed before weighs as much as a few offers."""
+    """Settled of granted, without excess; what was believed before weighs as much as a few offers."""
     granted, offers = sum(day.granted for day in days), sum(day.offers for day in days)
     if not offers:
         return believed
     weight = FEW * granted / offers
-    return (sum(day.settled for day in days) + weight * believed) / (granted + weight)
+    return (sum(day.settled - day.excess for day in days) + weight * believed) / (granted + weight)
 
 
 def _decisions(days: Mapping[int, Tally], day: int) -> int:

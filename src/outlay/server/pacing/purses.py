@@ -94,6 +94,6 @@ def _less(tally: Tally, arms: Collection[str], day: int, arm_days: Mapping[tuple
         tally.cap,
         *(
             getattr(tally, name) - sum(getattr(each, name) for each in inside)
-            for name in ("reserved", "settled", "offers", "decisions", "granted")
+            for name in ("reserved", "settled", "offers", "decisions", "granted", "excess")
         ),
     )
