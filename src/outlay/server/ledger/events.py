@@ -55,9 +55,9 @@ class Settled(Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: "kept" (moved no money), "settled", "late" (settled after the release, and the caps had room for it),
-            "overrun" (settled, and some of it is excess), "refunded", "refused" (kept and flagged: redeemed before, or a
-            refund of more than was settled), "unknown" (no such decision; not kept) or "conflict" (the event id has
-            another value; nothing changed).
+            "overrun" (settled, and some of it is excess), "refunded", "refused" (kept and flagged: redeemed before,
+            or a refund of more than was settled), "unknown" (no such decision; not kept) or "conflict" (the event id
+            has another value; nothing changed).
         amount: minor units that moved.
         excess: the part of `amount` that no reservation covered (`settlement`); of a refund, what it gave back of that.
         replayed: the same event came before; this is the answer that it got.

@@ -35,7 +35,8 @@ class Scope(NamedTuple):
             moved, kept = "(amount > 0 or state = 'settled')", f"select name from campaign where {self.kept}"
             decisions, where = "0", f"where {moved} and campaign in ({kept})"
         return f"""select campaign, '{self.name}' as scope, {key} as key, {day} as day, sum(held) as reserved,
-            sum(paid) as settled, sum(excess) as excess, sum(case when amount > 0 then 1 else 0 end) as offers, {decisions} as decisions,
+            sum(paid) as settled, sum(excess) as excess,
+            sum(case when amount > 0 then 1 else 0 end) as offers, {decisions} as decisions,
             sum(amount) as granted from decision {where} group by {", ".join(groups)}"""
 
 
