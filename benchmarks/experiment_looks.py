@@ -32,9 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.experiments.analyse import analyse
-from outlay.experiments.design import Experiment
+from outlay.experiments.design import WEEK, Experiment
 from outlay.experiments.findings import Comparison, Course
-from outlay.experiments.moments import BEFORE, Metric
+from outlay.experiments.moments import BEFORE, FIRST_WEEK, SINCE, Metric
 from outlay.experiments.sequential import obrien_fleming, spending_bounds
 from outlay.experiments.sums import Sums
 
@@ -91,6 +91,10 @@ def draw(world: World, users: int, lift: float, rng: np.random.Generator) -> Sum
             np.where(np.arange(DAYS) == entry[:, None], COUPON * rng.binomial(past.astype(int), 0.6)[:, None], 0)
         ]
         names += ["active" + BEFORE, "cost" + BEFORE]
+    week, day = np.maximum(WEEK - entry, 0)[:, None], np.arange(DAYS)
+    columns += [np.where((day < WEEK) & (week > 0), active / np.maximum(week, 1), 0.0)]
+    columns += [np.where((day >= WEEK) & (week > 0), active, 0.0)]
+    names += ["active" + FIRST_WEEK, "active" + SINCE]
     return added_up(np.stack(columns, axis=2), arm, entry, tuple(names))
 
 
@@ -106,8 +110,10 @@ def added_up(x: NDArray[np.float64], arm: NDArray[np.int64], entry: NDArray[np.i
         arms=("old", "new"),
         segments=("all",),
         daily=True,
+        listed=True,
         users=came,
         seen=came,
+        shown=came.cumsum(axis=0),
         first=np.stack([x[arm == a].sum(axis=0) for a in (0, 1)], axis=1)[:, :, None, :],
         second=np.stack([np.diff(p, axis=0, prepend=0.0) for p in products], axis=1)[:, :, None],
         third=np.diff(cubes, axis=0, prepend=0.0)[:, :, None],
@@ -128,6 +134,7 @@ def looks(found: Comparison, sums: Sums) -> dict[str, bool]:
         "planned, 14 days": _daily(course, sums),
         "always, active": course.moved != 0,
         "always, cost": _moved(found, "cost"),
+        "change by week": found.change is not None and found.change.side != 0,
         "plain, 14 days": any(p.absolute.low > 0 or p.absolute.high < 0 for p in course.points),
     }
 

@@ -29,10 +29,12 @@ def experiment(*, days: int = 14, decisions: tuple[int, ...] = (7, 14), **change
     return Experiment.parse(content | changes)
 
 
-def panel(users: int = 4000, days: int = 14, *, before: int = 0, lift: float = 0.0, seed: int = 0) -> pa.Table:
+def panel(
+    users: int = 4000, days: int = 14, *, before: int = 0, lift: float | NDArray[np.float64] = 0.0, seed: int = 0
+) -> pa.Table:
     """A row per user and day: users act with a chance of their own, in arm `new` with `lift` more of it.
 
-    An active day costs 2. In `before` days before the start nobody is in an arm.
+    An active day costs 2. In `before` days before the start nobody is in an arm. `lift` may be `[before + days]`.
     """
     rng = np.random.default_rng(seed)
     arm = rng.integers(0, 2, users)

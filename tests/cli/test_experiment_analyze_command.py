@@ -25,7 +25,13 @@ def test_the_tables_end_with_the_verdict(folder: Path) -> None:
     found = outlay("experiment", "analyze", folder / "log.parquet", "--experiment", folder / "experiment.toml")
     assert found.code == 0
     assert found.out.splitlines()[0] == "spring: arms after day 14 of 14"
-    for part in ("new against old: at one look", "planned decisions", "on any day", "saved by CUPED"):
+    for part in (
+        "new against old: at one look",
+        "planned decisions",
+        "by week, at one look",
+        "on any day",
+        "saved by CUPED",
+    ):
         assert part in found.out
     assert found.out.splitlines()[-1].startswith("After day 14 of 14: Take 'new': active is ")
     assert "note: " in found.err

@@ -34,7 +34,7 @@ def document(gain: float | None = 0.30, half: float = 0.1) -> dict[str, Any]:
 def compared(*metrics: str) -> Comparison:
     point = Point(7, HAPPENED, HAPPENED, HAPPENED, HAPPENED)
     courses = [Course(metric, 0, [point]) for metric in metrics]
-    return Comparison("new", True, False, [], [], {}, [], courses, [], None, [])
+    return Comparison("new", True, False, [], [], {}, [], None, courses, [], None, [])
 
 
 def test_a_promise_stands_beside_what_happened() -> None:

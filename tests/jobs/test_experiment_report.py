@@ -73,6 +73,19 @@ def test_what_the_analysis_found_stands_in_the_content(won: AnalyzeResult) -> No
     assert found.settings["test"]["seal"] == won.experiment.seal()
 
 
+def test_an_effect_that_fades_reaches_the_page_and_the_json(tmp_path: Path) -> None:
+    result = analysed(tmp_path, panel(users=3000, lift=np.repeat([0.3, 0.1], 7)))
+    line = content(result).comparisons[0].change
+    told = result.to_dict()["comparisons"][0]["change"]
+    assert line is not None
+    assert (line.trend, told["trend"], told["side"]) == ("fading", "fading", -1)
+    assert line.first.relative is not None
+    assert line.first.relative.value == told["first"]["relative"]["value"]
+    assert "The effect fades: +" in result.verdict
+    weeks = analysed(tmp_path, panel(users=300, days=7), day=7)
+    assert weeks.to_dict()["comparisons"][0]["change"] is None
+
+
 def test_the_pace_follows_the_ramp(tmp_path: Path) -> None:
     ramp = [{"day": 0, "coverage": 0.5}, {"day": 4, "coverage": 1.0}]
     pace = shown(tmp_path, panel(users=300), ramp=ramp).pace

@@ -13,12 +13,12 @@ from typing import Any
 
 import altair as alt
 import pytest
-from experiment_examples import REASON, compared, course, example
+from experiment_examples import REASON, compared, course, effect, example
 
 from outlay.reports import experiment_charts, experiment_sections, experiment_words
 from outlay.reports.content import Interval
 from outlay.reports.experiment import render
-from outlay.reports.experiment_content import ArmComparison, Effect, ExperimentContent, MetricLine, Outcome
+from outlay.reports.experiment_content import ArmComparison, ChangeLine, Effect, ExperimentContent, MetricLine, Outcome
 
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -201,6 +201,16 @@ def test_money_has_a_unit_where_the_file_names_one() -> None:
     assert "of 59,000 yuan" in got.text
     assert got.row("metrics", "cost yuan per user")
     assert "money" not in page().text.replace("same money", "").replace("policy and money", "")
+
+
+def test_an_effect_that_fades_is_told_beside_the_verdict() -> None:
+    fades = ChangeLine(weeks="week 2", first=effect(0.1, 0.02), since=effect(0.03, 0.02), p_value=0.002, trend="fading")
+    got = page(replace(compared(), change=fades))
+    assert "The effect fades: +10.0 % (+8.0 % to +12.0 %) in week 1, +3.0 % (+1.0 % to +5.0 %) in week 2." in got.text
+    assert got.row("lift-0", "fading")[1:] == ["+10.0 % +8.0 % to +12.0 %", "+3.0 % +1.0 % to +5.0 %", "0.0020"]
+    steady = page(replace(compared(), change=replace(fades, trend="steady")))
+    assert "The effect" not in steady.text
+    assert steady.row("lift-0", "steady")
 
 
 def test_users_with_a_row_are_a_second_view() -> None:

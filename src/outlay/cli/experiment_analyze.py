@@ -168,6 +168,13 @@ def _show_comparison(comparison: Comparison, result: AnalyzeResult) -> None:
             ("after day", "z", "bound", "relative", "crossed"),
             [(str(d.day), d.z, d.bound, _span(d.relative), bool(d.side)) for d in comparison.decisions],
         )
+    if comparison.change is not None:
+        change = comparison.change
+        table(
+            f"{change.first.metric} by week, at one look, per day of the users who came in week 1",
+            ("week 1", change.weeks, "p of no change", "the effect is"),
+            [(_relative(change.first), _relative(change.since), f"{change.p_value:.2g}", change.trend)],
+        )
     table(
         "on any day, intervals that hold on all days at once",
         ("", "relative, so far", "now", "seen on days"),

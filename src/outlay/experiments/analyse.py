@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from outlay.experiments import doubts
+from outlay.experiments import doubts, lasting
 from outlay.experiments.design import Arm, Experiment
 from outlay.experiments.findings import (
     ArmState,
@@ -106,6 +106,8 @@ def _compare(
         Segment(s, sum(p.users for p in at(day, s)), [_shown(lift(m, *at(day, s), meta.confidence)) for m in metrics])
         for s in (sums.segments if len(sums.segments) > 1 else ())
     ]
+    decisions = _decisions(sums, told, experiment, day, alpha)
+    change = lasting.change(sums, meta.metric, day, place, meta.confidence)
     return Comparison(
         arm=arm.name,
         contestant=arm in experiment.contestants,
@@ -117,11 +119,15 @@ def _compare(
             for x, y in zip(lifts, plain, strict=True)
             if isinstance(x, Lift) and isinstance(y, Lift) and x.covariate
         },
-        decisions=_decisions(sums, told, experiment, day, alpha),
+        decisions=decisions,
+        change=change,
         courses=[_course(experiment, arm, name, found) for name, found in courses.items()],
         segments=segments,
         detectable=_detectable(experiment, lifts[0]),
-        blocked=_blocked(sums, experiment, day, place, lifts[0], ratios),
+        blocked=[
+            *_blocked(sums, experiment, day, place, lifts[0], ratios),
+            *lasting.reasons(meta.metric, decisions, change),
+        ],
     )
 
 

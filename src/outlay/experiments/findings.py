@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from outlay.experiments.design import WEEK
 from outlay.experiments.lift import Interval, Lift, Withheld
 
 # What a comparison came to: blocked; a bound was crossed (better, worse); the end without one (undecided); before the
 # end, and the metric has moved the wrong way on an interval that holds on any day (harm); else open.
 Outcome = Literal["better", "worse", "undecided", "harm", "open", "blocked"]
+
+# Of an effect from the first week to the weeks after it; reversed is seen on one side of 0, then on the other.
+Trend = Literal["steady", "growing", "fading", "reversed"]
 
 RATIO_P = 0.001  # below it the arms' numbers of users are not what was drawn, and nothing else is believed
 
@@ -83,7 +87,7 @@ class Point:
     @property
     def side(self) -> int:
         """+1, −1 where the interval for all days lies above or below 0."""
-        return int(self.always.low > 0) - int(self.always.high < 0)
+        return _side(self.always)
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,53 @@ class Course:
 
 
 @dataclass(frozen=True)
+class Change:
+    """The effect in the first week beside that of the whole weeks since, per user and day.
+
+    Attributes:
+        day: the last one that counts.
+        users: of both arms, who came in the first week; the others are left out.
+        first, since: the two effects, each at one look.
+        z: of the change, in standard errors; + where the metric has risen under the arm, against the control.
+        p_value: two-sided, of no change, at one look.
+        alpha: below it a change is told.
+    """
+
+    day: int
+    users: int
+    first: Lift
+    since: Lift
+    z: float
+    p_value: float
+    alpha: float
+
+    @property
+    def side(self) -> int:
+        """+1: the effect has risen, −1: it has fallen, 0: no change shows."""
+        return 0 if self.p_value >= self.alpha else 1 if self.z > 0 else -1
+
+    @property
+    def trend(self) -> Trend:
+        """What became of the effect; one that the first week did not show, and that came later, is growing."""
+        first = _side(self.first.absolute)
+        if not self.side:
+            return "steady"
+        if self.side != -first:
+            return "growing"
+        return "reversed" if _side(self.since.absolute) == -first else "fading"
+
+    @property
+    def weeks(self) -> str:
+        """Those after the first: `week 2`, `weeks 2 to 4`."""
+        last = self.day // WEEK
+        return "week 2" if last == 2 else f"weeks 2 to {last}"
+
+    def shows(self, side: int) -> bool:
+        """Whether the weeks since, alone, show an effect on a side of 0."""
+        return _side(self.since.absolute) == side
+
+
+@dataclass(frozen=True)
 class Segment:
     """The lifts among the users of one segment, each at one look: to understand, not to decide by."""
 
@@ -146,6 +197,7 @@ class Comparison:
         exposed: the same among users with at least one row, without CUPED; empty where all users have some.
         saved: metric → share of the variance that the time before the start explains away.
         decisions: the planned ones so far.
+        change: the effect of the first week and since; None before two whole weeks, or where days are not told apart.
         courses: by day: first the metric of the verdict, then the guardrails.
         segments: by segment, where there is more than one.
         detectable: the smallest relative lift that a test as precise as this would find with the planned power.
@@ -159,6 +211,7 @@ class Comparison:
     exposed: list[Lift | Withheld]
     saved: dict[str, float]
     decisions: list[Decision]
+    change: Change | None
     courses: list[Course]
     segments: list[Segment]
     detectable: float | None
@@ -211,3 +264,8 @@ class Findings:
     arms: list[ArmState]
     ratios: list[RatioCheck]
     comparisons: list[Comparison]
+
+
+def _side(x: Interval) -> int:
+    """+1, −1 where an interval lies above or below 0."""
+    return int(x.low > 0) - int(x.high < 0)

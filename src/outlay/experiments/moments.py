@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from outlay.core.errors import OutlayError
 
 BEFORE = "_before"  # ends the name of a column's covariate: the same total in the days before
+FIRST_WEEK, SINCE = "_first_week", "_since"  # end the names of its mean per day in the first week, its total since
 ROUNDING = 1e-9  # of a mean of squares: a variance below it has no skewness that rounding leaves
 
 

@@ -9,6 +9,8 @@ the days before the start are the same for all. The sums of totals and of their 
 
 so that the state of the test on every past day comes from one sort of the log by user and a few hundred sums.
 Columns named `…_before` are the same totals over the rows before the start (CUPED's covariates); they do not grow.
+Of the verdict's metric there are two more columns, of the users who came in the first week: `…_first_week`, the mean
+per day that each was in the test in that week, and `…_since`, the total of the days after it.
 
 Source: ours.
 """
@@ -17,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
-from outlay.experiments.design import Experiment
-from outlay.experiments.moments import BEFORE, Moments
+from outlay.experiments.design import WEEK, Experiment
+from outlay.experiments.moments import BEFORE, FIRST_WEEK, SINCE, Moments
 from outlay.experiments.rows import Columns, Run, make_before, make_rows, refuse_wrong_rows
 
 Array = NDArray[np.float64]
@@ -50,8 +53,10 @@ class Sums:
         arms: in the order of the experiment.
         segments: sorted.
         daily: whether days are told apart; else everything is in day 0.
+        listed: whether a list says who was assigned, so that users and days without rows are known to be of 0.
         users: `[D, A, G]` who came in on that day.
         seen: `[D, A, G]` of whom the log has the first row on that day; others than `users` where assignment is known.
+        shown: `[D, A, G]` rows of that day.
         first: `[D, A, G, M]` added to sums of totals.
         second: `[D, A, G, M, M]` added to sums of products of totals; NaN for pairs that were not asked for.
         third: `[D, A, G, M]` added to sums of cubes of totals.
@@ -66,8 +71,10 @@ class Sums:
     arms: tuple[str, ...]
     segments: tuple[str, ...]
     daily: bool
+    listed: bool
     users: Counts
     seen: Counts
+    shown: Counts
     first: Array
     second: Array
     third: Array
@@ -88,6 +95,22 @@ class Sums:
         return [
             _moments(int(n), self.names, tuple(np.array(self.names)[same].tolist()), *sums)
             for n, same, *sums in zip(counts, alike, *totals, strict=True)
+        ]
+
+    def first_week_and_since(self, metric: str, day: int) -> list[Moments]:
+        """The metric per day of the first week, and per day after it up to `day`, of users who came in that week.
+
+        Two columns, `metric` with `_first_week` and with `_since`.
+        """
+        columns = (metric + FIRST_WEEK, metric + SINCE)
+        places = [self.names.index(name) for name in columns]
+        per = np.array([1.0, day - WEEK])
+        users = self.users[:WEEK].sum(axis=(0, 2))
+        first, third = (each[:day, ..., places].sum(axis=(0, 2)) for each in (self.first, self.third))
+        second = self.second[:day][..., places, :][..., places].sum(axis=(0, 2))
+        return [
+            _moments(int(n), columns, (), total / per, product / np.outer(per, per), cube / per**3)
+            for n, total, product, cube in zip(users, first, second, third, strict=True)
         ]
 
     def days_per_user(self, day: int) -> float:
@@ -122,13 +145,21 @@ def read_sums(
     """
     extent = make_rows(run, relation, columns, experiment, assigned)
     covariates = make_before(run, relation, columns)
-    names = (*columns.values, *(name + BEFORE for name in covariates))
-    known = [(names.index(a), names.index(b)) for a, b in pairs if a in names and b in names]
+    metric, by_week = experiment.meta.metric, columns.day is not None and experiment.meta.days > WEEK
+    weeks = (metric + FIRST_WEEK, metric + SINCE) if by_week and metric in columns.values else ()
+    names = (*columns.values, *(name + BEFORE for name in covariates), *weeks)
+    known = [
+        (names.index(a), names.index(b))
+        for a, b in (*pairs, *combinations_with_replacement(weeks, 2))
+        if a in names and b in names
+    ]
     wanted = sorted({(min(i, j), max(i, j)) for i, j in known})
     parts = _parts(len(columns.values), len(names), wanted)
     found = [
         (str(arm), str(segment), int(day), dict(zip(parts, numbers, strict=True)))
-        for arm, segment, day, *numbers in run(_statement(columns, covariates, parts, assigned is not None))
+        for arm, segment, day, *numbers in run(
+            _statement(columns, covariates, metric if weeks else None, parts, assigned is not None)
+        )
     ]
     if not found:
         raise LogError("no row of the test's days has an arm.", where="arm", way_out=NOBODY)
@@ -168,8 +199,10 @@ def read_sums(
         arms=arms,
         segments=segments,
         daily=columns.day is not None,
+        listed=assigned is not None,
         users=users,
         seen=seen,
+        shown=shown,
         first=first,
         second=second,
         third=third,
@@ -231,8 +264,24 @@ def _parts(num_values: int, num_names: int, pairs: Sequence[tuple[int, int]]) ->
     return parts | {f"product{i}_{j}": f"sum(a{i} * t{j} + a{j} * t{i} - a{i} * a{j})" for i, j in pairs}
 
 
-def _statement(columns: Columns, covariates: Sequence[str], parts: Mapping[str, str], assigned: bool) -> str:
-    """A row per arm, segment and day, with the parts."""
+def _by_week(value: int, place: int) -> list[str]:
+    """SQL of the column `value` in the first week, per day, and since: what a row adds, and the totals with it.
+
+    Of users who came after the first week both are 0.
+    """
+    came = "first_value(day) OVER w"
+    early, later = (f"CASE WHEN day {sign} {WEEK} THEN x{value} ELSE 0.0 END" for sign in ("<", ">="))
+    days, inside = f"greatest({WEEK} - {came}, 1)", f"CAST({came} < {WEEK} AS DOUBLE)"
+    return [
+        f"{early} / {days} AS a{place}, sum({early}) OVER w / {days} AS t{place}",
+        f"{later} * {inside} AS a{place + 1}, sum({later}) OVER w * {inside} AS t{place + 1}",
+    ]
+
+
+def _statement(
+    columns: Columns, covariates: Sequence[str], by_week: str | None, parts: Mapping[str, str], assigned: bool
+) -> str:
+    """A row per arm, segment and day, with the parts; `by_week` is the column that is told by week, if one is."""
     num_values = len(columns.values)
     joined = "(SELECT *, false AS doubled FROM test_rows)"
     if covariates:
@@ -243,6 +292,7 @@ def _statement(columns: Columns, covariates: Sequence[str], parts: Mapping[str, 
         [f"x{i} AS a{i}, sum(x{i}) OVER w AS t{i}" for i in range(num_values)]
         + [f"CASE WHEN row_number() OVER w = 1 THEN c{i} ELSE 0 END AS a{num_values + i}, c{i} AS t{num_values + i}"
            for i in range(len(covariates))]
+        + ([] if by_week is None else _by_week(list(columns.values).index(by_week), num_values + len(covariates)))
     )  # fmt: skip
     segment = (
         f"'{ALL}'" if columns.segment is None else f"coalesce(first_value(segment IGNORE NULLS) OVER u, '{UNSEEN}')"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import Comparison, Course, Findings
-from outlay.experiments.lift import Interval
+from outlay.experiments.findings import Change, Comparison, Course, Findings
+from outlay.experiments.lift import Interval, Lift
 
 
 def verdict(experiment: Experiment, findings: Findings) -> str:
     """What to do, arm by arm."""
     meta = experiment.meta
     tested = [comparison for comparison in findings.comparisons if comparison.outcome is not None]
-    told = [_verdict(experiment, findings.day, comparison, alone=len(tested) == 1) for comparison in tested]
+    told = [
+        _verdict(experiment, findings.day, comparison, alone=len(tested) == 1) + _lasting(comparison)
+        for comparison in tested
+    ]
     alike = ""
     if len(tested) > 1:
         alike = f" (each arm at {100 * (1 - findings.alpha):.4g} %, since {len(tested)} are tested)"
@@ -52,30 +55,31 @@ def _verdict(experiment: Experiment, day: int, found: Comparison, *, alone: bool
         return f"No verdict on {new}: {'; '.join(found.blocked)}."
     if found.decided is not None and found.told is not None:
         what = "" if not alone else f"Take {new}: " if found.outcome == "better" else f"Keep {old}: "
-        of = found.told
+        of, last = found.told, found.decisions[-1]
+        faint = "" if last.side else f"; {ends(last.absolute, last.relative)} after day {last.day}"
         return (
-            f"{what}{meta.metric} is {_size(of.absolute, of.relative)} {_side(of.side)} under {new} than under {old} "
-            f"after day {of.day} ({_ends(of.absolute, of.relative)}; {planned}, decided on day {found.decided.day})"
-            f"{beside}."
+            f"{what}{meta.metric} is {size(of.absolute, of.relative)} {_side(of.side)} under {new} than under {old} "
+            f"after day {of.day} ({ends(of.absolute, of.relative)}; {planned}, decided on day {found.decided.day}"
+            f"{faint}){beside}."
         )
     if found.outcome == "harm":
         now = found.courses[0].points[-1]
         return (
-            f"Stop {new}: {meta.metric} is {_size(now.always, now.always_relative)} {_side(now.side)} than under {old} "
-            f"({_ends(now.always, now.always_relative)}; {100 * meta.confidence:.4g} % sure on all days at once)"
+            f"Stop {new}: {meta.metric} is {size(now.always, now.always_relative)} {_side(now.side)} than under {old} "
+            f"({ends(now.always, now.always_relative)}; {100 * meta.confidence:.4g} % sure on all days at once)"
             f"{beside}. To stop for harm needs no planned day."
         )
-    last = found.decisions[-1] if found.decisions else None
-    ends = "" if last is None else _ends(last.absolute, last.relative)
+    latest = found.decisions[-1] if found.decisions else None
+    between = "" if latest is None else ends(latest.absolute, latest.relative)
     if found.outcome == "open":
-        seen = "" if last is None else f": on day {last.day} {meta.metric} ({ends}) did not cross the bound"
+        seen = "" if latest is None else f": on day {latest.day} {meta.metric} ({between}) did not cross the bound"
         after = next(d for d in meta.decisions if d > day)
         return (
             f"No verdict on {new} yet{seen}. The next planned decision is after day {after}{beside}."
             f"{_reason_to_stop(found)}"
         )
     keep = "No" if not alone else f"Keep {old}{', unless cost decides' if _costs_less(found) else ''}: no"
-    return f"{keep} difference in {meta.metric} was found under {new} ({ends}; {planned}){beside}."
+    return f"{keep} difference in {meta.metric} was found under {new} ({between}; {planned}){beside}."
 
 
 def _costs_less(found: Comparison) -> bool:
@@ -86,14 +90,34 @@ def _side(side: int) -> str:
     return "higher" if side > 0 else "lower"
 
 
-def _size(absolute: Interval, relative: Interval | None) -> str:
+def size(absolute: Interval, relative: Interval | None) -> str:
+    """`12.3 %`, or `0.12 a user`: without its sign."""
     return f"{abs(absolute.value):.4g} a user" if relative is None else percent(abs(relative.value)).removeprefix("+")
 
 
-def _ends(absolute: Interval, relative: Interval | None) -> str:
+def ends(absolute: Interval, relative: Interval | None) -> str:
+    """`-0.5 % to +2.9 %`, or `-0.05 to +0.29 a user`."""
     if relative is None:
         return f"{absolute.low:+.4g} to {absolute.high:+.4g} a user"
     return f"{percent(relative.low)} to {percent(relative.high)}"
+
+
+def weeks(change: Change) -> str:
+    """`+10.2 % (+8.0 % to +12.4 %) in week 1, -1.0 % (-3.1 % to +1.2 %) in week 2`."""
+    return f"{_effect(change.first)} in week 1, {_effect(change.since)} in {change.weeks}"
+
+
+def _effect(x: Lift) -> str:
+    return span(x.relative) if x.relative else f"{x.absolute.value:+.4g} ({ends(x.absolute, None)} and day)"
+
+
+def _lasting(found: Comparison) -> str:
+    """What became of the effect, where it has changed; empty where a reason already says so."""
+    change = found.change
+    if change is None or change.trend == "steady" or any(weeks(change) in reason for reason in found.blocked):
+        return ""
+    became = {"fading": "fades", "growing": "grows", "reversed": "turned round"}[change.trend]
+    return f" The effect {became}: {weeks(change)}; p = {change.p_value:.2g} at one look."
 
 
 def _beside(found: Comparison, day: int) -> str:
@@ -104,13 +128,13 @@ def _beside(found: Comparison, day: int) -> str:
 
 def _guardrail(course: Course, day: int) -> str:
     last, ever = course.points[-1], course.seen
-    ends = _ends(last.always, last.always_relative)
+    between = ends(last.always, last.always_relative)
     if ever is None:
-        return f"{course.metric} has not moved visibly ({ends})"
+        return f"{course.metric} has not moved visibly ({between})"
     if course.now:
-        return f"{course.metric} is {_side(course.now)} ({ends})"
+        return f"{course.metric} is {_side(course.now)} ({between})"
     first = "on the first day" if ever[1] == 1 else f"over the first {ever[1]} days"
-    return f"{course.metric} was {_side(course.moved)} {first}, but over {day} days that does not show ({ends})"
+    return f"{course.metric} was {_side(course.moved)} {first}, but over {day} days that does not show ({between})"
 
 
 def _reason_to_stop(found: Comparison) -> str:

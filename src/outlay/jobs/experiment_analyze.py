@@ -68,6 +68,8 @@ class AnalyzeResult:
         for comparison, told in zip(found["comparisons"], self.findings.comparisons, strict=True):
             comparison["outcome"] = told.outcome
             comparison["decided"] = told.decided.day if told.decided else None
+            if told.change is not None:
+                comparison["change"] |= {"side": told.change.side, "trend": told.change.trend}
             for course, by_day in zip(comparison["courses"], told.courses, strict=True):
                 course |= {"now": by_day.now, "moved": by_day.moved, "seen": by_day.seen}
         return {

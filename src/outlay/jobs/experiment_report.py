@@ -10,7 +10,7 @@ from outlay.core.files import new_file
 from outlay.core.version import __version__
 from outlay.experiments import findings
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import Comparison, Course, Decision
+from outlay.experiments.findings import Change, Comparison, Course, Decision
 from outlay.experiments.lift import Interval as Ends
 from outlay.experiments.lift import Lift, Withheld
 from outlay.jobs.experiment_analyze import AnalyzeResult
@@ -19,6 +19,7 @@ from outlay.reports.experiment import render
 from outlay.reports.experiment_content import (
     ArmComparison,
     ArmLine,
+    ChangeLine,
     CourseDay,
     CourseLine,
     DecisionLine,
@@ -110,6 +111,7 @@ def _comparison(found: Comparison, experiment: Experiment) -> ArmComparison:
         metrics=tuple(_metric(x, found.saved.get(x.metric)) for x in found.lifts),
         exposed=tuple(_metric(x) for x in found.exposed),
         decisions=tuple(_decision(decision) for decision in found.decisions),
+        change=None if found.change is None else _change(found.change),
         course=next((line for line in courses if line.metric == experiment.meta.metric), None),
         guardrails=tuple(line for line in courses if line.metric != experiment.meta.metric),
         groups=tuple(
@@ -139,6 +141,11 @@ def _metric(x: Lift | Withheld, saved: float | None = None) -> MetricLine:
 
 def _decision(x: Decision) -> DecisionLine:
     return DecisionLine(day=x.day, z=x.z, bound=x.bound, effect=_effect(x.absolute, x.relative), side=x.side)
+
+
+def _change(x: Change) -> ChangeLine:
+    first, since = (_effect(each.absolute, each.relative) for each in (x.first, x.since))
+    return ChangeLine(weeks=x.weeks, first=first, since=since, p_value=x.p_value, trend=x.trend)
 
 
 def _course(x: Course) -> CourseLine:

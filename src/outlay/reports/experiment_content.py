@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from outlay.reports.content import Interval
 
 Outcome = Literal["better", "worse", "undecided", "harm", "open", "blocked"]
+Trend = Literal["steady", "growing", "fading", "reversed"]
 
 
 class Effect(NamedTuple):
@@ -165,6 +166,24 @@ class PromiseLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeLine:
+    """The effect in the first week and since, per user and day, each at one look.
+
+    Attributes:
+        weeks: those after the first, in words.
+        first, since: the two effects.
+        p_value: of no change.
+        trend: what became of the effect.
+    """
+
+    weeks: str
+    first: Effect
+    since: Effect
+    p_value: float
+    trend: Trend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmComparison:
     """One arm against the control.
 
@@ -174,6 +193,7 @@ class ArmComparison:
         metrics: at one look; the verdict's first.
         exposed: the same among users with at least one row; empty where all have some.
         decisions: the planned ones so far.
+        change: the effect in the first week and since; None before two whole weeks, or where days are not told apart.
         course: of the verdict's metric; None where it could not be told.
         guardrails: those that could be told, day by day.
         groups: by segment, where there is more than one.
@@ -186,6 +206,7 @@ class ArmComparison:
     metrics: tuple[MetricLine, ...]
     exposed: tuple[MetricLine, ...] = ()
     decisions: tuple[DecisionLine, ...] = ()
+    change: ChangeLine | None = None
     course: CourseLine | None = None
     guardrails: tuple[CourseLine, ...] = ()
     groups: tuple[GroupLine, ...] = ()

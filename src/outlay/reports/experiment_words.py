@@ -172,6 +172,15 @@ def certainty(c: ExperimentContent, arm: ArmComparison) -> str:
     )
 
 
+def lasting(arm: ArmComparison) -> str:
+    """What became of the effect after the first week; empty where it has not changed visibly."""
+    found = arm.change
+    if found is None or found.trend == "steady":
+        return ""
+    became = {"fading": "fades", "growing": "grows", "reversed": "turned round"}[found.trend]
+    return f"The effect {became}: {span(found.first)} in week 1, {span(found.since)} in {found.weeks}."
+
+
 def between_winners(c: ExperimentContent) -> str:
     """What a test does not say where several arms beat the control."""
     winners = [quoted(arm.arm) for arm in c.contestants if arm.outcome == "better"]
