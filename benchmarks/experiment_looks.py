@@ -6,6 +6,7 @@ A/A tests of two arms over 14 days, analysed by `outlay.experiments` as `outlay 
 
 * planned: the verdict at the decisions after days 7 and 14, by spending bounds; and by bounds for 14 daily decisions.
 * always: whether the confidence sequence of the metric, or of the cost, excludes 0 on any of the 14 days.
+* change by week: whether the effect is said to have changed after the first week.
 * plain: whether the ordinary 95 % interval does, for comparison.
 * fixed: whether the ordinary 95 % intervals at the end, absolute and relative, cover the truth; here the arms differ.
 
@@ -91,9 +92,9 @@ def draw(world: World, users: int, lift: float, rng: np.random.Generator) -> Sum
             np.where(np.arange(DAYS) == entry[:, None], COUPON * rng.binomial(past.astype(int), 0.6)[:, None], 0)
         ]
         names += ["active" + BEFORE, "cost" + BEFORE]
-    week, day = np.maximum(WEEK - entry, 0)[:, None], np.arange(DAYS)
-    columns += [np.where((day < WEEK) & (week > 0), active / np.maximum(week, 1), 0.0)]
-    columns += [np.where((day >= WEEK) & (week > 0), active, 0.0)]
+    left, days = np.maximum(WEEK - entry, 0)[:, None], np.arange(DAYS)
+    columns += [np.where((days < WEEK) & (left > 0), active / np.maximum(left, 1), 0.0)]
+    columns += [np.where((days >= WEEK) & (left > 0), active, 0.0)]
     names += ["active" + FIRST_WEEK, "active" + SINCE]
     return added_up(np.stack(columns, axis=2), arm, entry, tuple(names))
 
