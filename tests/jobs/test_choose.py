@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from campaign_files import campaign_file, panel
 from numpy.typing import NDArray
 from scipy.stats import norm
 
 import outlay
-from outlay.core.network import constant_network
+from outlay.core.errors import InfeasibleError
+from outlay.core.network import preferring_network
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.certificate import expected_se
 from outlay.estimators.units import coordinates
@@ -31,9 +33,8 @@ def chosen(data: Transitions, folder: Path) -> Chosen:
     coords = of_campaign(campaign, np.asarray(data.outcome), steady=True)
     frame = Frame(data, campaign, coords.scale, ("reward", "coupon_cost"), None, 0, folder)
     return choose(frame, [
-        Offered(f"always {a}", constant_network(a, data.schema.sizes, 0, data.num_actions, 2), np.zeros(1),
-                np.eye(2)[0])
-        for a in range(data.num_actions)
+        Offered(f"always {a}", preferring_network(one, data.schema.sizes, 0, 2), np.zeros(1), np.eye(2)[0])
+        for a, one in enumerate(np.eye(data.num_actions))
     ])  # fmt: skip
 
 
@@ -110,3 +111,34 @@ def test_what_training_makes_by_default_can_be_allocated(log: Path, habit_run: R
     found = allocate_users(habit_run, users, 20.0, tmp_path / "decisions.parquet")
     assert 0 < found.cost <= 20
     assert found.value <= found.bound
+
+
+def restricted(folder: Path, limit: float) -> Chosen:
+    """Coupons 1, 2, 3 cost 0.4, 1.2, 2.4; level 0 may not be given 1; only the dearest was learned."""
+    columns = panel(users=1500)
+    low, coupon = np.array(columns["level"]) == 0, np.array(columns["coupon"])
+    coupon = np.where(low & (coupon == 1), 2.0, coupon)
+    active = np.random.default_rng(5).random(len(coupon)) < 0.2 + 0.2 * coupon
+    allowed = [[2.0, 3.0] if none else [1.0, 2.0, 3.0] for none in low]
+    columns |= {"coupon": coupon.tolist(), "active": active.astype(int).tolist(), "allowed": allowed}
+    path = campaign_file(folder, columns, log='eligible = "allowed"')
+    path.write_text(path.read_text().replace("at_most = 1.2", f"at_most = {limit}"))
+    data = outlay.prepare(path, folder / "data")
+    frame = Frame(data, data.campaign, np.ones(1), ("reward", "coupon_cost"), None, 0, folder)
+    dear = preferring_network(np.arange(3), data.schema.sizes, data.number_columns.shape[1], 2)
+    return choose(frame, [Offered("dear", dear, np.zeros(1), np.eye(2)[0])])
+
+
+def test_the_cheapest_that_each_row_allows_is_reachable(tmp_path: Path) -> None:
+    """1 where it is allowed and else 2: 0.67 a decision, less than 2 for all."""
+    found = restricted(tmp_path, 0.9)
+    assert [kept.policy.name for kept in found.members] == ["always 2", "always the least coupon_cost allowed"]
+    assert found.members[1].x[1] == pytest.approx(2 / 3 * 0.4 + 1 / 3 * 1.2, abs=0.05)
+
+
+def test_what_is_called_the_least_is_that_of_all_policies_that_were_measured(tmp_path: Path) -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        restricted(tmp_path, 0.3)
+    message = str(caught.value)
+    assert "constant actions included. coupon_cost: the smallest that was measured is 0.6" in message
+    assert "per decision, by always the least coupon_cost allowed, the limit is at most 0.3 per decision" in message

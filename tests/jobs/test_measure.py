@@ -13,7 +13,7 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.response_reference import respond
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
-from outlay.core.network import NetworkArrays, constant_network
+from outlay.core.network import NetworkArrays, preferring_network
 from outlay.core.response import Past, ResponseArrays
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, Transitions
 from outlay.jobs import measure
@@ -116,7 +116,11 @@ def walked_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Two prices of a DIN, and a constant action, for the logs of `draw`."""
     schema = draw(random_cmdp(3, states=5), 2, 2, 0).schema
     response = random_response(0, past_days=PAST_DAYS, sizes=schema.sizes, numbers=2)
-    networks: list[NetworkArrays | ResponseArrays] = [response, response, constant_network(2, schema.sizes, 2, 3, 2)]
+    networks: list[NetworkArrays | ResponseArrays] = [
+        response,
+        response,
+        preferring_network(np.eye(3)[2], schema.sizes, 2, 2),
+    ]
     members = tuple(MemberSpec(n, 1 / 3, [0.5 * i], [1.0, -0.5 * i], [0, 0]) for i, n in enumerate(networks))
     spec = BundleSpec(campaign(), schema, [0.0, 1.0, 2.0], ("reward", "cost"), members)
     folder = tmp_path_factory.mktemp("walked") / "bundle"

@@ -153,7 +153,7 @@ def test_a_limit_that_training_does_not_reach_names_what_it_reached(habit: Habit
     """The cheapest coupon costs 4 yuan in 7 days: a limit per user is not known to be too low before the choice."""
     unit = ('per = "decision"', 'per = "user"')
     path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 3.0"), unit)
-    with pytest.raises(InfeasibleError, match=r"coupon_cost: the smallest reachable is .* per user"):
+    with pytest.raises(InfeasibleError, match=r"coupon_cost: the smallest that was measured is .* per user, by "):
         outlay.train(path, tmp_path / "run")
     assert [entry.name for entry in tmp_path.iterdir()] == ["in"]
 

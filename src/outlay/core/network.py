@@ -72,20 +72,20 @@ class NetworkArrays:
         return int(self.embedding.size + sum(w.size + b.size for w, b in dense))
 
 
-def constant_network(
-    action: int, sizes: tuple[int, ...], num_numbers: int, num_actions: int, num_heads: int
+def preferring_network(
+    preference: NDArray[Any], sizes: tuple[int, ...], num_numbers: int, num_heads: int
 ) -> NetworkArrays:
-    """A network whose reward head is 1 for one action and 0 for the others, whatever the state.
+    """A network whose reward head is the same in every state, so that it gives the first of what is allowed there.
 
     Args:
-        action: index of the action.
+        preference: `[K]` larger is better.
         sizes: codes per categorical field.
         num_numbers: width of the numeric part.
-        num_actions: K.
         num_heads: H.
     """
+    num_actions = len(preference)
     head = np.zeros((1, num_actions, num_heads), np.float32)
-    head[0, action, 0] = 1
+    head[0, :, 0] = preference
     return NetworkArrays(
         embedding=np.zeros((1, sum(sizes), 1), np.float32),
         offsets=np.cumsum((0, *sizes), dtype=np.int64)[:-1],

@@ -28,7 +28,7 @@ from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
-from outlay.core.network import NetworkArrays, constant_network
+from outlay.core.network import NetworkArrays, preferring_network
 from outlay.core.response import ResponseArrays
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.certificate import expected_se, margins
@@ -170,9 +170,11 @@ def choose(
             raise _infeasible([], [], limits, frame.campaign)
         return _mixed(pool, np.full(len(pool), 1 / len(pool)), _margins(pool, frame), kept, at)
     pools: list[Callable[[], list[Kept]]] = [lambda: first, lambda: kept, lambda: kept + _constants(frame, at)]
-    pool, margin = [], np.empty(0)
+    tried: list[Kept] = []
+    pool, margin = tried, np.empty(0)
     for grown in pools:
-        pool = [k for k in grown() if k.withheld is None]
+        tried = grown()
+        pool = [k for k in tried if k.withheld is None]
         if not pool:
             continue
         margin = _margins(pool, frame)
@@ -182,7 +184,7 @@ def choose(
     x = np.array([k.x for k in pool]) if pool else np.empty((0, 1 + len(limits)))
     if pool and (exact := solve_mixture(x, limits, frame.scale)).feasible:
         return _mixed(pool, exact.weights, margin, kept, at)
-    raise _infeasible(kept, pool, limits, frame.campaign)
+    raise _infeasible(tried, pool, limits, frame.campaign)
 
 
 def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure]:
@@ -204,21 +206,38 @@ def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure
 
 
 def _constants(frame: Frame, at: Measure) -> list[Kept]:
-    """Always the same action, for each action that is allowed everywhere."""
-    data = frame.data
+    """What looks at no state: always the same action, where all rows allow it; else the cheapest of what they allow."""
+    data, plain = frame.data, replace(at, smooth=False)
+    count, width, budgets = data.num_actions, data.number_columns.shape[1], frame.campaign.budgets
+    days, heads = needed_days(frame.campaign), len(frame.heads)
+    preferences = {f"always {data.actions[a]:g}": np.arange(count) == a
+                   for a in np.flatnonzero(data.allowed_everywhere)}  # fmt: skip
     if data.eligible is not None:
-        return []
-    heads, count = len(frame.heads), data.num_actions
-    days = needed_days(frame.campaign)
-    fits = at.constants(range(count), days)
-    certifying = replace(at, smooth=False).constants(range(count), days) if at.smooth else fits
+        for j, budget in enumerate(budgets):
+            name = f"always the {'least' if budget.sign > 0 else 'most'} {budget.name} allowed"
+            preferences[name] = -budget.sign * _ranks(_mean_cost(at, j))
     out = []
-    for a, (fitted, plainly) in enumerate(zip(fits, certifying, strict=True)):
-        network = constant_network(a, data.schema.sizes, data.number_columns.shape[1], count, heads)
-        no_price = np.zeros(len(frame.campaign.budgets))
-        always = Offered(f"always {data.actions[a]:g}", network, no_price, np.eye(heads)[0])
-        out.append(_kept(always, fitted, plainly, frame.campaign))
+    for name, preference in preferences.items():
+        network = preferring_network(preference, data.schema.sizes, width, heads)
+        always = Offered(name, network, np.zeros(len(budgets)), np.eye(heads)[0])
+        actions = np.where(data.allowed(at.panel.rows), preference, -np.inf).argmax(axis=1)
+        certifying = plain.evaluator().fit(actions, days=days)
+        fitted = at.evaluator().fit(actions, days=days) if at.smooth else certifying
+        out.append(_kept(always, fitted, certifying, frame.campaign))
     return out
+
+
+def _mean_cost(at: Measure, j: int) -> Vector:
+    """`[K]` mean of a cost over the rows in which each action was given; actions never given cost the mean of all."""
+    action, cost = np.asarray(at.panel.action), np.asarray(at.panel.outcome[:, 1 + j], np.float64)
+    count = at.data.num_actions
+    rows, total = np.bincount(action, minlength=count), np.bincount(action, cost, count)
+    return np.where(rows > 0, total / np.maximum(rows, 1), cost.mean())
+
+
+def _ranks(values: Vector) -> Vector:
+    """0 for the smallest, 1 for the next, …."""
+    return np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
 
 
 def needed_days(campaign: Campaign) -> tuple[int, ...]:
@@ -306,16 +325,20 @@ def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Ca
             way_out="Take a longer or larger log, a shorter campaign.horizon_days where a limit is per user, or leave "
             "out actions that were hardly ever given (log.actions).",
         )
-    least = np.array([limits + (k.x[1:] - limits) / k.decisions for k in pool]).min(axis=0)
+    costs = np.array([limits + (k.x[1:] - limits) / k.decisions for k in pool])
+    least, place = costs.min(axis=0), costs.argmin(axis=0)
+    absent = [k for k in kept if k.withheld]
     alone = [j for j in range(len(limits)) if least[j] > limits[j]] or range(len(limits))
     words = "; ".join(
-        f"{b.name}: the {'smallest' if b.sign > 0 else 'largest'} reachable is {round(b.sign * least[j], 9) + 0:.4g} "
-        f"per {b.per}, the limit is {b.words}"
+        f"{b.name}: the {'smallest' if b.sign > 0 else 'largest'} that was measured is "
+        f"{round(b.sign * least[j], 9) + 0:.4g} per {b.per}, by {pool[place[j]].policy.name}, the limit is {b.words}"
         for j, b in enumerate(campaign.budgets)
         if j in alone
     )
+    if absent:
+        words += f". {len(absent)} could not be measured, {absent[0].policy.name} for one: {absent[0].withheld}"
     return InfeasibleError(
-        f"no policy that was found keeps the limits. {words}.",
+        f"no policy that was found keeps the limits, constant actions included. {words}.",
         file=campaign.path,
         where="[[budget]]",
         way_out="Raise a ceiling, lower a floor, or add actions that reach it.",
