@@ -70,6 +70,7 @@ def campaign(seed: int) -> Result:
     limit = float(np.round(np.random.default_rng([seed, 11]).uniform(*LIMITS), 2))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
+        os.environ["OUTLAY_LOOKS"] = str(folder / "looks.sqlite")  # not among those at logs of your own
         path = outlay.simulate("habit", folder / "log", users=USERS, seed=seed)
         path.write_text(path.read_text().replace("at_most = 2.2 ", f"at_most = {limit} "))
         run = outlay.train(path, folder / "run", seed=seed)

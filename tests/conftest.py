@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import hypothesis
@@ -21,6 +23,7 @@ pytest_plugins = ("small_bundles",)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)  # machines have bad moments
 hypothesis.settings.load_profile("repeatable")
 
+COUNTS = count()
 TRAIN = """
 [train]
 layers = [16, 8]
@@ -35,6 +38,34 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.rootpath / ".pytest_cache" / "jax")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+def _counting(folder: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OUTLAY_LOOKS", str(folder / f"{next(COUNTS)}.sqlite"))
+        yield
+
+
+@pytest.fixture(scope="session")
+def counts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("counts")
+
+
+# Looks at the certify users are counted by machine: here by test, and never in the home folder. Files and folders that
+# tests share are made in a count of their own.
+@pytest.fixture(scope="session", autouse=True)
+def _counted_by_session(counts: Path) -> Iterator[None]:
+    yield from _counting(counts)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _counted_by_module(counts: Path) -> Iterator[None]:
+    yield from _counting(counts)
+
+
+@pytest.fixture(autouse=True)
+def _counted_by_test(counts: Path) -> Iterator[None]:
+    yield from _counting(counts)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -108,8 +109,9 @@ def test_segments_and_differences_have_their_tables(printed: list[str]) -> None:
 def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], judged: tuple[Path, Path, Path]) -> None:
     at = printed.index(line(printed, "Reproduction: "))
     assert [row.split()[0] for row in printed[at:-1]] == ["Reproduction:", "Agreement:", "Logged", "Certificate",
-                                                          "coupon_cost:"]  # fmt: skip
-    assert "(limit ≤ 2.2)" in printed[-2]
+                                                          "coupon_cost:", "Looks"]  # fmt: skip
+    assert "(limit ≤ 2.2)" in printed[-3]
+    assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-2])
     found = package.evaluate(judged[0], policy=judged[1])
     assert printed[-1] == found.verdict
     assert found.look == 1

@@ -46,8 +46,8 @@ def test_the_bundle_of_the_run_is_certified_from_what_its_members_measure(run: R
     found = certify_frontier(run, data, campaign)
     assert found.look == 2
     assert found.alpha == pytest.approx(0.0125)
-    assert looks(data.folder)[0] == outlay.load_bundle(run.bundle).id  # the look it was chosen for
-    assert looks(data.folder)[1].startswith("frontier-")
+    assert looks(data)[0].startswith(f"{outlay.load_bundle(run.bundle).id}@")  # the look it was chosen for
+    assert looks(data)[1].startswith("frontier-")
     bundle = outlay.load_bundle(run.bundle)
     weights = found.weights_of(bundle)
     assert weights is not None
@@ -87,7 +87,7 @@ def test_it_looks_once_and_then_reads_at_any_confidence(run: Run, monkeypatch: p
     assert other.look == 2
     assert other.alpha == pytest.approx(0.025)
     assert other.band.factor < first.band.factor
-    assert len(looks(data.folder)) == 2
+    assert len(looks(data)) == 2
 
 
 def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +99,10 @@ def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest
         patch.setattr(job, "Measure", killed)
         with pytest.raises(KeyboardInterrupt):
             certify_frontier(run, data, run.campaign)
-    assert len(looks(data.folder)) == 2
+    assert len(looks(data)) == 2
     assert certified(run, data, run.campaign) is None
     assert certify_frontier(run, data, run.campaign).look == 2
-    assert len(looks(data.folder)) == 2
+    assert len(looks(data)) == 2
 
 
 def test_every_exported_bundle_is_of_this_frontier_and_another_runs_is_not(

@@ -337,13 +337,16 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     assert after[0].gain_bound == first["certificate"]["gain_bound"]
 
 
-def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(made: Runs, tmp_path: Path) -> None:
+def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
+    made: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It keeps the room of the look that was the next when it was trained; its certificate states its own."""
     alone, later = copied(made("counted"), tmp_path / "a"), copied(made("counted"), tmp_path / "b")
+    one = frontier(alone, [1.5], export=tmp_path / "a" / "out").export
+    monkeypatch.setenv("OUTLAY_LOOKS", str(tmp_path / "another-machine.sqlite"))
     for name in ("another bundle", "and another"):
-        look(later.folder / "data", name, 0.95)
-    one, other = (frontier(run, [1.5], export=tmp_path / run.folder.parent.name / "out").export
-                  for run in (alone, later))  # fmt: skip
+        look(later.data(), name, 0.95)
+    other = frontier(later, [1.5], export=tmp_path / "b" / "out").export
     assert one is not None
     assert other is not None
     assert one["id"] == other["id"]

@@ -175,6 +175,8 @@ def _rests_on(found: dict[str, Any]) -> None:
 
 def _certificate(found: dict[str, Any], curve: dict[str, Any] | None) -> None:
     """What it is for, and every bound; the verdict says why there is none."""
+    from outlay.jobs.looks import counted_in
+
     _say(
         f"Certificate at {100 * found['confidence']:.5g} %, look {found['look']} at these {found['users']:,} users: "
         f"{'certified' if found['certified'] else 'not certified'}."
@@ -191,6 +193,7 @@ def _certificate(found: dict[str, Any], curve: dict[str, Any] | None) -> None:
             f"{curve['policies']} policies, so for every other budget: outlay frontier says which are certified. At "
             "the campaign's own budget its mixture leaves room for that look, and has other figures than the one here."
         )
+    _say(f"Looks at these users are counted in {counted_in()}, whichever DATA folder their rows are in.")
 
 
 def _estimate(e: dict[str, Any] | None) -> str:

@@ -104,8 +104,8 @@ def certify_frontier(
         salts = [member.salt for member in bundle.members]
         # Counted before anything is seen: a killed run may have looked. The run's own mixture keeps the look before,
         # for which it was chosen.
-        look(data.folder, str(load_bundle(run.bundle).manifest["id"]), campaign.train.confidence)
-        look(data.folder, _identity(stored, salts), campaign.train.confidence)
+        look(data, str(load_bundle(run.bundle).manifest["id"]), campaign.train.confidence)
+        look(data, _identity(stored, salts), campaign.train.confidence)
         at, days, withheld = Measure(data, CERTIFY, bundle), needed_days(campaign), []
 
         def fits() -> Iterator[Fitted]:
@@ -148,7 +148,7 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         points = Points(part["value"], part["covariance"], part["covariance"], int(part["users"]))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
-    number, alpha = look(data.folder, _identity(stored, salts), campaign.train.confidence)
+    number, alpha = look(data, _identity(stored, salts), campaign.train.confidence)
     band = Band.of(points, withheld, refused, campaign, confidence=1 - alpha)
     return Certified(band, number, alpha, salts)
 

@@ -75,6 +75,11 @@ class Frame:
         """`[K]` money to set aside for each action, where it is known: a pass over the log."""
         return known_reserves(self.data, self.campaign)
 
+    @cached_property
+    def alpha(self) -> float:
+        """What the next look at the certify users may spend."""
+        return next_alpha(self.data, self.campaign.train.confidence)
+
 
 @dataclass(frozen=True)
 class Offered:
@@ -301,8 +306,7 @@ def _room(members: list[Kept], weights: Vector, frame: Frame) -> Vector:
     for fits in ([k.fitted for k in members], [k.certifying for k in members]):
         parts = [w * coordinates(fitted, frame.campaign)[1][:, 1:] for fitted, w in zip(fits, weights, strict=True)]
         errors.append(std_error(np.sum(parts, axis=0)))
-    confidence = 1 - next_alpha(frame.data.folder, train.confidence)
-    return margins(errors[0], expected_se(errors[1], *users), confidence=confidence, margin=train.margin)
+    return margins(errors[0], expected_se(errors[1], *users), confidence=1 - frame.alpha, margin=train.margin)
 
 
 def _margins(pool: list[Kept], frame: Frame) -> Vector:

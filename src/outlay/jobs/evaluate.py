@@ -113,7 +113,7 @@ def _seen_beside(result: Evaluation, at: Measure, other: Subject, campaign: Camp
     run = other.run
     known = certified(run, at.data, campaign) if run is not None and (run.folder / "frontier").is_dir() else None
     if known is None or run is None or known.weights_of(load_bundle(run.bundle)) is None:
-        look(at.data.folder, other.identity, campaign.train.confidence)
+        look(at.data, other.identity, campaign.train.confidence)
     if run is None or run.manifest["data_hash"] == at.data.manifest["data_hash"]:
         return result
     return replace(result, notes={**result.notes, other.name: "trained on other data, maybe on these users"})
@@ -215,7 +215,7 @@ def _certified(
     x, influence, limits = coordinates(told.fitted, campaign)
     x_old, influence_old, _ = coordinates(old.fitted, campaign)
     gain, gain_influence = float(x[0] - x_old[0]), influence[:, 0] - influence_old[:, 0]
-    number, alpha = look(at.data.folder, told.subject.identity, campaign.train.confidence)
+    number, alpha = look(at.data, told.subject.identity, campaign.train.confidence)
     needed = {objective(campaign), *(name for b in campaign.budgets for name in behind(b.name, campaign))}
     missing = dict(zip(told.fitted.targets, told.fitted.withheld, strict=True))
     reason = next((why for target, why in missing.items() if why and target in needed), refused)

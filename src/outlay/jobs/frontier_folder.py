@@ -138,5 +138,5 @@ def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kep
         write_manifest(temporary, "frontier", {
             "data_hash": frame.data.manifest["data_hash"], "heads": list(frame.heads), "users": points.users,
             "imitation_threshold": frame.imitation_threshold, "seed": frame.seed, "check": check,
-            "look": next_look(frame.data.folder) + 1,  # the next one is for the run's own mixture
+            "look": next_look(frame.data) + 1,  # the next one is for the run's own mixture
         })  # fmt: skip

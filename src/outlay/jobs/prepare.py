@@ -18,7 +18,6 @@ from outlay.core.files import check_replaceable, new_folder, sha256, write_manif
 from outlay.core.schema import canonical_text, user_text
 from outlay.core.transitions import NAMES, SPLITS, USERS, Transitions
 from outlay.core.version import __version__
-from outlay.jobs.looks import carry_over
 from outlay.logs.encode import Columns, make_schema, write_features, write_links, write_roles
 from outlay.logs.link import complete, link
 from outlay.logs.quality import inspect, refuse
@@ -107,7 +106,6 @@ def prepare(
             "campaign": content, "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
             "data_hash": _data_hash(folder, shapes),
         })  # fmt: skip
-        carry_over(out, folder)
     tell.now(1.0, "done")
     return Transitions.open(out)
 

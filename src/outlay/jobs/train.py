@@ -20,7 +20,6 @@ from outlay.core.errors import FolderError, LogError, OutlayError
 from outlay.core.files import check_replaceable, put_in_place
 from outlay.core.transitions import SPLITS, Transitions
 from outlay.jobs import play, train_frontier, two_stage
-from outlay.jobs.looks import carry_over
 from outlay.jobs.prepare import prepare
 from outlay.jobs.record import record
 from outlay.jobs.run import Run
@@ -117,7 +116,6 @@ def _train(
     report: Callable[[float, str], None],
 ) -> Run:
     data, campaign, notes = _data(source, partial, preset, threads, report)
-    carry_over(out / "data", data.folder)
 
     def further(fraction: float, text: str) -> None:
         report(0.15 + 0.85 * fraction, text)
