@@ -84,11 +84,15 @@ class Client:
         """Any method."""
         return self._runner.run(self._http.request(method, path, **more))
 
-    def post_together(self, path: str, bodies: Iterable[Any], **more: Any) -> list[httpx.Response]:
-        """POST all of them at once."""
+    def post_together(self, path: str, bodies: Iterable[Any], every: float = 0.0, **more: Any) -> list[httpx.Response]:
+        """POST all of them at once, or one after so many seconds, whether or not the others have their answers."""
+
+        async def one(body: Any, after: float) -> httpx.Response:
+            await asyncio.sleep(after)
+            return await self._http.post(path, json=body, **more)
 
         async def ask() -> list[httpx.Response]:
-            return await asyncio.gather(*(self._http.post(path, json=body, **more) for body in bodies))
+            return await asyncio.gather(*(one(body, every * number) for number, body in enumerate(bodies)))
 
         return self._runner.run(ask())
 

@@ -11,6 +11,7 @@ import pytest
 from small_servers import STATE, Client, request, server
 
 from outlay.bundles.decide import Bundle
+from outlay.server.config import ServeConfig
 
 CAMPAIGN = "coupons"
 
@@ -187,7 +188,7 @@ def test_a_model_that_fails_for_everybody_does_not_fill_the_log(
     assert 1 <= caplog.text.count("ZeroDivisionError: a bug") < 5
 
 
-def test_a_ledger_that_takes_too_long_is_not_waited_for(
+def test_a_ledger_that_takes_too_long_is_not_waited_for_and_a_retry_tells_what_it_wrote(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with server(bundle, tmp_path / "ledger.db", ledger_seconds=0.05) as client:
@@ -200,11 +201,64 @@ def test_a_ledger_that_takes_too_long_is_not_waited_for(
 
         monkeypatch.setattr(ledger, "record", slowly)
         start = time.perf_counter()
-        assert post(client, request(1))["reason"] == "ledger_unavailable"
+        found = client.post("/v1/decisions", json=request(1))
+        assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+        assert "not known yet" in found.json()["error"]
+        assert "same ids" in found.json()["way_out"]
         assert time.perf_counter() - start < 0.25
         monkeypatch.undo()
         client.wait(0.4)
-        assert post(client, request(1))["reason"] == "policy"  # it was written; the retry gets it
+        (row,) = ledger.rows(CAMPAIGN, 0, 2**62)
+        assert post(client, request(1))["decision_id"] == row.decision_id
+
+
+def test_none_is_never_the_answer_where_an_incentive_is_written(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(bundle, tmp_path / "ledger.db", ledger_seconds=0.1) as client:
+        ledger: Any = client.service.ledger
+        record = ledger.record
+
+        def slowly(group: Any) -> Any:
+            time.sleep(0.07)
+            return record(group)
+
+        monkeypatch.setattr(ledger, "record", slowly)
+
+        asked = [request(i, eligible=[3]) for i in range(80)]
+        found = dict(enumerate(client.post_together("/v1/decisions", asked, every=0.005)))
+        client.wait(0.3)
+        written = {row.request_id for row in ledger.rows(CAMPAIGN, 0, 2**62)}
+        told = {f"r{i}": answer.json()["decision_id"] for i, answer in found.items() if answer.status_code == 200}
+        none = {request_id for request_id, decision in told.items() if decision is None}
+        given = set(told) - none
+        assert none
+        assert given
+        assert len(none | given) < 80  # the others are undecided
+        assert given <= written
+        assert not none & written
+
+
+def test_a_server_that_may_only_read_is_not_ready(client: Client) -> None:
+    ledger: Any = client.service.ledger
+    for only, status in (("off", 200), ("on", 503), ("off", 200)):
+        ledger._writer.execute(f"pragma query_only = {only}")
+        found = client.get("/v2/health/ready")
+        assert (found.status_code, found.json().get("ready")) == (status, status == 200 or None)
+    assert client.get("/v2/health/live").status_code == 200
+
+
+def test_many_who_look_at_a_ledger_that_hangs_take_one_thread(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    touched: list[float] = []
+
+    def slowly() -> None:
+        touched.append(time.monotonic())
+        time.sleep(0.3)
+
+    monkeypatch.setattr(client.service.ledger, "touch", slowly)
+    monkeypatch.setattr(client.service.serving, "config", ServeConfig(ledger_seconds=0.05))
+    assert [client.get("/v2/health/ready").status_code for _ in range(4)] == [503] * 4
+    assert len(touched) == 1
 
 
 BAD = [

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from outlay.server.desks.commit import LARGEST, GroupCommit
-from outlay.server.ledger.ledger import LedgerError
+from outlay.server.ledger.ledger import LedgerError, UndecidedError
 
 
 class Disk:
@@ -192,18 +194,21 @@ def test_who_comes_while_the_others_have_waited_long_is_refused_at_once() -> Non
     asyncio.run(run())
 
 
-def test_who_has_waited_too_long_is_told_and_left_out_of_the_line() -> None:
+def test_who_has_waited_too_long_in_line_is_told_and_left_out_of_it() -> None:
     async def run() -> None:
         disk = Disk()
         disk.open.clear()
         commit = GroupCommit(disk.write, seconds=0.1)
         began = time.monotonic()
-        waiting = [await in_line(commit, item) for item in (1, 2)]
-        for late in waiting:
-            with pytest.raises(TimeoutError):
-                await late
-        assert 0.1 <= time.monotonic() - began < 0.2
+        written = await in_line(commit, 1)
+        assert disk.busy.wait(5)
+        late = await in_line(commit, 2)
+        with pytest.raises(TimeoutError):
+            await late
+        assert 0.1 <= time.monotonic() - began < 0.3
         disk.open.set()
+        with pytest.raises(UndecidedError):  # the disk has it already
+            await written
         while not disk.groups:
             await asyncio.sleep(0.001)
         assert await commit([3]) == [6]
@@ -211,6 +216,40 @@ def test_who_has_waited_too_long_is_told_and_left_out_of_the_line() -> None:
         assert disk.groups == [[1], [3]]
 
     asyncio.run(run())
+
+
+def test_what_is_said_not_to_be_written_never_is() -> None:
+    """On a disk that needs about as long as anybody waits, so that many give up just when they are taken."""
+    written: set[int] = set()
+
+    def write(items: list[int]) -> list[int]:
+        time.sleep(random.uniform(0.0, 0.004))
+        written.update(items)
+        return items
+
+    async def run() -> dict[str, set[int]]:
+        commit = GroupCommit(write, seconds=0.004)
+        ended: dict[str, set[int]] = defaultdict(set)
+
+        async def client(number: int) -> None:
+            for item in range(1000 * number, 1000 * number + 40):
+                try:
+                    await commit([item])
+                    ended["answered"].add(item)
+                except UndecidedError:
+                    ended["undecided"].add(item)
+                except (TimeoutError, LedgerError):
+                    ended["none"].add(item)
+                await asyncio.sleep(random.uniform(0.0, 0.002))
+
+        await asyncio.gather(*map(client, range(20)))
+        await commit.close()
+        return ended
+
+    ended = asyncio.run(run())
+    assert min(map(len, (ended["answered"], ended["undecided"], ended["none"]))) > 0
+    assert ended["answered"] <= written
+    assert not ended["none"] & written
 
 
 def test_a_line_that_moves_refuses_nobody() -> None:

@@ -192,7 +192,8 @@ def test_a_postgres_that_stands_still_is_not_waited_for(database: OwnPostgres, s
     with database.standing_still():
         for server in (one, two):
             begun = time.monotonic()
-            assert server.decide(request(2, eligible=[3]))["reason"] == "ledger_unavailable"
+            undecided = server.post("/v1/decisions", request(2, eligible=[3]))  # it was sent
+            assert (undecided.status_code, undecided.headers["retry-after"]) == (503, "1")
             assert server.get("/v2/health/ready").status_code == 503
             assert server.get("/v2/health/live").status_code == 200
             assert time.monotonic() - begun < 4  # each waits a second, the default

@@ -114,7 +114,7 @@ class ServeConfig(_Section):
         expiry_hours: after which an incentive that was not redeemed gives its money back.
         wait_days: days after a decision until its outcomes are taken as complete.
         outcomes: kinds that may come: the exported log has a column for each, 0 where none came.
-        ledger_seconds: an answer waits so long for the ledger, then it is none.
+        ledger_seconds: an answer waits so long for the ledger; then it is none, or 503 if it is being written.
         caps: `[caps]`.
         user: `[user]`.
         values: `[values]`.

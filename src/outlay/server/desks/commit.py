@@ -10,9 +10,11 @@ There is no timer: waiting 1 or 2 ms for company made every load slower, since u
 * If the commit fails, everyone in the group gets the failure, and the next group is tried anew. Nobody hangs.
 * Who is cancelled in line is left out. Who is cancelled while the group is written has a row, and gets its answer when
   the request is repeated.
-* Who has waited for `seconds` gets a TimeoutError, and counts as cancelled. Who comes while the group that is written
-  has waited half as long is refused at once: under more load than the disk can take, or before a disk that hangs, the
-  others then get their answers in time, where otherwise everyone would wait and nobody would.
+* Who has waited for `seconds` in line is left out and gets a TimeoutError: nothing of it is written. Who has waited so
+  long while the group is written gets an UndecidedError: what comes of it, only the ledger will know.
+* Who comes while the group that is written has waited half as long is refused at once: under more load than the disk
+  can take, or before a disk that hangs, the others then get their answers in time, where otherwise everyone would wait
+  and nobody would.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 
-from outlay.server.ledger.ledger import LedgerError
+from outlay.server.ledger.ledger import LedgerError, UndecidedError
 
 LARGEST = 1024  # items from which on a group takes nobody else, so that nobody waits for a giant
+SLOW = "the ledger has not finished writing."
 LOOK = 0.1  # of `seconds`: so often those who wait are looked at
 
 In = TypeVar("In")
@@ -37,11 +40,19 @@ Out = TypeVar("Out")
 
 
 class Waiting(NamedTuple, Generic[In, Out]):
-    """Items in line since a moment, and where their answers go."""
+    """Items in line since a moment, and where their answers go.
+
+    Attributes:
+        items: to be written.
+        future: their answers.
+        since: when they came, by the monotonic clock.
+        turn: held by whoever takes them out of the line: the thread that writes, or the loop that gives them up.
+    """
 
     items: Sequence[In]
     future: asyncio.Future[list[Out]]
     since: float
+    turn: threading.Lock
 
 
 class GroupCommit(Generic[In, Out]):
@@ -66,8 +77,9 @@ class GroupCommit(Generic[In, Out]):
         """The answers to `items`, in order, once all of them are committed.
 
         Raises:
-            LedgerError: if they may not be, too many wait, or `close` came first.
-            TimeoutError: if it takes too long.
+            LedgerError: if they may not be, too many wait, or `close` came first: nothing of them is written.
+            TimeoutError: if it took too long in line: the same.
+            UndecidedError: if it takes too long to write them, or the end of their transaction is not known.
         """
         if self._closed:
             raise LedgerError("the ledger is closed.")
@@ -82,7 +94,7 @@ class GroupCommit(Generic[In, Out]):
             threading.Thread(target=self._write, args=(loop,), name="ledger", daemon=True).start()
         if not self._arrived:  # those that the loop finds in one turn go together: the thread is woken once for them
             loop.call_soon(self._send)
-        waiting = Waiting(items, loop.create_future(), now)
+        waiting = Waiting(items, loop.create_future(), now, threading.Lock())
         self._arrived.append(waiting)
         if self._seconds < math.inf:
             if not self._waiting:
@@ -109,7 +121,8 @@ class GroupCommit(Generic[In, Out]):
         while self._waiting and (self._waiting[0].future.done() or self._waiting[0].since < late):
             waiting = self._waiting.popleft()
             if not waiting.future.done():
-                waiting.future.set_exception(TimeoutError())
+                in_line = waiting.turn.acquire(blocking=False)
+                waiting.future.set_exception(TimeoutError() if in_line else UndecidedError(SLOW))
         if self._waiting:
             loop.call_later(self._seconds * LOOK, self._give_up, loop)
 
@@ -156,7 +169,7 @@ def _next_group(line: deque[Waiting[In, Out]]) -> list[Waiting[In, Out]]:
     size = 0
     while line and size < LARGEST:
         waiting = line.popleft()
-        if not waiting.future.done():
+        if not waiting.future.done() and waiting.turn.acquire(blocking=False):
             group.append(waiting)
             size += len(waiting.items)
     return group
@@ -164,7 +177,7 @@ def _next_group(line: deque[Waiting[In, Out]]) -> list[Waiting[In, Out]]:
 
 def _hand_out(group: list[Waiting[In, Out]], found: list[Out] | Exception) -> None:
     start = 0
-    for items, future, _ in group:
+    for items, future, _, _ in group:
         if not future.done():
             if isinstance(found, Exception):
                 future.set_exception(found)

@@ -6,7 +6,8 @@
 
 Requests wait for the disk anyway, so those that wait together are decided together: a row among sixty-four costs a
 tenth of a row alone. An answer leaves only after the ledger has it on disk. Where the ledger cannot be reached in time
-the answer is none, free of charge, and names no decision; the same request id may then be asked again.
+the answer is none, free of charge, and names no decision: nothing is written, and the same request id may be asked
+again. Where it may still be written there is no answer, but an UndecidedError.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from outlay.server.desks.messages import Decision, DecisionRequest, Problem, tim
 from outlay.server.desks.metrics import Metrics
 from outlay.server.desks.reload import Serving
 from outlay.server.ledger.ids import new_decision_ids
-from outlay.server.ledger.ledger import Ledger, LedgerError
+from outlay.server.ledger.ledger import Ledger, LedgerError, UndecidedError
 from outlay.server.ledger.proposals import Proposal, Recorded
 
 LEDGER_UNAVAILABLE = "ledger_unavailable"
@@ -58,10 +59,14 @@ class DecisionDesk:
 
         Raises:
             BadRequestError: 422 if a request cannot be decided; then none of them is.
+            UndecidedError: if their transaction has no known end. Asked again, they get what was decided.
         """
         asked = asked_of(requests, self._serving.ready, self._serving.trial, many=many)
         try:
             answers = await self._group(asked)
+        except UndecidedError:
+            self._metrics.ledger_errors.inc()
+            raise
         except (LedgerError, TimeoutError) as error:
             return self._unreachable(asked, error)
         if not many:
@@ -72,13 +77,15 @@ class DecisionDesk:
         ]
 
     def answer_group(self, group: Sequence[Asked]) -> list[Decision | Problem]:
-        """Decide and record what came together. Runs in the thread that writes."""
+        """Decide and record what came together. Runs in the thread that writes. Raises UndecidedError."""
         now = self._clock.now()
         day = self._clock.day(now)
         try:
             proposals = self._proposals(group, now, day)
             start = time.perf_counter()
             recorded = self._ledger.record(proposals)
+        except UndecidedError:
+            raise
         except LedgerError as error:
             return self._unreachable(group, error)
         self._metrics.ledger_seconds.observe(time.perf_counter() - start)

@@ -46,6 +46,7 @@ class Service:
         self.clock = clock
         self.metrics = metrics
         self._complaints = OnceASecond()
+        self._touching: asyncio.Future[None] | None = None
         log.addFilter(self._complaints)
         serving.pace(ledger)
         self.decisions = DecisionDesk(serving, ledger, clock, metrics)
@@ -60,6 +61,16 @@ class Service:
     async def totals(self) -> Totals:
         """The campaign's money. Raises as `call`."""
         return await self.call(self.ledger.totals, self.serving.ready.campaign)
+
+    async def check_writable(self) -> None:
+        """Commit a write that changes nothing; whoever asks meanwhile waits for the same. Raises as `call`."""
+        if self._touching is None or self._touching.done():
+            self._touching = asyncio.ensure_future(asyncio.to_thread(self.ledger.touch))
+            self._touching.add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )  # if nobody waits for it
+        async with asyncio.timeout(self.serving.config.ledger_seconds):
+            await asyncio.shield(self._touching)
 
     async def close(self) -> None:
         """Write what is waiting and give the ledger back."""

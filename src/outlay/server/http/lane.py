@@ -17,9 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from outlay.server.desks.border import BadRequestError, body_of
 from outlay.server.desks.messages import Problem
 from outlay.server.desks.service import Service
-from outlay.server.ledger.ledger import LedgerError
+from outlay.server.ledger.ledger import LedgerError, UndecidedError
 
 UNREACHABLE = LedgerError, TimeoutError
+AGAIN = "Ask again with the same ids: the answer is what stands in the ledger."
 RETRY_AFTER = b"1"  # seconds
 
 log = logging.getLogger("outlay.serve")
@@ -48,6 +49,9 @@ def refused(service: Service, error: Exception) -> Answer:
     """The answer where a request cannot be decided, and a count of it."""
     if isinstance(error, BadRequestError):
         found = answer(error.problem, error.status)
+    elif isinstance(error, UndecidedError):
+        words = f"it is not known yet whether this is written: {error.found}"
+        found = answer(Problem(error=words, way_out=AGAIN), 503)
     elif isinstance(error, UNREACHABLE):
         words = f"the ledger cannot be reached: {str(error) or 'it took too long'}"
         found = answer(Problem(error=words, way_out="Ask again."), 503)

@@ -28,7 +28,7 @@ REFUSALS = {
     413: "The body is too large.",
     415: "Not said to be JSON.",
     422: "JSON, but not what is wanted.",
-    503: "The ledger cannot be reached; ask again.",
+    503: "The ledger cannot be reached, or what it made of the request is not known yet; ask again, with the same ids.",
 }
 
 

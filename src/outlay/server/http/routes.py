@@ -63,7 +63,7 @@ def post(path: str, takes: tuple[str, ...] = (), **words: Any) -> Callable[[Hand
     "/v1/decisions",
     takes=("DecisionRequest", "DecisionRequests"),
     gives=("Decision", "Decisions"),
-    refuses=(409,),
+    refuses=(409, 503),
 )
 async def decisions(service: Service, body: bytes) -> Answer:
     """Which incentive users get. One request, or many under `requests`."""
@@ -176,8 +176,12 @@ async def live() -> Response:
 
 @router.get("/v2/health/ready", openapi_extra=operation(refuses=(503,)))
 async def ready(request: Request) -> Response:
-    """It can decide: a bundle is in service and the ledger answers. With the time and the day by the server's clock."""
+    """It can decide: a bundle is in service, and the ledger answers and can be written.
+
+    With the time and the day by the server's clock.
+    """
     service: Service = request.app.state.service
+    await service.check_writable()
     totals = await service.totals()
     now = service.clock.now()
     told = {
