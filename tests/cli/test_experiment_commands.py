@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,16 @@ def test_plan_then_assign(campaign: Path, tmp_path: Path) -> None:
     counts = dict(re.findall(r"^  (old|new) +(\d+)$", assigned.out, re.MULTILINE))
     found = pq.read_table(arms)["arm"].to_pylist()
     assert counts == {name: str(found.count(name)) for name in ("old", "new")}
+
+
+def test_the_command_that_plan_proposes_runs_as_it_stands(campaign: Path, tmp_path: Path) -> None:
+    planned = plan(campaign, tmp_path / "a test.toml", "--days", "7")
+    words = shlex.split(planned.out.rsplit("table of others: outlay ", 1)[1])
+    assert words[:2] == ["experiment", "assign"]
+    words[words.index("arms.parquet")] = str(tmp_path / "arms.parquet")
+    found = outlay(*words)
+    assert (found.code, found.err) == (0, "")
+    assert "400 users on day 0" in found.out
 
 
 def test_json_is_one_document(campaign: Path, tmp_path: Path) -> None:

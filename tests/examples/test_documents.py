@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import contextlib
 import io
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
 PAIRS = re.compile(r"```python\n(.*?)```\n+```text\n(.*?)```", re.DOTALL)
 
 
@@ -22,3 +27,25 @@ def test_code_in_a_document_prints_what_stands_below_it(name: str) -> None:
         with contextlib.redirect_stdout(printed):
             exec(compile(code, name, "exec"), {})
         assert printed.getvalue() == wanted
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Page and text of every block of a language."""
+    found = re.compile(rf"```{language}\n(.*?)```", re.DOTALL)
+    return [(page.name, text) for page in PAGES for text in found.findall(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("toml"))
+def test_settings_in_a_document_are_toml(page: str, text: str) -> None:
+    assert tomllib.loads(text), page
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("python"))
+def test_python_in_a_document_uses_no_name_that_it_does_not_make(page: str, text: str) -> None:
+    """`pl`, `pa` and such stand for the packages that a reader has imported."""
+    nodes = list(ast.walk(ast.parse(text)))
+    made = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    made |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)
+             for alias in node.names}  # fmt: skip
+    used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    assert used - made - set(dir(builtins)) - {"duckdb", "pa", "pl", "pq"} == set(), page

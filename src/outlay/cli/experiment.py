@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +15,7 @@ from outlay.cli.experiment_analyze import analyze
 from outlay.core.errors import OutlayError
 
 if TYPE_CHECKING:
+    from outlay.core.campaign import Campaign
     from outlay.experiments.power import Power
     from outlay.jobs.experiment_plan import PlanResult
 
@@ -87,7 +90,7 @@ def plan(
     for note in result.notes:
         stderr.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     if not quiet:
-        _show_plan(result, campaign.meta.unit)
+        _show_plan(result, campaign)
 
 
 def assign(
@@ -163,7 +166,7 @@ def _step(text: str) -> dict[str, str]:
     return {"day": day, "coverage": coverage}
 
 
-def _show_plan(result: PlanResult, unit: str) -> None:
+def _show_plan(result: PlanResult, campaign: Campaign) -> None:
     """Arms and their money, the ramp, then what can be found."""
     experiment = result.experiment
     arms = [
@@ -171,7 +174,7 @@ def _show_plan(result: PlanResult, unit: str) -> None:
          None if arm.budget is None or not count else arm.budget / count)
         for arm, count in zip(experiment.arms, result.ramp[-1].users, strict=True)
     ]  # fmt: skip
-    columns = ("arm", "kind", "gives", "share", "users", f"budget ({unit})", "per user")
+    columns = ("arm", "kind", "gives", "share", "users", f"budget ({campaign.meta.unit})", "per user")
     table(f"{experiment.meta.name}: {experiment.meta.days} days from {experiment.meta.start}", columns, arms)
     table(
         "Users in the test, by day of the ramp",
@@ -195,8 +198,17 @@ def _show_plan(result: PlanResult, unit: str) -> None:
     if (lift := pairs[0][0].lift) is not None:
         headings = ("metric", "arm", "power", "with CUPED", "users needed", "with CUPED")
         table(f"An effect of {lift:+.3%}: chance to find it, and users of both arms needed", headings, asked)
-    stdout.print(f"{result.path} written and sealed. {_verdict(*pairs[0])} Next: outlay experiment assign "
-                 f"{result.path} --users USERS --day 0 --out arms.parquet", markup=False, highlight=False)  # fmt: skip
+    stdout.print(f"{result.path} written and sealed. {_verdict(*pairs[0])} Next, with the users of the log or a table "
+                 f"of others: {_assign(result.path, campaign)}", markup=False, highlight=False)  # fmt: skip
+
+
+def _assign(path: Path, campaign: Campaign) -> str:
+    """The command that draws the arms of the log's users."""
+    log = os.path.relpath(campaign.source)
+    user = () if campaign.log.user == "user" else ("--user", campaign.log.user)
+    return shlex.join(
+        ["outlay", "experiment", "assign", str(path), "--users", log, *user, "--day", "0", "--out", "arms.parquet"]
+    )
 
 
 def _pairs(powers: tuple[Power, ...]) -> list[tuple[Power, Power | None]]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stdout, table, use_threads
+from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
 from outlay.core.errors import OutlayError
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
@@ -16,6 +16,10 @@ Method = Literal["frontier", "aim-greedy", "aim-mean", "single-best", "uniform",
 Oracle = Literal["auto", "bcq", "edrr", "ddqn", "tabular"]
 Response = Literal["deepfm", "din"]
 Preset = Literal["outlay", "paper"]
+NOT_SERVED = (
+    "DIN looks at each user's past days, so this run can be evaluated and compared, but not scored, allocated or"
+    " served, nor be an arm of a test. For those train with --response deepfm."
+)
 
 
 def train(
@@ -27,7 +31,7 @@ def train(
     oracle: Annotated[
         Oracle, typer.Option(help="How best responses are learned; auto: counted where states are few, else bcq.")
     ] = "auto",
-    response: Annotated[Response, typer.Option(help="two-stage: the response model.")] = "deepfm",
+    response: Annotated[Response, typer.Option(help="two-stage: the response model; din cannot be served.")] = "deepfm",
     label_days: Annotated[int, typer.Option(min=1, help="two-stage: days that its labels look ahead.")] = 1,
     preset: Annotated[Preset | None, typer.Option(help="paper: the paper's schedule.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
@@ -41,6 +45,8 @@ def train(
     Example: outlay train campaign.toml --out run --seed 1
     """
     use_threads(threads)
+    if response == "din" and method == "two-stage":
+        stderr.print(f"note: {NOT_SERVED}", markup=False, soft_wrap=True)
     with progress("train", quiet=quiet or as_json) as report:
         from outlay.jobs.train import train as job
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from outlay.bundles.manifest import unseal
 from outlay.core.campaign import Campaign
-from outlay.core.errors import OutlayError
+from outlay.core.errors import BundleError, OutlayError
 from outlay.core.files import new_file
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import Metric
@@ -99,7 +99,7 @@ def plan_experiment(
 
     Raises:
         OutlayError: if the design is impossible, a metric is unknown or constant, or a live test would change.
-        BundleError: if an arm's bundle is missing or damaged.
+        BundleError: if an arm's bundle is missing or damaged, or one that no server can decide with (DIN).
         CampaignError, LogError: if the log cannot be read.
     """
     campaign = campaign if isinstance(campaign, Campaign) else Campaign.load(campaign)
@@ -186,8 +186,14 @@ def _pinned(arm: Any, out: Path) -> Any:
     if not isinstance(arm, Mapping) or not isinstance(arm.get("bundle"), str):
         return arm
     folder = Path(arm["bundle"])
+    manifest = unseal(folder)
+    if days := manifest.get("past_days"):
+        raise BundleError(
+            f"its response model (DIN) needs each user's past {days} days, so that no server can decide with it.",
+            file=folder, where=f"arm {arm.get('name')!r}", way_out="Train with --response deepfm or another method.",
+        )  # fmt: skip
     relative = os.path.relpath(folder.absolute(), out.absolute().parent)
-    return {**arm, "bundle": Path(relative).as_posix(), "bundle_id": unseal(folder)["id"]}
+    return {**arm, "bundle": Path(relative).as_posix(), "bundle_id": manifest["id"]}
 
 
 def _metric(name: str, campaign: Campaign) -> Metric:

@@ -56,7 +56,8 @@ def train(
             `two-stage`, which predicts and then prices, without looking ahead.
         oracle: the best-response learner, of all methods but `two-stage`. `auto`: the counted model where distinct
             states are few (frontier only), else `bcq`.
-        response: the response model of `two-stage`.
+        response: the response model of `two-stage`. `din` looks at each user's past days, which a table of today's
+            users and a request do not have: it can be evaluated and compared, not scored, allocated or served.
         label_days: days that its labels look ahead.
         preset: `paper` for the paper's schedule; default: as in the campaign file.
         seed: of everything random.

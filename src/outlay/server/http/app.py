@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outlay.core.version import __version__
@@ -19,6 +19,7 @@ from outlay.server.desks.service import Service
 from outlay.server.http.gate import Gate
 from outlay.server.http.lane import UNREACHABLE, Lane, answer, refused
 from outlay.server.http.openapi import schemas
+from outlay.server.http.page import page
 from outlay.server.http.routes import posts, response, router
 
 WORDS = "Which incentive each user gets, under a hard budget. Every decision is in the ledger before it is answered."
@@ -66,21 +67,24 @@ def create_app(
                 await care
             await service.close()
 
-    app = Application(title="outlay", version=__version__, description=WORDS, lifespan=lifespan)
+    app = Application(
+        title="outlay", version=__version__, description=WORDS, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
     app.front = Gate(Lane(app.inside, posts, app.state), token, everywhere)
     app.include_router(router)
+    app.add_route("/docs", lambda _request: HTMLResponse(page(app.openapi())), include_in_schema=False)
     for kind in (*UNREACHABLE, Exception):
         app.add_exception_handler(kind, _failed)
     app.add_exception_handler(HTTPException, _no_route)
-    app.openapi = lambda: _page(app)  # type: ignore[method-assign]
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
 
-def _page(app: FastAPI) -> dict[str, Any]:
+def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        page = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        page.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
-        app.openapi_schema = page
+        found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        found.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
+        app.openapi_schema = found
     return app.openapi_schema
 
 
