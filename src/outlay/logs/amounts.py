@@ -5,6 +5,7 @@ A log may hold 0.30000000000000004 where 0.3 is meant, and people list an action
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 AS_PRINTED = 5e-6  # relative: numbers that print alike with six digits differ by no more
@@ -48,4 +49,4 @@ def exactly(value: float) -> str:
 
 
 def _close(a: float, b: float, tolerance: float) -> bool:
-    return abs(a - b) <= tolerance * max(abs(a), abs(b))
+    return math.isfinite(a - b) and abs(a - b) <= tolerance * max(abs(a), abs(b))
