@@ -7,6 +7,7 @@ Each line is a command that you can run yourself; `make demo` runs this file.
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ outlay report runs/demo
 def main() -> None:
     """Run the commands one after another; stop at the first that fails."""
     began = time.monotonic()
+    shutil.rmtree("runs/demo", ignore_errors=True)  # of an earlier demo: a run that was evaluated is not replaced
     program = Path(sys.executable).with_name("outlay")
     for line in COMMANDS.strip().splitlines():
         print(f"\n$ {line}", flush=True)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_line import outlay
@@ -21,6 +26,7 @@ from outlay.cli.console import number, use_threads
 from outlay.cli.main import app
 from outlay.core.version import __version__
 from outlay.jobs import doctor, train_frontier
+from outlay.jobs.frontier_folder import Stored
 
 COMMANDS = (
     "init", "check", "prepare", "train", "evaluate", "frontier", "report", "compare", "score", "allocate", "serve",
@@ -179,7 +185,75 @@ def test_ctrl_c_is_told_without_a_traceback(habit: Habit, tmp_path: Path, monkey
     assert found.code == 130
     assert "interrupted" in found.err
     assert "Traceback" not in found.err
+    assert "--resume" not in found.err, "there is no checkpoint to go on from"
     assert not (tmp_path / "run").exists()
+
+
+def pressed() -> None:
+    """Ctrl-C, of which Python says KeyboardInterrupt at once."""
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1)
+
+
+def test_ctrl_c_that_a_library_swallows_stops_the_work_where_it_reports_next(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As extension modules do while they are loaded."""
+    first = Stored.read
+
+    def swallowing(folder: Path) -> Any:
+        with contextlib.suppress(KeyboardInterrupt):
+            pressed()
+        return first(folder)
+
+    frontier = run.with_name("frontier")
+    assert outlay("train", run / "data", "--out", frontier, "--quiet").code == 0
+    monkeypatch.setattr(Stored, "read", swallowing)
+    found = outlay("frontier", frontier, "--quiet")
+    assert (found.code, found.out) == (130, "")
+    assert "interrupted" in found.err
+    assert not (frontier / "frontier.html").exists()
+
+
+def test_ctrl_c_that_a_library_makes_an_error_of_is_no_bug_of_ours(
+    habit: Habit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        try:
+            pressed()
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+
+    monkeypatch.setattr(train_frontier, "learn", failing)
+    found = outlay("train", habit.data, "--out", tmp_path / "run")
+    assert found.code == 130
+    assert "bug of outlay's" not in found.err
+    assert "interrupted" in found.err
+
+
+def test_a_run_that_was_evaluated_is_not_replaced_unasked(habit: Habit, evaluated: Path, tmp_path: Path) -> None:
+    """Its estimates would be gone; one that was not evaluated is replaced as ever."""
+    shutil.copytree(evaluated, tmp_path / "run")
+    before = (tmp_path / "run" / "estimates.json").read_bytes()
+    found = outlay("train", habit.data, "--out", tmp_path / "run")
+    assert found.code == 2
+    assert (
+        "holds an evaluated run: its estimates.json would be deleted. Give another --out, or --overwrite" in found.err
+    )
+    assert (tmp_path / "run" / "estimates.json").read_bytes() == before
+    assert outlay("train", habit.data, "--out", tmp_path / "run", "--overwrite", "--quiet").code == 0
+    assert not (tmp_path / "run" / "estimates.json").exists()
+    assert outlay("train", habit.data, "--out", tmp_path / "run", "--quiet").code == 0
+
+
+def test_a_quiet_check_still_says_what_blocks(habit: Habit, tmp_path: Path) -> None:
+    log = pq.read_table(habit.folder / "log.parquet")
+    pq.write_table(pa.concat_tables([log, log.slice(0, 1)]), tmp_path / "log.parquet")
+    (tmp_path / "campaign.toml").write_text(habit.campaign.read_text())
+    found = outlay("check", tmp_path / "campaign.toml", "--quiet")
+    assert (found.code, found.out) == (2, "")
+    assert found.err.startswith("error: log.")
+    assert found.err in outlay("check", tmp_path / "campaign.toml").out
 
 
 def test_threads_keep_the_process_on_that_many_processors(monkeypatch: pytest.MonkeyPatch) -> None:

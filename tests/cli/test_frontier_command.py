@@ -74,6 +74,14 @@ def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) 
     assert "other written (look 2 at the certify users)." in again.out
 
 
+def test_an_export_leaves_the_page_of_the_run_as_it_is(a_run: Path, tmp_path: Path) -> None:
+    assert outlay("frontier", a_run, "--budget", 1.5, "--budget", 1.9).code == 0
+    before = [(a_run / name).read_bytes() for name in ("frontier.html", "frontier.json")]
+    found = outlay("frontier", a_run, "--budget", 1.2, "--export", tmp_path / "bundle")
+    assert (found.code, "frontier.html" in found.out) == (0, False)
+    assert [(a_run / name).read_bytes() for name in ("frontier.html", "frontier.json")] == before
+
+
 def test_before_the_look_it_says_how_to_get_one(a_run: Path) -> None:
     found = outlay("frontier", a_run)
     assert f"Not certified yet: outlay evaluate {a_run} looks at the certify users, once for every budget." in found.out

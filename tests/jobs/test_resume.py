@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import outlay
 from conftest import Habit
 from outlay.core.errors import FolderError
-from outlay.core.files import MANIFEST
+from outlay.core.files import MANIFEST, can_resume
 from outlay.jobs.run import Run
 
 # The real command, which waits to be killed once it has written its seventh checkpoint.
@@ -53,7 +53,7 @@ WAYS: dict[str, tuple[Any, Any, str]] = {
 }
 
 
-def wait_for(path: Path, process: subprocess.Popen[bytes], text: str) -> None:
+def wait_for(path: Path, process: subprocess.Popen[Any], text: str) -> None:
     """Until the checkpoint says it."""
     until = time.monotonic() + 120
     while time.monotonic() < until:
@@ -214,3 +214,17 @@ def test_a_changed_campaign_file_is_not_resumed(habit: Habit, tmp_path: Path) ->
     with pytest.raises(FolderError, match="another campaign file"):
         outlay.train(path, tmp_path / "run", resume=True, method="aim-greedy")
     assert (tmp_path / ".run.partial" / "data").exists()
+
+
+def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path) -> None:
+    """A real process: there is a checkpoint, and the training goes on from it."""
+    out, (method, oracle, text) = tmp_path / "run", next(iter(WAYS.values()))
+    command = [sys.executable, "-c", SLOW, "train", str(habit.data), "--out", str(out), "--seed", "2", "--method",
+               method, "--oracle", oracle, "--quiet"]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_for(out.with_name(".run.partial") / "checkpoints" / "progress.json", process, text)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "There is a checkpoint: the training goes on with --resume." in said
+    assert can_resume(out)

@@ -10,14 +10,11 @@ LEAST, MOST, SE, MARGIN = 0.01, 1.18, 0.002, 0.004  # per decision
 BEND = 2.0  # of the curve
 
 
-def found(
-    budgets: int = 1, *, per: str = "decision", export: bool = False, certified: float | None = None
-) -> dict[str, Any]:
+def found(budgets: int = 1, *, per: str = "decision", certified: float | None = None) -> dict[str, Any]:
     """With two budgets the second is a floor, with three the third a ceiling; per user all is a total of 30 days.
 
-    After a look budgets up to the share `certified` of the curve are certified, after an export all.
+    After a look budgets up to the share `certified` of the curve are certified.
     """
-    certified = 1.0 if export and certified is None else certified
     times = 1.0 if per == "decision" else 30.0
     grid = np.linspace(1.9, 0.0, 33)
     names = ["coupon_cost", "reach", "large_coupons"][:budgets]
@@ -60,15 +57,6 @@ def found(
                         for i, w in ((low, 1 - weight), (low + 1, weight)) if w > 0],
         }  # fmt: skip
 
-    lines = [
-        {"budget": n, "value": x, "bound": x + sign * 0.004, "limit": limit, "floor": sign < 0, "kept": True}
-        for n, x, limit, sign in zip(names, costs(0.645), limits, signs, strict=True)
-    ]
-    certificate = {
-        "certified": True, "words": "certified", "confidence": 0.975, "users": 14_871,
-        "budgets": lines,
-        "gain": 0.08, "gain_bound": 0.07, "withheld": None, "policies": 33, "look": 1, "alpha": 0.025,
-    }  # fmt: skip
     return {
         "campaign": "thirty-day",
         "unit": "yuan",
@@ -96,8 +84,5 @@ def found(
             "users": 14_871, "policies": 33, "confidence": 0.975, "factor": 2.784, "look": 1, "old": 0.37 * times,
         },
         "check": "Check: costs fall as λ grows, in all 528 pairs of policies, as far as noise lets one tell.",
-        "export": {
-            "path": "bundles/0.65", "id": "5f1c2a9be0d4", "budget": 0.65 * times, "look": 1, "certificate": certificate,
-            "verdict": "Serve it: the limit is kept, and activity is 23 % above the old policy’s.",
-        } if export else None,
+        "export": None,
     }  # fmt: skip

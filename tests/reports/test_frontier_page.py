@@ -269,20 +269,6 @@ def test_what_could_not_be_measured_has_no_bound() -> None:
     assert got.said["bound0"] == got.said["least"] == "no bound"
 
 
-@pytest.mark.parametrize("certified", [True, False])
-def test_an_exported_bundle_is_shown_with_its_certificate(certified: bool) -> None:
-    content = found(2, export=True)
-    content["export"]["certificate"]["certified"] = certified
-    content["export"]["certificate"]["budgets"][1]["kept"] = certified
-    got = _Page(render(content))
-    for said in ("The bundle for 0.65 yuan per decision", "Serve it", "look 1 at 14,871 certify users", "5f1c2a9be0d4"):
-        assert said in got.text
-    assert ("All limits certified at 97.5 %" in got.text) == certified
-    assert ("Not certified" in got.text) != certified
-    assert [row.split()[-1] for row in got.rows[1:3]] == ["yes", "yes" if certified else "no"]
-    assert "The bundle for" not in page(2).text
-
-
 def test_the_foot_says_what_the_figures_rest_on_and_mean() -> None:
     for said in ("14,902 select users", "95 % intervals", "costs fall as λ grows", "(discounted)",
                  "certified on other users"):  # fmt: skip
@@ -292,7 +278,7 @@ def test_the_foot_says_what_the_figures_rest_on_and_mean() -> None:
 
 
 def test_the_page_asks_for_nothing_from_outside_and_is_small() -> None:
-    html = render(found(3, export=True))
+    html = render(found(3, certified=1.0))
     got = _Page(html)
     assert not [a for _, attrs in got.tags for key, a in attrs.items() if key in ("src", "href", "data", "srcset")]
     assert not [tag for tag, _ in got.tags if tag in ("link", "iframe", "img", "object", "base", "form")]
@@ -303,13 +289,10 @@ def test_the_page_asks_for_nothing_from_outside_and_is_small() -> None:
 
 
 def test_names_from_files_are_escaped_everywhere() -> None:
-    content = found(2, export=True)
+    content = found(2, certified=1.0)
     content.update(campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY, check=NASTY)
     for budget in content["budgets"]:
         budget["name"] = NASTY + ("" if budget["sign"] > 0 else "2")
-    content["export"].update(path=NASTY, id=NASTY, verdict=NASTY)
-    for line in content["export"]["certificate"]["budgets"]:
-        line["budget"] = NASTY
     html = render(content)
     got = _Page(html)
     assert html.count("<script") == html.count("</script>") == 2
@@ -319,7 +302,7 @@ def test_names_from_files_are_escaped_everywhere() -> None:
 
 
 def test_the_page_is_the_same_from_the_file() -> None:
-    content = found(2, export=True)
+    content = found(2, certified=1.0)
     assert render(json.loads(json.dumps(content))) == render(content)
 
 

@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from outlay.cli.interrupts import stop_if_noted
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables; errors still show.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processors to use. Default: all.")]
@@ -33,14 +35,19 @@ def use_threads(threads: int | None) -> None:
 
 @contextmanager
 def progress(title: str, *, quiet: bool) -> Iterator[Report]:
-    """A progress bar with time left, on stderr; gone when the work is done."""
+    """A progress bar with time left, on stderr; gone when the work is done. A report stops where Ctrl-C was pressed."""
     if quiet or not stderr.is_terminal:
-        yield lambda _fraction, _text: None
+        yield lambda _fraction, _text: stop_if_noted()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=stderr, transient=True) as bar:
         task = bar.add_task(title, total=1.0)
-        yield lambda fraction, text: bar.update(task, completed=fraction, description=f"{title}: {text}")
+
+        def report(fraction: float, text: str) -> None:
+            stop_if_noted()
+            bar.update(task, completed=fraction, description=f"{title}: {text}")
+
+        yield report
 
 
 def print_json(value: object) -> None:

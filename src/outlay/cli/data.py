@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stdout, table, use_threads
+from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
 
 CampaignFile = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="The campaign.toml.")]
 
@@ -45,6 +46,10 @@ def check(campaign: CampaignFile, as_json: Json = False, quiet: Quiet = False, t
         print_json(found.to_dict())
     elif not quiet:
         _show_check(found.to_dict())
+    if quiet:  # errors still show
+        for finding in found.findings:
+            if finding.level == "error":
+                stderr.print(_line(asdict(finding)), markup=False, highlight=False, soft_wrap=True)
     if found.blocks:
         raise typer.Exit(2)
 
@@ -75,11 +80,15 @@ def _show_check(found: dict[str, Any]) -> None:
     if missing:
         table("Missing values", ("role or feature", "rows"), list(missing.items()))
     for finding in found["findings"]:
-        line = f"{finding['level']}: {finding['where']}: {finding['message']} {finding['way_out']}"
-        stdout.print(line, markup=False, highlight=False)
+        stdout.print(_line(finding), markup=False, highlight=False)
     blocked = any(finding["level"] == "error" for finding in found["findings"])
     verdict = "Mend the errors before outlay prepare." if blocked else "Nothing blocks. Next: outlay prepare or train."
     stdout.print(verdict, markup=False)
+
+
+def _line(finding: dict[str, Any]) -> str:
+    """What is wrong, where, and the way out."""
+    return f"{finding['level']}: {finding['where']}: {finding['message']} {finding['way_out']}"
 
 
 def prepare(

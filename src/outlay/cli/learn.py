@@ -9,6 +9,7 @@ import typer
 
 from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
 from outlay.core.errors import OutlayError
+from outlay.core.files import can_resume
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 
@@ -36,6 +37,9 @@ def train(
     preset: Annotated[Preset | None, typer.Option(help="paper: the paper's schedule.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a RUN that was evaluated, estimates included.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -47,13 +51,18 @@ def train(
     use_threads(threads)
     if response == "din" and method == "two-stage":
         stderr.print(f"note: {NOT_SERVED}", markup=False, soft_wrap=True)
-    with progress("train", quiet=quiet or as_json) as report:
-        from outlay.jobs.train import train as job
+    try:
+        with progress("train", quiet=quiet or as_json) as report:
+            from outlay.jobs.train import train as job
 
-        run = job(
-            source, out, method=method, oracle=oracle, response=response, label_days=label_days,
-            preset=preset, seed=seed, resume=resume, threads=threads, progress=report,
-        )  # fmt: skip
+            run = job(
+                source, out, method=method, oracle=oracle, response=response, label_days=label_days, preset=preset,
+                seed=seed, resume=resume, overwrite=overwrite, threads=threads, progress=report,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        if can_resume(out):
+            stderr.print("There is a checkpoint: the training goes on with --resume.", markup=False)
+        raise
     if as_json:
         print_json({"run": str(out), **run.manifest})
     elif not quiet:
@@ -102,12 +111,13 @@ def frontier(
 
         found = job(run, budget or (), export=export, confidence=confidence, progress=report)
     if as_json:
-        print_json({"page": str(run / "frontier.html"), **found.to_dict()})
+        print_json({"page": None if export else str(run / "frontier.html"), **found.to_dict()})
     elif not quiet:
         _show_frontier(found, run)
         if found.export is not None:
             stdout.print(f"{export} written (look {found.export['look']} at the certify users).", markup=False)
             stdout.print(found.export["verdict"], markup=False)
+            return
         stdout.print(f"{run / 'frontier.html'} written: the curve with a slider, no network needed.", markup=False)
 
 

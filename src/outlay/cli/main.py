@@ -15,6 +15,7 @@ import typer
 
 from outlay.cli import data, experiment, judge, learn, use
 from outlay.cli.console import stderr
+from outlay.cli.interrupts import listening, noted
 from outlay.cli.serve import export_log, serve
 from outlay.core.errors import OutlayError
 from outlay.core.version import __version__
@@ -56,6 +57,11 @@ app.add_typer(experiment.app, name="experiment")
 
 def run() -> None:
     """Run the command line; every wrong input is one message and exit code 2."""
+    with listening():
+        _run()
+
+
+def _run() -> None:
     try:
         app()  # ends in SystemExit; wrong options are told, with code 2, by Typer
     except OutlayError as error:
@@ -72,7 +78,8 @@ def run() -> None:
             _say_interrupted()
         raise
     except Exception as error:
-        if isinstance(error, RuntimeError) and str(error) == "Query interrupted":  # DuckDB's word for Ctrl-C
+        # DuckDB has its own word for Ctrl-C, and a library that was being loaded makes an error of it.
+        if noted() or (isinstance(error, RuntimeError) and str(error) == "Query interrupted"):
             _say_interrupted()
             sys.exit(INTERRUPTED)
         traceback.print_exc()
@@ -83,5 +90,4 @@ def run() -> None:
 
 
 def _say_interrupted() -> None:
-    goes_on = " The training goes on with --resume." if sys.argv[1:2] == ["train"] else ""
-    stderr.print(f"interrupted; nothing half-written was left as finished.{goes_on}", markup=False)
+    stderr.print("interrupted; nothing half-written was left as finished.", markup=False)

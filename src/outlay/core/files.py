@@ -102,6 +102,17 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def partial_of(path: Path) -> Path:
+    """Where a folder that takes long is made until it is finished."""
+    return path.with_name(f".{path.name}.partial")
+
+
+def can_resume(path: Path) -> bool:
+    """Whether a folder that was not finished has a checkpoint to go on from."""
+    partial = partial_of(path)
+    return partial.is_dir() and any(kind_of(inside) == "checkpoint" for inside in partial.iterdir())
+
+
 def put_in_place(finished: Path, path: Path) -> None:
     """Rename the folder `finished` to `path`, replacing an older folder of ours."""
     check_replaceable(path)

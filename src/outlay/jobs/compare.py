@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
-from outlay.core.files import check_replaceable, new_file, put_in_place, write_json, write_manifest
+from outlay.core.files import check_replaceable, new_file, partial_of, put_in_place, write_json, write_manifest
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import combine
 from outlay.estimators.units import estimates, objective
@@ -139,7 +139,7 @@ def compare(
     out = Path(out)
     check_replaceable(out, "comparison")
     campaign = source if isinstance(source, Campaign) else Campaign.load(source)
-    partial = out.with_name(f".{out.name}.partial")
+    partial = partial_of(out)
     shutil.rmtree(partial, ignore_errors=True)
     work = partial / "work"  # of one method after the other
     work.mkdir(parents=True)

@@ -37,7 +37,7 @@ from outlay.jobs.diagnose import daily, overlap, paths, shares
 from outlay.jobs.evaluation import Evaluation
 from outlay.jobs.looks import look
 from outlay.jobs.measure import Measure
-from outlay.jobs.run import Run
+from outlay.jobs.run import ESTIMATES, Run
 from outlay.jobs.side_by_side import Told, tell
 from outlay.jobs.subject import OLD, Subject, from_file, rival, served
 from outlay.jobs.verdict import verdict
@@ -87,7 +87,7 @@ def evaluate(
     if other is not None:
         result = _seen_beside(result, at, other, campaign)
     if run is not None and policy is None:
-        write_json(run.folder / "estimates.json", result.to_dict())
+        write_json(run.folder / ESTIMATES, result.to_dict())
         written = result.to_dict()
         update_certificate(run.bundle, written["estimates"], written["certificate"])
     return result

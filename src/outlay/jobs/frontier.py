@@ -141,8 +141,7 @@ def frontier(
         most=curve.most,
         confidence=campaign.train.confidence,
         users=stored.points.users,
-        curve=[_bounded(curve.point(float(budget)), curve, known)
-               for budget in np.linspace(curve.least, curve.most, BUDGETS)],
+        curve=_points(curve, known, report),
         asked=[_bounded(point, curve, known) for point in asked],
         old=_old(stored, campaign),
         policies=[
@@ -158,10 +157,20 @@ def frontier(
     if export is not None and known is not None:
         report(0.9, "writing the bundle")
         found = replace(found, export=_exported(curve, wanted[0], Path(export), known))
-    write_json(run.folder / "frontier.json", found.to_dict())
-    with new_file(run.folder / "frontier.html") as temporary:
-        temporary.write_text(render(found.to_dict()), encoding="utf-8")
+    else:  # an export leaves the page of the run as it is
+        write_json(run.folder / "frontier.json", found.to_dict())
+        with new_file(run.folder / "frontier.html") as temporary:
+            temporary.write_text(render(found.to_dict()), encoding="utf-8")
     report(1.0, "done")
+    return found
+
+
+def _points(curve: Curve, known: Certified | None, report: Callable[[float, str], None]) -> list[Point]:
+    """From the least budget to the most."""
+    found = []
+    for i, budget in enumerate(np.linspace(curve.least, curve.most, BUDGETS)):
+        report(0.8 + 0.15 * i / BUDGETS, f"budget {i + 1} of {BUDGETS}")
+        found.append(_bounded(curve.point(float(budget)), curve, known))
     return found
 
 

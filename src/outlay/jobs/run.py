@@ -14,6 +14,7 @@ from outlay.core.transitions import Transitions
 
 EVALUATION = {"beside", "certificate", "confidence", "daily", "diagnostics", "differences", "estimates", "notes",
               "policies", "segments", "shares", "subject", "verdict"}  # fmt: skip
+ESTIMATES = "estimates.json"
 UNFINISHED = "Finish it with: outlay train … --resume, or train again."
 
 
@@ -79,7 +80,7 @@ class Run:
         Raises:
             FolderError: if it is damaged, or another version wrote it.
         """
-        path = self.folder / "estimates.json"
+        path = self.folder / ESTIMATES
         if not path.exists():
             return None
         way_out = f"Run outlay evaluate {self.folder} again."

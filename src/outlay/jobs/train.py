@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, LogError, OutlayError
-from outlay.core.files import check_replaceable, put_in_place
+from outlay.core.files import check_replaceable, partial_of, put_in_place
 from outlay.core.transitions import SPLITS, Transitions
 from outlay.jobs import play, train_frontier, two_stage
 from outlay.jobs.prepare import prepare
 from outlay.jobs.record import record
-from outlay.jobs.run import Run
+from outlay.jobs.run import ESTIMATES, Run
 from outlay.learning.mixing import RULES
 
 METHODS = ("frontier", *RULES, "two-stage")
@@ -44,6 +44,7 @@ def train(
     preset: Literal["outlay", "paper"] | None = None,
     seed: int = 0,
     resume: bool = False,
+    overwrite: bool = False,
     threads: int | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> Run:
@@ -62,6 +63,7 @@ def train(
         preset: `paper` for the paper's schedule; default: as in the campaign file.
         seed: of everything random.
         resume: go on from the last checkpoint of an unfinished run into the same folder.
+        overwrite: replace a run that was evaluated, estimates included; one that was not is replaced anyway.
         threads: for reading the log.
         progress: called with the fraction done and what is being done.
 
@@ -83,9 +85,12 @@ def train(
     report = progress or (lambda _fraction, _text: None)
     out = Path(out)
     check_replaceable(out, "run")
+    if not overwrite and (out / ESTIMATES).exists():
+        raise FolderError(f"holds an evaluated run: its {ESTIMATES} would be deleted.", file=out,
+                          way_out="Give another --out, or --overwrite to replace it.")  # fmt: skip
     if not isinstance(source, Campaign) and Path(source).resolve().is_relative_to(out.resolve()):
         raise FolderError("lies in the folder that the run is to replace.", file=source, way_out="Give another --out.")
-    partial = out.with_name(f".{out.name}.partial")
+    partial = partial_of(out)
     if not resume:
         shutil.rmtree(partial, ignore_errors=True)
     elif not partial.is_dir():
