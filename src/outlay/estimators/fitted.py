@@ -122,7 +122,7 @@ class Evaluator:
         Raises:
             LogError: if the policy takes an action that is not allowed.
         """
-        sample = self._sample
+        sample = self.sample
         moves = Moves.of(self.panel, sample.log, self.panel.follow(policy))
         users = self.panel.num_users
         members = np.ones(users, np.bool_) if among is None else among
@@ -139,7 +139,8 @@ class Evaluator:
         )
 
     @cached_property
-    def _sample(self) -> Sample:
+    def sample(self) -> Sample:
+        """The rows, with the regressions over them, each computed once."""
         return Sample.of(self.panel, self.basis)
 
     def _discounted(self, moves: Moves, stage: Stage, share: Array) -> list[Fitted]:
@@ -148,7 +149,7 @@ class Evaluator:
         starts = np.bincount(moves.start, share, moves.num_points).astype(np.float64)
         back = adjoint(self.basis, found, starts, Need(self.panel.data.actions))
         first = found.values[moves.start]
-        parts = [self._result(self._sample.names, first, share, moves, back, 0, stage.reg, 1)]
+        parts = [self._result(self.sample.names, first, share, moves, back, 0, stage.reg, 1)]
         if self.panel.data.steady:
             one = certain("decisions", 1.0, self.panel.num_users)
             parts.append(Fitted(**vars(one), unsupported=np.zeros(1), daily=parts[0].daily))
@@ -175,7 +176,7 @@ class Evaluator:
             for h in range(horizons[k - 1] + 1 if k else 1, horizon + 1):
                 share = _share(members & self.panel.covers(h))
                 before, value = (share @ ahead.values[left][moves.first] for left in (h - 1, h))
-                given = np.isfinite(found[-1].value) & self._sample.possible(value, h)
+                given = np.isfinite(found[-1].value) & self.sample.possible(value, h)
                 daily[h - 1] = np.where(given, value - before, np.nan)
         return found, daily
 
@@ -213,9 +214,9 @@ class Evaluator:
         """
         users, user, of = self.panel.num_users, self.panel.user, moves.cells.of
         value, need = share @ first, back.needs[k]
-        errors = self._sample.errors(moves, back, k)
+        errors = self.sample.errors(moves, back, k)
         shared = need.reason(self.support) if reg.usable.any() else NOTHING_FOLLOWS
-        reasons = tuple(shared or (None if ok else UNSTABLE) for ok in self._sample.possible(value, rows_at_most))
+        reasons = tuple(shared or (None if ok else UNSTABLE) for ok in self.sample.possible(value, rows_at_most))
         gone = np.array([reason is not None for reason in reasons])
         return Fitted(
             targets=names,

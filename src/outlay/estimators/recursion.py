@@ -37,7 +37,7 @@ def forward(basis: Basis, moves: Moves, stages: Sequence[Stage], outcomes: int) 
     values = np.zeros((len(stages) + 1, moves.num_points, outcomes))
     theta: list[Array] = []
     for h, stage in enumerate(stages, start=1):
-        future = stage.count[:, None] * _future(stage, values, h)
+        future = stage.count[:, None] * future_values(stage, values, h)
         theta.append(stage.reg.solver.solve(stage.reg.outcome[:, :outcomes] + basis.project(stage.logged, future)))
         values[h] = stage.values(basis, theta[-1])
     return Forward(theta, values)
@@ -95,7 +95,7 @@ def backward(
         slope = stage.inflation[:, None] * visits
         found.slope[stage.cells] += slope
         found.visits[stage.cells] += visits
-        found.offset[stage.cells] += slope[:, :, None] * (_future(stage, ahead.values, h) - fitted)[:, None, :]
+        found.offset[stage.cells] += slope[:, :, None] * (future_values(stage, ahead.values, h) - fitted)[:, None, :]
         if stage.thin.any():  # the state-free means are estimated too
             free = stage.logged.state_free
             off = fitted - basis.evaluate(free, theta)
@@ -110,8 +110,8 @@ def backward(
     return found
 
 
-def _future(stage: Stage, values: Array, h: int) -> Array:
-    """φ'ᵀθ_{h−Δ} in the usable cells: `[c, 1+m]`."""
+def future_values(stage: Stage, values: Array, h: int) -> Array:
+    """φ'ᵀθ_{h−Δ} in the usable cells: `[c, 1+m]`, from `Forward.values`."""
     then = h - stage.gap
     on = np.flatnonzero((stage.following >= 0) & (then > 0))
     future = np.zeros((len(stage.logged), values.shape[2]))

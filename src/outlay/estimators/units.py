@@ -91,6 +91,13 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
     )
 
 
+def missing(joint: Joint, campaign: Campaign) -> str | None:
+    """Why a number that the mixture and the certificate are computed in is withheld, or None."""
+    needed = {objective(campaign), *(name for budget in campaign.budgets for name in behind(budget.name, campaign))}
+    named = zip(joint.targets, joint.withheld, strict=True)
+    return next((reason for target, reason in named if reason is not None and target in needed), None)
+
+
 def behind(target: str, campaign: Campaign) -> tuple[str, ...]:
     """The estimated quantities that a displayed target is made of."""
     for budget in campaign.budgets:

@@ -34,11 +34,15 @@ from outlay.estimators.certificate import Certificate
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points
 from outlay.estimators.observed import observe, reproduces
+from outlay.estimators.units import missing
+from outlay.jobs.checks import Checks
 from outlay.jobs.choose import needed_days
 from outlay.jobs.frontier_folder import Stored
 from outlay.jobs.looks import look
 from outlay.jobs.measure import Measure
 from outlay.jobs.run import Run
+from outlay.jobs.side_by_side import Told, single_steps
+from outlay.jobs.subject import served
 
 BAND = "band.npz"
 
@@ -106,18 +110,25 @@ def certify_frontier(
         # for which it was chosen.
         look(data, str(load_bundle(run.bundle).manifest["id"]), campaign.train.confidence)
         look(data, _identity(stored, salts), campaign.train.confidence)
-        at, days, withheld = Measure(data, CERTIFY, bundle), needed_days(campaign), []
+        at, withheld = Measure(data, CERTIFY, bundle), []
+        days = needed_days(campaign) if at.counted else at.days
+        old = at.old()
+        check = reproduces(observe(at.panel, days=at.days), old)
+        propensity, behaviour = at.propensity(), at.behaviour_check()
 
         def fits() -> Iterator[Fitted]:
-            for i in range(count):
+            whole = served(at, "the frontier")
+            for i, policy in enumerate(whole.members() or [whole]):
                 said(0.95 * i / count, f"policy {i + 1} of {count} on certify users")
-                fitted = at.evaluator(i).fit(at.actions(i), days=days)
-                withheld.append(next((reason for reason in fitted.withheld if reason), None))
+                fitted = at.evaluator(i).fit(policy.parts[0], days=days)
+                reason = missing(fitted, campaign)
+                if reason is None and not at.counted:  # each policy is to be confirmed by something that assumes less
+                    told = Told(policy, {"fqe": fitted}, {}, single_steps(at, policy, propensity))
+                    reason = Checks.of(told, check, behaviour).agreement.reason
+                withheld.append(reason)
                 yield fitted
             yield old
 
-        old = at.old()
-        check = reproduces(observe(at.panel, days=at.days), old)
         points = Points.of(fits(), campaign)
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(

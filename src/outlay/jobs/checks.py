@@ -5,7 +5,8 @@
     behaviour      the behaviour model fits the log, where propensities are not logged
 
 A fitted evaluation that fails is shown and not recommended, and certifies nothing; a behaviour model that fails does
-the same to every estimator that needs propensities.
+the same to every estimator that needs propensities. Where states are not counted, agreement that could not be checked
+is no pass: nothing is certified on one assumption alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outlay.estimators.agreement import Agreement, agree
+from outlay.estimators.agreement import NOT_CHECKED, Agreement, agree
 from outlay.estimators.behaviour_check import BehaviourCheck
 from outlay.estimators.observed import Reproduction
 from outlay.jobs.side_by_side import Told
@@ -42,10 +43,10 @@ class Checks:
     def of(cls, told: Told, reproduction: Reproduction, behaviour: BehaviourCheck | None) -> Checks:
         """Those of a policy."""
         if behaviour is not None and not behaviour.ok:
-            agreement = Agreement(True, f"not checked: {MISFIT}", ())
+            agreement = Agreement(told.steps is None, f"{NOT_CHECKED}: {MISFIT}", ())
         else:
             others = {name: (told.joints[name], told.cautions[name]) for name in ASSUME_LESS if name in told.joints}
-            agreement = agree(told.fitted, others)
+            agreement = agree(told.fitted, others, told.steps)
         return cls(reproduction, agreement, behaviour)
 
     @property
@@ -53,7 +54,7 @@ class Checks:
         """Why nothing is certified, or None."""
         if not self.reproduction.ok:
             return self.reproduction.words
-        return None if self.agreement.ok else self.agreement.words
+        return self.agreement.reason
 
     def doubted(self, told: Told) -> Told:
         """The same policy with the cautions that follow."""

@@ -29,7 +29,7 @@ from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
 from outlay.estimators.fitted import combine
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
-from outlay.estimators.units import behind, coordinates, decisions, objective
+from outlay.estimators.units import coordinates, decisions, missing, objective
 from outlay.jobs.certify_frontier import certified, certify_frontier
 from outlay.jobs.checks import Checks
 from outlay.jobs.constants import AgainstConstants, ConstantActions, Constants, against_constants
@@ -216,9 +216,7 @@ def _certified(
     x_old, influence_old, _ = coordinates(old.fitted, campaign)
     gain, gain_influence = float(x[0] - x_old[0]), influence[:, 0] - influence_old[:, 0]
     number, alpha = look(at.data, told.subject.identity, campaign.train.confidence)
-    needed = {objective(campaign), *(name for b in campaign.budgets for name in behind(b.name, campaign))}
-    missing = dict(zip(told.fitted.targets, told.fitted.withheld, strict=True))
-    reason = next((why for target, why in missing.items() if why and target in needed), refused)
+    reason = missing(told.fitted, campaign) or refused
     if refused is not None:
         x, gain = np.full_like(x, np.nan), float("nan")
     certificate = certify(

@@ -85,7 +85,7 @@ def evidence(found: dict[str, Any]) -> Evidence:
         checks=(
             Check(name="propensities", ok=model["ok"], words=model.get("words", AS_LOGGED)),
             Check(name="reproduction", ok=checks["reproduction"]["ok"], words=checks["reproduction"]["words"]),
-            Check(name="agreement", ok=agreement["ok"] if agreement["differences"] else None,
+            Check(name="agreement", ok=None if agreement["ok"] and not agreement["differences"] else agreement["ok"],
                   words=agreement["words"]),
         ),
         paths=tuple(PathLine(**line) for line in checks["paths"]),

@@ -11,7 +11,7 @@ All but the first need the log's propensities.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.estimators import doubly_robust, fitted, importance, marginalised
-from outlay.estimators.joint import Joint
+from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.units import displayed, estimates
+from outlay.estimators.weighted_residuals import weighted_residuals
 from outlay.jobs.measure import Measure
 from outlay.jobs.subject import Subject
 
@@ -40,11 +41,14 @@ class Told:
         subject: the policy.
         joints: by estimator, in the units they are estimated in.
         cautions: by estimator, why not to rely on each target.
+        steps: what single steps make of the fitted totals, less those (`weighted_residuals.py`); None where states are
+            counted, or where it was not asked for.
     """
 
     subject: Subject
     joints: dict[str, Joint]
     cautions: dict[str, Cautions]
+    steps: Joint | None = None
 
     @property
     def fitted(self) -> fitted.Fitted:
@@ -58,7 +62,7 @@ class Told:
         if reason is None or estimator not in self.cautions:
             return self
         own = [caution or reason for caution in self.cautions[estimator]]
-        return Told(self.subject, self.joints, {**self.cautions, estimator: own})
+        return replace(self, cautions={**self.cautions, estimator: own})
 
     def rows(self, campaign: Campaign, confidence: float) -> list[Estimate]:
         """Estimates as tables show them, estimator by estimator."""
@@ -135,4 +139,20 @@ def tell(
             joints[name], cautions[name] = weighed, weighed.cautions()
         if name != "fqe":
             joints[name] = joints[name].without([HARDLY_ANY if ess < FEWEST else None for ess in joints[name].ess])
-    return Told(subject, joints, cautions)
+    steps = None if among is not None or "dr" not in estimators else single_steps(at, subject, propensity)
+    return Told(subject, joints, cautions, steps)
+
+
+def single_steps(at: Measure, subject: Subject, propensity: NDArray[np.float64]) -> Joint | None:
+    """What single steps make of the fitted totals of a policy, less those.
+
+    None where states are counted, and of the log's own policy, which needs no propensities.
+    """
+    if at.counted or all(part is None for part in subject.parts):
+        return None
+    days = [k for k in at.days if at.panel.covers(k).any()]
+    parts = [
+        weighted_residuals(at.evaluator(f).sample, part, propensity, days=days)
+        for part, f in zip(subject.parts, subject.features, strict=True)
+    ]
+    return Joint(**mixed(parts, subject.weights))

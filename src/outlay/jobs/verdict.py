@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
+from outlay.estimators.agreement import NOT_CHECKED
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.units import objective
 from outlay.jobs.constants import AgainstConstants
@@ -26,8 +27,12 @@ SAME_SPEND = 0.005  # of the other's: a smaller difference is none
 THIN = "A longer or larger log, or fewer actions, may carry an answer."
 BEYOND = "Its estimate itself is beyond the limit: take a policy that keeps it with room to spare."
 DOUBTED = (
-    "Outcomes depend on something that the features do not tell, or days differ: add it to log.features, or test the "
-    "policy on some users."
+    "Outcomes depend on something that the features do not tell, days differ, or the log did too little of what the "
+    "policy does: add it to log.features, or test the policy on some users."
+)
+UNCHECKED = (
+    "Test it on some users first (outlay experiment plan). A log can confirm it if more of its decisions were drawn at "
+    "random, with their propensities stated (log.propensity), or if the policy is closer to the old one."
 )
 NEARLY = "More users, or a lower limit in training, would certify it."
 
@@ -53,6 +58,8 @@ def verdict(
     """
     if certificate.withheld is not None:
         way_out = DOUBTED if certificate.withheld == doubt else THIN
+        if certificate.withheld.startswith(NOT_CHECKED):
+            way_out = UNCHECKED
         return f"Do not serve it: {certificate.words}. {way_out}"
 
     sure = f"{100 * certificate.confidence:.4g} % sure"
