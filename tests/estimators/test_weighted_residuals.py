@@ -62,6 +62,7 @@ def longhand(panel: Panel, basis: Basis, policy: NDArray[np.intp], days: int) ->
 def by_more(seed: int) -> Transitions:
     """`ragged`, with propensities that differ within a state."""
     data = ragged(seed, users=100)
+    assert data.propensity is not None
     data.propensity[:] = np.random.default_rng(seed).choice([0.3, 0.6], len(data.propensity))
     return data
 

@@ -1,4 +1,4 @@
-"""States that are not counted, and an old policy that targets: what a linear basis says of the others is extrapolated."""
+"""States that are not counted, and an old policy that targets: a linear basis extrapolates to the others."""
 
 from __future__ import annotations
 

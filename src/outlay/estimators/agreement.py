@@ -6,11 +6,11 @@ of their influences. Where both can be relied on and differ by more than chance 
 and nothing that rests on it is to be acted on.
 
 Where states are not counted, fitted evaluation also needs Q to lie in its basis, and what it says of decisions that the
-log hardly ever made is extrapolated without a sign of it. There the total of k days is held against what the
-propensities make of single steps (`weighted_residuals.py`), and that has to be able to object: its error may not be
-above 2 % of the value, nor above 1.5 times what the fitted evaluation claims for its own. Else nothing was checked, which
-is no pass. (A world with randomised rich states, 12,000 to 30,000 users: 0.5 to 0.7 times; an old policy that leaves 4 %
-to chance: 2 to 4 times, whatever the number of users.)
+log hardly ever made is extrapolated without a sign of it. There the totals are held against what the propensities make
+of single steps (`weighted_residuals.py`), and that has to be able to object: its error may be 2 % of the value or 1.5
+times what the fitted evaluation claims for its own, whichever is more. Else nothing was checked, which is no pass. (In
+randomised logs of rich states it was 0.5 to 0.7 times; where an old policy leaves 4 % to chance, 2 to 4 times, however
+many users there are.)
 
 Source: Hausman (1978) for the comparison of an estimator with one that assumes less.
 """
@@ -150,8 +150,9 @@ def _vague(fitted: Joint, steps: Joint, found: Sequence[Difference]) -> str | No
     worst = max(found, key=lambda d: d.std_error / max(allowed[d.target], 1e-300))
     if worst.std_error <= allowed[worst.target]:
         return None
+    own_error = own[worst.target]
     return (
-        f"the log did too little of what the policy does, where it does it. By the propensities {worst.target} is known "
-        f"within a standard error of {worst.std_error:.2g}, where the fitted evaluation claims "
-        f"{own[worst.target]:.2g}: it extrapolates"
+        f"the log did too little of what the policy does, where it does it. By the propensities {worst.target} is "
+        f"known within a standard error of {worst.std_error:.2g}, where the fitted evaluation claims {own_error:.2g}: "
+        "it extrapolates"
     )

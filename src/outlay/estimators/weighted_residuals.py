@@ -15,8 +15,8 @@ for states that are not counted. Where they are, and p depends on them alone, ρ
 
 The states are those of the log, not of the policy: what it errs by in states that the log hardly has is not seen.
 
-Source: Robins, Rotnitzky & Zhao (1994) for one step; Kallus & Uehara (2020) for weighted Bellman residuals. As a test of
-a basis and a measure of overlap: ours.
+Source: Robins, Rotnitzky & Zhao (1994) for one step; Kallus & Uehara (2020) for weighted Bellman residuals. As a test
+of a basis and a measure of overlap: ours.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def weighted_residuals(
         rows = np.flatnonzero(place[moves.cells.of] >= 0)
         cell = place[moves.cells.of[rows]]
         weight = ratio[rows] / max(1, len(rows))
-        by_cell = np.bincount(cell, weight, len(stage.cells))[:, None]
+        by_cell: Array = np.bincount(cell, weight, len(stage.cells))[:, None].astype(np.float64)
         dual = stage.reg.solver.solve_transposed(basis.project(stage.logged, by_cell))
         both = basis.evaluate(stage.logged, np.hstack([ahead.theta[h - 1], dual]))
         fitted = both[:, :-1] - future_values(stage, ahead.values, h)
