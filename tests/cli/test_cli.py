@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pytest
 from command_line import outlay
 
 from conftest import Habit
+from outlay.cli import interrupts
 from outlay.cli.console import number, use_threads
 from outlay.cli.main import app
 from outlay.core.version import __version__
@@ -195,6 +197,16 @@ def pressed() -> None:
     time.sleep(1)
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """As in a terminal: where tests run in several processes, these ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupts.listen()
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_that_a_library_swallows_stops_the_work_where_it_reports_next(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +227,13 @@ def test_ctrl_c_that_a_library_swallows_stops_the_work_where_it_reports_next(
     assert not (frontier / "frontier.html").exists()
 
 
+def test_ctrl_c_stays_ignored_where_it_was() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupts.listen()
+    assert signal.signal(signal.SIGINT, before) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_that_a_library_makes_an_error_of_is_no_bug_of_ours(
     habit: Habit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 
 _noted = threading.Event()
 
 
-@contextmanager
-def listening() -> Iterator[None]:
-    """Note Ctrl-C while the block runs. Only the main thread can; elsewhere nothing changes."""
-    _noted.clear()
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, _note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def listen() -> None:
+    """Note Ctrl-C from now on. Where it is ignored, as in a job of a script, it stays so."""
+    here = threading.current_thread() is threading.main_thread()
+    if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _note)
 
 
 def noted() -> bool:
@@ -38,6 +29,11 @@ def stop_if_noted() -> None:
     """Raise KeyboardInterrupt once more, if it was raised and did not arrive."""
     if _noted.is_set():
         raise KeyboardInterrupt
+
+
+def forget() -> None:
+    """What was pressed is dealt with."""
+    _noted.clear()
 
 
 def _note(_signal: int, _frame: FrameType | None) -> None:

@@ -11,11 +11,14 @@ from typing import Annotated
 # for each other were ten times slower than one. It must be set before NumPy is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from outlay.cli import interrupts
+
+interrupts.listen()  # before the libraries are loaded that swallow it
+
 import typer
 
 from outlay.cli import data, experiment, judge, learn, use
 from outlay.cli.console import stderr
-from outlay.cli.interrupts import listening, noted
 from outlay.cli.serve import export_log, serve
 from outlay.core.errors import OutlayError
 from outlay.core.version import __version__
@@ -57,12 +60,15 @@ app.add_typer(experiment.app, name="experiment")
 
 def run() -> None:
     """Run the command line; every wrong input is one message and exit code 2."""
-    with listening():
+    try:
         _run()
+    finally:
+        interrupts.forget()
 
 
 def _run() -> None:
     try:
+        interrupts.stop_if_noted()
         app()  # ends in SystemExit; wrong options are told, with code 2, by Typer
     except OutlayError as error:
         stderr.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
@@ -73,13 +79,16 @@ def _run() -> None:
             soft_wrap=True,
         )  # fmt: skip
         sys.exit(2)
+    except KeyboardInterrupt:
+        _say_interrupted()
+        sys.exit(INTERRUPTED)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             _say_interrupted()
         raise
     except Exception as error:
         # DuckDB has its own word for Ctrl-C, and a library that was being loaded makes an error of it.
-        if noted() or (isinstance(error, RuntimeError) and str(error) == "Query interrupted"):
+        if interrupts.noted() or (isinstance(error, RuntimeError) and str(error) == "Query interrupted"):
             _say_interrupted()
             sys.exit(INTERRUPTED)
         traceback.print_exc()
