@@ -123,7 +123,7 @@ def write(url: str, journal: Path, seed: int, first: int) -> None:
                 settled = ledger.outcomes(events)
                 book.write(_lines((_name(s), [s.status, s.amount]) for s in settled))
                 if rng.random() < 0.2:
-                    ledger.release(now)
+                    ledger.release(CAMPAIGN, now)
 
 
 def _lines(answers: Iterable[tuple[str, list[Any]]]) -> bytes:

@@ -147,7 +147,7 @@ def play(bundle: Path, shape: str, traffic: Shape, paced: bool, a_day: int, minu
     begin = time.perf_counter()
     first = (START - EPOCH).days
     now = [first * DAY]
-    clock = Clock(read=lambda: now[0] / 1000)
+    clock = Clock("UTC", lambda: now[0] / 1000)
     settings: dict[str, object] = {"episode": {"days": EPISODE}}
     if paced:
         settings["plan"] = {"start": START, "days": DAYS, "correct_minutes": minutes}
@@ -180,7 +180,7 @@ def play(bundle: Path, shape: str, traffic: Shape, paced: bool, a_day: int, minu
                 total = ledger.totals(ready.campaign).total if part % 360 == 0 else None
                 highest = max(highest, total.reserved + total.settled if total else 0)
         ledger.outcomes(money.due(now[0] + DAY))
-        ledger.release(now[0] + 2 * DAY)
+        ledger.release(ready.campaign, now[0] + 2 * DAY)
         totals = ledger.totals(ready.campaign)
         assert totals.total.reserved == 0
         assert not ledger.check()

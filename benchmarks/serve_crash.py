@@ -336,7 +336,7 @@ def _inspect(tally: Tally, url: str, seen: dict[str, Any]) -> None:
 def _spend_the_rest(tally: Tally, bundle: Path, url: str, ports: list[int], folder: Path) -> None:
     """New users ask for the cheapest action until a cap says no."""
     ledger = _opened(url)
-    ledger.release(time.time_ns() // 1_000_000 + 10_000)  # what expires in a moment must not come back below
+    ledger.release(CAMPAIGN, time.time_ns() // 1_000_000 + 10_000)  # what expires in a moment must not come back below
     with _served(bundle, url, ports[:1], folder, LONG, tally):
         client = Client(Play(tally, ports[:1]), 0)
         number = REQUESTS

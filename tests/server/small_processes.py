@@ -24,6 +24,11 @@ CONFIG = """
 "1.5" = 1.5
 "3" = 3.0
 """
+AHEAD = """
+import time
+_time, _time_ns = time.time, time.time_ns
+time.time, time.time_ns = (lambda: _time() + {ahead}), (lambda: _time_ns() + int({ahead} * 1e9))
+"""
 RUN = "from outlay.cli.main import run; run()"
 PATIENCE = 20.0  # seconds
 
@@ -92,12 +97,24 @@ class Process:
 
 
 @contextmanager
-def outlay_serve(bundle: Path, ledger: str, folder: Path, *options: str, config: str = CONFIG) -> Iterator[Process]:
-    """A server on `ledger`; `folder` gets its files."""
+def outlay_serve(
+    bundle: Path, ledger: str, folder: Path, *options: str, config: str = CONFIG, ahead: float = 0.0
+) -> Iterator[Process]:
+    """A server on `ledger`, whose machine's clock is so many seconds ahead; `folder` gets its files."""
     name = f"serve-{time.monotonic_ns()}"
     settings = folder / f"{name}.toml"
     settings.write_text(config)
-    command = [sys.executable, "-c", RUN, "serve", str(bundle), "--ledger", ledger, "--config", str(settings)]
+    command = [
+        sys.executable,
+        "-c",
+        AHEAD.format(ahead=ahead) + RUN,
+        "serve",
+        str(bundle),
+        "--ledger",
+        ledger,
+        "--config",
+        str(settings),
+    ]
     process = Process([*command, "--port", "0", *options], folder / f"{name}.txt")
     try:
         yield process

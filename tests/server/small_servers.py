@@ -22,6 +22,7 @@ from outlay.server.desks.reload import Serving
 from outlay.server.desks.service import Service
 from outlay.server.http.app import create_app
 from outlay.server.ledger.caps import Totals
+from outlay.server.ledger.clock import HERE, Machine
 from outlay.server.ledger.ledger import LedgerError
 from outlay.server.ledger.proposals import Proposal, Recorded
 from outlay.server.ledger.sqlite import SqliteLedger
@@ -109,6 +110,7 @@ def server(
     token: str | None = TOKEN,
     everywhere: bool = False,
     clock: Clock | None = None,
+    machine: Machine = HERE,
     experiment: Experiment | None = None,
     **settings: Any,
 ) -> Iterator[Client]:
@@ -117,9 +119,10 @@ def server(
     trial = None if experiment is None else prepare_trial(experiment, ready, config)
 
     async def start() -> Service:
-        kept = BrokenLedger(ledger)
+        kept = BrokenLedger(ledger, machine)
         adopt(kept, ready, config, trial, clock)
-        return Service(Serving(ready, config, trial=trial), kept, clock or Clock(), Metrics())
+        own = clock or Clock(config.timezone, kept.clock.seconds)
+        return Service(Serving(ready, config, trial=trial), kept, own, Metrics())
 
     app = create_app(start, token=token, everywhere=everywhere)
     lifespan = app.router.lifespan_context(app)

@@ -259,7 +259,7 @@ def test_a_duty_that_fails_keeps_the_server_from_no_other(
     service.serving = Serving(service.serving.ready, service.serving.config, pointer)
     told = Serving(service.serving.ready, service.serving.config, pointer).load(other, service.ledger, 0)
 
-    def release(_now: int) -> Any:
+    def release(*_values: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
     def steer(*_values: Any) -> Any:
@@ -313,7 +313,7 @@ def test_a_plan_is_followed_from_request_to_request(frontier_bundle: Bundle, tmp
     """By the server's clock: the price of an hour stands in its decisions, and in the notes."""
     now = [datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC).timestamp()]
     plan = {"start": datetime.date(2026, 3, 2), "days": 2, "correct_minutes": 60}
-    clock = Clock(read=lambda: now[0])
+    clock = Clock("UTC", lambda: now[0])
     with server(frontier_bundle, tmp_path / "ledger.db", caps={"total": 20}, plan=plan, clock=clock) as client:
         for number in range(6):
             client.post("/v1/decisions", json=request(number, eligible=[3]))
@@ -381,7 +381,7 @@ def test_meters_count_decisions_and_money(client: Client) -> None:
 
 def test_the_money_of_a_day_is_todays(bundle: Bundle, tmp_path: Path) -> None:
     now = [1_795_290_044.0]
-    with server(bundle, tmp_path / "ledger.db", caps={"day": 6}, clock=Clock(read=lambda: now[0])) as client:
+    with server(bundle, tmp_path / "ledger.db", caps={"day": 6}, clock=Clock("UTC", lambda: now[0])) as client:
         for day, held in ((0, 3.0), (1, 0.0)):
             now[0] += 86_400 * day
             if day == 0:

@@ -326,7 +326,7 @@ def test_open_days_are_written_anew_when_they_have_changed(ledger: Ledger, out: 
 def test_money_that_moves_later_is_in_the_next_export(ledger: Ledger, out: Path) -> None:
     filled(ledger)
     decision = ledger.decide("late", 1, member=0)
-    ledger.release((FIRST + 9) * DAY)
+    ledger.release("coupons", (FIRST + 9) * DAY)
     export(ledger, out)
     ledger.came(decision, "redeemed", received=(FIRST + 9) * DAY)
     found = export(ledger, out)

@@ -218,7 +218,7 @@ class LedgerModel(RuleBasedStateMachine):
         due = [d for d in self.decisions.values() if d.held and d.expires <= self.now]
         for decision in due:
             decision.held = 0
-        assert self.ledger.release(self.now) == len(due)
+        assert self.ledger.release("coupons", self.now) == len(due)
 
     @invariant()
     def agree(self) -> None:

@@ -16,6 +16,7 @@ from outlay.server.application import Settings
 from outlay.server.config import ServeConfig
 from outlay.server.launch import serve
 from outlay.server.ledger.caps import Caps
+from outlay.server.ledger.clock import Machine
 from outlay.server.ledger.ledger import Ledger, LedgerError
 from outlay.server.ledger.sqlite import SqliteLedger
 from outlay.server.trials.rehearsal import Rehearsal, check_rehearsal, clock_of, new_rehearsal, note_rehearsal
@@ -24,40 +25,39 @@ NOON = datetime.datetime(2026, 3, 2, 12, tzinfo=datetime.UTC).timestamp()
 
 
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    found = [NOON]
-    monkeypatch.setattr("outlay.server.trials.rehearsal.time.time", lambda: found[0])
-    return found
+def now() -> list[float]:
+    return [NOON]
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = SqliteLedger(tmp_path / "ledger.db")
+def ledger(tmp_path: Path, now: list[float]) -> Iterator[Ledger]:
+    machine = Machine("boot", lambda: int(now[0] * 1000), lambda: int(now[0] * 1000))
+    ledger = SqliteLedger(tmp_path / "ledger.db", machine)
     ledger.set_caps("coupons", Caps(total=1_000))
     yield ledger
     ledger.close()
 
 
 def test_it_begins_at_the_next_midnight_and_a_day_lasts_so_long(now: list[float]) -> None:
-    rehearsal = new_rehearsal(20.0, "Asia/Tokyo")  # where it is 21:00
-    assert rehearsal.time() == datetime.datetime(2026, 3, 2, 15, tzinfo=datetime.UTC).timestamp()
+    rehearsal = new_rehearsal(20.0, "Asia/Tokyo", now[0])  # where it is 21:00
+    assert rehearsal.time(now[0]) == datetime.datetime(2026, 3, 2, 15, tzinfo=datetime.UTC).timestamp()
     now[0] += 30
-    assert rehearsal.time() - rehearsal.begins == pytest.approx(1.5 * 86_400)
+    assert rehearsal.time(now[0]) - rehearsal.begins == pytest.approx(1.5 * 86_400)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 0.5, 90_000.0, float("nan"), float("inf")])
 def test_a_day_lasts_a_second_at_least(seconds: float) -> None:
     with pytest.raises(OutlayError, match=r"--rehearse: is .* 1 to 86400"):
-        new_rehearsal(seconds, "UTC")
+        new_rehearsal(seconds, "UTC", NOON)
 
 
 def test_it_goes_on_in_every_server_of_the_ledger(now: list[float], ledger: Ledger) -> None:
-    first = check_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC"))
+    first = check_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC", now[0]))
     assert first is not None
     (words,) = note_rehearsal(ledger, "coupons", first)
     assert words.startswith("REHEARSAL: a day of this server lasts 20 seconds")
     now[0] += 50
-    again = check_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC"))
+    again = check_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC", now[0]))
     assert again == first
     note_rehearsal(ledger, "coupons", first)
     clock = clock_of(ledger, "coupons", "UTC")
@@ -68,11 +68,11 @@ def test_it_goes_on_in_every_server_of_the_ledger(now: list[float], ledger: Ledg
 
 def test_a_rehearsal_and_real_days_do_not_share_a_ledger(now: list[float], ledger: Ledger) -> None:
     assert check_rehearsal(ledger, "coupons", None) is None
-    note_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC"))
+    note_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC", now[0]))
     with pytest.raises(OutlayError, match=r"--ledger: the ledger is of a rehearsal.*--rehearse 20, or take another"):
         check_rehearsal(ledger, "coupons", None)
     with pytest.raises(OutlayError, match=r"--rehearse: is 30, and a day of the ledger's rehearsal lasts 20 seconds"):
-        check_rehearsal(ledger, "coupons", new_rehearsal(30.0, "UTC"))
+        check_rehearsal(ledger, "coupons", new_rehearsal(30.0, "UTC", now[0]))
     assert check_rehearsal(ledger, "unknown", None) is None
 
 

@@ -151,7 +151,7 @@ def test_a_decision_of_another_campaign_is_unknown(
 def test_a_clock_that_goes_back_over_a_restart_opens_no_cap(bundle: Bundle, tmp_path: Path) -> None:
     reasons: list[list[str]] = []
     for moment in (NOW, NOW + DAY, NOW, NOW - 40 * DAY):
-        clock = Clock(read=lambda moment=moment: moment)  # type: ignore[misc]
+        clock = Clock("UTC", lambda moment=moment: moment)  # type: ignore[misc]
         with server(
             bundle, tmp_path / "ledger.db", clock=clock, caps={"day": 3, "total": 7}, expiry_hours=9999
         ) as client:

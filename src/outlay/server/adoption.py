@@ -33,13 +33,13 @@ def adopt(
         ready: about to be served.
         config: settings of the server.
         trial: the A/B test, or None.
-        clock: the server's; None: the real one.
+        clock: the server's; None: the ledger's.
 
     Raises:
         LedgerError: if the ledger cannot be reached or written.
         OutlayError: if the settings or the test do not fit what the ledger holds.
     """
-    clock = clock or Clock(config.timezone)
+    clock = clock or Clock(config.timezone, ledger.clock.seconds)
     day = clock.day(now := clock.now())
     soon = clock.day(now + NOTICE)
     budgets = trial.budgets if trial is not None and check_trial(ledger, trial, soon) else {}

@@ -1,12 +1,11 @@
 """The server's clock: it alone decides days, episodes and expiry; what a request says of time is only recorded.
 
-It never goes back while a server runs, so that a corrected system clock opens no earlier day's cap again.
+Its time is the ledger's (`ledger/clock.py`), the same for all servers, or what a rehearsal makes of it.
 """
 
 from __future__ import annotations
 
 import datetime
-import time
 import zoneinfo
 from collections.abc import Callable
 from typing import NamedTuple
@@ -42,22 +41,20 @@ class Moment(NamedTuple):
 
 
 class Clock:
-    """Epoch milliseconds that do not decrease, and the day they fall on.
+    """Epoch milliseconds, and the day they fall on.
 
     Attributes:
         zone: in which days begin.
     """
 
-    def __init__(self, timezone: str = "UTC", read: Callable[[], float] = time.time) -> None:
+    def __init__(self, timezone: str, read: Callable[[], float]) -> None:
         self.zone = zoneinfo.ZoneInfo(timezone)
         self._read = read
-        self._last = 0
         self._known = (0, 0, 0)  # begin, end (epoch ms) and number of a day; one value, since several threads ask
 
     def now(self) -> int:
         """Epoch milliseconds."""
-        self._last = max(self._last, int(self._read() * 1000))
-        return self._last
+        return int(self._read() * 1000)
 
     def day(self, moment: int) -> int:
         """The day of a moment that `now` gave, as days since 1970-01-01 in the clock's zone."""

@@ -13,11 +13,10 @@ from contextlib import closing
 from outlay.core.errors import OutlayError
 from outlay.server.adoption import adopt
 from outlay.server.application import Settings
-from outlay.server.clock import Clock
 from outlay.server.deciding.ready import prepare
 from outlay.server.http.gate import is_loopback
 from outlay.server.ledger.store import open_ledger
-from outlay.server.trials.rehearsal import check_rehearsal, new_rehearsal, note_rehearsal
+from outlay.server.trials.rehearsal import check_rehearsal, clock_with, new_rehearsal, note_rehearsal
 from outlay.server.workers import run
 
 BACKLOG = 2_048  # connections that wait to be taken
@@ -41,10 +40,11 @@ def serve(settings: Settings, say: Callable[[str], None] = lambda _words: None) 
     ready = prepare(settings.bundle, settings.config)
     trial = settings.trial(ready)
     zone = settings.config.timezone
-    wanted = None if settings.rehearse is None else new_rehearsal(settings.rehearse, zone)
     with closing(open_ledger(settings.ledger)) as ledger:
+        seconds, now = settings.rehearse, ledger.clock.seconds()
+        wanted = None if seconds is None else new_rehearsal(seconds, zone, now)
         rehearsal = check_rehearsal(ledger, ready.campaign, wanted)
-        clock = Clock(zone) if rehearsal is None else Clock(zone, rehearsal.time)
+        clock = clock_with(ledger, rehearsal, zone)
         words = adopt(ledger, ready, settings.config, trial, clock)
         if rehearsal is not None:
             words = [*note_rehearsal(ledger, ready.campaign, rehearsal), *words]

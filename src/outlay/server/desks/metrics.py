@@ -77,6 +77,10 @@ class Metrics:
         self._price = Gauge(
             "outlay_price", "Factor on costs, from pacing.", ("arm",), registry=registry, multiprocess_mode="mostrecent"
         )
+        self._ahead = Gauge(
+            "outlay_clock_ahead_seconds", "The machine's clock less the ledger's.", registry=registry,
+            multiprocess_mode="mostrecent",
+        )  # fmt: skip
         self._paused = Gauge("outlay_paused", "1 while paused.", registry=registry, multiprocess_mode="mostrecent")
         self._bundle = Gauge(
             "outlay_bundle_info", "1 for the bundle in service.", ("bundle",), registry=registry,
@@ -120,6 +124,10 @@ class Metrics:
         """What pacing has come to, by arm."""
         for arm, price in prices.items():
             self._price.labels(arm).set(price)
+
+    def clock(self, ahead: float) -> None:
+        """By how many seconds the machine's clock is ahead of the ledger's."""
+        self._ahead.set(ahead)
 
     def page(self, totals: Totals | None, money: Money, day: int) -> bytes:
         """The text that Prometheus reads.

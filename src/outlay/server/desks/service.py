@@ -2,6 +2,9 @@
 
 Every second reservations that have expired are released, a bundle that another worker announced goes into service, a
 test has the coverage that the ledger knows, and the price is corrected if it is time.
+
+Reservations end only where the ledger's clock and the machine's agree, so that no single clock that is wrong can free
+them: neither this machine's nor the ledger's own.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from outlay.server.desks.metrics import Metrics
 from outlay.server.desks.outcomes import OutcomeDesk
 from outlay.server.desks.reload import Serving
 from outlay.server.ledger.caps import Totals
+from outlay.server.ledger.clock import TOLERANCE
 from outlay.server.ledger.ledger import Ledger
 
 EVERY = 1.0  # seconds
@@ -57,6 +61,18 @@ class Service:
         """A method of the ledger, in a thread. Raises LedgerError, or TimeoutError if it takes too long."""
         async with asyncio.timeout(self.serving.config.ledger_seconds):
             return await asyncio.to_thread(method, *values)
+
+    def troubles(self) -> list[str]:
+        """Why it is not ready, in words; empty where it is."""
+        ahead = self.ledger.clock.ahead()
+        if abs(ahead) <= TOLERANCE:
+            return []
+        side = "ahead of" if ahead > 0 else "behind"
+        return [
+            f"this machine's clock is {abs(ahead) / 1000:,.0f} seconds {side} the ledger's; they may differ by "
+            f"{TOLERANCE / 1000:g}. Decisions go by the ledger's, and this server ends no reservation meanwhile. Set "
+            "the wrong one right."
+        ]
 
     async def totals(self) -> Totals:
         """The campaign's money. Raises as `call`."""
@@ -99,8 +115,15 @@ class Service:
     def tend(self) -> None:
         """Once; slow, so call it from a thread. What fails is said in the log and keeps no other duty undone."""
         now = self.clock.now()
-        for duty in (self._follow, self._steer, self.ledger.release):  # a whole day's reservations may wait for release
+        for duty in (self._follow, self._steer, self._release):  # a whole day's reservations may wait for release
             _try(duty, now)
+        self.metrics.clock(self.ledger.clock.ahead() / 1000)
+
+    def _release(self, now: int) -> None:
+        if troubles := self.troubles():
+            log.error("not ready: %s", " ".join(troubles))
+        if abs(self.ledger.clock.ahead()) <= TOLERANCE:
+            self.ledger.release(self.serving.ready.campaign, now)
 
     def _steer(self, now: int) -> None:
         self.serving.tend(self.ledger, Moment.of(now, self.serving.config.zone).day, now)

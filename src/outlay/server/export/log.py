@@ -33,7 +33,7 @@ from outlay.server.ledger.caps import Tally
 from outlay.server.ledger.ledger import Ledger, LedgerError
 from outlay.server.ledger.money import Money
 from outlay.server.ledger.store import SQLITE, open_ledger
-from outlay.server.trials.rehearsal import rehearsal_of
+from outlay.server.trials.rehearsal import clock_with, rehearsal_of
 
 SHARES = (0.6, 0.25, 0.12)  # of the time: reading the ledger, propensities, writing days
 
@@ -106,7 +106,7 @@ def export_log(
     until: datetime.date | None = None,
     all_days: bool = False,
     threads: int | None = None,
-    clock: Callable[[str], Clock] = Clock,
+    clock: Callable[[str], Clock] | None = None,
     progress: Progress | None = None,
 ) -> Exported:
     """Write the closed days of a campaign.
@@ -118,7 +118,7 @@ def export_log(
         until: the last day.
         all_days: days that are not closed as well; the next export writes them anew.
         threads: of DuckDB.
-        clock: makes the server's clock in a time zone.
+        clock: makes the server's clock in a time zone; None: the ledger's.
         progress: called with the share done and what is being done.
 
     Raises:
@@ -131,7 +131,9 @@ def export_log(
         notes = Notes(books, _campaign(books, campaign))
         state = State.load(out, notes.campaign)
         rehearsal = rehearsal_of(books, notes.campaign)
-        zone = clock(notes.settings.timezone) if rehearsal is None else Clock(notes.settings.timezone, rehearsal.time)
+        timezone = notes.settings.timezone
+        own = None if rehearsal is not None or clock is None else clock(timezone)
+        zone = own or clock_with(books, rehearsal, timezone)
         tallies = books.totals(notes.campaign).days
         closed = zone.day(zone.now()) - notes.settings.wait_days - 1
         days = days_due(tallies, state, closed, until=until, all_days=all_days)

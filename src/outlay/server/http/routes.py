@@ -184,14 +184,16 @@ async def ready(request: Request) -> Response:
     await service.check_writable()
     totals = await service.totals()
     now = service.clock.now()
+    troubles = service.troubles()
     told = {
-        "ready": True,
+        "ready": not troubles,
         "bundle": service.serving.ready.bundle.id,
         "paused": totals.paused,
         "time": datetime.datetime.fromtimestamp(now / 1000, service.clock.zone).isoformat(timespec="milliseconds"),
         "day": (EPOCH + datetime.timedelta(service.clock.day(now))).isoformat(),
+        **({"troubles": troubles} if troubles else {}),
     }
-    return response(answer(told))
+    return response(answer(told, 503 if troubles else 200))
 
 
 @router.get("/metrics", openapi_extra=TEXT)

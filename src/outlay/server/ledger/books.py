@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from outlay.server.ledger import pages, register, settlement
 from outlay.server.ledger.admission import admit, keys
 from outlay.server.ledger.caps import Caps, Tally, Totals
+from outlay.server.ledger.clock import LedgerClock
 from outlay.server.ledger.events import Outcome, Settled
-from outlay.server.ledger.ledger import Note, Row
+from outlay.server.ledger.ledger import ClockJumpedError, Note, Row
 from outlay.server.ledger.pages import Transaction
 from outlay.server.ledger.proposals import Proposal, Recorded
 from outlay.server.ledger.sums import CHECKS
@@ -30,6 +31,7 @@ class AbstractBooks(ABC):
     """A `Ledger` over a database that can do a `Transaction`."""
 
     lock = ""  # what a query ends with to hold the rows that it reads
+    clock: LedgerClock
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[Transaction]:
@@ -43,8 +45,10 @@ class AbstractBooks(ABC):
         """Decide and write a group in one transaction; the answers come in the order of the proposals."""
         if not proposals:
             return []
+        jumps = self.clock.jumps
         with self._writing() as books:
             campaigns = register.standings(books, {proposal.campaign for proposal in proposals}, self.lock)
+            self._check_clock(jumps)
             stored = pages.answers(books, {(proposal.campaign, proposal.request_id) for proposal in proposals})
             counters = pages.counters(books, keys(proposals, campaigns))
             answers, given = admit(proposals, stored, campaigns, counters)
@@ -82,10 +86,10 @@ class AbstractBooks(ABC):
             pages.add_entries(books, entries, positions, counters)
         return answers
 
-    def release(self, now: int) -> int:
-        """Release what was reserved until `now` (epoch ms) or earlier; how many reservations that were."""
-        released = 0
-        while (batch := self._release_batch(now)) is not None:
+    def release(self, campaign: str, now: int) -> int:
+        """Release what a campaign has reserved until `now` (epoch ms) or earlier; how many reservations that were."""
+        released, jumps = 0, self.clock.jumps
+        while (batch := self._release_batch(campaign, now, jumps)) is not None:
             released += batch
         return released
 
@@ -171,14 +175,22 @@ class AbstractBooks(ABC):
                 for row in books.read(f"select * from ({sql}) as wrong limit 20")
             ]
 
-    def _release_batch(self, now: int) -> int | None:
+    def _check_clock(self, jumps: int) -> None:
+        if self.clock.jumps != jumps:
+            raise ClockJumpedError("the ledger's clock is not where this server believed it to be.",
+                                   way_out="Ask again: it is set by now.")  # fmt: skip
+
+    def _release_batch(self, campaign: str, now: int, jumps: int) -> int | None:
         """Release some of what is due; None when nothing is."""
         with self._writing() as books:
-            sql = f"select decision_id from decision where state = 'reserved' and expires <= ? limit {BATCH}"
-            due = [key for (key,) in books.read(sql, now)]
+            register.read_clock(books)
+            self._check_clock(jumps)
+            sql = f"""select decision_id from decision
+                where state = 'reserved' and expires <= ? and campaign || '' = ? limit {BATCH}"""
+            due = [key for (key,) in books.read(sql, now, campaign)]
             if not due:
                 return None
-            campaigns = register.standings(books, pages.campaigns_of(books, due), self.lock)
+            campaigns = register.standings(books, {campaign}, self.lock)
             positions = pages.positions(books, due)
             counters = pages.counters(books, keys(positions.values(), campaigns))
             # Between the first look and the lock, another server may have settled or released some.

@@ -15,8 +15,9 @@ Promises, whatever the concurrency, the retries and the crashes:
   only while the caps limit users.
 * What was decided about the campaign stands beside its decisions, and the first word stands.
 
-Money is whole minor units (`ledger/money.py`). Times are the server's clock, epoch milliseconds; a request's own time
-decides nothing here. A cap that is lowered below what is committed takes nothing back and gives nothing more.
+Money is whole minor units (`ledger/money.py`). Times are epoch milliseconds of the ledger's clock
+(`ledger/clock.py`); a request's own time decides nothing here. A cap that is lowered below what is committed takes
+nothing back and gives nothing more.
 
 Six tables: `campaign` (caps, pause), `note` (append-only: what was decided about it), `decision` (append-only but for
 `state`, `held`, `paid` and `excess`: its money now), `entry` (append-only: every later movement of money),
@@ -32,6 +33,7 @@ from msgspec import Struct
 
 from outlay.core.errors import OutlayError
 from outlay.server.ledger.caps import Caps, Totals
+from outlay.server.ledger.clock import LedgerClock
 from outlay.server.ledger.events import Outcome, Settled
 from outlay.server.ledger.ids import check_ids
 from outlay.server.ledger.money import LARGEST
@@ -47,6 +49,10 @@ class UndecidedError(LedgerError):
 
     Ask again with the same ids: the answer is then what stands there.
     """
+
+
+class ClockJumpedError(LedgerError):
+    """The ledger's clock is not where the process believed it to be: the times that it gave are wrong ones."""
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -95,18 +101,32 @@ class Row(Decided, frozen=True, kw_only=True):
 
 
 class Ledger(Protocol):
-    """What both ledgers do. Every method may be called from any thread; each raises `LedgerError` when it cannot."""
+    """What both ledgers do. Every method may be called from any thread; each raises `LedgerError` when it cannot.
+
+    Attributes:
+        clock: the ledger's, which gives all times: days, expiry, when an outcome was received.
+    """
+
+    clock: LedgerClock
 
     def record(self, proposals: Sequence[Proposal]) -> list[Recorded]:
-        """Decide and write a group in one transaction; the answers come in the order of the proposals."""
+        """Decide and write a group in one transaction; the answers come in the order of the proposals.
+
+        Raises:
+            ClockJumpedError: if the ledger's clock is not where the proposals' times come from. It is right afterwards.
+        """
         ...
 
     def outcomes(self, events: Sequence[Outcome]) -> list[Settled]:
         """Keep a group of outcomes and move their money in one transaction; the answers come in their order."""
         ...
 
-    def release(self, now: int) -> int:
-        """Release what was reserved until `now` (epoch ms) or earlier; how many reservations that were."""
+    def release(self, campaign: str, now: int) -> int:
+        """Release what a campaign has reserved until `now` (epoch ms) or earlier; how many reservations that were.
+
+        Raises:
+            ClockJumpedError: as `record`.
+        """
         ...
 
     def set_caps(self, campaign: str, caps: Caps) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from msgspec.structs import astuple
 
 from outlay.server.ledger.admission import Counter, Given, Key, Request
+from outlay.server.ledger.clock import LedgerClock
 from outlay.server.ledger.events import Outcome, Settled
 from outlay.server.ledger.ledger import Row
 from outlay.server.ledger.proposals import Recorded
@@ -24,7 +25,15 @@ _happened = attrgetter(*_OUTCOME)
 
 
 class Transaction(Protocol):
-    """What a database does inside one transaction. `?` stands for a value."""
+    """What a database does inside one transaction. `?` stands for a value.
+
+    Attributes:
+        clock: the ledger's, as this process knows it.
+        time: SQL of an expression that reads it, epoch ms.
+    """
+
+    clock: LedgerClock
+    time: str
 
     def run(self, sql: str, *values: object) -> None:
         """A statement without rows."""

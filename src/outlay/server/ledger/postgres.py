@@ -21,11 +21,13 @@ import psycopg
 from psycopg import Connection
 
 from outlay.server.ledger.books import AbstractBooks
+from outlay.server.ledger.clock import HERE, LedgerClock, Machine
 from outlay.server.ledger.ledger import LedgerError, UndecidedError
-from outlay.server.ledger.register import by_table, prepare
+from outlay.server.ledger.register import by_table, prepare, read_clock
 from outlay.server.ledger.tables import DECISION, Table
 
 PLACE = "the PostgreSQL ledger"
+NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 WAIT = 5  # seconds for a connection, a lock or a statement, until the ledger counts as unreachable
 
 # The planner does not know how fast a new ledger grows: from plans made for empty tables it must not scan them.
@@ -52,8 +54,9 @@ class PostgresLedger(AbstractBooks):
 
     lock = "for update"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, machine: Machine = HERE) -> None:
         self._url = url
+        self.clock = LedgerClock(machine)
         self._turn = threading.Lock()
         self._writer: Connection | None = None
         self._closed = False
@@ -66,6 +69,7 @@ class PostgresLedger(AbstractBooks):
                     "select table_name, column_name from information_schema.columns where table_schema = 'outlay'"
                 )
                 prepare(books, by_table(found), "the database's schema outlay")
+                read_clock(books)
         except LedgerError:
             self.close()
             raise
@@ -85,7 +89,7 @@ class PostgresLedger(AbstractBooks):
             if self._writer is None or self._writer.closed:  # never opened, or given up
                 self._writer = self._connect()
             try:
-                with _transaction(self._writer, _WRITE) as books:
+                with _transaction(self._writer, _WRITE, self.clock) as books:
                     yield books
             except (psycopg.Error, UndecidedError):
                 self._writer.close()  # a session may stay read-only after its database no longer is
@@ -93,7 +97,7 @@ class PostgresLedger(AbstractBooks):
 
     @contextmanager
     def _reading(self) -> Iterator[_Transaction]:
-        with _own_errors(), closing(self._connect()) as reader, _transaction(reader, _READ) as books:
+        with _own_errors(), closing(self._connect()) as reader, _transaction(reader, _READ, self.clock) as books:
             yield books
 
     def _connect(self) -> Connection:
@@ -103,8 +107,11 @@ class PostgresLedger(AbstractBooks):
 
 
 class _Transaction:
-    def __init__(self, connection: Connection) -> None:
+    time = NOW
+
+    def __init__(self, connection: Connection, clock: LedgerClock) -> None:
         self._connection = connection
+        self.clock = clock
 
     def run(self, sql: str, *values: object) -> None:
         self._connection.execute(sql.replace("?", "%s").encode(), values)
@@ -133,10 +140,10 @@ class _Transaction:
 
 
 @contextmanager
-def _transaction(connection: Connection, begin: str) -> Iterator[_Transaction]:
+def _transaction(connection: Connection, begin: str, clock: LedgerClock) -> Iterator[_Transaction]:
     try:
         connection.execute(begin.encode())  # with its settings in one message
-        yield _Transaction(connection)
+        yield _Transaction(connection, clock)
     except BaseException:
         with suppress(psycopg.Error):  # the connection may be gone, and the transaction with it
             connection.execute("rollback")

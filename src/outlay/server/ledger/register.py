@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -63,17 +62,26 @@ def by_table(pairs: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:
     return found
 
 
+def read_clock(books: Transaction) -> None:
+    """Set the process's clock by the ledger's."""
+    asked = books.clock.machine.ticks()
+    [(told,)] = books.read(f"select {books.time}")
+    books.clock.take(told, asked)
+
+
 def standings(books: Transaction, names: Collection[str], lock: str = "") -> dict[str, Standing]:
-    """Caps and pause of campaigns; with `lock`, held in the order of their names.
+    """Caps and pause of campaigns; with `lock`, held in the order of their names. Reads the ledger's clock.
 
     Raises:
         LedgerError: if the ledger has no such campaign.
     """
-    sql = f"select name, caps, paused from campaign where name in (select a from {{keys}} as k) order by name {lock}"
-    found = {
-        name: Standing(msgspec.json.decode(caps, type=Caps), bool(paused))
-        for name, caps, paused in books.match(sql, [(name,) for name in names])
-    }
+    sql = f"""select name, caps, paused, {books.time} from campaign
+        where name in (select a from {{keys}} as k) order by name {lock}"""
+    asked, found = books.clock.machine.ticks(), dict[str, Standing]()
+    for name, caps, paused, told in books.match(sql, [(name,) for name in names]):
+        if not found:
+            books.clock.take(told, asked)
+        found[name] = Standing(msgspec.json.decode(caps, type=Caps), bool(paused))
     if len(found) < len(names):
         unknown = sorted(set(names) - set(found))
         raise LedgerError(f"the ledger has no campaign {unknown[0]!r}.", way_out="Set its caps first.")
@@ -132,5 +140,5 @@ def _by_time(row: tuple[Any, ...]) -> tuple[int, str]:
 
 
 def _leave(books: Transaction, campaign: str, kind: str, content: str) -> None:
-    now = time.time_ns() // 1_000_000
+    now = books.clock.now()
     add_note(books, campaign, Note(kind=kind, key=new_decision_id(now), ts=now, content=content))

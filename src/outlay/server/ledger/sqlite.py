@@ -19,8 +19,9 @@ import msgspec
 
 from outlay.server.ledger.books import AbstractBooks
 from outlay.server.ledger.checkpoints import LONGEST, Checkpoints
+from outlay.server.ledger.clock import HERE, Anchor, LedgerClock, Machine
 from outlay.server.ledger.ledger import LedgerError, UndecidedError
-from outlay.server.ledger.register import by_table, prepare
+from outlay.server.ledger.register import by_table, prepare, read_clock
 from outlay.server.ledger.tables import Table
 
 WAIT = 5.0  # seconds
@@ -29,6 +30,7 @@ LOG = 64 * 2**20  # bytes that the log keeps when it begins anew
 NOT_WRITTEN = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CONSTRAINT)
 CACHE = 65_536  # KiB of pages that the writer keeps: the counters of about a million users
 
+_NOW = "(select ledger_time(boot, ticks, ts) from clock)"
 _COLUMNS = ", ".join(f"json_extract(value, '$[{position}]') as {name}" for position, name in enumerate("abcd"))
 _KEYS = f"(select {_COLUMNS} from json_each(?))"
 
@@ -40,13 +42,15 @@ class SqliteLedger(AbstractBooks):
         LedgerError: if the file cannot be opened, is no ledger, or one of another format version.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, machine: Machine = HERE) -> None:
         self.path = Path(path)
+        self.clock = LedgerClock(machine)
         self._turn = threading.Lock()
         with self._own_errors():
             self._writer = self._connect("rwc")
         self._file = _identity(self.path)
         self._checkpoints = Checkpoints(self._connect)
+        self._prepared = False
         try:
             with self._own_errors():
                 self._writer.execute("pragma journal_mode = wal")
@@ -55,6 +59,7 @@ class SqliteLedger(AbstractBooks):
                 self._writer.execute(f"pragma wal_autocheckpoint = {LONGEST}")
                 self._writer.execute(f"pragma journal_size_limit = {LOG}")
             self._prepare()
+            self._prepared = True
         except LedgerError:
             self.close()
             raise
@@ -68,6 +73,7 @@ class SqliteLedger(AbstractBooks):
                 "select t.name, c.name from sqlite_master as t, pragma_table_info(t.name) as c where t.type = 'table'"
             )
             prepare(books, by_table(found), str(self.path), short="without rowid")
+            read_clock(books)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -86,7 +92,9 @@ class SqliteLedger(AbstractBooks):
                 )
             self._checkpoints.finish(self._writer)
             _begin_writing(self._writer)
-            with _transaction(self._writer, self.path) as books:
+            with _transaction(self._writer, self.path, self.clock) as books:
+                if self._prepared:
+                    _move_anchor(books)
                 yield books
         self._checkpoints.written()
 
@@ -94,7 +102,7 @@ class SqliteLedger(AbstractBooks):
     def _reading(self) -> Iterator[_Transaction]:
         with self._own_errors(), closing(self._connect()) as reader:
             reader.execute("begin")
-            with _transaction(reader, self.path) as books:
+            with _transaction(reader, self.path, self.clock) as books:
                 yield books
 
     def _connect(self, mode: str = "rw") -> sqlite3.Connection:
@@ -102,6 +110,7 @@ class SqliteLedger(AbstractBooks):
         connection = sqlite3.connect(place, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)
         connection.execute("pragma synchronous = full")
         connection.execute("pragma fullfsync = on")  # macOS: past the cache of the disk
+        connection.create_function("ledger_time", 3, lambda *anchor: Anchor(*anchor).now(self.clock.machine))
         return connection
 
     @contextmanager
@@ -113,8 +122,11 @@ class SqliteLedger(AbstractBooks):
 
 
 class _Transaction:
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    time = _NOW
+
+    def __init__(self, connection: sqlite3.Connection, clock: LedgerClock) -> None:
         self._connection = connection
+        self.clock = clock
 
     def run(self, sql: str, *values: object) -> None:
         self._connection.execute(sql, values)
@@ -166,10 +178,17 @@ def _begin_writing(connection: sqlite3.Connection) -> None:
         time.sleep(POLL)
 
 
+def _move_anchor(books: _Transaction) -> None:
+    [found] = books.read("select boot, ticks, ts from clock")
+    anchor = Anchor(*found)
+    if (moved := anchor.moved(books.clock.machine)) is not anchor:
+        books.run("update clock set boot = ?, ticks = ?, ts = ?", *moved)
+
+
 @contextmanager
-def _transaction(connection: sqlite3.Connection, path: Path) -> Iterator[_Transaction]:
+def _transaction(connection: sqlite3.Connection, path: Path, clock: LedgerClock) -> Iterator[_Transaction]:
     try:
-        yield _Transaction(connection)
+        yield _Transaction(connection, clock)
         _commit(connection, path)
     except BaseException:
         with suppress(sqlite3.Error):  # a full disk may have rolled back already

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FORMAT = 2  # version of the tables, raised by whatever changes them; another one is refused
+FORMAT = 3  # version of the tables, raised by whatever changes them; another one is refused
 MONEY = "bigint not null"
 WORD = "text not null"
 FLAG = "boolean not null"
@@ -36,6 +36,7 @@ class Table(NamedTuple):
 
 
 LEDGER_FORMAT = Table("ledger_format", {"version": MONEY}, ())
+CLOCK = Table("clock", {"boot": WORD, "ticks": MONEY, "ts": MONEY}, ())  # one row; read where the database has no clock
 CAMPAIGN = Table(
     "campaign",
     {"name": WORD, "caps": WORD, "paused": FLAG, "by_user": FLAG, "by_user_day": FLAG},  # the counters that it keeps
@@ -138,7 +139,7 @@ COUNTER = Table(
 )
 
 
-TABLES = (LEDGER_FORMAT, CAMPAIGN, NOTE, DECISION, ENTRY, OUTCOME, COUNTER)
+TABLES = (LEDGER_FORMAT, CLOCK, CAMPAIGN, NOTE, DECISION, ENTRY, OUTCOME, COUNTER)
 
 
 def create(short: str = "") -> list[str]:
@@ -147,4 +148,5 @@ def create(short: str = "") -> list[str]:
         *(f"{table.create} {short if table is COUNTER else ''}".strip() for table in TABLES),
         "create index decision_expiry on decision (expires) where state = 'reserved'",
         f"insert into ledger_format values ({FORMAT})",
+        "insert into clock values ('', 0, 0)",
     ]

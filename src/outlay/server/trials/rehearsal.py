@@ -1,6 +1,6 @@
 """A rehearsal: the server's clock runs ahead, so that a week is over in minutes.
 
-    rehearsal.time(t) = begins + (t − real) · 86,400 / seconds         a day lasts so many seconds of real time
+    rehearsal.time(t) = begins + (t − real) · 86,400 / seconds         a day lasts so many seconds of the ledger's clock
 
 It begins at the next midnight of the server's zone. The first one that is noted stands for the ledger and goes on for
 good, over restarts and in all servers; a ledger that has seen the real clock never rehearses, and the other way round.
@@ -9,7 +9,7 @@ good, over restarts and in all servers; a ledger that has seen the real clock ne
 from __future__ import annotations
 
 import datetime
-import time
+import zoneinfo
 
 import msgspec
 from msgspec import Struct
@@ -28,7 +28,7 @@ class Rehearsal(Struct, frozen=True, kw_only=True):
 
     Attributes:
         seconds: of real time in a day.
-        real: epoch seconds of real time when it began.
+        real: epoch seconds of the ledger's clock when it began.
         begins: epoch seconds of the rehearsal then: a midnight.
     """
 
@@ -36,13 +36,13 @@ class Rehearsal(Struct, frozen=True, kw_only=True):
     real: float
     begins: float
 
-    def time(self) -> float:
-        """Epoch seconds of the rehearsal now."""
-        return self.begins + (time.time() - self.real) * DAY / self.seconds
+    def time(self, real: float) -> float:
+        """Epoch seconds of the rehearsal at this time of the ledger's clock."""
+        return self.begins + (real - self.real) * DAY / self.seconds
 
 
-def new_rehearsal(seconds: float, timezone: str) -> Rehearsal:
-    """From now on, at the next midnight.
+def new_rehearsal(seconds: float, timezone: str, real: float) -> Rehearsal:
+    """From this time of the ledger's clock on, at the next midnight.
 
     Raises:
         OutlayError: if a day is too short, or longer than a day.
@@ -50,8 +50,7 @@ def new_rehearsal(seconds: float, timezone: str) -> Rehearsal:
     if not SHORTEST <= seconds <= DAY:
         raise OutlayError(f"is {seconds:g}.", where="--rehearse",
                           way_out=f"Give the seconds that a day is to last, {SHORTEST:g} to {DAY:g}.")  # fmt: skip
-    real = time.time()
-    zone = Clock(timezone).zone
+    zone = zoneinfo.ZoneInfo(timezone)
     tomorrow = datetime.datetime.fromtimestamp(real, zone).date() + ONE_DAY
     return Rehearsal(seconds=seconds, real=real, begins=midnight(tomorrow, zone))
 
@@ -66,8 +65,13 @@ def rehearsal_of(ledger: Ledger, campaign: str) -> Rehearsal | None:
 
 def clock_of(ledger: Ledger, campaign: str, timezone: str) -> Clock:
     """The clock of the ledger's servers. Raises LedgerError if the ledger cannot be reached."""
-    rehearsal = rehearsal_of(ledger, campaign)
-    return Clock(timezone) if rehearsal is None else Clock(timezone, rehearsal.time)
+    return clock_with(ledger, rehearsal_of(ledger, campaign), timezone)
+
+
+def clock_with(ledger: Ledger, rehearsal: Rehearsal | None, timezone: str) -> Clock:
+    """The ledger's clock, or what a rehearsal makes of it."""
+    read = ledger.clock.seconds
+    return Clock(timezone, read if rehearsal is None else lambda: rehearsal.time(read()))
 
 
 def check_rehearsal(ledger: Ledger, campaign: str, wanted: Rehearsal | None) -> Rehearsal | None:
