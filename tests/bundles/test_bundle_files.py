@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from outlay.bundles.manifest import seal, unseal
-from outlay.bundles.read import load_bundle
+from outlay.bundles.read import check_values, load_bundle
 from outlay.bundles.write import BundleSpec, update_certificate, write_bundle
 from outlay.core.errors import BundleError, FolderError
 from outlay.core.files import sha256
+from outlay.core.network import NetworkArrays
 
 FILES = ("manifest.json", "policy-0.onnx", "policy-1.onnx", "vocabulary.parquet", "golden.npz")
 MakeSpec = Callable[..., BundleSpec]
@@ -105,6 +106,26 @@ def test_a_runtime_that_computes_other_values_is_refused(folder: Path) -> None:
     seal(folder, {**manifest, "files": {**manifest["files"], "golden.npz": sha256(folder / "golden.npz")}})
     with pytest.raises(BundleError, match=r"policy-1\.onnx: this machine's runtime .* differ by 0\.001"):
         load_bundle(folder)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_each_head_is_checked_in_its_own_size(tmp_path: Path, make_spec: MakeSpec, unit: float) -> None:
+    """Costs in millionths or in millions: what is written is read, and a thousandth of either head's size is seen."""
+    spec = make_spec()
+    network = spec.members[0].network
+    assert isinstance(network, NetworkArrays)
+    units = np.tile([1.0, unit], network.head[1].shape[1] // 2).astype(np.float32)
+    scaled = replace(network, head=(network.head[0] * units, network.head[1] * units))
+    members = (replace(spec.members[0], network=scaled, weight=1.0),)
+    write_bundle(tmp_path / "bundle", replace(spec, members=members))
+    bundle = load_bundle(tmp_path / "bundle")
+    with np.load(tmp_path / "bundle" / "golden.npz") as file:
+        golden = dict(file)
+    for head, size in enumerate(golden["q_0_size"]):
+        wrong = golden["q_0"].copy()
+        wrong[0, 0, head] += 1e-3 * size
+        with pytest.raises(BundleError, match="this machine's runtime"):
+            check_values(wrong, golden, "q_0", bundle.folder)
 
 
 def test_certificate_is_added_without_a_new_id(folder: Path) -> None:

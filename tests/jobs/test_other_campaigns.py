@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from campaign_files import campaign_file, panel
 
 import outlay
 from conftest import TRAIN, Habit
@@ -214,3 +215,20 @@ def test_where_nothing_learned_keeps_the_limit_a_constant_is_served(tmp_path: Pa
     found = outlay.evaluate(run)
     assert found.certificate.certified
     assert "report.html" in str(outlay.report(run))
+
+
+@pytest.mark.parametrize("fee", [1e-6, 1.0, 1e6])
+def test_a_cost_that_is_the_same_in_every_row_leaves_the_rest_to_be_learned(tmp_path: Path, fee: float) -> None:
+    """A fee beside a reward that only depends on the coupon: what the critic says of both is right to a few percent."""
+    columns = panel(1000, 4)
+    coupon = np.array(columns["coupon"])
+    columns |= {"active": (coupon / 4).tolist(), "fee": [fee] * len(coupon)}
+    path = campaign_file(
+        tmp_path, columns,
+        tail=f'[[budget]]\nname = "fee"\ncost = "fee"\nat_most = {2 * fee!r}\n[train]\nlayers = [16, 8]\nmin_steps = 600\nepochs = 1.0',
+    )  # fmt: skip
+    run = outlay.train(path, tmp_path / "run", method="aim-greedy", oracle="bcq")
+    critic, measured = run.metrics()[-1]["critic"], run.metrics()[-1]["measured"]
+    assert critic[0] == pytest.approx(measured[0], rel=0.1)
+    assert critic[2] == pytest.approx(fee, rel=0.02)
+    assert measured[2] == pytest.approx(fee)

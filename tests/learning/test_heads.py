@@ -14,7 +14,7 @@ BUDGETS = [
     {"name": "total", "cost": "t", "at_most": 10.0, "per": "user"},
     {"name": "sold", "cost": "s", "at_least": 4.0, "per": "user"},
 ]
-# Spreads: reward 0.5, costs 1, 3, 2, 0.
+# Spreads: reward 0.5, costs 1, 3, 2, and a constant of 7: a hundredth of its size.
 OUTCOME = np.array([[0, 0, 0, 0, 7], [1, 2, 6, 4, 7]], np.float32)
 
 
@@ -26,7 +26,7 @@ def test_coordinates_are_in_at_most_form_and_in_the_unit_of_the_limit() -> None:
     np.testing.assert_allclose(found.of(heads), [0.3, 1.5, -0.7, 7.7, -1.4])
     np.testing.assert_allclose(found.scale, [2, 3, 14, 4])  # max(|limit|, spread in that unit)
     assert found.reward_scale == 0.5
-    np.testing.assert_allclose(found.spread, [0.5, 1, 3, 2, 1e-6])
+    np.testing.assert_allclose(found.spread, [0.5, 1, 3, 2, 0.07])
 
 
 def test_a_scalarised_value_is_the_reward_less_the_priced_coordinates() -> None:

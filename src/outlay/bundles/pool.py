@@ -109,9 +109,9 @@ class Pool:
         session = open_session(read_file(bundle.folder, name, bundle.manifest))
         every = Member(self._asked(session, range(len(self.entries))), 0.0, "", np.empty(0))
         with np.load(io.BytesIO(read_file(bundle.folder, GOLDEN, bundle.manifest))) as golden:
-            wanted = golden[GOLDEN_FRONTIER]
-            (found,) = every.run(["q"], golden["codes"][: len(wanted)], golden["numbers"][: len(wanted)])
-        check_values(found, wanted, bundle.folder / name)
+            rows = len(golden[GOLDEN_FRONTIER])
+            (found,) = every.run(["q"], golden["codes"][:rows], golden["numbers"][:rows])
+            check_values(found, golden, GOLDEN_FRONTIER, bundle.folder / name)
         return session
 
 

@@ -1,4 +1,9 @@
-"""The forward pass in NumPy, written longhand: what every graph of a bundle is checked against."""
+"""The forward pass in NumPy, written longhand: what every graph of a bundle is checked against.
+
+Rounding errors of a sum are relative to its terms, not to the sum (Higham, Accuracy and Stability of Numerical
+Algorithms, 2002, section 3.1). So each head's values come with the size of their terms: a graph in single precision is
+held against that, whatever the head's unit.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +23,14 @@ class Outputs(NamedTuple):
         features: `[N, E·width]` last hidden layer of all E networks.
         imitation: `[N, K]` log π_B, or None where the network has no such head.
         outcome: `[N, K, 1+m]` immediate outcomes, or None where the network has no such head.
+        size: `[L·H]` of each value's terms in the last layer, Σ |h·W| + |b|: the largest over rows and actions.
     """
 
     q: NDArray[np.float64]
     features: NDArray[np.float64]
     imitation: NDArray[np.float64] | None
     outcome: NDArray[np.float64] | None
+    size: NDArray[np.float64]
 
 
 def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> Outputs:
@@ -51,7 +58,10 @@ def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[n
     outcome = None
     if network.outcome is not None:
         outcome = _mean(hidden, network.outcome).reshape(rows, network.num_actions, -1)
-    return Outputs(q, np.concatenate(hidden, axis=1), imitation, outcome)
+    weight, bias = network.head
+    terms = _mean([np.abs(h) for h in hidden], (np.abs(weight), np.abs(bias)))
+    size = terms.reshape(rows * network.num_actions, -1).max(axis=0)
+    return Outputs(q, np.concatenate(hidden, axis=1), imitation, outcome, size)
 
 
 def _mean(hidden: list[NDArray[np.float64]], head: Dense) -> NDArray[np.float64]:

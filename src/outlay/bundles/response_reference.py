@@ -25,7 +25,7 @@ def respond(
     rows = len(codes)
     fields = _embedded(network, codes, numbers)
     days = None if past is None else _days(network, past)
-    answers = []
+    answers, sizes = [], []
     for a in range(network.num_actions):
         action = np.broadcast_to(network.action[a].astype(np.float64), (rows, 1, network.action.shape[1]))
         v = np.concatenate([fields, action], axis=1)
@@ -34,18 +34,22 @@ def respond(
             assert past is not None
             assert days is not None
             z = np.concatenate([z, _pooled(network.own, z, days, past.age >= 0)], axis=1)
-        answer = _dense(z, network.layers[0])
-        for layer in network.layers[1:]:
-            answer = _dense(np.maximum(answer, 0), layer)
+        for layer in network.layers[:-1]:
+            z = np.maximum(_dense(z, layer), 0)
+        weight, bias = network.layers[-1]
+        answer, size = _dense(z, network.layers[-1]), _dense(np.abs(z), (np.abs(weight), np.abs(bias)))
         if isinstance(network.own, Pairs):
-            answer = answer + _beside(network, network.own, v, codes, numbers, a)
+            beside = _beside(network, network.own, v, codes, numbers, a)
+            answer, size = answer + beside, size + np.abs(beside)
         answers.append(answer)
+        sizes.append(size.max(axis=0))
     every = np.stack(answers, axis=1)
     weight, bias = network.layers[0]
     flat = fields.reshape(rows, -1)
     first = np.maximum(flat @ weight[: flat.shape[1]].astype(np.float64) + bias, 0)
     features = np.concatenate([first, fields.sum(1)], axis=1)
-    return Outputs(every[:, :, : network.num_heads], features, None, every[:, :, network.day_heads])
+    largest: Doubles = np.max(sizes, axis=0)[: network.num_heads]
+    return Outputs(every[:, :, : network.num_heads], features, None, every[:, :, network.day_heads], largest)
 
 
 def _embedded(network: ResponseArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> Doubles:

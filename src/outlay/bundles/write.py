@@ -144,7 +144,7 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
         written: dict[int, tuple[str, str]] = {}
         for i, network in enumerate(spec.networks):
             name = f"policy-{i}.onnx"
-            graph, golden[f"q_{i}"] = _computed(network, rows, past)
+            graph, golden[f"q_{i}"], golden[f"q_{i}_size"] = _computed(network, rows, past)
             (temporary / name).write_bytes(graph)
             written[id(network)] = name, _hash(graph)
         members = [
@@ -188,7 +188,8 @@ def _write_frontier(
     assert isinstance(network, NetworkArrays)
     graph = policy_graph(network, rows[0].shape[1], rows[1].shape[1], select=True)
     (folder / FRONTIER).write_bytes(graph.SerializeToString(deterministic=True))
-    golden[GOLDEN_FRONTIER] = forward(network, rows[0][:FRONTIER_ROWS], rows[1][:FRONTIER_ROWS]).q.astype(np.float32)
+    computed = forward(network, rows[0][:FRONTIER_ROWS], rows[1][:FRONTIER_ROWS])
+    golden[GOLDEN_FRONTIER], golden[f"{GOLDEN_FRONTIER}_size"] = computed.q.astype(np.float32), computed.size
     own_hash = _hash(_graph(network, *rows))
     return {"file": FRONTIER, "members": [_entry(policy, rows, own_hash) for policy in policies]}
 
@@ -246,12 +247,14 @@ def _campaign(campaign: Campaign) -> dict[str, Any]:
     return {**content, "log": {key: value for key, value in content["log"].items() if key != "source"}}
 
 
-def _computed(network: NetworkArrays | ResponseArrays, rows: Rows, past: Past | None) -> tuple[bytes, Any]:
-    """The graph of a network, and `[N, K, H]` what it has to compute."""
+def _computed(network: NetworkArrays | ResponseArrays, rows: Rows, past: Past | None) -> tuple[bytes, Any, Any]:
+    """The graph of a network, `[N, K, L·H]` what it has to compute, and `[L·H]` the size of the terms of that."""
     if isinstance(network, ResponseArrays):
         graph: bytes = response_graph(network).SerializeToString(deterministic=True)
-        return graph, respond(network, *rows, past).q.astype(np.float32)
-    return _graph(network, *rows), forward(network, *rows).q.astype(np.float32)
+        wanted = respond(network, *rows, past)
+    else:
+        graph, wanted = _graph(network, *rows), forward(network, *rows)
+    return graph, wanted.q.astype(np.float32), wanted.size
 
 
 def _graph(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> bytes:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
+from outlay.ops.spread import spreads
 
 Vector = NDArray[np.float64]
 
@@ -70,7 +71,7 @@ def coordinates(campaign: Campaign, outcome: NDArray[np.float32], *, steady: boo
         steady: whether x_1 = 1 for every policy, so that there is no head for it.
     """
     count = len(campaign.budgets)
-    spread = np.maximum(outcome.std(axis=0, dtype=np.float64), 1e-6)
+    spread = spreads(outcome)
     matrix = np.zeros((count, 1 + count + (not steady)))
     constant = np.zeros(count)
     scale = np.zeros(count)

@@ -109,8 +109,8 @@ def init_pair(shape: Shape, seed: int, level: NDArray[np.float64] | None = None)
     Args:
         shape: of both.
         seed: of the weights.
-        level: `[H]` what every Q starts from, in units of the heads; default 0. A long horizon makes values climb from
-            a wrong level for many steps.
+        level: `[H]` what every Q and every immediate outcome start from, in units of the heads; default 0. A long
+            horizon makes values climb from a wrong level for many steps.
     """
     # Drawn with NumPy: JAX would compile a program for every array's shape, which takes longer than a small training.
     rng = np.random.default_rng(seed)
@@ -123,17 +123,25 @@ def init_pair(shape: Shape, seed: int, level: NDArray[np.float64] | None = None)
         return Linear(normal(scale, num_in, num_out), jnp.asarray(np.zeros((PAIR, num_out), np.float32)))
 
     widths = (len(shape.sizes) * shape.embedding + shape.num_numbers, *shape.layers)
-    head = linear(widths[-1], shape.rank * shape.num_policies * shape.num_heads, 0.1)
-    if level is not None:
+
+    def starting(head: Linear, policies: int) -> Linear:
+        """The head, its values beginning at the level of the outcomes that it tells."""
+        if level is None:
+            return head
         # The constant is the first row of a smooth basis; of the identity it is the sum of all.
         constant = np.arange(shape.rank) == 0 if shape.action_basis is not None else np.ones(shape.rank)
-        bias = constant[:, None, None] * np.tile(level, (shape.num_policies, 1))
-        head = Linear(head.weight, jnp.asarray(np.tile(bias.ravel(), (PAIR, 1)), jnp.float32))
+        told = head.bias.shape[1] // (shape.rank * policies)
+        bias = constant[:, None, None] * np.tile(level[:told], (policies, 1))
+        return Linear(head.weight, jnp.asarray(np.tile(bias.ravel(), (PAIR, 1)), jnp.float32))
+
+    head = linear(widths[-1], shape.rank * shape.num_policies * shape.num_heads, 0.1)
     return QNetwork(
         embedding=normal(0.5, sum(shape.sizes), shape.embedding),
         trunk=tuple(linear(a, b, 2.0) for a, b in pairwise(widths)),
-        head=head,
-        supervised=linear(widths[-1], shape.rank * shape.num_outcomes, 0.1) if shape.num_outcomes else None,
+        head=starting(head, shape.num_policies),
+        supervised=starting(linear(widths[-1], shape.rank * shape.num_outcomes, 0.1), 1)
+        if shape.num_outcomes
+        else None,
         imitation=linear(widths[-1], shape.num_actions, 0.1) if shape.imitation else None,
         shape=shape,
     )

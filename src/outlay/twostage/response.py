@@ -33,6 +33,7 @@ from outlay.nets.batches import Column
 from outlay.nets.deepfm import DeepFM, ResponseShape
 from outlay.nets.din import DIN
 from outlay.nets.loop import compiled_block
+from outlay.ops.spread import spreads
 from outlay.twostage.answers import Response, Rows, answer, gather_rows
 from outlay.twostage.history import History
 
@@ -95,9 +96,8 @@ def fit(
                        way_out="Take a longer log, or labels of fewer days.")  # fmt: skip
     train = data.campaign.train if train is None else train
     back = days_back if response == "din" else 0
-    spread, mean = np.maximum(label.std(0, dtype=np.float64), 1e-6), label.mean(0, dtype=np.float64)
-    deviation = data.outcome[rows].std(0, dtype=np.float64)
-    outcome_spread = np.where(deviation > 1e-6, deviation, 1.0)  # a constant must not come in as a huge number
+    spread, mean = spreads(label), label.mean(0, dtype=np.float64)
+    outcome_spread = spreads(data.outcome[rows])
     history = History.of(data, back, outcome_spread) if back else None
 
     shape = ResponseShape(data.schema.sizes, data.number_columns.shape[1], data.num_actions, label.shape[1],
