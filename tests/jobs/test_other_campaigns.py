@@ -19,6 +19,7 @@ from outlay.jobs.report import content
 from outlay.jobs.run import Run
 from outlay.ops.tabular import measure, totals
 
+QUICK = "[train]\nlayers = [16, 8]\nmin_steps = 600\nepochs = 1.0\naction_degree = 0"
 FLOOR = """
 [[budget]]
 name = "active_days"
@@ -223,12 +224,25 @@ def test_a_cost_that_is_the_same_in_every_row_leaves_the_rest_to_be_learned(tmp_
     columns = panel(1000, 4)
     coupon = np.array(columns["coupon"])
     columns |= {"active": (coupon / 4).tolist(), "fee": [fee] * len(coupon)}
-    path = campaign_file(
-        tmp_path, columns,
-        tail=f'[[budget]]\nname = "fee"\ncost = "fee"\nat_most = {2 * fee!r}\n[train]\nlayers = [16, 8]\nmin_steps = 600\nepochs = 1.0',
-    )  # fmt: skip
+    budget = f'[[budget]]\nname = "fee"\ncost = "fee"\nat_most = {2 * fee!r}\n'
+    path = campaign_file(tmp_path, columns, tail=budget + QUICK)
     run = outlay.train(path, tmp_path / "run", method="aim-greedy", oracle="bcq")
     critic, measured = run.metrics()[-1]["critic"], run.metrics()[-1]["measured"]
     assert critic[0] == pytest.approx(measured[0], rel=0.1)
     assert critic[2] == pytest.approx(fee, rel=0.02)
     assert measured[2] == pytest.approx(fee)
+
+
+def test_a_row_per_user_is_learned_from_where_the_future_does_not_matter(tmp_path: Path) -> None:
+    """Discount 0, no row is terminal: level 0 comes for 1 yuan, level 1 for 2, level 2 for 3, else less."""
+    columns = panel(3000, 1)
+    level, coupon = np.array(columns["level"]), np.array(columns["coupon"])
+    chance = np.where(coupon == level + 1, 0.6, 0.2)
+    columns["active"] = (np.random.default_rng(1).random(3000) < chance).astype(int).tolist()
+    path = campaign_file(tmp_path, columns, discount=0.0, campaign="horizon_days = 1\nreport_days = [1]", tail=QUICK)
+    run = outlay.train(path, tmp_path / "run", method="aim-greedy", oracle="edrr")
+    rows = pa.table({"user_id": ["a", "b", "c"], "level": [0, 1, 2]})
+    decided = outlay.load_bundle(run.bundle).decide(rows, members=True)
+    by_level = decided["action_index"].to_numpy().reshape(3, -1)
+    assert (by_level[:2] == [[0], [1]]).all()  # the limit leaves some of the third level without its 3 yuan
+    assert 2 in by_level[2]

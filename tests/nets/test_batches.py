@@ -42,7 +42,7 @@ def every_kind_of_row(*, steady: bool = False) -> Transitions:
 
 def test_every_kind_of_row_is_gathered_as_the_method_says() -> None:
     batch = gather(every_kind_of_row(), np.arange(5), table=False)
-    np.testing.assert_allclose(batch.discount[[0, 1, 3, 4]], [0.8, 0.8**2, 0.8, 0], rtol=1e-6)
+    np.testing.assert_allclose(batch.discount, [0.8, 0.8**2, 0, 0.8, 0], rtol=1e-6)
     assert batch.has_target.tolist() == [1, 1, 0, 1, 1]  # the truncated row has none; the terminal one has
     assert batch.chosen.tolist() == [1, 1, 1, 1, 0]
     assert batch.next_forced.tolist() == [False, False, False, True, False]
@@ -54,6 +54,14 @@ def test_every_kind_of_row_is_gathered_as_the_method_says() -> None:
     assert batch.next_allowed[[0, 1, 3]].astype(int).tolist() == [ALLOWED[1], ALLOWED[2], ALLOWED[1]]
     # Not steady: the last head counts decisions, and a forced row is none.
     assert batch.outcome.tolist() == [[1, 10, 1], [2, 20, 1], [3, 30, 1], [4, 40, 1], [5, 50, 0]]
+
+
+def test_where_the_future_does_not_matter_truncated_rows_have_a_target_too() -> None:
+    """γ = 0: the target is the row's own outcome, whatever follows it, and nothing is taken from a next state."""
+    data = replace(every_kind_of_row(), campaign=campaign(0.0))
+    batch = gather(data, np.arange(5), table=False)
+    assert batch.has_target.tolist() == [1, 1, 1, 1, 1]
+    assert batch.discount.tolist() == [0, 0, 0, 0, 0]
 
 
 def test_where_every_policy_decides_every_day_decisions_are_not_counted() -> None:

@@ -3,7 +3,7 @@
     w       = (1, −λ)                                               in the units of `heads.py`
     a*(s')  = argmax over allowed a of wᵀ Q_online(s', a)           (a forced row takes its logged action)
     y       = (1−γ)·(r, c) + γ^Δ · Q_target(s', a*)                 (after a terminal row: the first part alone)
-    loss    = ‖ Q(s, a) − y ‖², each head in units of its spread;  truncated rows have no y
+    loss    = ‖ Q(s, a) − y ‖², each head in units of its spread;  truncated rows have no y, unless γ = 0
 
 It learns the best responses to L vectors w at once, each with heads of its own on one trunk, all from every row: L = 1
 in a game, whose λ moves; one for each λ of a frontier.

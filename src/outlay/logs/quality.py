@@ -255,6 +255,14 @@ def _links(log: Log, duplicates: int) -> list[Finding]:
         findings.append(Finding("error", "log.terminal", f"{after:,} terminal rows are followed by a later row of "
                                 f"their user, {_first(log, f'row = {row}')}.", "A story ends once: mend log.terminal.",
                                 after))  # fmt: skip
+    follows = log.source.run("SELECT count(*) FILTER (next_row IS NOT NULL OR terminal) FROM links")[0][0]
+    if not follows and (discount := log.campaign.meta.discount) > 0:
+        findings.append(Finding(
+            "warning", "campaign.discount", f"is {discount:g}, so what follows a decision counts, but no user has a "
+            "second row and no row is terminal: nothing can be learned or measured.",
+            "Write discount = 0 under [campaign] if each row stands for itself, or terminal = "
+            "\"true\" under [log] if each row is the end of its user's story.", 0,
+        ))  # fmt: skip
     return findings
 
 

@@ -33,8 +33,8 @@ class Batch(NamedTuple):
     next_state: StateRows  # of the next row; of the row itself where there is none (its weight is 0 there)
     action: Column
     outcome: Column  # [..., H] reward, costs, and decisions where measured
-    discount: Column  # γ^Δ; 0 after a terminal row
-    has_target: Column  # 1 where the row has a next row or is terminal, 0 where it is truncated
+    discount: Column  # γ^Δ; 0 where there is no next row
+    has_target: Column  # 0 where the row is truncated and the future matters (γ > 0), else 1
     chosen: Column  # 1 where there was a choice, 0 in forced rows
     next_forced: Column  # the next row had no choice: its logged action is taken
     next_action: Column
@@ -59,7 +59,8 @@ def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool) -> Batch:
     outcome = data.outcome[flat]
     if not data.steady:
         outcome = np.concatenate([outcome, ~data.forced[flat][:, None]], axis=1).astype(np.float32)
-    discount = np.where(terminal, 0.0, data.campaign.meta.discount ** data.gap[flat].astype(np.float64))
+    gamma = data.campaign.meta.discount
+    discount = np.where(linked & ~terminal, gamma ** data.gap[flat].astype(np.float64), 0.0)
     if data.eligible is None or table:
         allowed = np.ones((*shape[:-1], 1, data.num_actions), np.bool_)
     else:
@@ -70,7 +71,7 @@ def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool) -> Batch:
         action=data.action[flat].astype(np.int32).reshape(shape),
         outcome=outcome.reshape(*shape, outcome.shape[1]),
         discount=discount.astype(np.float32).reshape(shape),
-        has_target=(linked | terminal).astype(np.float32).reshape(shape),
+        has_target=(linked | terminal | (gamma == 0)).astype(np.float32).reshape(shape),
         chosen=(~data.forced[flat]).astype(np.float32).reshape(shape),
         next_forced=(data.forced[following] & linked).reshape(shape),
         next_action=data.action[following].astype(np.int32).reshape(shape),
