@@ -8,13 +8,14 @@
 # make bench-serve    HTTP beside a bare route, pacing over four weeks, kill -9 of real servers (an hour)
 # make bench-experiment   looks, purses and the speed of an analysis (half an hour)
 # make experiment      an A/B test from the plan to the verdict, behind a real server (minutes)
+# make bench-input    2,000 mutated campaign files and logs: a result or one error, never a traceback (half an hour)
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.outlay
 
-.PHONY: setup demo test check format bench bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment experiment clean
+.PHONY: setup demo test check format bench bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment bench-input experiment clean
 
 setup: $(STAMP)
 
@@ -70,6 +71,9 @@ bench-experiment: setup
 
 experiment: setup
 	$(BIN)/python examples/experiment.py
+
+bench-input: setup
+	$(BIN)/python benchmarks/mutated_input.py
 
 bench-game: setup
 	$(BIN)/python benchmarks/random_games.py

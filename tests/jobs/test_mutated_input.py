@@ -1,0 +1,16 @@
+"""A few of the mutated campaign files and logs of `benchmarks/mutated_input.py`: a result or one error."""
+
+from __future__ import annotations
+
+import pytest
+
+from mutated_input import one
+
+
+@pytest.mark.parametrize("kind", ["file", "log"])
+def test_mutated_input_is_answered_or_refused(kind: str) -> None:
+    found = [one(kind, number, 1) for number in range(16)]
+    assert [words for what, words in found if what == "failed"] == []
+    assert {what for what, _ in found} == {"done", "refused"}
+    for what, words in found:
+        assert what == "done" or ": " in words, words
