@@ -161,9 +161,14 @@ def mutated_columns(columns: Columns, rng: random.Random) -> Columns:
         elif kind == "same":
             columns[name] = [values[0]] * len(values) if values else values
         elif kind == "type":
-            wrapped: Callable[[Any], Any] = rng.choice(
-                [lambda x: [x], lambda x: {"a": x}, lambda x: str(x).encode(), bool, str]
-            )
+            wraps: list[Callable[[Any], Any]] = [
+                lambda x: [x],
+                lambda x: {"a": x},
+                lambda x: str(x).encode(),
+                bool,
+                str,
+            ]
+            wrapped = rng.choice(wraps)
             columns[name] = [wrapped(x) for x in values]
         elif kind == "shuffle":
             rng.shuffle(values)
