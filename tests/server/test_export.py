@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -280,21 +281,35 @@ def test_numbers_that_become_text_are_written_canonically(ledger: Ledger, out: P
     assert [(row["level"], row["city"]) for row in rows_of(out)] == [("3", "true"), ("0.1", "false"), ("x", "1")]
 
 
-def test_an_outcome_that_may_come_and_never_came_is_nought(active: Ledger, out: Path) -> None:
-    """First nobody has declared it: the log is written, and says how. The days that are written get the columns."""
+def test_an_outcome_that_may_come_and_never_came_is_nought_and_told(active: Ledger, out: Path) -> None:
+    """What the campaign is made of may come, and what serve.toml names. The days that are written get the columns."""
     active.decide("a", 0)
-    with pytest.raises(
-        CampaignError, match=r"'active' cannot be .* Outcomes that came: none\. .*outcomes = \[\"order\"\]"
-    ):
-        export(active, out)
-    settings = ServeConfig.parse({"wait_days": WAIT, "outcomes": ["active", "visit"]}).model_dump_json()
+    found = export(active, out)
+    words = "no outcome of the kind {!r} came in these days: its column is 0 in every row."
+    assert found.warnings() == [words.format(kind) for kind in ("active", "visit")]
+    assert [(row["active"], row["visit"]) for row in rows_of(out)] == [(0, 0)]
+    settings = ServeConfig.parse({"wait_days": WAIT, "outcomes": ["order"]}).model_dump_json()
     active.note("coupons", Note(kind="settings", key="1", ts=1, content=settings))
-    assert export(active, out).days == {}
+    found = export(active, out)
+    assert (found.days, found.warnings()) == ({}, [])
     active.decide("a", 1)
     active.came(active.decide("b", 1), "visit")
     export(active, out)
-    assert [(row["active"], row["visit"]) for row in rows_of(out)] == [(0, 0), (0, 0), (0, 1)]
+    assert [(row["active"], row["visit"], row["order"]) for row in rows_of(out)] == [(0, 0, 0), (0, 0, 0), (0, 1, 0)]
     assert campaign_in(out).log.reward == "active"
+
+
+def test_kinds_that_differ_only_by_case_are_refused_with_a_way_out_that_works(active: Ledger, out: Path) -> None:
+    first, second = active.decide("a", 0), active.decide("b", 0)
+    active.came(first, "active")
+    active.came(second, "Active")
+    with pytest.raises(OutlayError, match=r"kinds 'active' and 'Active', which would be one column") as caught:
+        export(active, out)
+    found = re.search(r"\((UPDATE .*), or the other way round", caught.value.way_out or "")
+    assert found
+    tamper(active.url, found[1].replace("'Active' WHERE kind = 'active'", "'active' WHERE kind = 'Active'"))
+    export(active, out.parent / "new")
+    assert [row["active"] for row in rows_of(out.parent / "new")] == [1, 1]
 
 
 def test_days_are_exported_when_their_wait_is_over(ledger: Ledger, out: Path) -> None:
@@ -387,14 +402,14 @@ def test_names_that_are_taken_get_an_underscore(tmp_path: Path, out: Path) -> No
 
 
 def test_an_expression_without_its_columns_says_so_and_can_be_mended(tmp_path: Path, out: Path) -> None:
-    log = CAMPAIGN["log"] | {"reward": "orders > 0"}  # type: ignore[operator]
+    log = CAMPAIGN["log"] | {"reward": "orders.total > 0"}  # type: ignore[operator]
     ledger = Ledger(tmp_path / "ledger.db", CAMPAIGN | {"log": log})
     filled(ledger)
-    with pytest.raises(CampaignError, match=r"log.reward: 'orders > 0' cannot be computed.*active, redeemed, visit"):
+    with pytest.raises(CampaignError, match=r"log.reward: 'orders.total > 0' cannot be computed.*active, redeemed"):
         export(ledger, out)
     assert len(rows_of(out)) == 120
     file = out / "campaign.toml"
-    file.write_text(file.read_text().replace('"orders > 0"', '"visit > 0"'))
+    file.write_text(file.read_text().replace('"orders.total > 0"', '"visit > 0"'))
     found = export(ledger, out)
     assert found.edited
     assert campaign_in(out).log.reward == "visit > 0"

@@ -32,7 +32,7 @@ def test_the_page_shows_what_the_lane_answers(client: Client) -> None:
     assert asks["description"].startswith("Which incentive users get.")
     body = asks["requestBody"]["content"]["application/json"]["schema"]["oneOf"]
     assert [kind["$ref"].rsplit("/", 1)[1] for kind in body] == ["DecisionRequest", "DecisionRequests"]
-    assert set(asks["responses"]) == {"200", "400", "409", "413", "415", "422"}
+    assert set(asks["responses"]) == {"200", "400", "409", "413", "415", "422", "503"}
     assert "requestBody" not in page["/v1/admin/pause"]["post"]
 
 

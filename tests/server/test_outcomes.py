@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from small_servers import ADMIN, Client, request, server
 
 from outlay.bundles.decide import Bundle
+from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.server.clock import Clock
 
 
@@ -53,6 +55,49 @@ def test_other_kinds_are_kept_with_any_value(client: Client) -> None:
     found = tell(client, decided(client), "active", value=-0.12345).json()
     assert (found["status"], found["amount"]) == ("kept", 0)
     assert money(client) == (300, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "near"), [("Active", "active"), ("actve", "active"), ("Redeemed", "redeemed"), ("order", None)]
+)
+def test_a_kind_that_nobody_declared_is_refused_with_the_nearest(client: Client, kind: str, near: str | None) -> None:
+    decision = decided(client)
+    found = tell(client, decision, kind)
+    assert (found.status_code, found.json()["where"]) == (422, "$.kind")
+    guess = f" Did you mean {near!r}?" if near else ""
+    assert found.json()["error"] == f"is {kind!r}, which is not a declared kind of outcome.{guess}"
+    assert (
+        f'Declared are redeemed, refund, active. Another is declared in serve.toml: outcomes = ["{kind}"]'
+        in (found.json()["way_out"])
+    )
+    events = [{"decision_id": decision, "kind": each, "event_id": "e"} for each in ("active", kind)]
+    assert client.post("/v1/outcomes", json={"outcomes": events}).json()["where"] == "$.outcomes[1].kind"
+    assert [row.outcomes for row in client.service.ledger.rows("coupons", 0, 2**62)] == [()]
+
+
+def test_serve_toml_declares_more_kinds_in_its_own_spelling(bundle: Bundle, tmp_path: Path) -> None:
+    with server(bundle, tmp_path / "ledger.db", outcomes=["order", "Active"]) as client:
+        decision = decided(client)
+        assert tell(client, decision, "order", value=12.5).json()["status"] == "kept"
+        assert tell(client, decision, "Active", "f").json()["status"] == "kept"
+        assert tell(client, decision, "active", "g").status_code == 422  # one column, one spelling
+
+
+def test_what_an_older_bundle_is_made_of_may_still_come_after_a_swap_and_a_restart(
+    bundle: Bundle, tmp_path: Path, make_spec: Callable[..., BundleSpec]
+) -> None:
+    spec = make_spec(weights=(0.1, 0.9))
+    log = spec.campaign.log.model_copy(update={"reward": "orders + 2 * visits"})
+    write_bundle(tmp_path / "next", replace(spec, campaign=spec.campaign.model_copy(update={"log": log})))
+    with server(bundle, tmp_path / "ledger.db") as client:
+        old = decided(client)
+        assert tell(client, old, "visits", "v").status_code == 422
+        swapped = client.post("/v1/admin/bundle", json={"path": str(tmp_path / "next")}, headers=ADMIN)
+        assert swapped.status_code == 200, swapped.text
+        assert tell(client, old, "active", "a").status_code == tell(client, old, "visits", "v").status_code == 200
+    with server(tmp_path / "next", tmp_path / "ledger.db") as client:
+        assert tell(client, old, "active", "b").status_code == tell(client, old, "orders", "o").status_code == 200
+        assert tell(client, old, "order", "o").json()["error"].endswith("Did you mean 'orders'?")
 
 
 def test_what_cannot_be_is_refused(client: Client) -> None:

@@ -213,7 +213,7 @@ def test_a_ledger_that_another_program_holds_is_not_waited_for(bundle: Bundle, t
         start = time.perf_counter()
         assert client.post("/v1/decisions", json=request(2)).json()["reason"] == "ledger_unavailable"
         assert (
-            client.post("/v1/outcomes", json={"decision_id": "0" * 32, "kind": "k", "event_id": "e"}).status_code == 503
+            client.post("/v1/outcomes", json={"decision_id": "0" * 32, "kind": "active", "event_id": "e"}).status_code == 503
         )
         assert client.get("/v2/health/ready").status_code == 200  # readers never wait
         assert time.perf_counter() - start < 2

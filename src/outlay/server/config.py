@@ -21,6 +21,7 @@ from outlay.core.errors import OutlayError
 from outlay.core.settings_errors import in_words
 from outlay.server.clock import EPOCH
 
+MONEY_KINDS = ("redeemed", "refund")  # of outcomes: they move money, and always may come
 Money = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 Outcome = Annotated[str, Field(min_length=1, max_length=256)]
@@ -113,7 +114,8 @@ class ServeConfig(_Section):
         timezone: of the days that limits and caps count.
         expiry_hours: after which an incentive that was not redeemed gives its money back.
         wait_days: days after a decision until its outcomes are taken as complete.
-        outcomes: kinds that may come: the exported log has a column for each, 0 where none came.
+        outcomes: kinds that may come beside redeemed, refund and what the campaign is made of; others are refused.
+            The exported log has a column for each, 0 where none came.
         ledger_seconds: an answer waits so long for the ledger; then it is none, or 503 if it is being written.
         caps: `[caps]`.
         user: `[user]`.
@@ -148,6 +150,16 @@ class ServeConfig(_Section):
             zoneinfo.ZoneInfo(self.timezone)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
             raise ValueError(f"timezone is {self.timezone!r}, which this machine does not know") from None
+        return self
+
+    @model_validator(mode="after")
+    def _kinds_apart(self) -> Self:
+        met = {kind.casefold(): kind for kind in MONEY_KINDS}
+        for kind in self.outcomes:
+            if (other := met.setdefault(kind.casefold(), kind)) != kind:
+                raise ValueError(
+                    f"outcomes has {kind!r} beside {other!r}; kinds become columns, whose names know no case"
+                )
         return self
 
     @property

@@ -89,7 +89,9 @@ class OutcomeRequest(_Strict, frozen=True):
     """Something that happened after a decision."""
 
     decision_id: Annotated[str, Meta(max_length=32, pattern="^[0-9a-f]{32}$")]
-    kind: Annotated[Id, Meta(description="redeemed settles the money, refund gives it back; all others are only kept.")]
+    kind: Annotated[
+        Id, Meta(description="redeemed settles the money, refund gives it back; other declared kinds are kept.")
+    ]
     event_id: Annotated[Id, Meta(description="Yours, one per event. The same event moves money once.")]
     time: Annotated[Moment, Meta(description="When it happened, by your clock.")] = None
     value: Annotated[

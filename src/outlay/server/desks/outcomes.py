@@ -1,12 +1,15 @@
-"""What happened after a decision: redeemed settles its money, refund gives it back, everything else is only kept."""
+"""What happened after a decision: redeemed settles its money, refund gives it back, other declared kinds are kept."""
 
 from __future__ import annotations
 
 import datetime
+import json
 import logging
 from collections.abc import Sequence
 
 from outlay.server.clock import Clock
+from outlay.server.config import MONEY_KINDS
+from outlay.server.deciding.kinds import nearest_kind
 from outlay.server.desks.border import BadRequestError
 from outlay.server.desks.commit import GroupCommit
 from outlay.server.desks.messages import Moment, OutcomeAnswer, OutcomeRequest, Problem
@@ -15,8 +18,6 @@ from outlay.server.desks.reload import Serving
 from outlay.server.ledger.events import Outcome, Settled
 from outlay.server.ledger.ledger import Ledger
 from outlay.server.ledger.money import MoneyError
-
-MONEY_KINDS = ("redeemed", "refund")
 
 log = logging.getLogger("outlay.serve")
 
@@ -38,7 +39,8 @@ class OutcomeDesk:
             many: they came under `outcomes`; else the one is the body itself. For paths in errors.
 
         Raises:
-            BadRequestError: 422 if a value is no money where it has to be; then none of them is taken.
+            BadRequestError: 422 if a kind is not declared, or a value is no money where it has to be; then none of them
+                is taken.
             LedgerError: if the ledger cannot be reached. Send them again: no event moves money twice.
             TimeoutError: the same, if it took too long.
         """
@@ -53,6 +55,8 @@ class OutcomeDesk:
         await self._group.close()
 
     def _event(self, request: OutcomeRequest, now: int, path: str) -> Outcome:
+        if request.kind not in self._serving.kinds:
+            raise BadRequestError(422, _undeclared(request.kind, self._serving.kinds, path))
         amount = None
         if request.kind in MONEY_KINDS and request.value is not None:
             try:
@@ -98,6 +102,17 @@ class OutcomeDesk:
             excess=units(settled.excess),
             replayed=settled.replayed,
         )
+
+
+def _undeclared(kind: str, declared: tuple[str, ...], path: str) -> Problem:
+    near = nearest_kind(kind, declared)
+    guess = "" if near is None else f" Did you mean {near!r}?"
+    return Problem(
+        error=f"is {kind!r}, which is not a declared kind of outcome.{guess}",
+        where=f"{path}.kind",
+        way_out=f"Declared are {', '.join(declared)}. Another is declared in serve.toml: "
+        f"outcomes = [{json.dumps(kind, ensure_ascii=False)}].",
+    )
 
 
 def _milliseconds(moment: Moment) -> int:

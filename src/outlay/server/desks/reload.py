@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from outlay.core.files import write_json
-from outlay.server.config import ServeConfig
+from outlay.server.config import MONEY_KINDS, ServeConfig
 from outlay.server.deciding.decider import POLICY, Case, Decider
 from outlay.server.deciding.guards import Choice
+from outlay.server.deciding.kinds import declared_kinds
 from outlay.server.deciding.ready import Ready, introduce, prepare
 from outlay.server.ledger.ledger import Ledger
 from outlay.server.pacing.pacer import Pacer
@@ -34,6 +35,7 @@ class Serving:
         trial: the A/B test that is served, or None.
         pacer: follows the plan outside the test, where there is one and a ledger to follow it in.
         arm_pacers: the same of arms whose money the plan divides.
+        kinds: of outcomes that may come; see `deciding/kinds.py`.
         prices: arm → what pacing has come to, of those that are paced.
     """
 
@@ -45,6 +47,7 @@ class Serving:
         self.trial = trial
         self.pacer: Pacer | None = None
         self.arm_pacers: dict[str, Pacer] = {}
+        self.kinds: tuple[str, ...] = MONEY_KINDS
         self.prices: Mapping[str, float] = {}
         self._swap = threading.Lock()  # one bundle after the other goes into service
         self._pointer = pointer
@@ -76,6 +79,12 @@ class Serving:
             LedgerError: if pacing has to ask the ledger, and cannot.
         """
         return ready.decider if self.pacer is None else self.pacer.decider(ready.decider, episode, now)
+
+    def declare(self, ledger: Ledger) -> None:
+        """Find out which kinds of outcomes may come, from the bundles that the ledger knows. Raises LedgerError."""
+        meta = None if self.trial is None else self.trial.experiment.meta
+        measured = () if meta is None else (meta.metric, *meta.guardrails)
+        self.kinds = declared_kinds(ledger, self.ready.campaign, (*self.config.outcomes, *measured))
 
     def pace(self, ledger: Ledger) -> None:
         """Follow the plan, where there is one, by the test as it is now."""
@@ -146,4 +155,5 @@ class Serving:
         if self.trial is not None:
             self.trial.check_fits(ready)
         introduce(ledger, ready, self.config, now)
+        self.declare(ledger)
         return ready

@@ -52,6 +52,7 @@ class Service:
         self._complaints = OnceASecond()
         self._touching: asyncio.Future[None] | None = None
         log.addFilter(self._complaints)
+        serving.declare(ledger)
         serving.pace(ledger)
         self.decisions = DecisionDesk(serving, ledger, clock, metrics)
         self.outcomes = OutcomeDesk(serving, ledger, clock, metrics)

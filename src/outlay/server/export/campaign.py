@@ -85,9 +85,8 @@ def check_expressions(content: Mapping[str, Any], layout: Layout, source: Source
             raise CampaignError(
                 f"{text!r} cannot be computed from the exported log ({error.found}) Outcomes that came: {came}.",
                 file=file, where=key,
-                way_out="The log is written. An outcome's kind is a column: its value, or 1, summed over the day. One "
-                'that may come and never came is 0 where serve.toml names it (outcomes = ["order"]): start the server '
-                "again, and export again. Or mend the expression there, and it stays as you wrote it.",
+                way_out="The log is written. An outcome's kind is a column: its value, or 1, summed over the day; 0 "
+                "where none came. Fix the expression there, and it stays as you wrote it.",
             ) from None  # fmt: skip
 
 

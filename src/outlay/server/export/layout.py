@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from outlay.logs.reading import quoted
+from outlay.core.errors import OutlayError
+from outlay.logs.reading import literal, quoted
 
 NAME = re.compile(r"[^\W\d]\w*")
 FOLDER = "dt"  # of the folders, which readers take for a column
@@ -92,11 +93,24 @@ class Layout:
         return layout
 
     def with_outcomes(self, kinds: Iterable[str]) -> Layout:
-        """With columns for these kinds as well."""
+        """With columns for these kinds as well.
+
+        Raises:
+            OutlayError: if there are two that differ only by case: an expression would read the one for the other.
+        """
         layout = self
         for kind in sorted(kinds):
-            if KIND + kind not in layout.names:
-                layout = layout._with(KIND + kind, kind)
+            if KIND + kind in layout.names:
+                continue
+            if other := next((each for each in layout.kinds if each.casefold() == kind.casefold()), None):
+                raise OutlayError(
+                    f"has outcomes of the kinds {other!r} and {kind!r}, which would be one column: names of columns "
+                    "know no case.", where="LEDGER",
+                    way_out="Find out which is right. Stop the servers, call the other so in the ledger (UPDATE "
+                    f"outcome SET kind = {literal(kind)} WHERE kind = {literal(other)}, or the other way round), and "
+                    "export into a new folder.",
+                )  # fmt: skip
+            layout = layout._with(KIND + kind, kind)
         return layout
 
     def widened(self, met: Mapping[str, Iterable[type]], numeric: Iterable[str]) -> Layout:

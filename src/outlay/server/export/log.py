@@ -50,6 +50,7 @@ class Exported:
         money: the currency.
         torn: histories that had to begin anew, since their draws contradict one another; and an example.
         edited: the campaign file was changed by hand, and stays.
+        absent: kinds of outcomes of which the campaign is made, and of which these days have none.
     """
 
     state: State
@@ -57,6 +58,7 @@ class Exported:
     money: Money
     torn: Told
     edited: bool
+    absent: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; money in units."""
@@ -81,7 +83,9 @@ class Exported:
 
     def warnings(self) -> list[str]:
         """What the operator should know, in words."""
-        words = []
+        words = [
+            f"no outcome of the kind {kind!r} came in these days: its column is 0 in every row." for kind in self.absent
+        ]
         if excess := sum(day.excess for day in self.days.values()):
             words.append(
                 f"{self.money.units(excess):,.10g} {self.money.unit} of what was paid were not covered by reservations "
@@ -155,7 +159,9 @@ def export_log(
             tell(sum(SHARES), "campaign file")
             state, edited = _with_campaign_file(state, notes, layout, out, work)
             state.save(out)
-    return Exported(state, written, notes.money, torn, edited)
+    came = {kind.casefold() for met in seen.values() for kind in met.kinds}
+    absent = tuple(kind for kind in notes.kinds if kind in layout.kinds and kind.casefold() not in came and written)
+    return Exported(state, written, notes.money, torn, edited, absent)
 
 
 def _opened(url: str) -> Ledger:
@@ -183,7 +189,14 @@ def _begun(notes: Notes, state: State) -> Layout:
     """The columns before anything is read: those of older days, what bundles decide from, outcomes that may come."""
     features = [*notes.categorical, *notes.numeric]
     layout = state.layout or Layout.begin(notes.bundle["campaign"]["log"], features)
-    return layout.with_features(features).with_outcomes(notes.settings.outcomes).widened({}, notes.numeric)
+    layout = layout.with_features(features)
+    return layout.with_outcomes(_expected(notes, layout)).widened({}, notes.numeric)
+
+
+def _expected(notes: Notes, layout: Layout) -> list[str]:
+    """Kinds that may come: those of the settings, and what the campaign is made of that is not a column already."""
+    taken = {name.casefold() for name in (*layout.names.values(), *notes.settings.outcomes)}
+    return [*notes.settings.outcomes, *(kind for kind in notes.kinds if kind.casefold() not in taken)]
 
 
 def _chances(

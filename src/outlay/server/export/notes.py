@@ -11,6 +11,7 @@ import msgspec
 
 from outlay.server.config import ServeConfig
 from outlay.server.deciding.guards import value_refusal
+from outlay.server.deciding.kinds import campaign_kinds
 from outlay.server.ledger.ledger import Ledger, LedgerError
 from outlay.server.ledger.money import Money
 
@@ -45,6 +46,7 @@ class Notes:
         campaign: its name.
         bundle: the manifest of the bundle that came into service last.
         settings: those in force now.
+        kinds: of outcomes of which the bundle's reward, end and costs are made.
         money: the currency.
         categorical: features of all bundles that none has as a number.
         numeric: those that any has.
@@ -70,6 +72,7 @@ class Notes:
         self.numeric = list(dict.fromkeys(name for each in features for name in each["numeric"]))
         texts = dict.fromkeys(name for each in features for name in each["categorical"])
         self.categorical = [name for name in texts if name not in self.numeric]
+        self.kinds = campaign_kinds(self.bundle["campaign"])
         self._terms = cache(self._find)
 
     def salts(self, bundle: str) -> tuple[str, ...]:
