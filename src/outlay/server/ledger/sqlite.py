@@ -200,7 +200,7 @@ def _commit(connection: sqlite3.Connection, path: Path) -> None:
     try:
         connection.execute("commit")
     except sqlite3.Error as error:
-        if error.sqlite_errorcode & 0xFF in NOT_WRITTEN:
-            raise
+        if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE or error.sqlite_errorcode & 0xFF in NOT_WRITTEN:
+            raise  # its last page, which makes it valid, is not in the log
         # Above all a disk that did not confirm: after a crash, its log may have the transaction or not.
         raise UndecidedError(f"{error}.", file=path) from error
