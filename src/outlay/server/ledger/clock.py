@@ -37,9 +37,8 @@ def _boot() -> str:
 
 def _ticks() -> int:
     """Milliseconds since the machine's start, sleep included where the system counts it."""
-    if sys.platform == "linux":
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-    return time.monotonic_ns() // 1_000_000
+    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux alone has it
+    return (time.monotonic_ns() if clock is None else time.clock_gettime_ns(clock)) // 1_000_000
 
 
 def _wall() -> int:
