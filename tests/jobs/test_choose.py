@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -142,3 +143,31 @@ def test_what_is_called_the_least_is_that_of_all_policies_that_were_measured(tmp
     message = str(caught.value)
     assert "constant actions included. coupon_cost: the smallest that was measured is 0.6" in message
     assert "per decision, by always the least coupon_cost allowed, the limit is at most 0.3 per decision" in message
+
+
+def offered_by_a_rule(log: Path, folder: Path, **how: Any) -> Chosen:
+    """Coupons 1, 2 and 4 for everybody; a quarter 2 and the rest 4 cost more than the limit of 2.2."""
+    data = outlay.prepare(log, folder / "data")
+    frame = Frame(data, data.campaign, np.ones(1), ("reward", "coupon_cost"), None, 0, folder)
+    places = [data.actions.tolist().index(value) for value in (1.0, 2.0, 4.0)]
+    policies = [
+        Offered(f"always {data.actions[a]:g}", preferring_network(np.eye(data.num_actions)[a], data.schema.sizes, 0, 2),
+                np.zeros(1), np.eye(2)[0]) for a in places
+    ]  # fmt: skip
+    return choose(frame, policies, **how)
+
+
+def test_weights_that_a_rule_found_are_kept_as_they_are(log: Path, tmp_path: Path) -> None:
+    """Whether they keep the limits or not: that is told by the certificate."""
+    found = offered_by_a_rule(log, tmp_path, weights=np.array([0.0, 0.25, 0.75]))
+    assert [(kept.policy.name, weight) for kept, weight in zip(found.members, found.weights, strict=True)] == [
+        ("always 2", 0.25), ("always 4", 0.75)]  # fmt: skip
+    assert found.weights @ [kept.x[1] for kept in found.members] > 2.2
+
+
+def test_one_policy_alone_is_the_best_that_keeps_the_limits(log: Path, tmp_path: Path) -> None:
+    found = offered_by_a_rule(log, tmp_path, alone=True)
+    (kept,) = found.members
+    assert found.weights.tolist() == [1.0]
+    assert kept.policy.name == "always 2"
+    assert kept.x[1] < 2.2 < found.measured[2].x[1]

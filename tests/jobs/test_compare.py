@@ -43,6 +43,10 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(per_
         assert reward.truth == pytest.approx(reward.value, rel=0.15)
     assert {one.target for one in found.findings} == {"reward@1", "reward@3"}
     rules = [row.name for row in found.rows if row.group == "rl" and row.control == "total"]
+    assert rules[:4] == ["BCQ, single-best", "BCQ, single-best, re-solved", "BCQ, aim-mean", "BCQ, aim-mean, re-solved"]
+    assert not [row.name for row in found.rows if row.control == "immediate" and "re-solved" in row.name]
+    for name, course in found.stored.items():  # the figure's lines end where the tables stand
+        assert {row.stored_parameters for row in found.rows if row.name == name} <= {course[-1][1]}
     assert rules[-2:] == ["frontier, bcq", "frontier, counted"]
     for row in found.rows:
         if row.rule == "frontier":
@@ -52,7 +56,7 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(per_
             assert row.stored_parameters > 0
             assert row.seconds is not None
             assert row.seconds > 0
-    assert {"frontier, bcq ≥ BCQ, aim-greedy", "frontier, counted ≥ frontier, bcq"} <= {
+    assert {"frontier, bcq ≥ BCQ, aim-greedy, re-solved", "frontier, counted ≥ frontier, bcq"} <= {
         one.claim for one in found.findings if one.control == "total"}  # fmt: skip
     assert list(found.stored)[-1] == "frontier, bcq", "the counted one takes no steps"
     assert [count for _, count in found.stored["frontier, bcq"]] == [

@@ -12,13 +12,37 @@ from outlay.core.transitions import Transitions
 from outlay.jobs.contenders import COMPARED_RULES, Contender, Several, frontier, reinforcement, response_model
 from outlay.learning.game import SPARES, first_state
 from outlay.learning.mixing import RULES, lp
+from outlay.reports.comparison_words import RE_SOLVED
 
 
 @pytest.fixture(scope="module")
-def contenders(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Contender]:
+def everyone(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Contender]:
     campaign = habit_data.campaign.with_train(min_steps=1000, epochs=0.1)
     folder = tmp_path_factory.mktemp("contenders")
     return {one.rule: one for one in reinforcement(habit_data, campaign, "ddqn", 0, folder, lambda *_: None)}
+
+
+@pytest.fixture
+def contenders(everyone: dict[str, Contender]) -> dict[str, Contender]:
+    """The rules with the weights that they found."""
+    return {rule: one for rule, one in everyone.items() if not rule.endswith(RE_SOLVED)}
+
+
+def test_every_rule_keeps_its_own_weights_and_stands_beside_the_re_solved_ones(
+    everyone: dict[str, Contender], contenders: dict[str, Contender]
+) -> None:
+    """Solved by one linear program, single-best would be aim-greedy, and aim-mean lp."""
+    assert tuple(everyone) == tuple(f"{rule}{which}" for rule in COMPARED_RULES for which in ("", RE_SOLVED))
+    for rule, one in contenders.items():
+        assert one.bundle is one.learned, "what it serves is what it found"
+        assert one.refused is None
+        assert one.stored_parameters == one.course[-1][1], "one source for the table and the figure"
+        other = everyone[f"{rule}{RE_SOLVED}"]
+        assert other.name == f"{one.name}, re-solved"
+        assert (other.learned, other.course, other.original) == (None, [], [])
+        assert (other.bundle is None) == (other.refused is not None)
+    assert contenders["single-best"].bundle is not None
+    assert len(contenders["single-best"].bundle.members) == 1
 
 
 def test_every_rule_is_shown_the_same_game(contenders: dict[str, Contender]) -> None:

@@ -123,6 +123,17 @@ def test_the_paper_preset_is_the_papers_schedule_and_says_so(habit: Habit, tmp_p
     assert train.batch == 512
     assert run.manifest["steps"] == round(2 * 7 * split["learn"] / 512 / 100) * 100
     assert 'preset = "paper"' in (tmp_path / "run" / "settings.toml").read_text()
+    assert run.manifest["weights"] == "as found"
+    assert any(note.startswith("What the rule found is served as it is") for note in run.manifest["notes"])
+
+
+def test_single_best_serves_one_policy(habit: Habit, tmp_path: Path) -> None:
+    """A mixture of its network and of constant coupons would be another method."""
+    run = outlay.train(habit.data, tmp_path / "run", method="single-best")
+    (member,) = run.manifest["members"]
+    assert member["weight"] == 1.0
+    assert member["fitted"][1] <= LIMIT
+    assert run.manifest["weights"] == "one policy"
 
 
 def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(habit: Habit, tmp_path: Path) -> None:

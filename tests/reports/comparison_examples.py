@@ -51,7 +51,7 @@ def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> dict[str, 
     for i, oracle in enumerate(ORACLES):
         for j, rule in enumerate(RULES):
             for control in ("immediate", "total"):
-                more = {"oracle": oracle.lower(), "rule": rule, "stored_parameters": NETWORK * (1.0, 1, 2.7, 2)[j],
+                more = {"oracle": oracle.lower(), "rule": rule, "stored_parameters": NETWORK * (1.0, 1, 2.7, 12)[j],
                         "seconds": 64.0}  # fmt: skip
                 rows.append(row(f"{oracle}, {rule}", "rl", control, 0.12 + 0.03 * i + 0.02 * (j % 3), **more))
     for i, oracle in enumerate((*ORACLES, "tabular")):

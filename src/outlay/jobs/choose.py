@@ -38,7 +38,7 @@ from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
 from outlay.jobs.reserve import known_reserves
 from outlay.ops.intervals import std_error
-from outlay.ops.mixture_lp import solve_mixture
+from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
 
 REFININGS, NEAR = 8, 1e-3  # of the room of a mixture, which depends on its weights a little
 BY_CHANCE = 4.0  # standard deviations: of hundreds of figures hardly one differs by more
@@ -153,7 +153,8 @@ def choose(
     offered: Sequence[Offered],
     reserve: Sequence[Offered] = (),
     *,
-    equal: bool = False,
+    weights: Vector | None = None,
+    alone: bool = False,
 ) -> Chosen:
     """Measure policies on *select*, and solve their weights.
 
@@ -161,7 +162,8 @@ def choose(
         frame: what they share.
         offered: the policies to mix.
         reserve: taken in where those cannot keep the limits.
-        equal: keep equal weights, as the original method does.
+        weights: `[k]` of the offered policies, to be kept as they are; None solves them.
+        alone: serve one policy: the first pool of offered, reserve and constant actions in which one keeps the limits.
 
     Raises:
         InfeasibleError: if no mixture of what was found keeps the limits, or nothing can be measured.
@@ -169,11 +171,12 @@ def choose(
     kept, at = _measured(frame, [*offered, *reserve])
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
     first = kept[: len(offered)]
-    if equal:
+    if weights is not None:
+        known = np.array([k.withheld is None for k in first])
+        if not (weights * known).any():
+            raise _infeasible(first, [], limits, frame.campaign)
         pool = [k for k in first if k.withheld is None]
-        if not pool:
-            raise _infeasible([], [], limits, frame.campaign)
-        return _mixed(pool, np.full(len(pool), 1 / len(pool)), _margins(pool, frame), kept, at)
+        return _mixed(pool, weights[known] / weights[known].sum(), _margins(pool, frame), kept, at)
     pools: list[Callable[[], list[Kept]]] = [lambda: first, lambda: kept, lambda: kept + _constants(frame, at)]
     tried: list[Kept] = []
     pool, margin = tried, np.empty(0)
@@ -183,11 +186,14 @@ def choose(
         if not pool:
             continue
         margin = _margins(pool, frame)
-        if (weights := _solved(pool, margin, frame)) is not None:
-            return _mixed(pool, *_tightened(pool, weights, margin, frame), kept, at)
+        if alone:
+            if (best := _best_alone(pool, margin, frame)) is not None:
+                return _mixed(pool, best, margin, kept, at)
+        elif (solved := _solved(pool, margin, frame)) is not None:
+            return _mixed(pool, *_tightened(pool, solved, margin, frame), kept, at)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
     x = np.array([k.x for k in pool]) if pool else np.empty((0, 1 + len(limits)))
-    if pool and (exact := solve_mixture(x, limits, frame.scale)).feasible:
+    if pool and not alone and (exact := solve_mixture(x, limits, frame.scale)).feasible:
         return _mixed(pool, exact.weights, margin, kept, at)
     raise _infeasible(tried, pool, limits, frame.campaign)
 
@@ -279,6 +285,19 @@ def _solved(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None:
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
     solution = solve_mixture(raised, limits, frame.scale)
     return solution.weights if solution.feasible else None
+
+
+def _best_alone(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None:
+    """All weight on the policy of the largest objective that keeps the limits: with the margins where one does."""
+    x = np.array([k.x for k in pool])
+    limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
+    for raised in (margin, 0 * margin):
+        keeps = ((x[:, 1:] + raised - limits) / frame.scale <= FEASIBLE).all(axis=1)
+        if keeps.any():
+            one = np.zeros(len(pool))
+            one[np.where(keeps, x[:, 0], -np.inf).argmax()] = 1
+            return one
+    return None
 
 
 def _tightened(pool: list[Kept], weights: Vector, margin: Vector, frame: Frame) -> tuple[Vector, Vector]:

@@ -6,7 +6,8 @@ Every method learns from the same users of the same log and is held to the same 
 
     immediate   the paper's budget control: everybody gets argmax_a value(s, a) − λ ĉ(s, a), with the least λ at which
                 day one costs no more than it may, the same for every method (ĉ: a day's cost, by one model for all)
-    total       what is served: the mixture chosen on *select* users for the campaign's limits, in their own unit
+    total       what is served: a rule's own mixture, as it found it; the same members with weights solved again on
+                *select* users for the campaign's limits ("re-solved"); of other methods the mixture chosen like that
 
 and evaluated by the same fitted evaluation on *certify* users, who had no part in either; where the truth is known,
 exactly as well. Means over seeds with standard deviations; intervals are of the mean policy over seeds.
@@ -40,7 +41,7 @@ from outlay.jobs.prepare import prepare
 from outlay.jobs.train_frontier import countable
 from outlay.jobs.truth import Truth
 from outlay.reports.comparison import render
-from outlay.reports.comparison_words import CONTROLS
+from outlay.reports.comparison_words import CONTROLS, RE_SOLVED
 
 ORACLES = ("ddqn", "edrr", "bcq")
 RESPONSES = ("deepfm", "din")
@@ -274,6 +275,8 @@ def _add(
         found["immediate"] = judge.immediate(at, contender.learned, costs, most), dear
     if at is not None and contender.bundle is not None:
         found["total"] = judge.served(at), None
+    if (contender.rule or "").endswith(RE_SOLVED):  # what is learned is the same: the row beside it prices it
+        del found["immediate"]
     for control, (judged, refused) in found.items():
         group = "two-stage" if contender.rule is None else "rl"
         fresh = Row(contender.name, group, control, contender.oracle, contender.rule, contender.label_days)

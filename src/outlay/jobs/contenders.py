@@ -4,9 +4,10 @@
     frontier    an oracle's answers to every λ at once, or those of the counted model
     two-stage   a response model of k-day labels, priced
 
-Each gives a mixture for the campaign's limits (`bundle`), chosen as `train` chooses it, and what it learned
-(`learned`), whose values the paper's budget control prices: Q of the reward, averaged over members, or the k-day
-prediction.
+Each gives a mixture for the campaign's limits (`bundle`): of a rule its own, with the weights that it found online, and
+beside it one of the same members with weights solved again, as `train` does; of the others as `train` chooses it. And
+it gives what it learned (`learned`), whose values the paper's budget control prices: Q of the reward, averaged over
+members, or the k-day prediction.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from outlay.jobs.choose import Frame, Offered, bundle_spec, choose
 from outlay.learning.game import first_state, frugal, held
 from outlay.learning.game import play as played
 from outlay.learning.mixing import RULES
+from outlay.reports.comparison_words import RE_SOLVED
 from outlay.twostage.answers import Response
 
 Report = Callable[[float, str], None]
@@ -51,11 +53,13 @@ class Contender:
         oracle: `bcq`, …, `tabular`, or the response model.
         rule: the mixing rule, or `frontier`; None for a response model.
         label_days: of a response model; None for RL.
-        bundle: what it serves under the campaign's limits; None where it found nothing that keeps them.
-        learned: as it was learned: the rule's own mixture, the frontier's for the campaign's limits, or the response
-            model without a price; None for a frontier that found nothing which keeps them.
+        bundle: what it serves under the campaign's limits: of a rule its own mixture, whether that keeps them or not;
+            None where nothing was found that keeps them.
+        learned: what the paper's budget control prices: the rule's own mixture, the frontier's for the campaign's
+            limits, or the response model without a price; None for a rule with weights that were solved again, and for
+            a frontier that found nothing which keeps the limits.
         refused: why there is no bundle.
-        stored_parameters: of what it serves.
+        stored_parameters: what is stored in the end: of a rule its spares too, as the last of `course` says.
         seconds: of learning, measuring and choosing, without preparing the log.
         course: (gradient steps, parameters stored), as training went on; for a frontier what it serves, at the first
             step and at the last; empty where there are no steps, or rules to compare.
@@ -120,24 +124,36 @@ def reinforcement(
     spare = frugal(progress.candidates, game.coords)
     playing = time.perf_counter() - began
     for name, state in progress.rule_state.items():
-        began = time.perf_counter()
         mixture = RULES[name].mixture(state)
         offered = play.offered(game, progress, list(mixture.members))
-        reserve = play.offered(game, progress, [] if spare in mixture.members else [spare])
-        served, refused, members = _served(frame, offered, reserve)
-        choosing = time.perf_counter() - began
+        own = _loaded(folder / "own", bundle_spec(frame, offered, mixture.weights))
+        course = [(c.step, n * size) for c, n in zip(progress.candidates, stored[name], strict=True)]
         yield Contender(
             name=f"{TITLES[oracle]}, {name}",
             oracle=oracle,
             rule=name,
             label_days=None,
-            bundle=served,
-            learned=_loaded(folder / "values", bundle_spec(frame, offered, mixture.weights)),
-            refused=refused,
-            stored_parameters=size * members,
-            seconds=playing + choosing,
-            course=[(c.step, n * size) for c, n in zip(progress.candidates, stored[name], strict=True)],
+            bundle=own,
+            learned=own,
+            refused=None,
+            stored_parameters=course[-1][1],
+            seconds=playing,
+            course=course,
             original=[(c.step, (c.number + 1) * size) for c in progress.candidates],
+        )
+        began = time.perf_counter()
+        reserve = play.offered(game, progress, [] if spare in mixture.members else [spare])
+        served, refused, parameters = _served(frame, offered, reserve)
+        yield Contender(
+            name=f"{TITLES[oracle]}, {name}{RE_SOLVED}",
+            oracle=oracle,
+            rule=f"{name}{RE_SOLVED}",
+            label_days=None,
+            bundle=served,
+            learned=None,
+            refused=refused,
+            stored_parameters=parameters,
+            seconds=playing + time.perf_counter() - began,
         )
 
 
@@ -198,13 +214,13 @@ def response_model(
 
 
 def _served(frame: Frame, offered: list[Offered], reserve: list[Offered]) -> tuple[Bundle | None, str | None, int]:
-    """What keeps the limits, or why nothing does; and how many members are stored for it."""
+    """What keeps the limits, or why nothing does; and how many parameters are stored for it."""
     try:
         chosen = choose(frame, offered, reserve)
     except InfeasibleError as error:
-        return None, error.found, len(offered)
+        return None, error.found, 0
     spec = bundle_spec(frame, chosen.members, chosen.weights)
-    return _loaded(frame.folder / "served", spec), None, len(chosen.members)
+    return _loaded(frame.folder / "served", spec), None, sum(network.num_parameters for network in spec.networks)
 
 
 def _loaded(folder: Path, spec: BundleSpec) -> Bundle:

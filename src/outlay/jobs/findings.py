@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from outlay.reports.comparison_words import CONTROLS, Kind, past, sentence
+from outlay.reports.comparison_words import CONTROLS, RE_SOLVED, Kind, past, sentence
 
 Verdict = Literal["holds", "does not hold", "a tie"]
 
@@ -47,7 +47,7 @@ class Row:
         group: `log`, `constant`, `two-stage` or `rl`.
         control: `immediate`, `total`, or `none` for the log's policy.
         oracle, rule, label_days: of the method; None where it has none. The rule of a frontier is `frontier`, and its
-            oracle is `tabular` if it counts.
+            oracle is `tabular` if it counts; a rule's name ends in `, re-solved` where its weights were solved again.
         figures: by target: `reward@7`, `coupon_cost`, ….
         stored_parameters, seconds: means over seeds; None where nothing was learned.
         refused: why there are no figures, if there are none.
@@ -156,7 +156,7 @@ def _ahead(rows: Sequence[Row], limits: Sequence[Limit], days: Sequence[int]) ->
 
 def _orders(rows: Sequence[Row], limits: Sequence[Limit], days: int) -> Iterator[Finding | None]:
     """AIM-greedy ≥ single-best ≥ AIM-mean of every oracle, and BCQ ≥ EDRR ≥ DDQN under every rule."""
-    at = {(row.oracle, row.rule): row for row in rows if row.group == "rl" and row.rule != "frontier"}
+    at = {(row.oracle, row.rule): row for row in rows if row.group == "rl" and _own(row.rule)}
     oracles, rules = (dict.fromkeys(part) for part in zip(*at, strict=True)) if at else ({}, {})
     chains = [[(oracle, rule) for rule in ("aim-greedy", "single-best", "aim-mean")] for oracle in oracles]
     chains += [[(oracle, rule) for oracle in ("bcq", "edrr", "ddqn")] for rule in rules]
@@ -165,12 +165,17 @@ def _orders(rows: Sequence[Row], limits: Sequence[Limit], days: int) -> Iterator
             yield _ordered(one, other, limits, days)
 
 
+def _own(rule: str | None) -> bool:
+    """Whether it is a mixing rule with the weights that it found."""
+    return rule is not None and rule != "frontier" and not rule.endswith(RE_SOLVED)
+
+
 def _frontiers(rows: Sequence[Row], limits: Sequence[Limit], days: int) -> Iterator[Finding | None]:
-    """The frontier of every oracle ≥ its AIM-greedy, and the counted one ≥ that of every oracle."""
+    """The frontier of every oracle ≥ its AIM-greedy, weights solved alike; the counted one ≥ that of every oracle."""
     at = {(row.oracle, row.rule): row for row in rows if row.group == "rl"}
     learned = {oracle: row for (oracle, rule), row in at.items() if rule == "frontier" and oracle != "tabular"}
     for oracle, row in learned.items():
-        yield _ordered(row, at.get((oracle, "aim-greedy")), limits, days)
+        yield _ordered(row, at.get((oracle, f"aim-greedy{RE_SOLVED}")), limits, days)
     for row in learned.values():
         yield _ordered(at.get(("tabular", "frontier")), row, limits, days)
 

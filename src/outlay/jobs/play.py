@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,13 @@ from outlay.learning.tabular import counted_model
 from outlay.nets.network import arrays
 from outlay.ops.tabular import constrained_optimum, measure
 
+WEIGHTS = {
+    "as found": "What the rule found is served as it is: no weight was changed, and no room was left for a "
+    "certificate.",
+    "one policy": "One policy is served: the rule's, where by the fitted evaluation it keeps the limits.",
+    "solved again": "The rule's weights were replaced: they are solved again on the figures of the fitted evaluation, "
+    "with room for the certificate (--preset paper serves what the rule found).",
+}
 SPREAD_ROWS = 1_000_000  # from which spreads are taken
 
 Vector = NDArray[np.float64]
@@ -72,12 +79,24 @@ def learn(
     frame = frame_of(game, campaign, seed, folder)
     numbers = list(dict.fromkeys(mixture.members))
     spare = [n for n in [frugal(finished.candidates, game.coords)] if n not in numbers]
-    chosen = choose(frame, offered(game, finished, numbers), offered(game, finished, spare), equal=method == "uniform")
-    notes = []
+    members, reserve = (offered(game, finished, which) for which in (numbers, spare))
+    own = method == "uniform" or campaign.train.preset == "paper"
+    chosen = choose(
+        frame, members, reserve, weights=own_weights(mixture, numbers) if own else None, alone=method == "single-best"
+    )
+    weights = "as found" if own else "one policy" if method == "single-best" else "solved again"
+    notes = [WEIGHTS[weights]]
     if np.any(finished.candidates[-1].multiplier >= game.bound * game.multiplier_unit * (1 - 1e-6)):
         notes.append("λ reached its bound λ_max: the limit is close to the least that the log's actions can cost.")
     size = parameters(game, finished)
-    return Learned(frame, chosen, _course(game, finished, size), _found(game, finished, size), notes)
+    found = {**_found(game, finished, size), "weights": weights}
+    return Learned(frame, chosen, _course(game, finished, size), found, notes)
+
+
+def own_weights(mixture: Mixture[int], numbers: Sequence[int]) -> Vector:
+    """`[k]` the weights that a rule itself gives to these members."""
+    pairs = list(zip(mixture.members, mixture.weights, strict=True))
+    return np.array([sum(weight for member, weight in pairs if member == number) for number in numbers])
 
 
 def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed: int) -> Game:

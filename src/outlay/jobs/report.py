@@ -206,7 +206,7 @@ def _notes(run: Run) -> tuple[str, ...]:
         notes.append(BESIDE_CURVE)
     if run.manifest["method"] not in ONE_MODEL:
         notes.append(f"While training, the rule chose by {run.manifest['candidates_measured_by']}; the kept members "
-                     "were measured again by a fitted evaluation, and the weights solved again.")  # fmt: skip
+                     "were measured again by a fitted evaluation.")  # fmt: skip
     return tuple(notes)
 
 

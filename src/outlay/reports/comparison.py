@@ -93,7 +93,7 @@ def render(found: Mapping[str, Any]) -> str:
         marks=MARKS,
         count=comparison_words.count(found["findings"]),
         stored_by=_first_oracle(found),
-        stored_words=_stored_words(lines),
+        stored_words=_stored_words(found, lines),
         stored_frontier="frontier" in lines,
         figures=figures,
         specs=specs,
@@ -244,7 +244,9 @@ def _stored(found: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]]:
     return {name: course for name, course in lines.items() if course}
 
 
-def _stored_words(lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """What each rule has in store at the end."""
-    parts = [f"{name} {words.short(course[-1][1])}" for name, course in lines.items()]
+def _stored_words(found: Mapping[str, Any], lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """What each rule has in store at the end, as the tables have it: the mean over seeds."""
+    oracle = next((row["oracle"] for row in found["rows"] if row["name"] in found["stored"]), None)
+    of = {row["rule"]: row["stored_parameters"] for row in found["rows"] if row["oracle"] == oracle}
+    parts = [f"{name} {words.short(of.get(name) or course[-1][1])}" for name, course in lines.items()]
     return f"Parameters in store at the end: {', '.join(parts)}"

@@ -13,6 +13,7 @@ from typing import Any
 import altair as alt
 
 from outlay.reports import words
+from outlay.reports.comparison_words import RE_SOLVED
 from outlay.reports.content import BudgetLine
 from outlay.reports.style import (
     BLUE,
@@ -83,7 +84,7 @@ def plane(rows: Sequence[Row], budget: BudgetLine, reward: str, horizon: int) ->
             row["figures"].get(budget.name),
         )
         if gained is not None and cost is not None and None not in (gained["value"], cost["value"]):
-            data.append({"method": _short(row), "family": family(row), "rule": row["rule"] or row["group"],
+            data.append({"method": _short(row), "family": family(row), "rule": _rule(row) or row["group"],
                          "reward": gained["value"], "cost": cost["value"]})  # fmt: skip
     framed = [d for d in data if d["rule"] != "log"]  # an old policy far away must not squeeze the methods
     if not framed:
@@ -172,4 +173,9 @@ def _colors(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _rules(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["rule"] for row in rows if row["rule"]))
+    return list(dict.fromkeys(rule for row in rows if (rule := _rule(row))))
+
+
+def _rule(row: Row) -> str:
+    """The mixing rule, whoever solved its weights."""
+    return str(row["rule"] or "").removesuffix(RE_SOLVED)

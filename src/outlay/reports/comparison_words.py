@@ -13,6 +13,7 @@ from outlay.reports.content import BudgetLine
 
 CONTROLS = {"immediate": "equal spend on day one", "total": "the campaign's limits"}
 MARKS = {"holds": "✓", "a tie": "≈", "does not hold": "✕"}
+RE_SOLVED = ", re-solved"  # ends the name of a rule whose weights were solved again on the fitted figures
 TOLERANCE = 1e-3  # of a limit: what is past it by less was chosen to lie on it
 
 Kind = Literal["value", "truth"]
