@@ -103,7 +103,7 @@ def main() -> None:
 
 def whole(campaign: Path, run: Path, seed: str, options: tuple[str, ...]) -> dict[str, Any]:
     """Train and evaluate one way, and judge it."""
-    train = timed("train", campaign / "campaign.toml", "--out", run, *options, "--seed", seed)
+    train = timed("train", campaign / "campaign.toml", "--out", run, "--overwrite", *options, "--seed", seed)
     return {"train": train, "evaluate": timed("evaluate", run), "quality": quality(campaign, run)}
 
 
