@@ -41,6 +41,7 @@ class Features(_Section):
 
     categorical: tuple[str, ...] = ()
     numeric: tuple[str, ...] = ()
+    known_before: tuple[str, ...] = ()  # those that are, although they look like results of it
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,6 +80,9 @@ class Log(_Section):
         twice = {name for name in self.features.names if self.features.names.count(name) > 1}
         if twice:
             raise ValueError(f"features lists {sorted(twice)} twice")
+        unknown = [name for name in self.features.known_before if name not in self.features.names]
+        if unknown:
+            raise ValueError(f"features.known_before names {unknown[0]!r}, which is not among the features")
         return self
 
 

@@ -6,12 +6,14 @@ key or column, what was found, how often, and the way out.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.logs.amounts import exactly
+from outlay.logs.leaks import leaks
 from outlay.logs.link import last_time
 from outlay.logs.propensities import Claims, claims
 from outlay.logs.reading import plain, setting
@@ -96,12 +98,24 @@ def inspect(log: Log) -> Facts:
     if users and choices and log.campaign.log.propensity and _can_be_held(findings, actions):
         held = claims(log, [action.value for action in actions])
         findings += _propensities(held, choices)
+    if users and choices and not any(finding.level == "error" for finding in findings):
+        findings += _leaks(log, weighable=held is not None)
     findings.sort(key=lambda finding: LEVELS.index(finding.level))
     return Facts(
         rows=rows, users=users, choices=choices, first_time=int(first or 0), last_time=int(last or 0),
         actions=tuple(actions), missing=missing, duplicates=duplicates, propensities=held,
         findings=tuple(findings),
     )  # fmt: skip
+
+
+def _leaks(log: Log, *, weighable: bool) -> list[Finding]:
+    """Features that are only known after the decision."""
+    return [
+        Finding("error", f"log.features, {leak.feature}", f"{leak.words}.",
+                "Leave it out, or take its value of the day before. If it is known before the decision all the same, "
+                f"say so under [log.features]: known_before = [{json.dumps(leak.feature)}].", leak.rows)
+        for leak in leaks(log, weighable=weighable)
+    ]  # fmt: skip
 
 
 def refuse(campaign: Campaign, facts: Facts) -> None:

@@ -1,0 +1,245 @@
+"""Features that are only known after the decision: the day's own action moves them, or they determine the reward.
+
+*Moved.* If a feature is known before the action is drawn and the propensities are right, then for every value v and
+action a, whatever the log's policy looked at and whichever actions it left out,
+
+    E Σ_{i: x_i = v} 1[a_i = a] / p_i  ≤  E number of rows with x_i = v
+
+(`propensities.py` has the same for segments). A feature that the action moves has values in which an action comes more
+often. The excess counts if it is too large for chance and large enough to matter. Where the action hangs on the action
+before beyond its propensity (drawn once for a user and kept), yesterday's results look moved too: then only the first
+rows of users are looked at.
+
+*Determines.* The reward, put in order of size (ranks), is predicted by its mean over the other rows with the same
+value. Where hardly anything is left of its variance, nor of its squared change since the user's row before, the feature
+has the reward in it. Yesterday's activity predicts as well where habits are strong, but knows nothing of the change.
+
+Numbers are looked at by their quantiles; of many rows a sample.
+
+Source: the martingale bound as in `propensities.py`; both tests: ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy import stats
+
+from outlay.logs.roles import Log
+from outlay.logs.source import ROW, Term
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+SAMPLE = 100_000  # rows looked at
+CELLS = 8_000_000  # feature values in memory at a time
+BINS = 32  # of a number
+VALUES = 200  # of a categorical feature that are told apart; rarer ones are one
+FALSE_ALARM = 1e-5  # chance of one in a log without leaks, over all features, values and actions
+MOVED = 0.05  # standard deviations of "has this value" by which an action moves it, at least
+STICKY = 4.0  # standard errors by which an action hangs on the one before
+DETERMINED = 0.9  # R²
+CHANGES = 100  # rows whose reward differs from the one before, at least
+TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A feature that cannot have been known before the decision.
+
+    Attributes:
+        feature: as written in the campaign file.
+        words: the evidence, as the end of a sentence about it.
+        rows: that it rests on.
+    """
+
+    feature: str
+    words: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """r sampled rows.
+
+    `propensity` is NaN where there was no choice or none can be used; `before` and `prior` are the action and the
+    reward of the user's row before, NaN where there is none.
+    """
+
+    action: Array
+    reward: Array
+    propensity: Array
+    before: Array
+    prior: Array
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Which of V values, or spans of values, each of the r rows has."""
+
+    of: Index
+    names: list[str]
+
+
+def leaks(log: Log, *, weighable: bool) -> list[Leak]:
+    """Features of a linked log (tables `roles`, `users`, `links`) that leak, one entry for each.
+
+    Args:
+        log: with its tables.
+        weighable: whether propensities are stated by which rows can be weighed.
+    """
+    meant = set(log.campaign.log.features.known_before)
+    terms = [term for term in (*log.categorical, *log.numeric) if term.text not in meant]
+    rows = _sampled(log, first=False)
+    kept = weighable and _kept(rows)
+    found: dict[str, Leak] = {}
+    for term, cells in _looked_at(log, terms):
+        moved = _moved(rows, cells, len(terms)) if weighable and not kept else None
+        if words := moved or _determines(rows, cells):
+            found[term.text] = Leak(term.text, words, len(cells.of))
+    if kept:
+        rows = _sampled(log, first=True)
+        for term, cells in _looked_at(log, terms):
+            if words := _moved(rows, cells, len(terms)):
+                found[term.text] = Leak(term.text, words, len(cells.of))
+    return [found[term.text] for term in terms if term.text in found]
+
+
+def _sampled(log: Log, *, first: bool) -> _Rows:
+    """Make the table `sampled` of rows, or of users' first rows alone; the same ones every time."""
+    only = "JOIN users u ON u.first_row = r.row" if first else ""
+    log.source.run(f"""
+        CREATE OR REPLACE TEMP TABLE sampled AS
+        SELECT r.row, r.action, r.reward, b.action AS before, b.reward AS prior,
+            CASE WHEN {log.choice.replace("forced", "r.forced")} AND r.propensity > 0 AND r.propensity <= 1
+            THEN r.propensity END AS propensity
+        FROM (SELECT r.* FROM roles r {only} ORDER BY hash(r.row) LIMIT {SAMPLE}) r
+        LEFT JOIN links k ON k.next_row = r.row LEFT JOIN roles b ON b.row = k.row""")
+    table = log.source.table("SELECT action, reward, propensity, before, prior FROM sampled ORDER BY row")
+    return _Rows(*(_numbers(table.column(name)) for name in ("action", "reward", "propensity", "before", "prior")))
+
+
+def _looked_at(log: Log, terms: list[Term]) -> Iterator[tuple[Term, _Cells]]:
+    """The features on the sampled rows, some at a time."""
+    categorical = set(log.categorical)
+    size = max(1, CELLS // SAMPLE)
+    for i in range(0, len(terms), size):
+        part = terms[i : i + size]
+        chosen = ", ".join(f"s.{name} AS {name}" for name in (f"__f{j}" for j in range(len(part))))
+        inner = ", ".join(f"{term.sql} AS __f{j}" for j, term in enumerate(part))
+        table = log.source.table(
+            f"SELECT {chosen} FROM (SELECT {ROW} AS __place, {inner} FROM log_numbered) s "
+            "JOIN sampled c ON c.row = s.__place ORDER BY c.row"
+        )
+        for j, term in enumerate(part):
+            column = table.column(f"__f{j}")
+            yield term, _by_value(column) if term in categorical else _by_size(_numbers(column))
+
+
+def _by_value(column: Any) -> _Cells:
+    """The commonest values; the others are one."""
+    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    texts = [*encoded.dictionary.to_pylist(), "missing"]
+    code = np.asarray(encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False), np.intp)
+    order = np.argsort(-np.bincount(code, minlength=len(texts)), kind="stable")
+    place = np.full(len(texts), VALUES)
+    place[order[:VALUES]] = np.arange(min(VALUES, len(texts)))
+    return _Cells(place[code], [*(texts[i] for i in order[:VALUES]), "any of the rarer values"])
+
+
+def _by_size(x: Array) -> _Cells:
+    """Quantiles, with frequent values by themselves; what is missing is one more."""
+    known = np.isfinite(x)
+    if not known.any():
+        return _Cells(np.zeros(len(x), np.intp), ["missing"])
+    edges = np.unique(np.quantile(x[known], np.arange(1, BINS) / BINS, method="lower"))
+    of = np.where(known, np.searchsorted(edges, x, side="left"), len(edges) + 1)
+    names = [f"up to {edges[0]:.4g}", *(f"above {low:.4g}" for low in edges), "missing"]
+    return _Cells(of.astype(np.intp), names)
+
+
+def _kept(rows: _Rows) -> bool:
+    """Whether the action hangs on the one before beyond its propensity."""
+    later = np.isfinite(rows.before) & np.isfinite(rows.propensity)
+    if not later.any():
+        return False
+    of = np.unique(rows.before[later], return_inverse=True)[1].ravel()
+    _, z, _ = _excess(rows.action[later], rows.propensity[later], of)
+    return bool(z.max() > STICKY)
+
+
+def _excess(action: Array, propensity: Array, of: Index) -> tuple[Array, Array, Array]:
+    """By value and action `[V, K]`: how far Σ 1/p lies above the rows of the value, and Σ 1/p itself.
+
+    Returns:
+        the first as a share of all rows, the first in standard errors, the second as a share of all rows.
+    """
+    actions, given = np.unique(action, return_inverse=True)
+    V, K, n = int(of.max()) + 1, len(actions), len(of)
+    place = of * K + given.ravel()
+
+    def total(x: Array) -> Array:
+        sums: Array = np.bincount(place, x, V * K).astype(np.float64).reshape(V, K)
+        return sums
+
+    implied, variance = total(1 / propensity), total((1 - propensity) / propensity**2)
+    off = implied - np.bincount(of, minlength=V)[:, None]
+    z = np.divide(off, np.sqrt(variance), out=np.zeros_like(off), where=variance > 0)
+    return off / n, z, implied / n
+
+
+def _moved(rows: _Rows, cells: _Cells, features: int) -> str | None:
+    """That the day's own action moves a feature, in words, or None."""
+    usable = np.isfinite(rows.propensity)
+    if not usable.any():
+        return None
+    action, of = rows.action[usable], cells.of[usable]
+    off, z, implied = _excess(action, rows.propensity[usable], of)
+    share = np.bincount(of, minlength=len(off)) / len(of)
+    moved = off / np.sqrt(np.maximum(share * (1 - share), TINY))[:, None]
+    limit = float(stats.norm.isf(FALSE_ALARM / features / z.size))
+    worst = np.unravel_index(int(np.where(moved > MOVED, z, 0).argmax()), z.shape)
+    if not (z[worst] > limit and moved[worst] > MOVED):
+        return None
+    v, a = int(worst[0]), float(np.unique(action)[worst[1]])
+    return (
+        f"is moved by the day's own action: by the propensities its value would be {cells.names[v]!r} in "
+        f"{implied[worst]:.1%} of the rows if all had been given {a:g}, and is in {share[v]:.1%} ({z[worst]:.0f} "
+        f"standard errors, {len(of):,} rows). What is known before the decision cannot depend on it"
+    )
+
+
+def _determines(rows: _Rows, cells: _Cells) -> str | None:
+    """That a feature determines the reward, in words, or None."""
+    order = np.sort(rows.reward)
+    y, prior = (_rank(order, x) for x in (rows.reward, rows.prior))
+    later = np.isfinite(rows.prior)
+    n, count = len(y), np.bincount(cells.of)[cells.of]
+    around = (y.sum() - y) / max(n - 1, 1)
+    predicted = np.where(count > 1, (np.bincount(cells.of, y)[cells.of] - y) / np.maximum(count - 1, 1), around)
+    left = (y - predicted) ** 2
+    spread, change = ((y - y.mean()) ** 2).sum(), ((y - prior)[later] ** 2).sum()
+    if spread <= 0 or 1 - left.sum() / spread < DETERMINED:
+        return None
+    explained = f"the mean reward by its value explains {1 - left.sum() / spread:.1%} of the reward"
+    if later.any():
+        if (rows.reward != rows.prior)[later].sum() < CHANGES or 1 - left[later].sum() / change < DETERMINED:
+            return None
+        explained += f", and {1 - left[later].sum() / change:.1%} of its change since the user's row before"
+    return f"determines the reward: {explained} ({n:,} rows). Nothing that is known before the decision does"
+
+
+def _rank(order: Array, x: Array) -> Array:
+    """Share of the sorted values below x, half of those equal to it."""
+    rank: Array = (np.searchsorted(order, x, side="left") + np.searchsorted(order, x, side="right")) / 2 / len(order)
+    return rank
+
+
+def _numbers(column: Any) -> Array:
+    return np.asarray(pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(), np.float64)
