@@ -168,6 +168,11 @@ BROKEN: dict[str, tuple[str, Columns, tuple[str, ...]]] = {
         columns(),
         ("budget", "coupon_cost"),
     ),
+    "costs of 1e300": (
+        CAMPAIGN.replace('"coupon * active"', '"coupon * 1e300"'),
+        columns(),
+        ("budget coupon_cost.cost: cost of coupon_cost is beyond 1e+30", "larger unit"),
+    ),
     "a negative propensity": (
         CAMPAIGN,
         changed("p", at(17, -0.25)),

@@ -277,6 +277,8 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "NaN reward": ({"active": [1.0] * 7 + [float("nan")] + [0.0] * 112}, {},
                    r"log\.reward.*missing or NaN in 1 rows, first in row 8 \(user u1, time 3\)"),
     "infinite reward": ({"active": [float("inf")] + [0.0] * 119}, {}, r"log\.reward.*infinite"),
+    "reward of 1e300": ({"active": [1e300] + [0.0] * 119}, {}, r"log\.reward: reward is beyond 1e\+30 in 1 rows"),
+    "action of 1e300": ({"coupon": [1e300] + [1.0] * 119}, {}, r"log\.action: action is beyond 1e\+30 in 1 rows"),
     "text reward": ({"active": ["yes"] * 120}, {}, r"log\.reward.*'yes' in row 1 is not a number"),
     "text action": ({"coupon": ["ten", "none"] * 60}, {}, r"log\.action.*case coupon when 'none' then 0"),
     "negative propensity": ({"p": [-0.1] + [0.5] * 119}, {"log": 'propensity = "p"'},

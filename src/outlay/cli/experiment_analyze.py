@@ -79,11 +79,8 @@ def analyze(
 
 def _page_writer(path: Path) -> Callable[[AnalyzeResult], object]:
     """What writes the page; whatever stands in its way is told before the log is read."""
-    try:
-        from outlay.jobs.experiment_report import check_report_path, write_experiment_report
-    except ModuleNotFoundError as error:
-        raise OutlayError(f"needs {error.name}, which is not installed.", where="--report",
-                          way_out="Install it: pip install 'outlay[report]'.") from None  # fmt: skip
+    from outlay.jobs.experiment_report import check_report_path, write_experiment_report
+
     check_report_path(path)
     return lambda result: write_experiment_report(result, path)
 

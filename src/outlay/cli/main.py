@@ -21,6 +21,7 @@ from outlay.cli import data, experiment, judge, learn, use
 from outlay.cli.console import stderr
 from outlay.cli.serve import export_log, serve
 from outlay.core.errors import OutlayError
+from outlay.core.machine import in_words
 from outlay.core.version import __version__
 
 INTERRUPTED = 130  # as shells count Ctrl-C
@@ -91,6 +92,9 @@ def _run() -> None:
         if interrupts.noted() or (isinstance(error, RuntimeError) and str(error) == "Query interrupted"):
             _say_interrupted()
             sys.exit(INTERRUPTED)
+        if (told := in_words(error)) is not None:
+            stderr.print(f"error: {told}", markup=False, highlight=False, soft_wrap=True)
+            sys.exit(2)
         traceback.print_exc()
         stderr.print(
             "This is a bug of outlay's, not of your input. Please report it with the lines above.", markup=False

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
-from outlay.core.errors import OutlayError
 
 if TYPE_CHECKING:
     from outlay.server.export.log import Exported
@@ -42,13 +41,10 @@ def serve(
 
     Example: outlay serve run/bundle --cap 50000 --ledger sqlite:///coupons.db
     """
-    try:
-        from outlay.experiments.design import Experiment
-        from outlay.server.application import Settings
-        from outlay.server.config import ServeConfig
-        from outlay.server.launch import serve as run
-    except ModuleNotFoundError as error:
-        raise _not_installed(error) from None
+    from outlay.experiments.design import Experiment
+    from outlay.server.application import Settings
+    from outlay.server.config import ServeConfig
+    from outlay.server.launch import serve as run
 
     settings = ServeConfig() if config is None else ServeConfig.load(config)
     if cap is not None:
@@ -94,10 +90,7 @@ def export_log(
 
     Example: outlay export-log sqlite:///coupons.db --out next
     """
-    try:
-        from outlay.server.export.log import export_log as run
-    except ModuleNotFoundError as error:
-        raise _not_installed(error) from None
+    from outlay.server.export.log import export_log as run
 
     use_threads(threads)
     with progress("export-log", quiet=quiet or as_json) as report:
@@ -131,9 +124,3 @@ def _show(found: Exported, out: Path) -> None:
         stdout.print(f"{out / 'campaign.toml'} was edited and stays as it is.", markup=False)
     days = "day" if told["days"] == 1 else "days"
     stdout.print(f"{out} holds {told['days']} {days}. Next: outlay check {out / 'campaign.toml'}", markup=False)
-
-
-def _not_installed(error: ModuleNotFoundError) -> OutlayError:
-    return OutlayError(
-        f"the package {error.name} is not installed.", way_out="Install it: pip install 'outlay[serve]'."
-    )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from outlay.core.errors import FolderError
+from outlay.core.machine import DISK
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -89,15 +90,19 @@ def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder beside `path`; it takes the place of `path` when the block ends well.
 
     Raises:
-        FolderError: if `path` holds something that outlay did not write.
+        FolderError: if `path` holds something that outlay did not write, or nothing can be written there.
     """
     check_replaceable(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
     try:
+        temporary.mkdir(parents=True)
         yield temporary
         put_in_place(temporary, path)
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        raise FolderError(f"cannot be written ({error.strerror}).", file=path, way_out=DISK[error.errno]) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -6,6 +6,7 @@ codes, one matrix per type. Where the log has few distinct states, each row also
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from outlay.core.errors import LogError
+from outlay.core.errors import FolderError, LogError
 from outlay.core.schema import MISSING, Categorical, Numeric, Schema, canonical_text
 from outlay.core.transitions import CODE_TYPES
 from outlay.logs.reading import quoted
@@ -50,6 +51,7 @@ class Columns:
             self.arrays[name] = np.zeros(shape, dtype)
         else:
             self.arrays[name] = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+            _allocate(path)
         return self.arrays[name]
 
     def drop(self, name: str) -> None:
@@ -65,6 +67,22 @@ class Columns:
                 array.flush()
         self.arrays.clear()
         return facts
+
+
+def _allocate(path: Path) -> None:
+    """Take the room on the disk now: to write where a mapped file has none kills the process (SIGBUS).
+
+    Raises:
+        FolderError: if there is not enough.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        with path.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    except OSError as error:
+        raise FolderError(f"cannot be written ({error.strerror}).", file=path,
+                          way_out="Free some space, or give another path.") from None  # fmt: skip
 
 
 def make_schema(log: Log, tell: Tell) -> Schema:

@@ -20,6 +20,7 @@ from outlay.logs.reading import plain, setting
 from outlay.logs.roles import Log
 
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
+LARGEST = 1e30  # of an amount: networks have floats up to 3e38, and variances square
 ABSENT = 0.05  # share of user-days without a row from which somebody has to say what absence means
 LEVELS = ("error", "warning", "note")
 
@@ -158,6 +159,12 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
     wrong = [("log.reward", "reward", "isinf(reward)", "reward is infinite", drop)]
     wrong += [(f"budget {b.name}.cost", c, f"isinf({c})", f"cost of {b.name} is infinite", drop)
               for b, c in zip(log.campaign.budgets, log.costs, strict=True)]  # fmt: skip
+    unit = "Is it a number that stands for something else? Else give it in a larger unit."
+    amounts = {"log.action": ("action", "action"), "log.reward": ("reward", "reward")} | {
+        f"budget {b.name}.cost": (c, f"cost of {b.name}") for b, c in zip(log.campaign.budgets, log.costs, strict=True)
+    }
+    wrong += [(key, c, f"abs({c}) > {LARGEST} AND NOT isinf({c})", f"{name} is beyond {LARGEST:g}", unit)
+              for key, (c, name) in amounts.items()]  # fmt: skip
     if log.campaign.log.propensity:
         way_out = "Give the probability of the action in the row; mark rows without a choice with log.forced."
         for name, condition in {

@@ -20,6 +20,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from outlay.core import machine
 from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.logs.reading import find_files, literal, make_log_view, plain, quoted
 
@@ -124,6 +125,8 @@ class Source:
 
     def in_words(self, error: Exception, key: str | None = None, text: str | None = None) -> OutlayError:
         """DuckDB's error as ours."""
+        if (told := machine.in_words(error)) is not None:  # of a file that is written, not of the log
+            return told
         message = str(error).split("\n\n")[0].split("\nLINE ")[0].split("\n\t")[0].replace("\n", " ").strip()
         missing = re.search(r'(?:Referenced column|column|Column) "([^"]+)"', message)
         said = f"{key} = {text!r}" if key else None

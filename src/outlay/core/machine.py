@@ -1,0 +1,44 @@
+"""What a machine may lack, in words: packages of an extra, room on a disk, a disk that can be written."""
+
+from __future__ import annotations
+
+import errno
+
+from outlay.core.errors import OutlayError
+
+EXTRAS = {
+    "train": ("jax", "jaxlib", "equinox", "optax", "onnx"),
+    "report": ("altair", "jinja2", "vl_convert"),
+    "serve": ("fastapi", "starlette", "uvicorn", "msgspec", "prometheus_client"),
+    "experiment": ("tea_tasting",),
+    "postgres": ("psycopg",),
+    "gym": ("gymnasium",),
+}  # top-level packages of each, as in pyproject.toml
+DISK = {  # errno → the way out
+    errno.ENOSPC: "Free some space, or give another path.",
+    errno.EDQUOT: "Free some space, or give another path.",
+    errno.EROFS: "Give a path that can be written.",
+    errno.EFBIG: "Give a path on another disk.",
+}
+FULL = "no space left on device", "disk quota exceeded", "read-only file system"  # as libraries say it in their texts
+
+
+def in_words(error: BaseException) -> OutlayError | None:
+    """The error as one that a user can put right; None for all that may be a bug."""
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
+        return None if extra is None else OutlayError(
+            f"the package {package} is not installed.", way_out=f"Install it: pip install 'outlay[{extra}]'."
+        )  # fmt: skip
+    if isinstance(error, OSError) and error.errno in DISK:
+        return OutlayError(f"cannot be written ({error.strerror}).", file=error.filename, way_out=DISK[error.errno])
+    if says_full(error):
+        return OutlayError(f"a file cannot be written ({str(error).strip()}).", way_out=DISK[errno.ENOSPC])
+    return None
+
+
+def says_full(error: BaseException) -> bool:
+    """Whether a library's error is about a disk that is full or cannot be written."""
+    text = str(error).lower()
+    return any(words in text for words in FULL)

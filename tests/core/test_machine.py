@@ -1,0 +1,90 @@
+"""What a machine lacks is said in words: packages of an extra, room on a disk."""
+
+from __future__ import annotations
+
+import errno
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+from outlay.core.errors import FolderError, LogError
+from outlay.core.files import new_folder
+from outlay.core.machine import DISK, EXTRAS, in_words
+from outlay.logs.encode import Columns
+from outlay.logs.source import Source
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+IMPORTED = {"tea-tasting": "tea_tasting", "vl-convert-python": "vl_convert"}  # where it is not the package's name
+
+
+def test_every_package_of_every_extra_is_known() -> None:
+    for extra, wanted in PROJECT["optional-dependencies"].items():
+        names = {re.split(r"[\[<>=]", name)[0] for name in wanted}
+        if extra not in ("dev", "all", "cuda"):
+            assert {IMPORTED.get(name, name) for name in names} <= set(EXTRAS[extra])
+
+
+@pytest.mark.parametrize(
+    ("package", "command", "extra"),
+    [
+        ("equinox", ("train", "none.toml", "--out", "run"), "train"),
+        ("vl_convert", ("experiment", "analyze", "none", "--report", "a.html"), "report"),
+        ("fastapi", ("serve", "none"), "serve"),
+    ],
+)
+def test_a_missing_extra_is_named(tmp_path: Path, package: str, command: tuple[str, ...], extra: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; sys.argv = ['outlay', *{list(command)}]; "
+        "from outlay.cli.main import run; run()"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (found.returncode, found.stderr) == (
+        2, f"error: the package {package} is not installed. Install it: pip install 'outlay[{extra}]'.\n"
+    )  # fmt: skip
+
+
+def test_another_module_that_is_missing_is_a_bug() -> None:
+    assert in_words(ModuleNotFoundError("No module named 'outlay.jbos'", name="outlay.jbos")) is None
+    assert in_words(OSError(errno.EBADF, "Bad file descriptor")) is None
+    assert in_words(ValueError("wrong")) is None
+
+
+@pytest.mark.parametrize("number", DISK)
+def test_a_disk_that_is_full_or_read_only_is_no_bug(tmp_path: Path, number: int) -> None:
+    told = in_words(OSError(number, "Told so", str(tmp_path / "a")))
+    assert told is not None
+    assert str(told).startswith(f"{tmp_path / 'a'}: cannot be written (Told so). ")
+    with pytest.raises(FolderError, match=r"out: cannot be written \(Told so\)"), new_folder(tmp_path / "out"):
+        raise OSError(number, "Told so")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_of_temporary_files_is_not_the_logs_fault(tmp_path: Path) -> None:
+    source = Source(duckdb.connect(), tmp_path / "log.csv", {})
+    full = duckdb.IOException('IO Error: Could not write file "/t/work.duckdb": No space left on device')
+    assert "log.csv" not in str(source.in_words(full))
+    assert "/t/work.duckdb" in str(source.in_words(full))
+    assert isinstance(source.in_words(duckdb.IOException("IO Error: no magic bytes")), LogError)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="room is taken by posix_fallocate")
+def test_mapped_columns_have_their_room_before_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written to where there is none, a mapped file would kill the process by SIGBUS."""
+    Columns(tmp_path, 1_000_000).add("reward", np.float64)
+    assert (tmp_path / "columns" / "reward.npy").stat().st_blocks * 512 >= 8_000_000
+
+    def full(_file: int, _start: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(FolderError, match=r"reward\.npy: cannot be written \(No space left on device\)\. Free some"):
+        Columns(tmp_path / "other", 10).add("reward", np.float64)
