@@ -14,7 +14,9 @@ import outlay
 from conftest import Habit
 from outlay.core.errors import FolderError
 from outlay.core.transitions import CERTIFY
+from outlay.estimators.basis import Counted
 from outlay.estimators.fitted import combine
+from outlay.estimators.joint import Joint
 from outlay.estimators.units import coordinates
 from outlay.jobs import certify_frontier as job
 from outlay.jobs.certify_frontier import certified, certify_frontier
@@ -22,6 +24,7 @@ from outlay.jobs.frontier import frontier
 from outlay.jobs.looks import looks
 from outlay.jobs.measure import Measure
 from outlay.jobs.run import Run
+from outlay.jobs.subject import Subject
 from outlay.ops.intervals import std_error
 from outlay.ops.tabular import measure
 
@@ -131,3 +134,33 @@ def test_a_run_without_a_frontier_has_no_band(finished: Path) -> None:
     run = Run.open(finished)
     with pytest.raises(FolderError, match="trained for one budget"):
         certify_frontier(run, run.data(), run.campaign)
+
+
+def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_steps(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if one policy were what the log hardly ever did: mixtures without it are certified, and with it none is."""
+    asked: list[str] = []
+
+    def steps(at: Measure, policy: Subject, propensity: object) -> Joint:
+        asked.append(policy.name)
+        days = [f"{name}@{k}" for k in at.days for name in at.panel.names]
+        users = at.panel.num_users
+        spread = 1e3 if len(asked) == 1 else 0.0
+        noise = spread * np.random.default_rng(0).normal(size=(users, len(days)))
+        return Joint(tuple(days), np.zeros(len(days)), noise, np.ones_like(noise), (None,) * len(days))
+
+    monkeypatch.setattr(Measure, "counted", property(lambda _: False))
+    monkeypatch.setattr(
+        Measure, "_basis", lambda at, _: Counted(at.panel.state, len(at.data.states), at.data.num_actions)
+    )
+    monkeypatch.setattr(job, "single_steps", steps)
+    found = certify_frontier(run, run.data(), run.campaign)
+    assert len(asked) == len(found.band)
+    assert found.band.refused is None
+    assert [reason is None for reason in found.band.withheld] == [False] + [True] * (len(asked) - 1)
+    assert str(found.band.withheld[0]).startswith("not checked: the log did too little of what the policy does")
+    first, last = np.zeros(len(asked)), np.zeros(len(asked))
+    first[0] = last[-1] = 1
+    assert not found.band.certificate(first, run.campaign).certified
+    assert found.band.certificate(last, run.campaign).withheld is None
