@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
+
+LEDGER = "OUTLAY_LEDGER"  # the environment variable that names the ledger
 
 if TYPE_CHECKING:
     from outlay.server.export.log import Exported
@@ -18,7 +21,11 @@ if TYPE_CHECKING:
 def serve(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder (RUN/bundle).")],
     ledger: Annotated[
-        str, typer.Option(help="sqlite:///FILE on one machine, postgresql://… for several servers.")
+        str,
+        typer.Option(
+            envvar=LEDGER,
+            help="sqlite:///FILE on one machine, postgresql://… for several servers, best without password.",
+        ),
     ] = "sqlite:///ledger.db",
     cap: Annotated[float | None, typer.Option(help="The most that may be spent in total, in money.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; another than loopback needs OUTLAY_TOKEN.")] = (
@@ -46,6 +53,7 @@ def serve(
     from outlay.server.config import ServeConfig
     from outlay.server.launch import serve as run
 
+    _warn_of_password(ledger)
     settings = ServeConfig() if config is None else ServeConfig.load(config)
     if cap is not None:
         settings = settings.with_cap(cap)
@@ -71,7 +79,9 @@ def serve(
 
 
 def export_log(
-    ledger: Annotated[str, typer.Argument(metavar="LEDGER", help="sqlite:///FILE or postgresql://…, as in serve.")],
+    ledger: Annotated[
+        str, typer.Argument(metavar="LEDGER", envvar=LEDGER, help="sqlite:///FILE or postgresql://…, as in serve.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="The folder to write, or to add to.")],
     campaign: Annotated[str | None, typer.Option(help="Whose decisions, where the ledger has several.")] = None,
     until: Annotated[
@@ -92,6 +102,7 @@ def export_log(
     """
     from outlay.server.export.log import export_log as run
 
+    _warn_of_password(ledger)
     use_threads(threads)
     with progress("export-log", quiet=quiet or as_json) as report:
         found = run(
@@ -124,3 +135,14 @@ def _show(found: Exported, out: Path) -> None:
         stdout.print(f"{out / 'campaign.toml'} was edited and stays as it is.", markup=False)
     days = "day" if told["days"] == 1 else "days"
     stdout.print(f"{out} holds {told['days']} {days}. Next: outlay check {out / 'campaign.toml'}", markup=False)
+
+
+def _warn_of_password(ledger: str) -> None:
+    from outlay.server.ledger.passwords import password_of
+
+    if password_of(ledger) and any(ledger in word for word in sys.argv):
+        words = (
+            "warning: the list of processes, which every user of this machine can read, has the password of --ledger. "
+            f"Give it as PGPASSWORD, in ~/.pgpass, or with the whole URL as {LEDGER}."
+        )
+        stderr.print(words, markup=False, highlight=False, soft_wrap=True)

@@ -6,7 +6,9 @@ import asyncio
 import gc
 import logging
 import signal
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -46,12 +48,12 @@ class Settings:
     """
 
     bundle: Path
-    ledger: str
+    ledger: str = field(repr=False)
     config: ServeConfig
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     experiment: Experiment | None = None
     rehearse: float | None = None
     pointer: Path | None = None
@@ -69,9 +71,10 @@ def application(settings: Settings) -> FastAPI:
     from outlay.server.http.app import create_app
 
     async def start() -> Service:
-        ready = prepare(settings.bundle, settings.config)
-        trial = settings.trial(ready)
-        ledger, clock = await _reached(settings.ledger, ready.campaign, settings.config.timezone)
+        with _ends_at_once():
+            ready = prepare(settings.bundle, settings.config)
+            trial = settings.trial(ready)
+            ledger, clock = await _reached(settings.ledger, ready.campaign, settings.config.timezone)
         serving = Serving(ready, settings.config, settings.pointer, trial)
         # What is loaded by now stays; looking through it for garbage again and again costs a quarter of the time.
         gc.collect()
@@ -82,22 +85,28 @@ def application(settings: Settings) -> FastAPI:
     return create_app(start, token=settings.token, everywhere=not is_loopback(settings.host))
 
 
+@contextmanager
+def _ends_at_once() -> Iterator[None]:
+    """What is told to end while it serves nobody yet does so, and does not keep the port open until it is ready."""
+    kept = {number: signal.signal(number, signal.SIG_DFL) for number in ENDS}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
 async def _reached(url: str, campaign: str, timezone: str) -> tuple[Ledger, Clock]:
     """The ledger with its clock, as soon as it can be reached: the launcher has found it, so it will come back.
 
     A worker that gave up would take the launcher and all other workers with it.
     """
-    kept = {number: signal.signal(number, signal.SIG_DFL) for number in ENDS}  # it serves nobody yet
-    try:
-        while True:
-            try:
-                return await asyncio.to_thread(_opened, url, campaign, timezone)
-            except LedgerError as error:
-                log.error("the ledger cannot be reached: %s", error)
-            await asyncio.sleep(1)
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
+    while True:
+        try:
+            return await asyncio.to_thread(_opened, url, campaign, timezone)
+        except LedgerError as error:
+            log.error("the ledger cannot be reached: %s", error)
+        await asyncio.sleep(1)
 
 
 def _opened(url: str, campaign: str, timezone: str) -> tuple[Ledger, Clock]:

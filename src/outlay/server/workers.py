@@ -16,8 +16,10 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
 
 from outlay.server.application import Settings, application
+from outlay.server.http.connections import Connection
 
 UVICORN: dict[str, Any] = {
     "log_level": "warning",
@@ -25,11 +27,12 @@ UVICORN: dict[str, Any] = {
     "server_header": False,
     "proxy_headers": False,
     "ws": "none",
+    "http": Connection,
     "timeout_keep_alive": 75,  # seconds: longer than the minute for which proxies keep theirs
     "timeout_graceful_shutdown": 5,  # seconds for requests under way when the server is told to end
 }
 HANDED_DOWN = "OUTLAY_SERVE_SETTINGS"  # names the file that the launcher leaves to its workers
-TOKEN_HANDED_DOWN = "OUTLAY_SERVE_TOKEN"
+TOKEN_HANDED_DOWN, LEDGER_HANDED_DOWN = "OUTLAY_SERVE_TOKEN", "OUTLAY_SERVE_LEDGER"
 
 
 def run(settings: Settings, listener: socket.socket) -> None:
@@ -46,7 +49,18 @@ def worker() -> FastAPI:
     settings: Settings = pickle.loads(Path(os.environ[HANDED_DOWN]).read_bytes())
     if (launcher := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_end_with, args=(launcher,), daemon=True).start()
-    return application(dataclasses.replace(settings, token=os.environ.get(TOKEN_HANDED_DOWN)))
+    token, ledger = os.environ.get(TOKEN_HANDED_DOWN), os.environ[LEDGER_HANDED_DOWN]
+    return application(dataclasses.replace(settings, token=token, ledger=ledger))
+
+
+class _Launcher(Multiprocess):
+    """Closes the port before its workers do: nobody would take who came after the last of them."""
+
+    def terminate_all(self) -> None:
+        """Tell all workers to end."""
+        for shared in self.sockets:
+            shared.close()
+        super().terminate_all()
 
 
 def _end_with(launcher: Any) -> None:
@@ -58,12 +72,16 @@ def _end_with(launcher: Any) -> None:
 def _run_workers(settings: Settings, listener: socket.socket) -> None:
     with tempfile.TemporaryDirectory() as folder:  # only this user may read it
         file, meters = Path(folder) / "settings", Path(folder) / "meters"
-        # The token is no matter for the disk: the folder stays behind where the launcher is killed.
-        left = dataclasses.replace(settings, pointer=Path(folder) / "bundle.json", token=None)
+        # Token and password are no matter for the disk: the folder stays behind where the launcher is killed.
+        left = dataclasses.replace(settings, pointer=Path(folder) / "bundle.json", token=None, ledger="")
         file.write_bytes(pickle.dumps(left))
         meters.mkdir()
-        os.environ |= {HANDED_DOWN: str(file), "PROMETHEUS_MULTIPROC_DIR": str(meters)}
+        os.environ |= {
+            HANDED_DOWN: str(file),
+            LEDGER_HANDED_DOWN: settings.ledger,
+            "PROMETHEUS_MULTIPROC_DIR": str(meters),
+        }
         if settings.token is not None:
             os.environ[TOKEN_HANDED_DOWN] = settings.token
-        workers: dict[str, Any] = {"factory": True, "workers": settings.workers, "fd": listener.fileno()}
-        uvicorn.run("outlay.server.workers:worker", **workers, **UVICORN)
+        served = "outlay.server.workers:worker"
+        _Launcher(uvicorn.Config(served, factory=True, workers=settings.workers, **UVICORN), [listener]).run()

@@ -12,13 +12,14 @@ import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import Any
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from outlay.server.config import MONEY_KINDS
 from outlay.server.deciding.ready import ARM_BUNDLE, BUNDLE
 from outlay.server.ledger.ledger import Ledger
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 ROLES = ("user", "time", "action", "propensity", "forced", "eligible")
 
@@ -46,6 +47,8 @@ def campaign_kinds(campaign: Mapping[str, Any]) -> list[str]:
     Args:
         campaign: the content of a campaign file.
     """
+    import duckdb  # not before it is needed: the server's garbage collector leaves alone what was loaded at its start
+
     log, budgets = campaign["log"], campaign["budget"]
     money = next((budget for budget in budgets if budget.get("money")), budgets[0])  # is what the ledger pays
     features = log["features"]
@@ -72,7 +75,7 @@ def _once(names: Iterable[str]) -> Iterable[str]:
     return found.values()
 
 
-def _columns(connection: duckdb.DuckDBPyConnection, text: str) -> list[str]:
+def _columns(connection: DuckDBPyConnection, text: str) -> list[str]:
     """The columns that an SQL expression names; none where it is no expression."""
     [(tree,)] = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT (\n{text}\n)"]).fetchall()
     return list(_named(json.loads(tree)))

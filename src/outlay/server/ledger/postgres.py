@@ -23,6 +23,7 @@ from psycopg import Connection
 from outlay.server.ledger.books import AbstractBooks
 from outlay.server.ledger.clock import HERE, LedgerClock, Machine
 from outlay.server.ledger.ledger import LedgerError, UndecidedError
+from outlay.server.ledger.passwords import without_password
 from outlay.server.ledger.register import by_table, prepare, read_clock
 from outlay.server.ledger.tables import DECISION, Table
 
@@ -83,7 +84,7 @@ class PostgresLedger(AbstractBooks):
 
     @contextmanager
     def _writing(self) -> Iterator[_Transaction]:
-        with self._turn, _own_errors():
+        with self._turn, _own_errors(self._url):
             if self._closed:
                 raise LedgerError("the ledger is closed.")
             if self._writer is None or self._writer.closed:  # never opened, or given up
@@ -97,7 +98,11 @@ class PostgresLedger(AbstractBooks):
 
     @contextmanager
     def _reading(self) -> Iterator[_Transaction]:
-        with _own_errors(), closing(self._connect()) as reader, _transaction(reader, _READ, self.clock) as books:
+        with (
+            _own_errors(self._url),
+            closing(self._connect()) as reader,
+            _transaction(reader, _READ, self.clock) as books,
+        ):
             yield books
 
     def _connect(self) -> Connection:
@@ -173,8 +178,8 @@ def _json(rows: Collection[tuple[Any, ...]]) -> str:
 
 
 @contextmanager
-def _own_errors() -> Iterator[None]:
+def _own_errors(url: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise LedgerError(f"{str(error).strip()}.", file=PLACE) from error
+        raise LedgerError(f"{without_password(str(error).strip(), url)}.", file=PLACE) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from outlay.core.errors import OutlayError
 from outlay.server.ledger.ledger import Ledger
+from outlay.server.ledger.passwords import check_password, without_password
 from outlay.server.ledger.sqlite import SqliteLedger
 
 SQLITE = "sqlite:///"
@@ -25,6 +26,7 @@ def open_ledger(url: str) -> Ledger:
         LedgerError: if it cannot be opened, or is not ours.
     """
     if url.startswith(POSTGRESQL):
+        check_password(url)
         try:
             from outlay.server.ledger.postgres import PostgresLedger
         except ImportError:
@@ -36,7 +38,9 @@ def open_ledger(url: str) -> Ledger:
     path = Path(url.removeprefix(SQLITE))
     if not url.startswith(SQLITE) or not path.name:
         raise OutlayError(
-            f"is {url!r}.", where="--ledger", way_out="Give sqlite:///ledger.db or postgresql://user@host/database."
+            f"is {without_password(url, url)!r}.",
+            where="--ledger",
+            way_out="Give sqlite:///ledger.db or postgresql://user@host/database.",
         )
     _check_writable(path)
     return SqliteLedger(path)
