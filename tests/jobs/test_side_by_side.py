@@ -35,7 +35,7 @@ def told(at: Measure) -> Told:
 
 
 def test_every_estimator_tells_the_same_policy(at: Measure, told: Told) -> None:
-    assert tuple(told.joints) == ESTIMATORS
+    assert tuple(told.joints) == tuple(name for name in ESTIMATORS if name != "fqe2")  # states are counted
     rows = told.rows(at.data.campaign, LEVEL)
     assert {e.policy for e in rows} == {"policy"}
     for name in ESTIMATORS:

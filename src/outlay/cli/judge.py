@@ -12,6 +12,7 @@ from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stdou
 NOT_RELIED_ON = "*"
 ESTIMATORS = {
     "fqe": "fitted to states and actions, alike on every day; the certificate rests on it",
+    "fqe2": "the same on a basis of its own, which no network made",
     "dr": "fitted values, put right by the users whose logged paths go the policy's way",
     "mis": "logged rows, reweighted by state and action",
     "snpdis": "logged paths, weights cut off at 20 and divided by their mean; for comparison",
@@ -58,10 +59,13 @@ def _show(found: dict[str, Any], campaign: Any) -> None:
     from outlay.jobs.report import DISCOUNTED, policy_rows
 
     _policies(policy_rows(campaign, found), campaign, found)
-    if campaign.meta.discount > 0 and any(b.per == "decision" for b in campaign.budgets):
+    if found["window"] is not None:
+        _say(found["window"]["words"])
+    elif campaign.meta.discount > 0 and any(b.per == "decision" for b in campaign.budgets):
         _say(DISCOUNTED.format(discount=campaign.meta.discount))
     title = f"{found['policies'][found['subject']]}, by each estimator"
-    _side_by_side(title, found["estimates"], campaign)
+    days = found["window"] and found["window"]["days"]
+    _side_by_side(title, found["estimates"], campaign, days)
     for name in dict.fromkeys(e["estimator"] for e in found["estimates"]):
         _say(f"  {name}: {ESTIMATORS[name]}")
     _reasons(found["estimates"])
@@ -69,16 +73,18 @@ def _show(found: dict[str, Any], campaign: Any) -> None:
     rows = [d for d in found["differences"] if d["against"] != "old"]
     if rows:
         against = found["policies"]["against"]
-        _side_by_side(f"{found['policies'][found['subject']]} less {against}, paired by user", rows, campaign)
+        _side_by_side(f"{found['policies'][found['subject']]} less {against}, paired by user", rows, campaign, days)
     _rests_on(found)
     _certificate(found["certificate"], found["diagnostics"]["curve"])
     _say(found["verdict"])
+    _say(f"Sure and certified hold {found['condition']}.")
 
 
 def _policies(rows: Any, campaign: Any, found: dict[str, Any]) -> None:
     """Totals, cost against its limit, certified or not."""
     fitted = [e for e in (*found["estimates"], *found["beside"]) if e["estimator"] == "fqe" and e["caution"]]
-    doubted = {found["policies"][e["policy"]] for e in fitted}
+    shown = {"reward", *(b.name for b in campaign.budgets)}
+    doubted = {found["policies"][e["policy"]] for e in fitted if e["target"].partition("@")[0] in shown}
     days = campaign.meta.report_days
     reward = campaign.reward_label
     columns = ["policy", *(f"{reward}, {k} d" for k in days)]
@@ -101,24 +107,28 @@ def _policies(rows: Any, campaign: Any, found: dict[str, Any]) -> None:
             _say(f"  {row.name}: {row.note}")
 
 
-def _side_by_side(title: str, rows: list[dict[str, Any]], campaign: Any) -> None:
-    """A line for each target, a column for each estimator."""
+def _side_by_side(title: str, rows: list[dict[str, Any]], campaign: Any, days: int | None) -> None:
+    """A line for each target, a column for each estimator; `days` of a window that means are over."""
     names = list(dict.fromkeys(e["estimator"] for e in rows))
     by = {(e["estimator"], e["target"]): e for e in rows}
     lines = [
-        (_words(target, campaign), *(_estimate(by.get((name, target))) for name in names))
+        (_words(target, campaign, days), *(_estimate(by.get((name, target))) for name in names))
         for target in dict.fromkeys(e["target"] for e in rows)
     ]
     table(title, ("", *names), lines)
 
 
-def _words(target: str, campaign: Any) -> str:
-    """`active, 7 d` for `reward@7`; `active per day, discounted` for `reward`."""
+def _words(target: str, campaign: Any, window: int | None) -> str:
+    """`active, 7 d` for `reward@7`; `active per day, discounted` for `reward`, or `…, mean of 7 d`."""
     name, _, days = target.partition("@")
+    name, _, beyond = name.partition("/")
     label = campaign.reward_label if name == "reward" else name
     if days:
         return f"{label}, {days} d"
     per = {b.name: f"per {b.per}" for b in campaign.budgets}
+    if window is not None:
+        span = "discounted" if beyond else f"mean of {window} d"
+        return f"{label} {per.get(name, 'per day')}{'' if per.get(name) == 'per user' else f', {span}'}"
     return f"{label} {per.get(name, 'per day, discounted' if campaign.meta.discount > 0 else 'on the first day')}"
 
 
@@ -148,7 +158,11 @@ def _segments(found: dict[str, Any], campaign: Any) -> None:
         for name in dict.fromkeys(segment for segment, _ in by)
     ]
     titles = [found["policies"].get(policy, policy) for policy in policies]
-    table(f"{_words(target, campaign)}, by segment of a user's first row, by fqe", ("segment", "users", *titles), lines)
+    table(
+        f"{_words(target, campaign, None)}, by segment of a user's first row, by fqe",
+        ("segment", "users", *titles),
+        lines,
+    )
     for segment, reason in dict.fromkeys((e["segment"], e["withheld"]) for e in rows if e["withheld"]):
         _say(f"  – {segment}: {reason}")
 

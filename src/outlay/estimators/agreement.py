@@ -1,9 +1,10 @@
-"""Whether estimators that assume less contradict the fitted evaluation.
+"""Whether other estimators contradict the fitted evaluation.
 
-Fitted evaluation needs the state to say enough and days to be alike; the marginalised ratio needs the first alone, the
-doubly robust estimate neither. They come from the same users, so the error of a difference is that of the difference
-of their influences. Where both can be relied on and differ by more than chance and a trifle, the assumption is wrong,
-and nothing that rests on it is to be acted on.
+Fitted evaluation needs the state to say enough, days to be alike, and a basis that holds its values. Only the doubly
+robust estimate assumes less: inside the days of the log none of these. The marginalised ratio needs the state to say
+enough too, and lives on the same basis; a fit on another basis needs all of it, of that basis. They come from the same
+users, so the error of a difference is that of the difference of their influences. Where both can be relied on and
+differ by more than chance and a trifle, an assumption is wrong, and nothing that rests on it is to be acted on.
 
 Where states are not counted, fitted evaluation also needs Q to lie in its basis, and what it says of decisions that the
 log hardly ever made is extrapolated without a sign of it. There the totals are held against what the propensities make
@@ -25,6 +26,7 @@ import numpy as np
 
 from outlay.estimators.importance import few_users
 from outlay.estimators.joint import Joint
+from outlay.estimators.units import counts_decisions
 
 BY_CHANCE = 4.0  # standard errors: of some dozens of comparisons hardly one is beyond
 SAME = 0.01  # of a standard error: an estimate that cannot differ by more is no check
@@ -79,6 +81,8 @@ def agree(
     fitted: Joint,
     others: Mapping[str, tuple[Joint, Sequence[str | None]]],
     steps: Joint | None = None,
+    *,
+    assume_less: Sequence[str] = (),
 ) -> Agreement:
     """Hold every number that can be relied on against the fitted one.
 
@@ -87,6 +91,7 @@ def agree(
         others: by estimator: the estimates of the same policy, and why not to rely on each of its targets.
         steps: what single steps make of its totals, less the fitted ones (`weighted_residuals.py`), which have to
             confirm them; None where states are counted.
+        assume_less: the estimators among the others that assume less than the fitted evaluation.
     """
     found: list[Difference] = []
     own = fitted.std_error
@@ -95,7 +100,7 @@ def agree(
         difference = joint.minus(fitted)
         errors = difference.std_error
         for t, target in enumerate(difference.targets):
-            if target not in relied or difference.withheld[t] is not None or target == "decisions":
+            if target not in relied or difference.withheld[t] is not None or counts_decisions(target):
                 continue
             value, error = float(difference.value[t]), float(errors[t])
             at = fitted.column(target)
@@ -116,7 +121,10 @@ def agree(
     if not found:
         return Agreement(True, f"{NOT_CHECKED}: no other estimate can be relied on", ())
     if not beyond:
-        return Agreement(True, f"all {len(found)} other estimates that can be relied on agree with it", tuple(found))
+        less = sum(d.estimator in assume_less for d in found)
+        share = f"{less} of them assume less" if less else "none of them assumes less"
+        words = f"all {len(found)} other estimates that can be relied on agree with it, {share}"
+        return Agreement(True, words, tuple(found))
     worst = max(beyond, key=lambda d: abs(d.difference) / max(d.tolerance, 1e-300))
     its = float(fitted.value[fitted.column(worst.target)])
     words = (

@@ -14,7 +14,7 @@ Source: sup-t bands as in `ops/simultaneous.py`; that they carry over to mixture
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,8 @@ class Band:
         confidence: 1 − α.
         factor: k of the costs.
         gain_factor: k' of the gains.
+        window: days of a user that the figures are about, each weighing the same; None: all, discounted, or the horizon
+            of budgets per user.
     """
 
     points: Points
@@ -49,6 +51,7 @@ class Band:
     confidence: float
     factor: float
     gain_factor: float
+    window: int | None = None
 
     @classmethod
     def of(
@@ -59,6 +62,7 @@ class Band:
         campaign: Campaign,
         *,
         confidence: float,
+        window: int | None = None,
     ) -> Band:
         """Find both factors.
 
@@ -68,6 +72,7 @@ class Band:
             refused: why nothing that was measured is believed, or None.
             campaign: whose budgets are bounded, at any limits.
             confidence: 1 − α.
+            window: days of a user that the figures are about.
         """
         alpha = 1 - confidence
         return cls(
@@ -77,6 +82,7 @@ class Band:
             confidence=confidence,
             factor=points.only(np.arange(len(withheld))).factor(campaign, alpha),
             gain_factor=critical_value(_gains(points)[1], alpha),
+            window=window,
         )
 
     def __len__(self) -> int:
@@ -93,7 +99,7 @@ class Band:
         if self.refused is not None:
             value, bound, gain = (np.full_like(number, np.nan) for number in (value, bound, gain))
         ones = float(share @ part.value[:, -1])
-        return issue(
+        certificate = issue(
             value,
             bound,
             [budget.sign * budget.limit for budget in campaign.budgets],
@@ -108,6 +114,7 @@ class Band:
             withheld=self.refused or next((reason for i in used if (reason := self.withheld[i])), None),
             policies=len(self),
         )
+        return replace(certificate, window=self.window)
 
     def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:
         """Objective and costs of the old policy and of the mixture `[L]`, each with its own interval."""

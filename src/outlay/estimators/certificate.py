@@ -25,6 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from outlay.ops.intervals import lower_bound, quantile, std_error, upper_bound
 
+CONDITION = (
+    "if the features say enough about a user, users do not influence one another, and nothing unlogged drove the log's "
+    "actions"
+)
 LEAST_USERS = 30  # below it the normal approximation of the bounds is not believed
 
 
@@ -73,6 +77,8 @@ class Certificate:
         withheld: why numbers are missing, or None.
         policies: how many policies its bounds hold for together, and so for every mixture of them; 1: this mixture
             alone.
+        window: days k of a user that it is about, each weighing the same; None: all days to come, discounted (or, of
+            budgets per user, the horizon).
     """
 
     certified: bool
@@ -85,6 +91,7 @@ class Certificate:
     gain_most: float | None
     withheld: str | None
     policies: int = 1
+    window: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""

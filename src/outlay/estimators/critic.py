@@ -45,7 +45,7 @@ class Critic:
         panel, basis = sample.panel, sample.basis
         stages = sample.stages(moves, (None, *range(1, days + 1)), least_rows)
         found = solve(basis, stages[0], panel.discount)
-        ahead = forward(basis, stages[0].moves, stages[1:], len(panel.names))
+        ahead = forward(basis, stages[0].moves, stages[1:], len(sample.names))
         return cls(sample, found, stages, [found.theta, *ahead.theta], [found.values, *ahead.values[1:]], least_rows)
 
     def add(self, paths: Paths, users: NDArray[np.bool_], sums: Array) -> None:
@@ -57,9 +57,10 @@ class Critic:
             now = mine[left == h]
             rows, stage = paths.rows[now], self.stages[h]
             logged = spoken_for(Pairs(rows, panel.action[rows]), stage.reg, basis, self.least_rows)
-            outcome = self.sample.outcome[rows, : sums.shape[1]] * (1 - panel.discount if paths.days is None else 1)
-            seen = paths.after[now, None] * (outcome - basis.evaluate(logged, self.theta[h]))
-            terms = seen + paths.before[now, None] * self.values[h][stage.moves.point[rows]]
+            width = sums.shape[1]
+            outcome = self.sample.outcome[rows, :width] * (1 - panel.discount if paths.days is None else 1)
+            seen = paths.after[now, None] * (outcome - basis.evaluate(logged, self.theta[h][:, :width]))
+            terms = seen + paths.before[now, None] * self.values[h][stage.moves.point[rows], :width]
             for t, column in enumerate(terms.T):
                 sums[:, t] += np.bincount(paths.user[now], column, panel.num_users)
 

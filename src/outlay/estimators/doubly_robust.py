@@ -37,6 +37,7 @@ from outlay.estimators.paths import Paths
 from outlay.estimators.regression import Need, Stage
 from outlay.estimators.sample import Sample
 from outlay.estimators.target import Index
+from outlay.estimators.windowed import over_window
 from outlay.ops.hashing import uniform
 from outlay.ops.importance import row_weights
 
@@ -116,6 +117,7 @@ class DoublyRobust:
         support: largest share of paths with which a number is still given: of those that meet a state where the policy
             gives what these users were never given there or, beyond the last row of a truncated path, a thin pair.
         least_rows: a pair with fewer rows behind it is thin and takes the state-free mean of its action.
+        window: days k whose means stand in the place of discounted ones (`windowed.py`); None: discounted.
     """
 
     panel: Panel
@@ -123,6 +125,7 @@ class DoublyRobust:
     folds: int = FOLDS
     support: float = 0.01
     least_rows: int = 2
+    window: int | None = None
 
     def estimate(
         self,
@@ -143,7 +146,7 @@ class DoublyRobust:
         Raises:
             LogError: if the policy is not allowed, or a propensity of a row with a choice is missing or outside (0, 1].
         """
-        panel, horizons = self.panel, sorted(set(days))
+        panel, horizons = self.panel, sorted({*days, *([] if self.window is None else [self.window])})
         target, ratio = row_ratios(panel, policy, propensity)
         members = np.ones(panel.num_users, np.bool_) if among is None else among
         along = np.ones(len(panel)) if ratio is None else ratio
@@ -182,7 +185,10 @@ class DoublyRobust:
         return [(fold == f, self._whole.only(fold != f)) for f in range(self.folds) if (fold == f).any()]
 
     def _names(self, part: Paths) -> tuple[str, ...]:
-        return self._whole.names if part.days is None else tuple(f"{name}@{part.days}" for name in self.panel.names)
+        if part.days is None:
+            return self._whole.names
+        names = self.panel.names if self.window is None else self._whole.names
+        return tuple(f"{name}@{part.days}" for name in names)
 
     def _never_given(self, part: Paths, seen: Stage) -> Need:
         """The paths that meet a state where the policy gives what no row of it was given."""
@@ -218,11 +224,15 @@ class DoublyRobust:
 
     def _joined(self, parts: list[Robust], members: NDArray[np.bool_]) -> Robust:
         """The discounted part and the totals, and the decisions between them where they are known."""
-        if self.panel.data.steady:
-            one = vars(certain("decisions", 1.0, self.panel.num_users))
+        known = {} if not self.panel.data.steady else {"decisions": 1.0} if self.window is None else {
+            "decisions": 1.0, f"decisions@{self.window}": float(self.window)
+        }  # fmt: skip
+        for place, (target, value) in enumerate(known.items(), start=1):
+            one = vars(certain(target, value, self.panel.num_users))
             one["mass"] = members[:, None].astype(np.float64)
-            parts.insert(1, Robust(**one, covered=parts[0].covered[:1]))
-        return Robust(**joined(parts), covered=np.concatenate([part.covered for part in parts]))
+            parts.insert(place, Robust(**one, covered=parts[0].covered[:1]))
+        found = Robust(**joined(parts), covered=np.concatenate([part.covered for part in parts]))
+        return over_window(found, (*self.panel.names, "decisions"), self.window)
 
 
 def _covered(part: Paths, outcomes: int) -> NDArray[np.int64]:

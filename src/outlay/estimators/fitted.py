@@ -41,6 +41,7 @@ from outlay.estimators.panel import Panel
 from outlay.estimators.recursion import Backward, backward, forward
 from outlay.estimators.regression import Need, Regression, Stage
 from outlay.estimators.sample import NOTHING_FOLLOWS, UNSTABLE, Sample
+from outlay.estimators.windowed import over_window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +99,14 @@ class Evaluator:
         basis: Counted or Features.
         support: largest share of paths that meet thin pairs with which a number is still given.
         least_rows: a pair with fewer rows behind it is thin.
+        window: days k whose means stand in the place of discounted ones (`windowed.py`); None: discounted.
     """
 
     panel: Panel
     basis: Basis
     support: float = 0.01
     least_rows: int = 2
+    window: int | None = None
 
     def fit(
         self,
@@ -126,17 +129,19 @@ class Evaluator:
         moves = Moves.of(self.panel, sample.log, self.panel.follow(policy))
         users = self.panel.num_users
         members = np.ones(users, np.bool_) if among is None else among
-        told = [k for k in sorted(set(days)) if (members & self.panel.covers(k)).any()]
+        horizons = sorted({*days, *([] if self.window is None else [self.window])})
+        told = [k for k in horizons if (members & self.panel.covers(k)).any()]
         stage, *stages = sample.stages(moves, (None, *range(1, max(told, default=0) + 1)), self.least_rows)
         totals, daily = self._totals(moves, stages, told, members)
-        untold = [k for k in sorted(set(days)) if k not in told]
-        parts = [*self._discounted(moves, stage, _share(members)), *totals, *map(self._untold, untold)]
-        longest = np.full((max(days, default=0) - len(daily), daily.shape[1]), np.nan)
-        return Fitted(
+        untold = [self._untold(k) for k in horizons if k not in told]
+        parts = [*self._discounted(moves, stage, _share(members)), *totals, *untold]
+        longest = np.full((max(horizons, default=0) - len(daily), daily.shape[1]), np.nan)
+        found = Fitted(
             **joined(parts),
             unsupported=np.concatenate([part.unsupported for part in parts]),
             daily=np.vstack([daily, longest]),
         )
+        return over_window(found, (*self.panel.names, "decisions"), self.window)
 
     @cached_property
     def sample(self) -> Sample:
@@ -150,10 +155,7 @@ class Evaluator:
         back = adjoint(self.basis, found, starts, Need(self.panel.data.actions))
         first = found.values[moves.start]
         parts = [self._result(self.sample.names, first, share, moves, back, 0, stage.reg, 1)]
-        if self.panel.data.steady:
-            one = certain("decisions", 1.0, self.panel.num_users)
-            parts.append(Fitted(**vars(one), unsupported=np.zeros(1), daily=parts[0].daily))
-        return parts
+        return [*parts, *self._certain("decisions", 1.0)]
 
     def _totals(
         self, moves: Moves, stages: Sequence[Stage], horizons: Sequence[int], members: NDArray[np.bool_]
@@ -162,11 +164,11 @@ class Evaluator:
 
         `stages[h − 1]` is the regression with h days left; of `members` `[U]` those count whose k days the log tells.
         """
-        names = self.panel.names
+        names = self.panel.names if self.window is None else self.sample.names
         ahead = forward(self.basis, moves, stages, len(names))
         shares = [_share(members & self.panel.covers(k)) for k in horizons]
         back = backward(self.basis, moves, stages, horizons, ahead, shares, self.panel.data.actions)
-        daily = np.full((len(stages), len(names)), np.nan)
+        daily = np.full((len(stages), len(self.panel.names)), np.nan)
         found: list[Fitted] = []
         for k, horizon in enumerate(horizons):
             first = ahead.values[horizon][moves.first]
@@ -177,17 +179,27 @@ class Evaluator:
                 share = _share(members & self.panel.covers(h))
                 before, value = (share @ ahead.values[left][moves.first] for left in (h - 1, h))
                 given = np.isfinite(found[-1].value) & self.sample.possible(value, h)
-                daily[h - 1] = np.where(given, value - before, np.nan)
+                daily[h - 1] = np.where(given, value - before, np.nan)[: daily.shape[1]]
+            if horizon == self.window:
+                found += self._certain(f"decisions@{horizon}", horizon)
         return found, daily
 
     def _untold(self, days: int) -> Fitted:
         """Totals of so many days where nobody's are in the log: the model alone would say them."""
-        targets = tuple(f"{name}@{days}" for name in self.panel.names)
+        names = (*self.panel.names, *(["decisions"] if days == self.window else []))
+        targets = tuple(f"{name}@{days}" for name in names)
         return Fitted(
             **withheld(targets, self.panel.num_users, f"no user's window covers {days} days"),
             unsupported=np.ones(len(targets)),
-            daily=np.empty((0, len(targets))),
+            daily=np.empty((0, len(self.panel.names))),
         )
+
+    def _certain(self, target: str, value: float) -> list[Fitted]:
+        """Decisions, where every policy makes one a day; else they are estimated with the outcomes."""
+        if not self.panel.data.steady:
+            return []
+        known = certain(target, value, self.panel.num_users)
+        return [Fitted(**vars(known), unsupported=np.zeros(1), daily=np.empty((0, len(self.panel.names))))]
 
     def _result(
         self,

@@ -6,7 +6,7 @@ The influence per user makes the covariance of anything linear free: mixtures, d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -73,6 +73,31 @@ class Joint:
             value=np.where(gone, np.nan, self.value),
             influence=np.where(gone, np.nan, self.influence),
             withheld=tuple(own or reason for own, reason in zip(self.withheld, reasons, strict=True)),
+        )
+
+    def picked(self, targets: Sequence[str], columns: Sequence[int], factor: Sequence[float]) -> Self:
+        """Other names for some of the quantities, each times a factor ≥ 0; all that is `[T]` goes with them.
+
+        Args:
+            targets: `[T']` names.
+            columns: `[T']` places of what they name.
+            factor: `[T']`.
+        """
+        place, times = np.asarray(columns, np.intp), np.asarray(factor, np.float64)
+        known = {"targets", "value", "influence", "mass", "withheld"}
+        own = {
+            each.name: getattr(self, each.name)[place]
+            for each in fields(self)
+            if each.name not in known and np.shape(getattr(self, each.name)) == (len(self.targets),)
+        }
+        return replace(
+            self,
+            targets=tuple(targets),
+            value=self.value[place] * times,
+            influence=self.influence[:, place] * times,
+            mass=self.mass[:, place],
+            withheld=tuple(self.withheld[i] for i in place),
+            **own,
         )
 
     def minus(self, other: Joint) -> Joint:

@@ -31,6 +31,7 @@ from outlay.estimators.mean_ratio import mean_ratio
 from outlay.estimators.panel import Panel
 from outlay.estimators.sample import IMPOSSIBLE, NOTHING_FOLLOWS, UNSTABLE
 from outlay.estimators.target import Index
+from outlay.estimators.windowed import over_window
 
 MISFIT = 4.0  # standard errors by which the mean ratio may leave 1
 NOBODY = "no user is among those whose value is asked for"
@@ -85,6 +86,7 @@ def estimate(
     among: NDArray[np.bool_] | None = None,
     support: float = 0.01,
     least_rows: int = 2,
+    window: int | None = None,
 ) -> Marginal:
     """Value of a policy: discounted from start rows, and totals of k days from first rows.
 
@@ -100,6 +102,7 @@ def estimate(
         among: `[U]` users whose value it is; default all. Every user's rows speak all the same.
         support: largest share of paths that meet thin states with which a number is still given.
         least_rows: a state with fewer rows behind it is thin.
+        window: days k whose means stand in the place of discounted ones (`windowed.py`); None: discounted.
 
     Raises:
         LogError: if the policy is not allowed, or a propensity of a row with a choice is missing or outside (0, 1].
@@ -107,12 +110,16 @@ def estimate(
     _, ratio = row_ratios(panel, policy, propensity)
     chosen = np.ones(panel.num_users, np.bool_) if among is None else among
     parts = [_discounted(panel, basis, ratio, chosen, least_rows, support)]
+    horizons = sorted({*days, *([] if window is None else [window])})
     if panel.data.steady:
-        parts.append(_Part(**vars(certain("decisions", 1.0, panel.num_users)), unsupported=0.0, leverage=0.0))
-    parts += [_totals(panel, basis, ratio, chosen, least_rows, support, k) for k in sorted(set(days))]
+        parts.append(_certain("decisions", 1.0, panel))
+    ones = window is not None and not panel.data.steady
+    parts += [_totals(panel, basis, ratio, chosen, least_rows, support, k, ones) for k in horizons]
+    if window is not None and not ones:
+        parts.append(_certain(f"decisions@{window}", float(window), panel))
     mean, error = (np.nan, np.nan) if ratio is None else mean_ratio(panel, ratio)
     fields = joined(parts)
-    return Marginal(
+    found = Marginal(
         **fields,
         unsupported=np.repeat([part.unsupported for part in parts], [len(part.targets) for part in parts]),
         largest=_largest(fields["mass"]),
@@ -120,6 +127,7 @@ def estimate(
         mean_ratio=mean,
         mean_ratio_error=error,
     )
+    return over_window(found, (*panel.names, "decisions"), window)
 
 
 def combine(parts: Sequence[Marginal], weights: NDArray[np.float64]) -> Marginal:
@@ -195,8 +203,11 @@ def _totals(
     least_rows: int,
     support: float,
     days: int,
+    ones: bool,
 ) -> _Part:
-    names = tuple(f"{name}@{days}" for name in panel.names)
+    """Totals of `days` days; `ones`: of decisions as well."""
+    outcome = np.column_stack([panel.outcome, ~panel.forced]) if ones else panel.outcome
+    names = tuple(f"{name}@{days}" for name in (*panel.names, *(["decisions"] if ones else [])))
     covered = chosen & panel.covers(days)
     if ratio is None:
         return _withheld(panel, names, NO_PROPENSITIES)
@@ -205,8 +216,8 @@ def _totals(
     if not covered.any():
         return _withheld(panel, names, f"no user's window covers {days} days")
     share = covered / covered.sum()
-    found = totals(panel, of_states(basis), panel.outcome, ratio, share, least_rows, days)
-    return _part(panel, names, found, share, panel.first, days * _range(panel.outcome), support)
+    found = totals(panel, of_states(basis), outcome, ratio, share, least_rows, days)
+    return _part(panel, names, found, share, panel.first, days * _range(outcome), support)
 
 
 def _part(
@@ -233,6 +244,10 @@ def _part(
         unsupported=min(1.0, found.unsupported),
         leverage=found.leverage,
     )
+
+
+def _certain(target: str, value: float, panel: Panel) -> _Part:
+    return _Part(**vars(certain(target, value, panel.num_users)), unsupported=0.0, leverage=0.0)
 
 
 def _withheld(panel: Panel, names: tuple[str, ...], reason: str) -> _Part:

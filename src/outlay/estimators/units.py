@@ -5,7 +5,8 @@
     per = "user"       the total over `horizon_days`, for objective and cost alike
 
 x_1 = (1−γ)·J_1, the discounted share of time with a decision; 1 where every policy decides once per time unit. In ≤
-form a floor has its coordinate and its limit negated.
+form a floor has its coordinate and its limit negated. Where x are means over a window of the log (`windowed.py`) the
+same holds of those: Σ c over the window against limit · Σ decisions.
 
 Source: method section 1, "budgets, said once and tested"; ours.
 """
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Budget, Campaign
 from outlay.core.estimate import Estimate
 from outlay.estimators.joint import Joint
+from outlay.estimators.windowed import BEYOND
 from outlay.ops.intervals import ratio
 
 Array = NDArray[np.float64]
@@ -62,26 +64,29 @@ def decisions(joint: Joint, campaign: Campaign) -> Array:
 
 
 def displayed(joint: Joint, campaign: Campaign) -> Joint:
-    """The same quantities with every budget in its own unit, as tables show them; `decisions` is left out.
+    """The same quantities with every budget in its own unit, as tables show them; numbers of decisions are left out.
 
     A budget per decision becomes x_c / x_1 (delta method), one per user its total over the horizon; signs as logged.
     """
     value, influence = joint.value.copy(), joint.influence.copy()
     mass, withheld = joint.mass.copy(), list(joint.withheld)
-    ones = joint.column("decisions")
     for budget in campaign.budgets:
         place = joint.column(budget.name)
         if budget.per == "user":
             source = joint.column(f"{budget.name}@{campaign.meta.horizon_days}")
             value[place], influence[:, place] = joint.value[source], joint.influence[:, source]
             mass[:, place], withheld[place] = joint.mass[:, source], joint.withheld[source]
-        else:
+            continue
+        for of in ("", BEYOND):
+            if f"{budget.name}{of}" not in joint.targets:
+                continue
+            place, ones = joint.column(f"{budget.name}{of}"), joint.column(f"decisions{of}")
             value[place], influence[:, place] = ratio(
                 joint.value[place], joint.influence[:, place], joint.value[ones], joint.influence[:, ones]
             )
             if np.isnan(value[place]) and withheld[place] is None:
                 withheld[place] = joint.withheld[ones] or "the policy meets no decision"
-    kept = [t for t in range(len(joint.targets)) if t != ones]
+    kept = [t for t, target in enumerate(joint.targets) if not counts_decisions(target)]
     return Joint(
         targets=tuple(joint.targets[t] for t in kept),
         value=value[kept],
@@ -89,6 +94,11 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
         mass=mass[:, kept],
         withheld=tuple(withheld[t] for t in kept),
     )
+
+
+def counts_decisions(target: str) -> bool:
+    """Whether it is a number of decisions, which tables do not show."""
+    return target == "decisions" or target.startswith(("decisions@", "decisions/"))
 
 
 def missing(joint: Joint, campaign: Campaign) -> str | None:
@@ -100,7 +110,10 @@ def missing(joint: Joint, campaign: Campaign) -> str | None:
 
 def behind(target: str, campaign: Campaign) -> tuple[str, ...]:
     """The estimated quantities that a displayed target is made of."""
+    name, beyond, _ = target.partition(BEYOND)
     for budget in campaign.budgets:
+        if budget.name == name and beyond:
+            return (target, f"decisions{BEYOND}")
         if budget.name == target:
             return (target, "decisions") if budget.per == "decision" else (f"{target}@{campaign.meta.horizon_days}",)
     return (target,)

@@ -43,6 +43,7 @@ from outlay.jobs.measure import Measure
 from outlay.jobs.run import Run
 from outlay.jobs.side_by_side import Told, single_steps
 from outlay.jobs.subject import served
+from outlay.jobs.window import claimed, window_of
 
 BAND = "band.npz"
 
@@ -133,7 +134,8 @@ def certify_frontier(
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
             handle, value=points.value, covariance=points.covariance, users=points.users, salts=np.array(salts),
-            said=json.dumps({"withheld": withheld, "refused": refused if check.ok else check.words}),
+            said=json.dumps({"withheld": withheld, "refused": refused if check.ok else check.words,
+                             "window": at.window}),
         )  # fmt: skip
     found = certified(run, data, campaign)
     assert found is not None
@@ -155,12 +157,14 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
             part = {name: file[name] for name in file.files}
         salts = tuple(str(salt) for salt in part["salts"])
         said = json.loads(str(part["said"]))
-        withheld, refused = said["withheld"], said["refused"]
+        withheld, refused, window = said["withheld"], said["refused"], said.get("window")
         points = Points(part["value"], part["covariance"], part["covariance"], int(part["users"]))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
+    if window != window_of(data):  # of an older version, which certified discounted figures between features
+        return None
     number, alpha = look(data, _identity(stored, salts), campaign.train.confidence)
-    band = Band.of(points, withheld, refused, campaign, confidence=1 - alpha)
+    band = Band.of(points, withheld, refused, campaign, confidence=1 - alpha, window=claimed(campaign, window))
     return Certified(band, number, alpha, salts)
 
 

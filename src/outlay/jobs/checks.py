@@ -1,7 +1,7 @@
 """The checks that an evaluation has to pass, and what follows where it does not.
 
     reproduction   the fitted evaluation of the old policy gives its observed totals back
-    agreement      estimators that assume less do not contradict the fitted evaluation of the policy
+    agreement      other estimators, some of which assume less, do not contradict the fitted evaluation of the policy
     behaviour      the behaviour model fits the log, where propensities are not logged
 
 A fitted evaluation that fails is shown and not recommended, and certifies nothing; a behaviour model that fails does
@@ -20,7 +20,8 @@ from outlay.estimators.behaviour_check import BehaviourCheck
 from outlay.estimators.observed import Reproduction
 from outlay.jobs.side_by_side import Told
 
-ASSUME_LESS = ("dr", "mis")
+ASSUME_LESS = ("dr",)  # than the fitted evaluation: not that the state says enough, nor that days are alike
+OTHERS = (*ASSUME_LESS, "mis", "fqe2")  # which assume as much, of another kind
 NEED_PROPENSITIES = ("dr", "mis", "snpdis", "pdis")
 MISFIT = "the behaviour model does not fit the log"
 
@@ -45,8 +46,8 @@ class Checks:
         if behaviour is not None and not behaviour.ok:
             agreement = Agreement(told.steps is None, f"{NOT_CHECKED}: {MISFIT}", ())
         else:
-            others = {name: (told.joints[name], told.cautions[name]) for name in ASSUME_LESS if name in told.joints}
-            agreement = agree(told.fitted, others, told.steps)
+            others = {name: (told.joints[name], told.cautions[name]) for name in OTHERS if name in told.joints}
+            agreement = agree(told.fitted, others, told.steps, assume_less=ASSUME_LESS)
         return cls(reproduction, agreement, behaviour)
 
     @property
@@ -58,7 +59,7 @@ class Checks:
 
     def doubted(self, told: Told) -> Told:
         """The same policy with the cautions that follow."""
-        cautions: Mapping[str, str | None] = {"fqe": self.refused}
+        cautions: Mapping[str, str | None] = {"fqe": self.refused, "fqe2": self.refused}
         if self.behaviour is not None and not self.behaviour.ok and told.subject.name != "old":
             cautions = {**cautions, **dict.fromkeys(NEED_PROPENSITIES, MISFIT)}
         for estimator, reason in cautions.items():

@@ -33,7 +33,7 @@ from outlay.core.response import ResponseArrays
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.certificate import expected_se, margins
 from outlay.estimators.fitted import Fitted
-from outlay.estimators.units import coordinates, decisions, objective
+from outlay.estimators.units import coordinates, decisions, missing, objective
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
 from outlay.jobs.reserve import known_reserves
@@ -274,8 +274,9 @@ def _surer(smooth: Fitted, plain: Fitted, campaign: Campaign) -> Fitted:
 
 def _kept(policy: Offered, fitted: Fitted, certifying: Fitted, campaign: Campaign) -> Kept:
     x, influence, _ = coordinates(fitted, campaign)
-    both = [*certifying.withheld, *fitted.withheld]
-    reason = next((r for r in both if r), None if np.isfinite(x).all() else "it could not be measured")
+    reason = missing(certifying, campaign) or missing(fitted, campaign)
+    if reason is None and not np.isfinite(x).all():
+        reason = "it could not be measured"
     return Kept(policy, x, std_error(influence), decisions(fitted, campaign), fitted, certifying, reason)
 
 

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from outlay.bundles.write import BundleSpec
 from outlay.core.campaign import Campaign
-from outlay.core.errors import InfeasibleError
+from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.frontier import solve
-from outlay.jobs.frontier_folder import Stored
+from outlay.jobs.frontier_folder import AGAIN, Stored
 from outlay.jobs.looks import alpha_of
+from outlay.jobs.window import window_of
 from outlay.ops.intervals import interval
 
 ROUNDING = 1e-9  # a smaller weight is none
@@ -110,7 +111,11 @@ class Curve:
 
         Raises:
             InfeasibleError: if the other limits cannot be kept however much is spent.
+            FolderError: if an older version measured the policies, which extrapolated between features.
         """
+        if stored.manifest["window"] != window_of(data):
+            raise FolderError("was measured by an older version, whose discounted figures are extrapolated here.",
+                              file=stored.folder, way_out=AGAIN)  # fmt: skip
         self.stored, self.campaign, self.data = stored, campaign, data
         self.money = campaign.budgets[campaign.money]
         self._certify_users = len(data.users_of(CERTIFY))

@@ -41,6 +41,7 @@ from outlay.jobs.run import ESTIMATES, Run
 from outlay.jobs.side_by_side import Told, tell
 from outlay.jobs.subject import OLD, Subject, from_file, rival, served
 from outlay.jobs.verdict import verdict
+from outlay.jobs.window import claimed, window_words
 
 Report = Callable[[float, str], None]
 
@@ -192,6 +193,7 @@ def _evaluated(
         notes={"constants": constants.words(at.data)} if constants else {},
         daily=[*daily("old", old.fitted), *daily(subject.name, told.fitted)],
         shares=shares(at, subject),
+        window=window_words(at.data),
     )
 
 
@@ -231,7 +233,7 @@ def _certified(
         decisions=decisions(told.fitted, campaign),
         withheld=reason,
     )
-    return certificate, number, alpha
+    return replace(certificate, window=claimed(campaign, at.window)), number, alpha
 
 
 def _curve(at: Measure, run: Run, campaign: Campaign, refused: str | None, report: Report) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from outlay.core.estimate import Estimate
-from outlay.estimators.certificate import Certificate
+from outlay.estimators.certificate import CONDITION, Certificate
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class Evaluation:
         notes: a few words beside a policy, by its name.
         daily: per policy and day: means per user of reward and costs, `[{policy, day, reward, costs}]`.
         shares: actions by segment, `[{segment, policy, action, share}]`.
+        window: where states are not counted: `{days, beyond, words}` of the days that claims are about, whose means
+            stand in the place of discounted ones; else None.
+        condition: what every "sure" and "certified" rests on.
     """
 
     subject: str
@@ -46,6 +49,8 @@ class Evaluation:
     notes: dict[str, str]
     daily: list[dict[str, Any]]
     shares: list[dict[str, Any]]
+    window: dict[str, Any] | None = None
+    condition: str = CONDITION
 
     def to_dict(self) -> dict[str, Any]:
         """JSON."""
@@ -63,4 +68,6 @@ class Evaluation:
             "notes": self.notes,
             "daily": self.daily,
             "shares": self.shares,
+            "window": self.window,
+            "condition": self.condition,
         }

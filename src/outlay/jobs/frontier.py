@@ -23,12 +23,14 @@ from outlay.bundles.write import update_certificate, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
+from outlay.estimators.certificate import CONDITION
 from outlay.estimators.units import objective
 from outlay.jobs.certify_frontier import Certified, certified, certify_frontier
 from outlay.jobs.curve import Curve, Point
 from outlay.jobs.frontier_folder import Stored
 from outlay.jobs.run import Run
 from outlay.jobs.verdict import verdict
+from outlay.jobs.window import window_words
 from outlay.ops.intervals import interval
 from outlay.reports.frontier import render
 
@@ -56,6 +58,8 @@ class Frontier:
         band: `{users, policies, confidence, factor, look, old}` of the look at the *certify* users: how many policies'
             bounds hold together, with which confidence, standard errors above the estimate; `old`: the objective of the
             log's policy there. None before the look.
+        window: `{days, beyond, words}` where the figures are means over a window of the log; else None.
+        condition: what "certified" rests on.
         export: `{path, id, budget, verdict, look, certificate}` of the bundle that was written, or None.
     """
 
@@ -75,6 +79,8 @@ class Frontier:
     policies: list[dict[str, Any]]
     check: str
     band: dict[str, Any] | None = None
+    window: dict[str, Any] | None = None
+    condition: str = CONDITION
     export: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -153,6 +159,7 @@ def frontier(
         ],
         check=stored.manifest["check"],
         band=None if known is None else _band(known),
+        window=window_words(curve.data),
     )  # fmt: skip
     if export is not None and known is not None:
         report(0.9, "writing the bundle")

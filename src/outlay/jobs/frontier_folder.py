@@ -25,6 +25,7 @@ from outlay.estimators.frontier import Points
 from outlay.jobs.choose import Frame, Kept
 from outlay.jobs.looks import next_look
 from outlay.jobs.reserve import known_reserves
+from outlay.jobs.window import window_of
 
 AGAIN = "Train again with --method frontier."
 
@@ -45,7 +46,8 @@ class Stored:
         scale: `[m]` one unit of violation of each limit.
         manifest: heads, imitation_threshold, data_hash, seed, check, and look: which look at the *certify* users would
             have been its, after that of the run's own mixture, when it was trained. Mixtures keep the room that this
-            look needs, however many looks others take before it, so that a budget is always the same bundle.
+            look needs, however many looks others take before it, so that a budget is always the same bundle. And
+            window: the days that `points` are about (`window.py`).
     """
 
     folder: Path
@@ -81,7 +83,8 @@ class Stored:
                 head_weights=part["head_weights"],
                 scale=part["scale"],
                 manifest={name: manifest[name] for name in
-                          ("heads", "imitation_threshold", "data_hash", "seed", "check", "look")},
+                          ("heads", "imitation_threshold", "data_hash", "seed", "check", "look")}
+                | {"window": manifest.get("window")},
             )  # fmt: skip
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise FolderError("is damaged: a part of it is absent or cannot be read.", file=folder,
@@ -139,4 +142,5 @@ def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kep
             "data_hash": frame.data.manifest["data_hash"], "heads": list(frame.heads), "users": points.users,
             "imitation_threshold": frame.imitation_threshold, "seed": frame.seed, "check": check,
             "look": next_look(frame.data) + 1,  # the next one is for the run's own mixture
+            "window": window_of(frame.data),
         })  # fmt: skip

@@ -24,10 +24,11 @@ from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.panel import Panel
 from outlay.estimators.plain_features import Directions, plain_features
 from outlay.estimators.units import horizons
+from outlay.jobs.window import counted, window_of
 from outlay.ops.action_basis import ActionBasis, smooth_basis
 
-LEAST_ROWS = 4  # for each state and action: with fewer most are thin, and counts say nothing
 CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
+WITHIN = 3.0  # standard deviations: squares of plain features go no further
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,15 @@ class Measure:
         return Panel.of(self.data, self.split)
 
     @cached_property
+    def window(self) -> int | None:
+        """Days whose means stand in the place of discounted ones (`window_of`)."""
+        return window_of(self.data)
+
+    @cached_property
     def days(self) -> tuple[int, ...]:
-        """Horizons of the totals: day one, those of the tables, and the horizon of budgets per user."""
-        return tuple(sorted({1, *horizons(self.data.campaign)}))
+        """Horizons of the totals: day one, those of the tables, of budgets per user, and of what is claimed."""
+        own = () if self.window is None else (self.window,)
+        return tuple(sorted({1, *horizons(self.data.campaign), *own}))
 
     def members(self, days: Sequence[int] | None = None) -> list[Fitted]:
         """Every member of the bundle, with totals of `days` days (default: those of `self.days`).
@@ -142,10 +149,7 @@ class Measure:
     @cached_property
     def counted(self) -> bool:
         """Whether states are counted: they are few, and each met often enough that its rows can speak for it."""
-        if self.data.states is None or self.panel.state is None:
-            return False
-        met = len(np.unique(self.panel.state))
-        return len(self.panel) >= LEAST_ROWS * met * self.data.num_actions
+        return counted(self.data, self.split)
 
     @cached_property
     def action_basis(self) -> ActionBasis | None:
@@ -158,23 +162,39 @@ class Measure:
     @cached_property
     def _evaluator(self) -> Callable[[int], Evaluator]:
         """By source; the latest is kept, as the features of every row are large."""
-        return lru_cache(maxsize=1)(lambda source: Evaluator(self.panel, self._basis(source)))
+        return lru_cache(maxsize=1)(lambda source: Evaluator(self.panel, self._basis(source), window=self.window))
 
     @cached_property
     def _robust(self) -> Callable[[int], DoublyRobust]:
-        return lru_cache(maxsize=1)(lambda source: DoublyRobust(self.panel, self._evaluator(source).basis))
+        return lru_cache(maxsize=1)(
+            lambda source: DoublyRobust(self.panel, self._evaluator(source).basis, window=self.window)
+        )
+
+    @cached_property
+    def second(self) -> Evaluator | None:
+        """The same on a basis that no network made: plain features and their squares; None where states are counted."""
+        if self.counted:
+            return None
+        square = np.clip(self._plain, -WITHIN, WITHIN) ** 2
+        basis = Features(np.hstack([self._plain, square]), self.data.num_actions)
+        return Evaluator(self.panel, basis, window=self.window)
+
+    @cached_property
+    def _plain(self) -> NDArray[np.float32]:
+        return plain_features(self.data, self.panel.rows)
 
     def _basis(self, source: int) -> Basis:
         if self.counted and self.panel.state is not None and self.data.states is not None:
             counted = Counted(self.panel.state, len(self.data.states), self.data.num_actions)
             return Smooth(counted, np.array(self.action_basis)) if self.smooth and self.action_basis else counted
         if self.bundle is None:
-            return Features(plain_features(self.data, self.panel.rows), self.data.num_actions)
+            return Features(self._plain, self.data.num_actions)
         hidden = np.concatenate([
             self.bundle.features(source, *self.data.features(rows), self.past(rows)) for rows in self._chunks()
         ])  # fmt: skip
         # Hidden units are many and nearly collinear; the work of a fitted evaluation grows with their number squared.
-        return Features(Directions.of(hidden)(hidden), self.data.num_actions)
+        # A layer that was learned to act forgets what only moves: the plain features bring it back.
+        return Features(np.hstack([Directions.of(hidden)(hidden), self._plain]), self.data.num_actions)
 
     @property
     def served(self) -> Bundle:

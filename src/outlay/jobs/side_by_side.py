@@ -1,11 +1,13 @@
 """Every estimator of one policy, on the same users.
 
-    fqe     fitted Q evaluation                   assumes that the state says enough, and days are alike
-    mis     marginalised importance sampling      assumes that the state says enough; for totals not the second
+    fqe     fitted Q evaluation                   assumes a state that says enough, days alike, Q in its basis
+    fqe2    the same on another basis             assumes the same of its basis; where states are not counted
+    mis     marginalised importance sampling      assumes a state that says enough, V in the basis of fqe
     dr      doubly robust, per decision           assumes neither within the log's days
     snpdis, pdis   clipped importance sampling    neither; shown for comparison
 
-All but the first need the log's propensities.
+All but the fitted ones need the log's propensities. Where the log cannot carry discounted values, means over a window
+of it stand in their place, and what is extrapolated beside them is relied on only where `windowed.py` finds no fault.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ from outlay.estimators import doubly_robust, fitted, importance, marginalised
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.units import displayed, estimates
 from outlay.estimators.weighted_residuals import weighted_residuals
+from outlay.estimators.windowed import BEYOND, extrapolated
 from outlay.jobs.measure import Measure
 from outlay.jobs.subject import Subject
 
-ESTIMATORS = ("fqe", "dr", "mis", "snpdis", "pdis")
+ESTIMATORS = ("fqe", "fqe2", "dr", "mis", "snpdis", "pdis")
+FITTED = ("fqe", "fqe2")
 IN_WINDOW = ("snpdis", "pdis")  # for totals alone
 FEWEST = 10.0  # effective users: a number that fewer carry is noise, and no interval of it means anything
 HARDLY_ANY = f"the weights of fewer than {FEWEST:.0f} effective users carry it"
@@ -117,6 +121,13 @@ def tell(
             fits = [at.evaluator(f).fit(part, days=at.days, among=among) for part, f in parts]
             joints[name] = whole = fitted.combine(fits, weights)
             cautions[name] = [None] * len(whole.targets)
+        elif name == "fqe2":
+            if at.second is None:
+                continue
+            joints[name] = whole = fitted.combine(
+                [at.second.fit(part, days=at.days, among=among) for part, _ in parts], weights
+            )
+            cautions[name] = [None] * len(whole.targets)
         elif name == "dr":
             robust = doubly_robust.combine(
                 [at.robust(f).estimate(part, days=at.days, propensity=propensity, among=among) for part, f in parts],
@@ -126,7 +137,7 @@ def tell(
         elif name == "mis":
             marginal = marginalised.combine(
                 [marginalised.estimate(panel, at.evaluator(f).basis, part, days=at.days, propensity=propensity,
-                                       among=among) for part, f in parts], weights,
+                                       among=among, window=at.window) for part, f in parts], weights,
             )  # fmt: skip
             joints[name], cautions[name] = marginal, marginal.cautions()
         else:
@@ -137,9 +148,16 @@ def tell(
                 weights,
             )  # fmt: skip
             joints[name], cautions[name] = weighed, weighed.cautions()
-        if name != "fqe":
+        if name not in FITTED:
             joints[name] = joints[name].without([HARDLY_ANY if ess < FEWEST else None for ess in joints[name].ess])
     steps = None if among is not None or "dr" not in estimators else single_steps(at, subject, propensity)
+    if at.window is not None and "fqe" in joints:
+        whole = joints["fqe"]
+        assert isinstance(whole, fitted.Fitted)
+        reason = extrapolated(whole, whole.daily, joints.get("fqe2"), at.window, panel.discount)
+        for name, joint in joints.items():
+            own = zip(joint.targets, cautions[name], strict=True)
+            cautions[name] = [said or (reason if target.endswith(BEYOND) else None) for target, said in own]
     return Told(subject, joints, cautions, steps)
 
 

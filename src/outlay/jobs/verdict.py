@@ -70,6 +70,8 @@ def verdict(
     spend, saves = _spend(spent, before, campaign), _less(spent, before)
     gain = certificate.gain
     change = "" if gain is None or not old else f"{_percent(gain, old)} {campaign.reward_label}"
+    if change and certificate.window is not None:
+        change += " on the first day" if certificate.window == 1 else f" over the first {certificate.window} days"
 
     if old and gain is not None and certificate.gain_most is not None and certificate.gain_most < 0:
         least = f"{sure} of a loss of {_size(certificate.gain_most, old)} at least"
