@@ -58,8 +58,9 @@ def test_the_network_features_measure_what_the_counted_states_measure(habit_data
     """Two bases for the same policy on the same users: within two standard errors of one another."""
     counted = Measure(habit_data, SELECT, bundle).old()
     wide = Measure(replace(habit_data, state=None, states=None), SELECT, bundle).old()
-    for target in ("reward", "coupon_cost", "reward@7"):
-        one, other = counted.value[counted.column(target)], wide.value[wide.column(target)]
+    for target in ("reward/discounted", "coupon_cost/discounted", "reward@7"):
+        target, there = target.removesuffix("/discounted"), target
+        one, other = counted.value[counted.column(target)], wide.value[wide.column(there)]
         error = counted.influence[:, counted.column(target)].std() / np.sqrt(len(counted.influence))
         assert one == pytest.approx(other, abs=2 * error)
 

@@ -2,26 +2,157 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from slow_habits import World, always
+import outlay
+from conftest import Habit
+from outlay.bundles.read import load_bundle
+from outlay.core.estimate import Estimate
+from outlay.core.transitions import CERTIFY, Transitions
+from outlay.estimators.basis import Features
+from outlay.estimators.windowed import extrapolated
+from outlay.jobs.evaluation import Evaluation
+from outlay.jobs.measure import Measure
+from outlay.jobs.window import window_of
+from policy_files import policy_file
+from slow_habits import COUPONS, World, always
+
+WORLD = World(days=7, discount=0.9, at_most=1.2, users=20_000)
+TWO = 2  # index of the coupon 2
+USERS = 6000
 
 
-def test_the_truth_is_what_the_log_shows(tmp_path: Path) -> None:
-    world = World(days=7, users=20_000)
-    path = world.write(tmp_path, users=20_000, seed=3)
-    log = pq.read_table(path.parent / "log.parquet")
-    seen = np.bincount(log["day"].to_numpy(), log["active"].to_numpy()) / 20_000
-    daily = world.daily(None)
-    assert seen == pytest.approx(daily[:7, 0], abs=4 * 0.5 / np.sqrt(20_000))
-    assert len(log) == 7 * 20_000
-    found = world.value(daily, (3,))
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evaluation, Transitions]:
+    """A coupon of 2 for everybody, on a log that does not end where the discount does."""
+    folder = tmp_path_factory.mktemp("rich")
+    path = WORLD.write(folder, users=USERS, seed=3)
+    data = outlay.prepare(path, folder / "data")
+    log = pq.read_table(folder / "log.parquet")
+    twos = np.broadcast_to(np.eye(len(COUPONS))[TWO], (len(log), len(COUPONS)))
+    return outlay.evaluate(data, policy=policy_file(folder / "twos.parquet", log, COUPONS, twos)), data
+
+
+def of(found: Evaluation, policy: str, target: str) -> Estimate:
+    rows = [*found.beside, *found.estimates]
+    return next(e for e in rows if (e.policy, e.estimator, e.target) == (policy, "fqe", target))
+
+
+def near(estimate: Estimate, truth: float) -> bool:
+    assert estimate.value is not None
+    assert estimate.std_error is not None
+    return abs(estimate.value - truth) <= 3 * estimate.std_error
+
+
+def test_the_truth_is_what_the_log_shows(judged: tuple[Evaluation, Transitions]) -> None:
+    log = pq.read_table(judged[1].manifest["source"])
+    seen = np.bincount(log["day"].to_numpy(), log["active"].to_numpy()) / USERS
+    daily = WORLD.daily(None)
+    assert seen == pytest.approx(daily[:7, 0], abs=4 * 0.5 / np.sqrt(USERS))
+    found = WORLD.value(daily, (3,))
     assert found["reward@3"] == pytest.approx(daily[:3, 0].sum())
     assert daily[:, 0].min() < found["reward"] < daily[:, 0].max()
-    dear, free = (world.value(world.daily(always(action))) for action in (4, 0))
-    assert free["coupon_cost@7"] == 0 < dear["coupon_cost@7"]
-    assert free["reward@7"] < found["reward@7"] < dear["reward@7"]
+
+
+def test_claims_are_about_the_days_that_the_log_shows(judged: tuple[Evaluation, Transitions]) -> None:
+    found, _ = judged
+    before, after = (WORLD.value(WORLD.daily(policy), (7,)) for policy in (None, always(TWO)))
+    for policy, true in (("old", before), ("policy", after)):
+        for name in ("reward", "coupon_cost"):
+            mean, total = of(found, policy, name), of(found, policy, f"{name}@7")
+            assert mean.value is not None
+            assert total.value is not None
+            assert mean.value == pytest.approx(total.value / 7)
+            assert mean.recommended
+            assert near(mean, true[f"{name}@7"] / 7)
+    certificate = found.certificate
+    assert certificate.window == 7
+    assert certificate.certified
+    assert certificate.budgets[0].value == pytest.approx(of(found, "policy", "coupon_cost").value)
+    assert certificate.gain == pytest.approx(
+        np.subtract(of(found, "policy", "reward").value, of(found, "old", "reward").value)
+    )
+    assert "over the first 7 days" in found.verdict
+
+
+def test_what_is_extrapolated_is_shown_and_not_relied_on(judged: tuple[Evaluation, Transitions]) -> None:
+    found, _ = judged
+    for policy in ("old", "policy"):
+        for name in ("reward", "coupon_cost"):
+            beyond = of(found, policy, f"{name}/discounted")
+            assert beyond.value is not None
+            assert not beyond.recommended
+            assert beyond.caution is not None
+            assert beyond.caution.startswith("48% of its weight lies after the first 7 days")
+    assert found.window is not None
+    assert found.window["days"] == 7
+    assert found.window["beyond"] == pytest.approx(0.9**7)
+    assert "48 % of the discounted weight" in found.window["words"]
+    assert found.to_dict()["condition"].startswith("if the features say enough")
+
+
+def test_a_second_basis_and_the_network_s_with_plain_features_beside(
+    judged: tuple[Evaluation, Transitions], habit: Habit, habit_data: Transitions, finished: Path
+) -> None:
+    found, data = judged
+    second = next(e for e in found.estimates if (e.estimator, e.target) == ("fqe2", "reward@7"))
+    assert second.value == pytest.approx(of(found, "policy", "reward@7").value, rel=0.05)
+    assert "fqe2" in {d["estimator"] for d in found.diagnostics["agreement"]["differences"]}
+    at = Measure(data, CERTIFY, None)
+    assert at.second is not None
+    plain = at.evaluator().basis
+    assert isinstance(plain, Features)
+    assert isinstance(at.second.basis, Features)
+    assert at.second.basis.f.shape[1] == 2 * plain.f.shape[1]
+
+    bundle = load_bundle(finished / "bundle")
+    wide = replace(habit_data, state=None, states=None)
+    with_network = Measure(wide, CERTIFY, bundle).evaluator().basis
+    alone = Measure(wide, CERTIFY, None).evaluator().basis
+    assert isinstance(with_network, Features)
+    assert isinstance(alone, Features)
+    assert with_network.f.shape[1] > alone.f.shape[1]
+    assert np.array_equal(with_network.f[:, -alone.f.shape[1] :], alone.f)
+    assert Measure(habit_data, CERTIFY, None).second is None
+
+
+def with_discount(data: Transitions, discount: float) -> Transitions:
+    meta = data.campaign.meta.model_copy(update={"discount": discount})
+    return replace(data, campaign=data.campaign.model_copy(update={"meta": meta}))
+
+
+def test_which_days_claims_are_about(judged: tuple[Evaluation, Transitions], habit_data: Transitions) -> None:
+    _, data = judged
+    assert window_of(habit_data) is None, "states are counted"
+    assert window_of(replace(habit_data, state=None, states=None)) == 7
+    assert window_of(data) == 7
+    assert window_of(with_discount(data, 0.0)) is None, "nothing follows"
+    assert window_of(with_discount(data, 0.5)) == 5, "what holds all but a twentieth of the weight"
+    assert window_of(replace(data, terminal=np.asarray(data.next_row) < 0)) is None, "every story ends in the log"
+    late = np.array(data.users)
+    late["window"] = np.where(np.arange(len(late)) % 3 == 0, 7, 4)
+    assert window_of(replace(data, users=late)) == 4, "half of the users reach no further"
+
+
+def test_discounted_means_are_relied_on_where_hardly_anything_is_extrapolated(
+    judged: tuple[Evaluation, Transitions],
+) -> None:
+    """γ 0.5, seven days: 3 % lies beyond five of them; and each reason by itself."""
+    at = Measure(with_discount(judged[1], 0.5), CERTIFY, None)
+    assert at.window == 5
+    assert at.second is not None
+    old, again = at.old(), at.second.fit(days=at.days)
+    assert extrapolated(old, old.daily, again, 5, 0.5) is None
+    assert "after the first 5 days" in (extrapolated(old, old.daily, again, 5, 0.6) or "")
+    place = old.column("reward/discounted")
+    value = old.value.copy()
+    value[place] += 0.1 * value[place]
+    invented = replace(old, value=value)
+    assert "it implies reward" in (extrapolated(invented, old.daily, None, 5, 0.5) or "")
+    other = replace(again, value=np.where(np.array(again.targets) == "reward/discounted", 0.6, again.value))
+    assert "another basis gives 0.6 for reward" in (extrapolated(old, old.daily, other, 5, 0.5) or "")

@@ -171,7 +171,10 @@ def _show_frontier(found: Any, run: Path) -> None:
                  f"{found.band['users']:,} certify users.")  # fmt: skip
         if lost := losses(shown):
             known += f" {CERTIFIED}: {lost}"
+        known += f" Certified holds {found.condition}."
     stdout.print(known, markup=False, highlight=False)
+    if found.window is not None:
+        stdout.print(found.window["words"], markup=False, highlight=False)
     if told := beside_run(shown):
         stdout.print(told, markup=False, highlight=False)
 

@@ -29,6 +29,7 @@ from outlay.jobs.measure import CHUNK_ROWS, Measure
 from outlay.jobs.remembering import remembering
 from outlay.jobs.rollout import Decide, rolled_out
 from outlay.jobs.truth import Truth, mixed
+from outlay.jobs.window import window_of
 
 HALVINGS = 60  # of the interval of λ
 
@@ -69,7 +70,20 @@ class Judge:
     def days(self) -> tuple[int, ...]:
         """Spans of totals: the first day, those of the tables, the horizon."""
         meta = self.campaign.meta
-        return tuple(sorted({1, *meta.report_days, meta.horizon_days}))
+        own = () if self.window is None else (self.window,)
+        return tuple(sorted({1, *meta.report_days, meta.horizon_days, *own}))
+
+    @cached_property
+    def window(self) -> int | None:
+        """Days whose means stand in the place of discounted ones, in the truth as in the estimates."""
+        return window_of(self.data)
+
+    def _told(self, truth: dict[str, float]) -> dict[str, float]:
+        """The truth with the means over the window under the names of the discounted ones."""
+        if self.window is None:
+            return truth
+        names = ("reward", *(budget.name for budget in self.campaign.budgets))
+        return truth | {name: truth[f"{name}@{self.window}"] / self.window for name in names}
 
     def immediate_of_log(self, at: Measure) -> float:
         """What day one costs per user under the log's policy, on *certify* users as observed."""
@@ -83,7 +97,7 @@ class Judge:
         if self.truth is not None and propensity is not None and not np.asarray(self.data.forced).any():
             share = 1 / self.data.num_actions
             if np.allclose(propensity[:100_000], share):
-                truth = self.truth.values(np.full(self.truth.model.reward.shape, share), self.days)
+                truth = self._told(self.truth.values(np.full(self.truth.model.reward.shape, share), self.days))
         return Judged(at.old(), truth)
 
     def constants(self, at: Measure) -> tuple[Judged, str] | None:
@@ -95,7 +109,9 @@ class Judge:
         truth = None
         if self.truth is not None:
             states = self.truth.model.num_states
-            truth = mixed([self.truth.values(np.full(states, a), self.days) for a in found.actions], found.weights)
+            truth = mixed(
+                [self._told(self.truth.values(np.full(states, a), self.days)) for a in found.actions], found.weights
+            )
         fitted = combine(at.constants(found.actions, at.days), found.weights)
         return Judged(fitted, truth), found.words(self.data)
 
@@ -167,10 +183,11 @@ class Judge:
         """True values of a mixture, of policies that look so far back."""
         if not past_days:
             states = np.arange(known.model.num_states)
-            return mixed([known.values(decide(states, None), self.days) for decide in policies], weights)
+            return mixed([self._told(known.values(decide(states, None), self.days)) for decide in policies], weights)
         if known.people is None:
             return None
-        return mixed([rolled_out(known, decide, past_days, self.days).value for decide in policies], weights)
+        rolled = (rolled_out(known, decide, past_days, self.days) for decide in policies)
+        return mixed([self._told(each.value) for each in rolled], weights)
 
     @cached_property
     def _known(self) -> tuple[Truth, Rows] | None:

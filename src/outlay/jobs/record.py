@@ -18,6 +18,7 @@ from outlay.core.files import write_manifest
 from outlay.estimators.units import objective
 from outlay.jobs.choose import Chosen, Frame, bundle_spec, shown
 from outlay.jobs.frontier_folder import Stored
+from outlay.jobs.window import window_of
 
 
 def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], content: dict[str, Any]) -> None:
@@ -58,6 +59,7 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
         "campaign_file": str(campaign.path.absolute()),
         "seed": frame.seed,
         "objective": objective(campaign),
+        "window": window_of(data),
         "members": members,
         "margin": chosen.margin.tolist(),
         "stored_parameters": sum(network.num_parameters for network in spec.networks),

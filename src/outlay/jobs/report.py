@@ -111,6 +111,9 @@ def content(run: Run) -> ReportContent:
         against=against(found) if found else (),
         evidence=evidence(found) if found else None,
         settings=_settings(run),
+        window=found["window"]["days"] if found and found["window"] else None,
+        window_words=found["window"]["words"] if found and found["window"] else "",
+        condition=found["condition"] if found else "",
     )  # fmt: skip
 
 
@@ -200,7 +203,8 @@ def _old(found: dict[str, Any] | None, campaign: Campaign) -> Point | None:
 def _notes(run: Run) -> tuple[str, ...]:
     notes = list(run.manifest["notes"])
     campaign = run.campaign
-    if any(b.per == "decision" for b in campaign.budgets) and campaign.meta.discount > 0:
+    discounted = campaign.meta.discount > 0 and run.manifest.get("window") is None
+    if discounted and any(b.per == "decision" for b in campaign.budgets):
         notes.append(DISCOUNTED.format(discount=campaign.meta.discount))
     if run.manifest["method"] == "frontier":
         notes.append(BESIDE_CURVE)

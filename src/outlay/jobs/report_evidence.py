@@ -21,11 +21,9 @@ from outlay.reports.evidence_content import (
     SegmentLine,
 )
 
-RESTS_ON = (
-    "Outcomes and moves depend on state and action alone, the same on every day of the log: that is how a week of log "
-    "speaks for the days after it.",
-    "The users of the next campaign are like those of this one.",
-)
+ALIKE = "Outcomes and moves depend on state and action alone, the same on every day of the log"
+AFTER = f"{ALIKE}: that is how a week of log speaks for the days after it."
+SAME_USERS = "The users of the next campaign are like those of this one."
 AS_LOGGED = "as logged; they were held against the log when it was prepared"
 
 
@@ -49,7 +47,7 @@ def certificate(run: Run, found: dict[str, Any]) -> Certificate:
         policies=given["policies"],
         gain=None if value is None or bound is None
         else Gain(target=objective(run.campaign), value=value, bound=bound),
-        rests_on=RESTS_ON,
+        rests_on=(AFTER if found["window"] is None else f"{ALIKE}.", SAME_USERS),
         refused=refused,
     )  # fmt: skip
 

@@ -12,8 +12,8 @@ from outlay.core.errors import FolderError
 from outlay.core.files import read_manifest
 from outlay.core.transitions import Transitions
 
-EVALUATION = {"beside", "certificate", "confidence", "daily", "diagnostics", "differences", "estimates", "notes",
-              "policies", "segments", "shares", "subject", "verdict"}  # fmt: skip
+EVALUATION = {"beside", "certificate", "condition", "confidence", "daily", "diagnostics", "differences", "estimates",
+              "notes", "policies", "segments", "shares", "subject", "verdict", "window"}  # fmt: skip
 ESTIMATES = "estimates.json"
 UNFINISHED = "Finish it with: outlay train … --resume, or train again."
 

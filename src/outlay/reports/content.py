@@ -143,6 +143,9 @@ class ReportContent:
         against: what that policy brings beyond others; the old policy first.
         evidence: what the numbers rest on; None before the evaluation.
         settings: {group: {name: value}}: settings, versions, hashes, seed.
+        window: days that means are over, where they are not discounted means of all days.
+        window_words: what is claimed then, and what is not.
+        condition: what "sure" and "certified" rest on: `if …`.
     """
 
     title: str
@@ -172,3 +175,6 @@ class ReportContent:
     against: tuple[Against, ...] = ()
     evidence: Evidence | None = None
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    window: int | None = None
+    window_words: str = ""
+    condition: str = ""

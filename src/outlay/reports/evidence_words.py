@@ -12,6 +12,8 @@ from outlay.reports.words import NONE, budget, days, decimals, exact, number, pe
 ESTIMATORS = {
     "fqe": ("fitted Q evaluation",
             "the state says enough: outcomes and moves depend on state and action alone, the same on every day"),
+    "fqe2": ("fitted Q evaluation on another basis",
+             "the same, with features that no network made; where it differs from the first, neither is believed"),
     "dr": ("doubly robust",
            "propensities alone inside the days of the log; in discounted means a fitted value closes the sum. It needs "
            "users whose logged path is the policy's"),
@@ -29,7 +31,7 @@ CHECKS = {
                      "so what needs propensities is not recommended, and agreement is not checked"),
     "reproduction": ("Does the fitted evaluation give the old policy's observed totals back?",
                      "so the fitted evaluation is not recommended, and nothing is certified"),
-    "agreement": ("Do estimators that assume less contradict the fitted evaluation?",
+    "agreement": ("Do the other estimators, some of which assume less, contradict the fitted evaluation?",
                   "so the fitted evaluation is not recommended, and nothing is certified"),
 }  # fmt: skip
 
@@ -178,15 +180,21 @@ def reasons(content: ReportContent) -> list[str]:
 def _about(content: ReportContent, targets: list[str]) -> str:
     """Targets in few words: all quantities over the same days are `totals of 7 days`."""
     every = {"reward", *(b.name for b in content.budgets)}
-    discounted = all(b.per == "decision" for b in content.budgets)
+    alike = all(b.per == "decision" for b in content.budgets)
+    means = "discounted means" if content.window is None else f"means of the first {days(content.window)}"
     parts = []
-    for horizon in dict.fromkeys(t.partition("@")[2] for t in targets):
-        names = [t.partition("@")[0] for t in targets if t.partition("@")[2] == horizon]
-        if set(names) == every and (horizon or discounted):
-            parts.append(f"totals of {days(horizon)}" if horizon else "discounted means")
+    for kind in dict.fromkeys(_kind(t) for t in targets):
+        names = [t for t in targets if _kind(t) == kind]
+        if {t.removesuffix(kind) for t in names} == every and (kind or alike):
+            parts.append(f"totals of {days(kind[1:])}" if "@" in kind else "discounted means" if kind else means)
         else:
-            parts += [target(content, f"{name}@{horizon}" if horizon else name) for name in names]
+            parts += [target(content, name) for name in names]
     return _listed(parts)
+
+
+def _kind(name: str) -> str:
+    """`@7` of a total, `/discounted` of a mean beside one over a window, nothing of what is maximised."""
+    return next((name[name.index(mark) :] for mark in "@/" if mark in name), "")
 
 
 def _listed(parts: list[str]) -> str:

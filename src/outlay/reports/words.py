@@ -80,12 +80,18 @@ def limit(budget: BudgetLine) -> str:
 def target(content: ReportContent, name: str) -> str:
     """What an estimate is of: `reward@7` → `active days, total of 7 days`."""
     what, _, horizon = name.partition("@")
+    what, _, discounted = what.partition("/")
     if what == "reward":
         what = content.reward_label
     if horizon:
         return f"{what}, total of {days(horizon)}"
-    budget = next((b for b in content.budgets if b.name == name), None)
-    return f"{what}, {per(budget)}" if budget else f"{what} per decision, discounted mean"
+    budget = next((b for b in content.budgets if b.name == what), None)
+    mean = "discounted mean" if content.window is None or discounted else f"mean of the first {days(content.window)}"
+    if budget is None:
+        return f"{what} per decision, {mean}"
+    return (
+        f"{what}, {per(budget)}" if content.window is None or budget.per == "user" else f"{what}, {per(budget)}, {mean}"
+    )
 
 
 def days(count: str | int) -> str:
