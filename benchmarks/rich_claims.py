@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -71,6 +72,7 @@ def campaign(number: int) -> dict[str, Any]:
     row: dict[str, Any] = {"number": number, "days": world.days, "discount": world.discount, "counter": world.counter,
                            "limit": world.at_most}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["OUTLAY_LOOKS"] = str(Path(folder) / "looks.sqlite")  # not among those at logs of your own
         path = world.write(Path(folder) / "log", users=USERS[world.days], seed=1000 + number)
         try:
             outlay.train(path, Path(folder) / "run", seed=number)

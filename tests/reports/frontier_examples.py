@@ -83,6 +83,8 @@ def found(budgets: int = 1, *, per: str = "decision", certified: float | None = 
         "band": None if certified is None else {
             "users": 14_871, "policies": 33, "confidence": 0.975, "factor": 2.784, "look": 1, "old": 0.37 * times,
         },
+        "window": None,
+        "condition": "if the features say enough about a user",
         "check": "Check: costs fall as λ grows, in all 528 pairs of policies, as far as noise lets one tell.",
         "export": None,
     }  # fmt: skip

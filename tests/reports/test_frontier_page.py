@@ -277,6 +277,16 @@ def test_the_foot_says_what_the_figures_rest_on_and_mean() -> None:
     assert "a total per user, not discounted" in page(per="user").text
 
 
+def test_the_page_says_on_what_condition_and_about_which_days() -> None:
+    assert page().text.count("Sure and certified hold if the features say enough about a user.") == 1
+    content = found(1)
+    content["window"] = {"days": 7, "beyond": 0.48, "words": "Claims are about a user's first 7 days in the log."}
+    text = _Page(render(content)).text
+    assert "Claims are about a user's first 7 days in the log." in text
+    assert "a mean over the first 7 days of a user, all alike" in text
+    assert "(discounted)" not in text
+
+
 def test_the_page_asks_for_nothing_from_outside_and_is_small() -> None:
     html = render(found(3, certified=1.0))
     got = _Page(html)

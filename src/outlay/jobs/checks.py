@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outlay.estimators.agreement import NOT_CHECKED, Agreement, agree
+from outlay.estimators.agreement import NOT_CHECKED, ONE_STEP, Agreement, agree
 from outlay.estimators.behaviour_check import BehaviourCheck
 from outlay.estimators.observed import Reproduction
 from outlay.jobs.side_by_side import Told
 
-ASSUME_LESS = ("dr",)  # than the fitted evaluation: not that the state says enough, nor that days are alike
-OTHERS = (*ASSUME_LESS, "mis", "fqe2")  # which assume as much, of another kind
+OTHERS = ("dr", "mis", "fqe2")
+# Than the fitted evaluation: whole paths not that the state says enough, nor that days are alike; single steps no basis.
+ASSUME_LESS = ("dr", ONE_STEP)
 NEED_PROPENSITIES = ("dr", "mis", "snpdis", "pdis")
 MISFIT = "the behaviour model does not fit the log"
 
