@@ -118,3 +118,53 @@ def test_agreement_is_told_with_its_number() -> None:
     assert found.words == "all 1 other estimates that can be relied on agree with it, none of them assumes less"
     known = agree(fitted, {"dr": (other, none(other)), "mis": (other, none(other))}, assume_less=("dr",))
     assert known.words == "all 2 other estimates that can be relied on agree with it, 1 of them assume less"
+
+
+def steps(difference: float, error: float, users: int = USERS) -> Joint:
+    """What single steps make of a total of 1, less that; `users` carry it."""
+    found = joint({"reward@3": difference}, 20 * error, seed=2)
+    return replace(found, mass=np.where(np.arange(USERS)[:, None] < users, 1.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("own", "error", "ok"),
+    [(0.05, 0.07, True), (0.05, 0.08, False), (0.001, 0.019, True), (0.001, 0.021, False)],
+    ids=["as sure", "less sure", "precise", "vague"],
+)
+def test_single_steps_confirm_if_their_error_is_small_or_like_the_fitted_ones(
+    own: float, error: float, ok: bool
+) -> None:
+    fitted = joint({"reward@3": 1.0}, 20 * own)
+    found = agree(fitted, {}, steps(0.0, error))
+    assert found.ok is ok
+    assert found.reason == (None if ok else found.words)
+    assert found.words.startswith(
+        "all 1 other" if ok else "not checked: the log did too little of what the policy does"
+    )
+    assert agree(fitted, {}).ok  # where states are counted nothing has to confirm it
+
+
+def test_what_single_steps_contradict_is_contradicted_however_vague_they_are() -> None:
+    fitted = joint({"reward@3": 1.0}, 1.0)
+    found = agree(fitted, {}, steps(0.6, 0.1))
+    assert not found.ok
+    assert "dr of single steps gives reward@3 as 1.6, the fitted evaluation as 1: 6.0 standard errors" in found.words
+
+
+def test_few_users_behind_single_steps_confirm_nothing_and_another_estimate_does_not_help() -> None:
+    fitted, other = pair(0.01)
+    fitted = replace(fitted, targets=("reward@3",))
+    other = replace(other, targets=("reward@3",))
+    found = agree(fitted, {"dr": (other, none(other))}, steps(0.0, 0.001, users=99))
+    assert not found.ok
+    assert "the weights of 99 effective users carry it; 100 are needed" in found.words
+    assert len(found.differences) == 2
+    assert agree(fitted, {"dr": (other, none(other))}, steps(0.0, 0.001, users=100)).ok
+
+
+def test_a_policy_whose_weights_lie_in_the_basis_is_confirmed_by_a_difference_of_0() -> None:
+    fitted = joint({"reward@3": 1.0, "cost@3": 0.0}, 0.0)
+    sure = replace(fitted, value=np.zeros(2))
+    assert agree(fitted, {}, sure).ok
+    gone = joint({"reward@3": np.nan}, withheld={"reward@3": "no"})
+    assert not agree(gone, {}, steps(0.0, 0.0)).ok

@@ -21,7 +21,7 @@ from outlay.estimators.observed import Reproduction
 from outlay.jobs.side_by_side import Told
 
 OTHERS = ("dr", "mis", "fqe2")
-# Than the fitted evaluation: whole paths not that the state says enough, nor that days are alike; single steps no basis.
+# Whole paths do not need a state that says enough, nor days that are alike; single steps do not need the basis.
 ASSUME_LESS = ("dr", ONE_STEP)
 NEED_PROPENSITIES = ("dr", "mis", "snpdis", "pdis")
 MISFIT = "the behaviour model does not fit the log"

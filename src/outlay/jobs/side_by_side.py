@@ -152,9 +152,8 @@ def tell(
             joints[name] = joints[name].without([HARDLY_ANY if ess < FEWEST else None for ess in joints[name].ess])
     steps = None if among is not None or "dr" not in estimators else single_steps(at, subject, propensity)
     if at.window is not None and "fqe" in joints:
-        whole = joints["fqe"]
-        assert isinstance(whole, fitted.Fitted)
-        reason = extrapolated(whole, whole.daily, joints.get("fqe2"), at.window, panel.discount)
+        found = Told(subject, joints, cautions).fitted
+        reason = extrapolated(found, found.daily, joints.get("fqe2"), at.window, panel.discount)
         for name, joint in joints.items():
             own = zip(joint.targets, cautions[name], strict=True)
             cautions[name] = [said or (reason if target.endswith(BEYOND) else None) for target, said in own]
