@@ -36,7 +36,12 @@ def points(covariance: Array, value: Array, policies: int, users: int = 500) -> 
     """From covariance `[L·T, L·T]` and value `[L·T]`."""
     shape = (policies, len(value) // policies)
     whole = covariance.reshape(shape * 2)
-    return Points(value.reshape(shape), whole, whole, users)
+    return Points(value.reshape(shape), whole, whole, users, *normal(*shape))
+
+
+def normal(policies: int, width: int) -> tuple[Array, Array]:
+    """Of errors without skewness."""
+    return np.zeros((policies, width - 2, 7)), np.zeros((policies, 3))
 
 
 def random_covariance(size: int, seed: int, causes: int = 6) -> Array:
@@ -78,8 +83,8 @@ def test_from_logs_the_worst_of_all_mixtures_and_limits_is_certified_and_over_in
         state = np.asarray(panel.state)
         evaluator = Evaluator(panel, Counted(state, 3, 2))
         found = band(Points.of([evaluator.fit(policy[state]) for policy in policies] + [evaluator.fit()], about), about)
-        x, errors = found.points.coordinates(about)
-        bound = (x + found.factor * errors)[:-1, 1:]  # of cost, and of −reach
+        x = found.points.coordinates(about)[0][:-1, 1:]
+        bound = x + found.points.spread(about).above(found.factor)[:-1]  # of cost, and of −reach
         over = np.array([truth[:, 1], -truth[:, 0]]).T - bound
         worst, j = np.unravel_index(over.argmax(), over.shape)
         if over[worst, j] > 0:
@@ -219,14 +224,21 @@ def test_a_mixture_chosen_with_the_margin_is_certified_nine_times_in_ten() -> No
     covariance = random_covariance(3 * policies, 9).reshape((policies, 3) * 2)
     covariance[:, 2] = covariance[:, :, :, 2] = 0
     flat, rng, draws = covariance.reshape(27, 27), np.random.default_rng(10), 400
-    factor = Points(truth, covariance, covariance, 1000).factor(about, ALPHA)
+    factor = Points(truth, covariance, covariance, 1000, *normal(policies, 3)).factor(about, ALPHA)
     certified = 0
     for error, other in rng.multivariate_normal(np.zeros(27), flat, size=(draws, 2)):
-        select = Points(truth + error.reshape(policies, 3), covariance, covariance, 1000)
+        select = Points(truth + error.reshape(policies, 3), covariance, covariance, 1000, *normal(policies, 3))
         solution, _ = solve(select, about, np.ones(1), factor=factor, certify_users=500)
         value = np.vstack([truth + np.sqrt(2) * other.reshape(policies, 3), [0.5, 0.9, 1.0]])
         wide = np.zeros((policies + 1, 3) * 2)
         wide[:policies, :, :policies] = 2 * covariance
-        seen = Band(Points(value, wide, wide, 500), (None,) * policies, None, 1 - ALPHA, factor, factor)
+        seen = Band(
+            Points(value, wide, wide, 500, *normal(len(value), value.shape[1])),
+            (None,) * policies,
+            None,
+            1 - ALPHA,
+            factor,
+            factor,
+        )
         certified += seen.certificate(solution.weights, about).certified
     assert certified / draws >= 0.9 - 2 * np.sqrt(0.09 / draws)

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.basis import Counted
-from outlay.estimators.certificate import expected_se, joint_margins
+from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted, combine, fit
 from outlay.estimators.frontier import Points, solve
 from outlay.estimators.joint import mixed
@@ -21,6 +21,7 @@ from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates, displayed
 from outlay.ops.intervals import std_error
 from outlay.ops.mixture_lp import solve_mixture
+from outlay.ops.skewed import Spread
 
 CEILING = {"name": "cost", "cost": "c", "at_most": 0.6}
 PLANS: dict[str, list[dict[str, Any]]] = {
@@ -112,10 +113,12 @@ def test_weights_are_solved_on_costs_raised_by_each_policys_margin(fits: list[Fi
     raised, limits = [], np.empty(0)
     for fitted, found in zip(fits, margin, strict=True):
         x, influence, limits = coordinates(fitted, about)
-        error = std_error(influence)[1:]
-        wanted = joint_margins(error, expected_se(error, 300, 150), factor=2.7, margin=about.train.margin)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
-        raised.append(x + np.append(0, wanted))
+        certifying = Spread.of(influence[:, 1:]).scaled(150)
+        wanted = margins(std_error(influence)[1:], certifying, factor=2.7, margin=about.train.margin)
+        per_user = [budget.per == "user" for budget in about.budgets]
+        np.testing.assert_allclose(found[per_user], wanted[per_user], rtol=0, atol=1e-12)
+        assert (found >= wanted - 1e-12).all(), "of costs per decision the largest influence at any limit is bounded"
+        raised.append(x + np.append(0, found))
     best = solve_mixture(np.array(raised), limits, scale)
     assert solution.feasible == best.feasible
     assert solution.weights == pytest.approx(best.weights, abs=1e-9)
@@ -127,8 +130,9 @@ def test_margins_rest_on_what_the_certificate_will_see(fits: list[Fitted], about
     wide = [type(f)(**{**vars(f), "influence": 2 * f.influence}) for f in fits]
     alike, wider = Points.of(fits, about), Points.of(fits, about, wide)
     assert np.array_equal(alike.covariance, wider.covariance)
-    one, two = (points.expected_errors(about, 150) for points in (alike, wider))
-    np.testing.assert_allclose(two, 2 * one, rtol=1e-12)
+    one, two = (points.spread(about).scaled(150) for points in (alike, wider))
+    np.testing.assert_allclose(two.error, 2 * one.error, rtol=1e-12)
+    np.testing.assert_allclose(two.above(2.7), 2 * one.above(2.7), rtol=1e-9)
     assert alike.factor(about, 0.05) == pytest.approx(wider.factor(about, 0.05), abs=1e-6), "no scale is in it"
 
 

@@ -18,7 +18,6 @@ import outlay
 from outlay.core.errors import InfeasibleError
 from outlay.core.network import preferring_network
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
-from outlay.estimators.certificate import expected_se
 from outlay.estimators.units import coordinates
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.choose import Chosen, Frame, Kept, Offered, choose
@@ -26,6 +25,7 @@ from outlay.jobs.run import Run
 from outlay.jobs.train_frontier import countable
 from outlay.learning.heads import coordinates as of_campaign
 from outlay.ops.intervals import std_error
+from outlay.ops.skewed import Spread
 
 
 def chosen(data: Transitions, folder: Path) -> Chosen:
@@ -71,9 +71,9 @@ def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log:
     def room(kept: Sequence[Kept], weights: NDArray[np.float64]) -> float:
         parts = [[w * coordinates(getattr(k, fit), campaign)[1][:, 1] for k, w in zip(kept, weights, strict=True)]
                  for fit in ("fitted", "certifying")]  # fmt: skip
-        select, certify = (std_error(np.sum(part, axis=0)) for part in parts)
-        certify = expected_se(certify, *users)
-        return float(norm.isf(0.025) * certify + norm.isf(0.1) * np.hypot(select, certify))
+        select, certify = (np.sum(part, axis=0) for part in parts)
+        certifying = Spread.of(certify).scaled(users[1])
+        return float(certifying.above(norm.isf(0.025)) + norm.isf(0.1) * np.hypot(std_error(select), certifying.error))
 
     alone = [room([kept], np.ones(1)) for kept in found.members]
     assert found.margin[0] == pytest.approx(room(found.members, found.weights), rel=2e-3)

@@ -112,7 +112,7 @@ class Problem:
         """Of a run."""
         with np.load(run.folder / "frontier" / "points.npz") as file:
             part = {name: file[name] for name in file.files}
-        points = Points(part["value"], part["covariance"], part["certifying"], 0)
+        points = Points(part["value"], part["covariance"], part["certifying"], 0, part["tails"], part["gains"])
         return cls(run, part, points.factor(run.campaign, (1 - run.campaign.train.confidence) / 4))
 
     def solve(self, budget: float) -> tuple[float, float]:

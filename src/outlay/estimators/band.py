@@ -1,10 +1,11 @@
 """Bounds that hold for every mixture of L policies at once, so that one look certifies all budgets.
 
-    U_lj = x_lj + k·se_lj        P(truth_lj ≤ U_lj for all policies l and budgets j) ≥ 1 − α        (costs, ≤ form)
+    U_lj = x_lj + above_lj       P(truth_lj ≤ U_lj for all policies l and budgets j) ≥ 1 − α        (costs, ≤ form)
     certified  ⇔  Σ α_l U_lj ≤ limit_j for all j        P(some mixture of any limits is certified and over) ≤ α
 
-Where no U_lj is broken, no mixture of them is, however α was chosen and however often one looked again. Gains over the
-old policy are a family of their own: g_l − k'·se_l all lie below the true gains with probability 1 − α.
+above_lj is k·se_lj, and more where the error is skewed (`ops/skewed.py`). Where no U_lj is broken, no mixture of them
+is, however α was chosen and however often one looked again. Gains over the old policy are a family of their own:
+g_l − below_l, with another k', all lie below the true gains with probability 1 − α.
 
 A bound of the mixture with its own, smaller standard error would not be covered by this family; it is not used.
 
@@ -26,6 +27,7 @@ from outlay.estimators.frontier import Points
 from outlay.estimators.units import objective
 from outlay.ops.intervals import interval
 from outlay.ops.simultaneous import critical_value
+from outlay.ops.skewed import Spread
 
 Array = NDArray[np.float64]
 
@@ -92,10 +94,12 @@ class Band:
         """Of the mixture with weights `[L]` under the limits of this campaign; it costs no look."""
         used = np.flatnonzero(weights)
         share, part = weights[used], self.points.only(used)
-        x, errors = part.coordinates(campaign)
-        value, bound = share @ x[:, 1:], share @ (x + self.factor * errors)[:, 1:]
+        x, _ = part.coordinates(campaign)
+        value, bound = share @ x[:, 1:], share @ (x[:, 1:] + part.spread(campaign).above(self.factor))
         gain, covariance = _gains(self.points)
-        reach = self.gain_factor * np.sqrt(np.maximum(np.diag(covariance), 0))
+        error, (third, up, down) = np.sqrt(np.maximum(np.diag(covariance), 0)), self.points.gains[:-1].T
+        more = Spread(self.points.users, error, third, up).above(self.gain_factor)
+        less = Spread(self.points.users, error, -third, down).above(self.gain_factor)
         if self.refused is not None:
             value, bound, gain = (np.full_like(number, np.nan) for number in (value, bound, gain))
         ones = float(share @ part.value[:, -1])
@@ -106,8 +110,8 @@ class Band:
             [budget.name for budget in campaign.budgets],
             users=self.points.users,
             gain=float(share @ gain[used]),
-            gain_bound=float(share @ (gain - reach)[used]),
-            gain_most=float(share @ (gain + reach)[used]),
+            gain_bound=float(share @ (gain - less)[used]),
+            gain_most=float(share @ (gain + more)[used]),
             confidence=self.confidence,
             signs=[budget.sign for budget in campaign.budgets],
             decisions=[ones if budget.per == "decision" and ones > 0 else 1.0 for budget in campaign.budgets],

@@ -1,15 +1,18 @@
 """The certificate: on users never used for choosing, every budget is kept at the stated confidence.
 
-    certified  ⇔  x_j + z_{1−α}·se_j ≤ limit_j  for every budget j          P(certified and some budget over) ≤ α
+    certified  ⇔  x_j + above_j ≤ limit_j  for every budget j          P(certified and some budget over) ≤ α
+
+above_j is z_{1−α}·se_j where the error is normal, and more where few events or few users make it (`ops/skewed.py`). A
+number that tables give with a caution certifies nothing, whatever its bound.
 
 All budgets are one verdict and need no correction for their number: a mixture that is over breaks one budget at least,
 and to be certified it must pass that budget's own test, which a truth beyond the limit passes with probability α at
 most (an intersection–union test). The margin lowers the limits at the time of choosing, so that a mixture that keeps
 them on *select* is certified on *certify* with probability 1 − β:
 
-    margin_j = z_{1−α}·se_certify + z_{1−β}·√(se_select² + se_certify²)
+    margin_j = above_j + z_{1−β}·√(se_select² + se_certify²)
 
-For mixtures of many policies whose bounds hold together (`band.py`) k stands for z_{1−α} in both.
+For mixtures of many policies whose bounds hold together (`band.py`) k stands for z_{1−α} in above_j.
 
 Source: Berger (1982) for intersection–union tests; the margin is method section 6's.
 """
@@ -23,7 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from outlay.ops.intervals import lower_bound, quantile, std_error, upper_bound
+from outlay.ops.intervals import quantile
+from outlay.ops.skewed import Spread, lower_bound, upper_bound
 
 CONDITION = (
     "if the features say enough about a user, users do not influence one another, and nothing unlogged drove the log's "
@@ -110,6 +114,8 @@ def certify(
     signs: Sequence[int] | None = None,
     decisions: ArrayLike = 1.0,
     withheld: str | None = None,
+    reach: ArrayLike = 0.0,
+    caution: str | None = None,
 ) -> Certificate:
     """The certificate of one mixture, looked at once.
 
@@ -125,21 +131,25 @@ def certify(
         decisions: `[m]` x_1 for budgets per decision, else 1 (`units.decisions`): lines are written as tables show
             costs, limit + (coordinate − limit) / x_1. It changes no verdict.
         withheld: the reason, where numbers are NaN.
+        reach: `[m]` the largest influence of a user that the log makes likely, in ≤ form; it counts where events are
+            few.
+        caution: why a number that is needed is not to be relied on; nothing is certified then.
     """
     value = np.asarray(x, np.float64)[1:]
     return issue(
         value,
-        upper_bound(value, std_error(influence[:, 1:]), confidence),
+        upper_bound(value, influence[:, 1:], confidence, reach),
         limits,
         names,
         users=len(influence),
         gain=gain,
-        gain_bound=float(lower_bound(gain, std_error(gain_influence), confidence)),
-        gain_most=float(upper_bound(gain, std_error(gain_influence), confidence)),
+        gain_bound=float(lower_bound(gain, gain_influence, confidence)),
+        gain_most=float(upper_bound(gain, gain_influence, confidence)),
         confidence=confidence,
         signs=signs,
         decisions=decisions,
         withheld=withheld,
+        caution=caution,
     )
 
 
@@ -157,6 +167,7 @@ def issue(
     signs: Sequence[int] | None = None,
     decisions: ArrayLike = 1.0,
     withheld: str | None = None,
+    caution: str | None = None,
     policies: int = 1,
 ) -> Certificate:
     """The certificate that bounds `[m]` in ≤ form amount to, wherever they come from; other arguments as above."""
@@ -175,11 +186,13 @@ def issue(
         )
         for name, s, v, b, at, k in zip(names, sign, shown, reach, limit, kept, strict=True)
     )
-    certified = bool(kept.all()) and users >= LEAST_USERS
+    certified = bool(kept.all()) and users >= LEAST_USERS and caution is None
     if users < LEAST_USERS:
         words = f"not certified: it rests on {users} users, and {LEAST_USERS} are needed"
     elif certified:
         words = "certified"
+    elif kept.all():
+        words = f"not certified: {caution}"
     else:
         words = "not certified: " + ", ".join(line.words for line in lines if not line.kept)
         words += f" ({withheld})" if withheld and any(line.bound is None for line in lines) else ""
@@ -197,28 +210,17 @@ def issue(
     )
 
 
-def margins(se_select: ArrayLike, se_certify: ArrayLike, *, confidence: float, margin: float) -> NDArray[np.float64]:
-    """How much to lower each limit `[m]` when choosing.
+def margins(se_select: ArrayLike, certifying: Spread, *, factor: float, margin: float) -> NDArray[np.float64]:
+    """How much to lower each limit when choosing, `[…]`.
 
     Args:
-        se_select: `[m]` standard errors on the users that choose.
-        se_certify: `[m]` those expected on the users that certify.
-        confidence: 1 − α of the certificate.
+        se_select: `[…]` standard errors on the users that choose.
+        certifying: `[…]` how the estimates are expected to err on the users that certify.
+        factor: z_{1−α} of the certificate, or k of many policies together.
         margin: 1 − β, the wanted chance that a mixture on its lowered limit is certified.
     """
-    return joint_margins(se_select, se_certify, factor=quantile(confidence), margin=margin)
-
-
-def joint_margins(se_select: ArrayLike, se_certify: ArrayLike, *, factor: float, margin: float) -> NDArray[np.float64]:
-    """The same where the certificate will be estimate + `factor` · se."""
-    select, certifying = np.asarray(se_select, np.float64), np.asarray(se_certify, np.float64)
-    both: NDArray[np.float64] = np.hypot(select, certifying)
-    return factor * certifying + quantile(margin) * both
-
-
-def expected_se(se_select: ArrayLike, users_select: int, users_certify: int) -> NDArray[np.float64]:
-    """Standard errors to expect on *certify*: those on *select*, scaled by the root of the ratio of users."""
-    return np.asarray(se_select, np.float64) * float(np.sqrt(users_select / users_certify))
+    both: NDArray[np.float64] = np.hypot(np.asarray(se_select, np.float64), certifying.error)
+    return certifying.above(factor) + quantile(margin) * both
 
 
 def _number(value: float) -> float | None:

@@ -2,7 +2,7 @@
 
     v_l ∈ R^T      objective, costs in their budgets' units, decisions (x_1) of policy l;   Cov(v_l, v_k) over users
     mixture        max αᵀr   s.t.   α ᵀ(c + margin) ≤ limit,  Σα = 1      its dual: what one more unit of budget buys
-    margin_l       k·se_certify + z_{1−β}·√(se_select² + se_certify²),  with the k of all L policies together
+    margin_l       above_l + z_{1−β}·√(se_select² + se_certify²),  with the k of all L policies (`certificate.py`)
 
 Only the T numbers of each policy and their covariance are needed, so every budget is solved in milliseconds, and every
 mixture has its interval, long after the rows are gone.
@@ -13,17 +13,18 @@ Source: Altman (1999) for mixtures under limits; the units are those of `units.p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
-from outlay.estimators.certificate import expected_se, joint_margins
+from outlay.estimators.certificate import margins
 from outlay.estimators.joint import Joint
 from outlay.estimators.units import objective
 from outlay.ops.mixture_lp import MixtureSolution, solve_mixture
 from outlay.ops.simultaneous import critical_value
+from outlay.ops.skewed import Spread
 
 Array = NDArray[np.float64]
 
@@ -37,29 +38,48 @@ class Points:
         covariance: `[L, T, L, T]` of the estimates; 0 where withheld.
         certifying: the same as a certificate from as many users would have it.
         users: that they were measured on.
+        tails: `[L, m, 7]` how the errors of the costs c (in ≤ form) and of x_1 are skewed, for a certificate: Σc³,
+            Σc²x, Σcx², Σx³ of the influences, then what one user more may add to c, to x_1, and take from it.
+        gains: `[L, 3]` of the objective less that of the last policy: Σψ³, what one user more may add and take.
     """
 
     value: Array
     covariance: Array
     certifying: Array
     users: int
+    tails: Array
+    gains: Array
 
     @classmethod
-    def of(cls, fits: Iterable[Joint], campaign: Campaign, certifying: Iterable[Joint] | None = None) -> Points:
+    def of(
+        cls,
+        fits: Iterable[Joint],
+        campaign: Campaign,
+        certifying: Iterable[Joint] | None = None,
+        reach: Iterable[Array] | None = None,
+    ) -> Points:
         """From fitted evaluations.
 
         Args:
             fits: one a policy, on the same users; each is let go once its 16·U·T bytes are taken.
             campaign: its budgets.
             certifying: the same policies as the certificate will measure them; default: as in `fits`.
+            reach: `[m]` for each policy as `certificate.certify` takes it; default 0.
         """
         names = [objective(campaign)]
         for budget in campaign.budgets:
             names.append(budget.name if budget.per == "decision" else f"{budget.name}@{campaign.meta.horizon_days}")
         names.append("decisions")
-        value, covariance, users = _together(fits, names)
-        exact = covariance if certifying is None else _together(certifying, names)[1]
-        return cls(value, covariance, exact, users)
+        value, influence = _together(fits, names)
+        covariance = exact = _covariance(influence)
+        if certifying is not None:
+            influence = _together(certifying, names)[1]
+            exact = _covariance(influence)
+        signs = np.array([budget.sign for budget in campaign.budgets])
+        none = (np.zeros(len(signs)) for _ in value)
+        tails = [_tails(influence[:, i], signs, most) for i, most in enumerate(none if reach is None else reach)]
+        gains = [_gain_tails(influence[:, i, 0] - influence[:, -1, 0]) for i in range(len(value))]
+        return cls(value, covariance, exact, len(influence), np.array(tails), np.array(gains))
 
     def __len__(self) -> int:
         return len(self.value)
@@ -67,16 +87,24 @@ class Points:
     def only(self, chosen: NDArray[np.intp]) -> Points:
         """Of some of the policies, in this order."""
         covariance, certifying = (whole[chosen][:, :, chosen] for whole in (self.covariance, self.certifying))
-        return Points(self.value[chosen], covariance, certifying, self.users)
+        return replace(
+            self, value=self.value[chosen], covariance=covariance, certifying=certifying,
+            tails=self.tails[chosen], gains=self.gains[chosen],
+        )  # fmt: skip
 
     def coordinates(self, campaign: Campaign) -> tuple[Array, Array]:
         """`[L, 1+m]` objective and budgets in ≤ form, and their standard errors; limits as in this campaign."""
         matrix, constant = _linear(campaign)
         return self.value @ matrix.T + constant, _errors(matrix, self.covariance)
 
-    def expected_errors(self, campaign: Campaign, certify_users: int) -> Array:
-        """`[L, m]` standard errors of the budgets' coordinates to expect of a certificate."""
-        return expected_se(_errors(_linear(campaign)[0], self.certifying)[:, 1:], self.users, certify_users)
+    def spread(self, campaign: Campaign) -> Spread:
+        """`[L, m]` how the budgets' coordinates may err, as a certificate from as many users would have it."""
+        matrix = _linear(campaign)[0]
+        x = -matrix[1:, -1]  # c − x·x_1 is compared with the limit
+        third = self.tails[..., :4] @ np.array([np.ones_like(x), -3 * x, 3 * x**2, -(x**3)])
+        largest = self.tails[..., 4] + np.maximum(-x, 0) * self.tails[..., 5] + np.maximum(x, 0) * self.tails[..., 6]
+        error = _errors(matrix, self.certifying)[:, 1:]
+        return Spread(self.users, error, np.einsum("ljj->lj", third), largest)
 
     def factor(self, campaign: Campaign, alpha: float) -> float:
         """The k with which all costs of all policies lie below estimate + k·se together, with probability 1 − α.
@@ -128,25 +156,46 @@ def solve(
         the solution, and `[L, m]` the margins.
     """
     x, errors = points.coordinates(campaign)
-    expected = points.expected_errors(campaign, certify_users)
-    margin = joint_margins(errors[:, 1:], expected, factor=factor, margin=campaign.train.margin)
+    certifying = points.spread(campaign).scaled(certify_users)
+    margin = margins(errors[:, 1:], certifying, factor=factor, margin=campaign.train.margin)
     raised = x + np.column_stack([np.zeros(len(x)), margin])
     limits = np.array([budget.sign * budget.limit for budget in campaign.budgets])
     return solve_mixture(raised, limits, scale), margin
 
 
-def _together(fits: Iterable[Joint], names: list[str]) -> tuple[Array, Array, int]:
-    """`[L, T]` numbers, `[L, T, L, T]` their covariance, and the users."""
+def _together(fits: Iterable[Joint], names: list[str]) -> tuple[Array, Array]:
+    """`[L, T]` numbers, and `[U, L, T]` their influences, 0 where withheld."""
     value, parts = [], []
     for fit in fits:
         columns = [fit.column(name) for name in names]
         value.append(fit.value[columns])
         parts.append(fit.influence[:, columns])
-    influence = np.nan_to_num(np.concatenate(parts, axis=1))
-    users = len(influence)
+    influence = np.nan_to_num(np.stack(parts, axis=1))
     influence -= influence.mean(axis=0)
-    covariance = influence.T @ influence / ((users - 1) * users)
-    return np.array(value), covariance.reshape((len(value), len(names)) * 2), users
+    return np.array(value), influence
+
+
+def _covariance(influence: Array) -> Array:
+    """`[L, T, L, T]` of the numbers."""
+    users, *shape = influence.shape
+    flat = influence.reshape(users, -1)
+    covariance: Array = (flat.T @ flat / ((users - 1) * users)).reshape(shape * 2)
+    return covariance
+
+
+def _tails(influence: Array, signs: Array, reach: Array) -> Array:
+    """`[m, 7]` of one policy, from its influences `[U, T]`."""
+    cost, ones = signs * influence[:, 1:-1], influence[:, -1:]
+    moments = [(cost ** (3 - power) * ones**power).sum(axis=0) for power in range(4)]
+    more = Spread.of(cost, reach).largest
+    up, down = (np.broadcast_to(Spread.of(sign * ones).largest, more.shape) for sign in (1, -1))
+    return np.stack([*moments, more, up, down], axis=1)
+
+
+def _gain_tails(influence: Array) -> Array:
+    """`[3]` of one gain, from its influence `[U]`."""
+    up, down = Spread.of(influence), Spread.of(-influence)
+    return np.array([up.third, up.largest, down.largest])
 
 
 def _errors(matrix: Array, covariance: Array) -> Array:

@@ -34,6 +34,7 @@ from outlay.estimators.certificate import Certificate
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points
 from outlay.estimators.observed import observe, reproduces
+from outlay.estimators.reach import of_costs
 from outlay.estimators.units import missing
 from outlay.jobs.checks import Checks
 from outlay.jobs.choose import needed_days
@@ -111,7 +112,7 @@ def certify_frontier(
         # for which it was chosen.
         look(data, str(load_bundle(run.bundle).manifest["id"]), campaign.train.confidence)
         look(data, _identity(stored, salts), campaign.train.confidence)
-        at, withheld = Measure(data, CERTIFY, bundle), []
+        at, withheld, reach = Measure(data, CERTIFY, bundle), [], []
         days = needed_days(campaign) if at.counted else at.days
         old = at.old()
         check = reproduces(observe(at.panel, days=at.days), old)
@@ -122,18 +123,21 @@ def certify_frontier(
             for i, policy in enumerate(whole.members() or [whole]):
                 said(0.95 * i / count, f"policy {i + 1} of {count} on certify users")
                 fitted = at.evaluator(i).fit(policy.parts[0], days=days)
+                reach.append(of_costs(fitted, campaign, at.reach(policy.parts)))
                 reason = missing(fitted, campaign)
                 if reason is None and not at.counted:  # each policy is to be confirmed by something that assumes less
                     told = Told(policy, {"fqe": fitted}, {}, single_steps(at, policy, propensity))
                     reason = Checks.of(told, check, behaviour).agreement.reason
                 withheld.append(reason)
                 yield fitted
+            reach.append(of_costs(old, campaign, at.reach([None])))
             yield old
 
-        points = Points.of(fits(), campaign)
+        points = Points.of(fits(), campaign, reach=reach)
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
-            handle, value=points.value, covariance=points.covariance, users=points.users, salts=np.array(salts),
+            handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
+            users=points.users, salts=np.array(salts),
             said=json.dumps({"withheld": withheld, "refused": refused if check.ok else check.words,
                              "window": at.window}),
         )  # fmt: skip
@@ -158,7 +162,8 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         salts = tuple(str(salt) for salt in part["salts"])
         said = json.loads(str(part["said"]))
         withheld, refused, window = said["withheld"], said["refused"], said.get("window")
-        points = Points(part["value"], part["covariance"], part["covariance"], int(part["users"]))
+        covariance, users = part["covariance"], int(part["users"])
+        points = Points(part["value"], covariance, covariance, users, part["tails"], part["gains"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
     if window != window_of(data):  # of an older version, which certified discounted figures between features

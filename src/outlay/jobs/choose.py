@@ -31,14 +31,15 @@ from outlay.core.errors import InfeasibleError
 from outlay.core.network import NetworkArrays, preferring_network
 from outlay.core.response import ResponseArrays
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
-from outlay.estimators.certificate import expected_se, margins
+from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.units import coordinates, decisions, missing, objective
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
 from outlay.jobs.reserve import known_reserves
-from outlay.ops.intervals import std_error
+from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
+from outlay.ops.skewed import Spread
 
 REFININGS, NEAR = 8, 1e-3  # of the room of a mixture, which depends on its weights a little
 BY_CHANCE = 4.0  # standard deviations: of hundreds of figures hardly one differs by more
@@ -320,13 +321,13 @@ def _tightened(pool: list[Kept], weights: Vector, margin: Vector, frame: Frame) 
 
 def _room(members: list[Kept], weights: Vector, frame: Frame) -> Vector:
     """`[m]` by which the costs of a sticky mixture of some policies are raised."""
-    users = [len(frame.data.users_of(split)) for split in (SELECT, CERTIFY)]
-    train = frame.campaign.train
-    errors = []
+    influence = []
     for fits in ([k.fitted for k in members], [k.certifying for k in members]):
         parts = [w * coordinates(fitted, frame.campaign)[1][:, 1:] for fitted, w in zip(fits, weights, strict=True)]
-        errors.append(std_error(np.sum(parts, axis=0)))
-    return margins(errors[0], expected_se(errors[1], *users), confidence=1 - frame.alpha, margin=train.margin)
+        influence.append(np.sum(parts, axis=0))
+    certifying = Spread.of(influence[1]).scaled(len(frame.data.users_of(CERTIFY)))
+    margin = frame.campaign.train.margin
+    return margins(std_error(influence[0]), certifying, factor=quantile(1 - frame.alpha), margin=margin)
 
 
 def _margins(pool: list[Kept], frame: Frame) -> Vector:

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators.certificate import expected_se, margins
+from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.units import coordinates, decisions, displayed, objective
 from outlay.jobs.measure import Measure
-from outlay.ops.intervals import lower_bound, std_error
+from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
+from outlay.ops.skewed import Spread, lower_bound
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,15 @@ class ConstantActions:
 
     def _room(self, parts: list[Any], campaign: Campaign) -> NDArray[np.float64]:
         """`[k, 1+m]` by which the costs are raised."""
-        users, train = (len(self.fits[0].influence), len(self.data.users_of(CERTIFY))), campaign.train
-        errors = [std_error(influence)[1:] for _, influence, _ in parts]
-        room = [margins(e, expected_se(e, *users), confidence=train.confidence, margin=train.margin) for e in errors]
+        users, factor, margin = (
+            len(self.data.users_of(CERTIFY)),
+            quantile(campaign.train.confidence),
+            campaign.train.margin,
+        )
+        room = [
+            margins(std_error(psi)[1:], Spread.of(psi[:, 1:]).scaled(users), factor=factor, margin=margin)
+            for _, psi, _ in parts
+        ]
         return np.column_stack([np.zeros(len(parts)), room])
 
 
@@ -151,7 +158,7 @@ def against_constants(
     whole = combine([constants.fits[constants.actions.index(a)] for a in found.actions], found.weights)
     (x, influence, _), (its, other, _) = coordinates(fitted, campaign), coordinates(whole, campaign)
     gain = float(x[0] - its[0])
-    bound = float(lower_bound(gain, std_error(influence[:, 0] - other[:, 0]), confidence))
+    bound = float(lower_bound(gain, influence[:, 0] - other[:, 0], confidence))
     if not np.isfinite(bound):
         return None
     cost = displayed(whole, campaign)

@@ -29,6 +29,7 @@ from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
 from outlay.estimators.fitted import combine
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
+from outlay.estimators.reach import of_costs
 from outlay.estimators.units import coordinates, decisions, missing, objective
 from outlay.jobs.certify_frontier import certified, certify_frontier
 from outlay.jobs.checks import Checks
@@ -232,8 +233,18 @@ def _certified(
         signs=[budget.sign for budget in campaign.budgets],
         decisions=decisions(told.fitted, campaign),
         withheld=reason,
+        reach=of_costs(told.fitted, campaign, at.reach(told.subject.parts)),
+        caution=_caution(told, campaign),
     )
     return replace(certificate, window=claimed(campaign, at.window)), number, alpha
+
+
+def _caution(told: Told, campaign: Campaign) -> str | None:
+    """Why the figure of a budget is not to be relied on, as tables say it, or None."""
+    costs = {budget.name for budget in campaign.budgets}
+    rows = told.rows(campaign, campaign.train.confidence)
+    found = (f"{e.target}: {e.caution}" for e in rows if e.estimator == "fqe" and e.target in costs and e.caution)
+    return next(found, None)
 
 
 def _curve(at: Measure, run: Run, campaign: Campaign, refused: str | None, report: Report) -> dict[str, Any] | None:

@@ -77,8 +77,10 @@ class Stored:
             return cls(
                 folder=folder,
                 network=read_network(folder / "network.npz"),
-                points=Points(part["value"], part["covariance"], part["certifying"], users),
-                old=Points(part["old"], part["old_covariance"], part["old_certifying"], users),
+                points=Points(part["value"], part["covariance"], part["certifying"], users, part["tails"],
+                              part["gains"]),
+                old=Points(part["old"], part["old_covariance"], part["old_certifying"], users, part["old_tails"],
+                           part["old_gains"]),
                 multiplier=part["multiplier"],
                 head_weights=part["head_weights"],
                 scale=part["scale"],
@@ -136,7 +138,9 @@ def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kep
             multiplier=np.array([kept.policy.multiplier for kept in measured]),
             head_weights=np.array([kept.policy.head_weights for kept in measured]),
             value=points.value, covariance=points.covariance, certifying=points.certifying,
-            old=log.value, old_covariance=log.covariance, old_certifying=log.certifying, scale=frame.scale,
+            tails=points.tails, gains=points.gains,
+            old=log.value, old_covariance=log.covariance, old_certifying=log.certifying,
+            old_tails=log.tails, old_gains=log.gains, scale=frame.scale,
         )  # fmt: skip
         write_manifest(temporary, "frontier", {
             "data_hash": frame.data.manifest["data_hash"], "heads": list(frame.heads), "users": points.users,

@@ -5,7 +5,7 @@ The one place where bundles, transitions and estimators meet; training chooses w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -23,6 +23,7 @@ from outlay.estimators.doubly_robust import DoublyRobust
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.panel import Panel
 from outlay.estimators.plain_features import Directions, plain_features
+from outlay.estimators.reach import reaches
 from outlay.estimators.units import horizons
 from outlay.jobs.window import counted, window_of
 from outlay.ops.action_basis import ActionBasis, smooth_basis
@@ -97,6 +98,26 @@ class Measure:
         """Always the same action, for each of `actions`, with totals of `days` days."""
         evaluator = self.evaluator()
         return [evaluator.fit(np.full(len(self.panel), a), days=days) for a in actions]
+
+    def reach(self, parts: Iterable[NDArray[Any] | None]) -> NDArray[np.float64]:
+        """`[1+m, 2]` how far a user's outcomes may leave their mean (`estimators/reach.py`), by what a policy gives.
+
+        Args:
+            parts: of the policy, each as `Panel.follow` takes it.
+        """
+        given = np.zeros(self.data.num_actions, np.bool_)
+        forced = self.panel.action[self.panel.forced]
+        for part in parts:
+            if part is None or len(forced):
+                given[np.unique(self.panel.action if part is None else forced)] = True
+            if part is not None:
+                given |= (part > 0).any(axis=0) if part.ndim == 2 else np.isin(np.arange(len(given)), part)
+        most: NDArray[np.float64] = self._reaches[given].max(axis=0)
+        return most
+
+    @cached_property
+    def _reaches(self) -> NDArray[np.float64]:
+        return reaches(self.data)
 
     def actions(self, member: int) -> NDArray[np.int64]:
         """`[n]` action index of a member in every row of the panel, forced rows not yet regarded."""

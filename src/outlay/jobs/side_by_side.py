@@ -34,6 +34,8 @@ IN_WINDOW = ("snpdis", "pdis")  # for totals alone
 FEWEST = 10.0  # effective users: a number that fewer carry is noise, and no interval of it means anything
 HARDLY_ANY = f"the weights of fewer than {FEWEST:.0f} effective users carry it"
 
+UNSEEN = "it is alike for all these users, and not in the whole log: ±0 is no error"
+
 Cautions = Sequence[str | None]
 
 
@@ -150,6 +152,8 @@ def tell(
             joints[name], cautions[name] = weighed, weighed.cautions()
         if name not in FITTED:
             joints[name] = joints[name].without([HARDLY_ANY if ess < FEWEST else None for ess in joints[name].ess])
+        unseen = _unseen(joints[name], panel.names, at.reach(subject.parts))
+        cautions[name] = [own or rare for own, rare in zip(cautions[name], unseen, strict=True)]
     steps = None if among is not None or "dr" not in estimators else single_steps(at, subject, propensity)
     if at.window is not None and "fqe" in joints:
         found = Told(subject, joints, cautions).fitted
@@ -173,3 +177,11 @@ def single_steps(at: Measure, subject: Subject, propensity: NDArray[np.float64])
         for part, f in zip(subject.parts, subject.features, strict=True)
     ]
     return Joint(**mixed(parts, subject.weights))
+
+
+def _unseen(joint: Joint, names: Sequence[str], reach: NDArray[np.float64]) -> list[str | None]:
+    """`[T]` why ±0 is no error: these users had no event of what others in the log had; None where it is one."""
+    moves = {name: bool(far.any()) for name, far in zip(names, reach, strict=True)}
+    still = (joint.std_error == 0) & (np.array(joint.withheld) == None)  # noqa: E711
+    return [UNSEEN if none and moves.get(target.partition("@")[0], False) else None
+            for target, none in zip(joint.targets, still, strict=True)]  # fmt: skip

@@ -3,7 +3,8 @@
     se = std(ψ) / √U        interval = value ± z·se        ψ_(X/Y) = (ψ_X − (X/Y)·ψ_Y) / Y
 
 The influence of a linear combination is the combination of the influences, so mixtures, differences and ratios of
-estimates made from the same users have exact joint covariance without a covariance matrix.
+estimates made from the same users have exact joint covariance without a covariance matrix. Claims rest on one-sided
+bounds, which regard the skewness of the error as well (`skewed.py`).
 
 Source: textbook (delta method); Hampel (1974) for the influence function.
 """
@@ -37,16 +38,6 @@ def interval(value: ArrayLike, error: ArrayLike, confidence: float) -> tuple[Arr
     """Two-sided normal interval: lower and upper ends, of the shape of `value`."""
     centre, half = np.asarray(value, np.float64), quantile(0.5 + confidence / 2) * np.asarray(error, np.float64)
     return centre - half, centre + half
-
-
-def upper_bound(value: ArrayLike, error: ArrayLike, confidence: float) -> Array:
-    """One-sided: the truth lies below it with probability `confidence`."""
-    return np.asarray(value, np.float64) + quantile(confidence) * np.asarray(error, np.float64)
-
-
-def lower_bound(value: ArrayLike, error: ArrayLike, confidence: float) -> Array:
-    """One-sided: the truth lies above it with probability `confidence`."""
-    return np.asarray(value, np.float64) - quantile(confidence) * np.asarray(error, np.float64)
 
 
 def ratio(above: float, above_influence: Array, below: float, below_influence: Array) -> tuple[float, Array]:
