@@ -52,6 +52,7 @@ bench-frontier: setup
 bench-evaluation: setup
 	$(BIN)/python benchmarks/evaluation_coverage.py
 	$(BIN)/python benchmarks/evaluation_certificate.py
+	$(BIN)/python benchmarks/evaluation_rare.py
 	$(BIN)/python benchmarks/evaluation_ranking.py
 	$(BIN)/python benchmarks/evaluation_peers.py
 

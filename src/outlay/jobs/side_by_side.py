@@ -181,7 +181,7 @@ def single_steps(at: Measure, subject: Subject, propensity: NDArray[np.float64])
 
 def _unseen(joint: Joint, names: Sequence[str], reach: NDArray[np.float64]) -> list[str | None]:
     """`[T]` why ±0 is no error: these users had no event of what others in the log had; None where it is one."""
-    moves = {name: bool(far.any()) for name, far in zip(names, reach, strict=True)}
-    still = (joint.std_error == 0) & (np.array(joint.withheld) == None)  # noqa: E711
-    return [UNSEEN if none and moves.get(target.partition("@")[0], False) else None
-            for target, none in zip(joint.targets, still, strict=True)]  # fmt: skip
+    happens = {name for name, far in zip(names, reach, strict=True) if far.any()}
+    known = zip(joint.targets, joint.std_error, joint.withheld, strict=True)
+    return [UNSEEN if error == 0 and why is None and target.partition("@")[0] in happens else None
+            for target, error, why in known]  # fmt: skip
