@@ -25,7 +25,7 @@ from outlay.jobs.looks import looks
 from outlay.jobs.measure import Measure
 from outlay.jobs.run import Run
 from outlay.jobs.subject import Subject
-from outlay.ops.intervals import std_error
+from outlay.ops.skewed import Spread
 from outlay.ops.tabular import measure
 
 
@@ -43,7 +43,7 @@ def run(trained: Path, tmp_path: Path) -> Run:
 
 
 def test_the_bundle_of_the_run_is_certified_from_what_its_members_measure(run: Run, habit: Habit) -> None:
-    """Values are those of its members on certify users; each bound lies k of a member's own errors above."""
+    """Values are those of its members on certify users; bounds lie as far above as k and each one's errors say."""
     data, campaign = run.data(), run.campaign
     assert certified(run, data, campaign) is None
     found = certify_frontier(run, data, campaign)
@@ -59,11 +59,11 @@ def test_the_bundle_of_the_run_is_certified_from_what_its_members_measure(run: R
 
     members = Measure(data, CERTIFY, bundle).members()
     x, _, _ = coordinates(combine(members, bundle.weights), campaign)
-    errors = [std_error(coordinates(member, campaign)[1])[1] for member in members]
+    above = [Spread.of(coordinates(member, campaign)[1][:, 1]).above(found.band.factor) for member in members]
     certificate = found.band.certificate(weights, campaign)
     (line,) = certificate.budgets
     assert line.value == pytest.approx(x[1])
-    assert line.bound == pytest.approx(x[1] + found.band.factor * bundle.weights @ errors)
+    assert line.bound == pytest.approx(x[1] + bundle.weights @ above)
     old = Measure(data, CERTIFY, bundle).old()
     assert certificate.gain == pytest.approx(x[0] - coordinates(old, campaign)[0][0])
     assert found.record(certificate)["look"] == 2
@@ -127,7 +127,7 @@ def test_what_stays_on_disk_says_nothing_of_any_user(run: Run) -> None:
     found = certify_frontier(run, run.data(), run.campaign)
     with np.load(run.folder / "frontier" / "band.npz") as file:
         assert max(file[name].size for name in file.files) == found.band.points.covariance.size
-        assert set(file.files) == {"value", "covariance", "users", "salts", "said"}
+        assert set(file.files) == {"value", "covariance", "tails", "gains", "users", "salts", "said"}
 
 
 def test_a_run_without_a_frontier_has_no_band(finished: Path) -> None:
