@@ -105,6 +105,7 @@ class Problem:
 
     run: Run
     part: dict[str, Vector]
+    points: Points
     factor: float
 
     @classmethod
@@ -112,8 +113,9 @@ class Problem:
         """Of a run."""
         with np.load(run.folder / "frontier" / "points.npz") as file:
             part = {name: file[name] for name in file.files}
-        points = Points(part["value"], part["covariance"], part["certifying"], 0, part["tails"], part["gains"])
-        return cls(run, part, points.factor(run.campaign, (1 - run.campaign.train.confidence) / 4))
+        users = len(run.data().users_of(SELECT))
+        points = Points(part["value"], part["covariance"], part["certifying"], users, part["tails"], part["gains"])
+        return cls(run, part, points, points.factor(run.campaign, (1 - run.campaign.train.confidence) / 4))
 
     def solve(self, budget: float) -> tuple[float, float]:
         """The best objective, and the dual in units of the money budget, where the others keep their limits."""
@@ -121,7 +123,7 @@ class Problem:
         users = [len(data.users_of(split)) for split in (SELECT, CERTIFY)]
         value, ones = self.part["value"], self.part["value"][:, -1]
         z_margin = norm.ppf(campaign.train.margin)
-        over = []
+        spread, over = self.points.spread(campaign.with_money_limit(budget)).scaled(users[1]), []
         for j, line in enumerate(campaign.budgets):
             limit = budget if j == campaign.money else line.limit
             direction = np.zeros(value.shape[1])
@@ -131,7 +133,7 @@ class Problem:
                 for blocks in (np.einsum("ltlu->ltu", self.part[name]) for name in ("covariance", "certifying"))
             ]
             certify = errors[1] * np.sqrt(users[0] / users[1])
-            margin = self.factor * certify + z_margin * np.hypot(errors[0], certify)
+            margin = spread.above(self.factor)[:, j] + z_margin * np.hypot(errors[0], certify)
             over.append(line.sign * (value @ direction - (limit if line.per == "user" else 0)) + margin)
         found = linprog(-value[:, 0], np.array(over), np.zeros(len(over)), np.ones((1, len(value))), [1.0])
         assert found.success == (found.status == 0)
