@@ -111,6 +111,7 @@ def server(
     everywhere: bool = False,
     clock: Clock | None = None,
     machine: Machine = HERE,
+    change: bool = True,
     experiment: Experiment | None = None,
     **settings: Any,
 ) -> Iterator[Client]:
@@ -120,7 +121,7 @@ def server(
 
     async def start() -> Service:
         kept = BrokenLedger(ledger, machine)
-        adopt(kept, ready, config, trial, clock)
+        adopt(kept, ready, config, trial, clock, change=change)
         own = clock or Clock(config.timezone, kept.clock.seconds)
         return Service(Serving(ready, config, trial=trial), kept, own, Metrics())
 

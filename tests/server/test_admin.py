@@ -148,19 +148,20 @@ def test_a_broken_bundle_leaves_the_old_in_service(
 def test_requests_during_a_swap_see_one_bundle_or_the_other(client: Client, bundle: Bundle, other: Path) -> None:
     service = client.service
     old, new = service.serving.ready, prepare(other, service.serving.config)
-    for i in range(40):
-        service.serving.ready = new if i % 2 else old
-        asked = client.post_together("/v1/decisions", [request(1000 * i + j) for j in range(5)])
-        assert {answer.json()["bundle"] for answer in asked} == {service.serving.ready.bundle.id}
+    with service.serving._swap:  # as while one is loaded: the ledger's is not followed then
+        for i in range(40):
+            service.serving.ready = new if i % 2 else old
+            asked = client.post_together("/v1/decisions", [request(1000 * i + j) for j in range(5)])
+            assert {answer.json()["bundle"] for answer in asked} == {service.serving.ready.bundle.id}
     assert {row.bundle for row in service.ledger.rows("coupons", 0, 2**62)} == {bundle.id, new.bundle.id}
 
 
-def test_workers_tell_one_another_of_a_bundle(bundle: Bundle, other: Path, tmp_path: Path) -> None:
+def test_servers_follow_the_bundle_of_the_ledger(bundle: Bundle, other: Path, tmp_path: Path) -> None:
     """However often it goes back and forth."""
     config = ServeConfig.parse({"reserve": RESERVE})
     ledger = SqliteLedger(tmp_path / "ledger.db")
     ledger.set_caps("coupons", Caps())
-    one, two = (Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json") for _ in range(2))
+    one, two = (Serving(prepare(bundle.folder, config), config) for _ in range(2))
     assert two.follow(ledger, 0) is None
     for path in (other, bundle.folder, other):
         wanted = one.load(path, ledger, 0)
@@ -172,30 +173,38 @@ def test_workers_tell_one_another_of_a_bundle(bundle: Bundle, other: Path, tmp_p
     ledger.close()
 
 
-def test_a_bundle_that_could_not_be_loaded_is_tried_again(bundle: Bundle, other: Path, tmp_path: Path) -> None:
+def test_a_bundle_that_could_not_be_loaded_is_tried_again(
+    bundle: Bundle, other: Path, tmp_path: Path, make_spec: Callable[..., BundleSpec]
+) -> None:
     config = ServeConfig.parse({"reserve": RESERVE})
-    ledger, strange = SqliteLedger(tmp_path / "ledger.db"), SqliteLedger(tmp_path / "strange.db")
+    ledger = SqliteLedger(tmp_path / "ledger.db")
     ledger.set_caps("coupons", Caps())
-    one, two = (Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json") for _ in range(2))
-    one.load(other, ledger, 0)
+    one, two = (Serving(prepare(bundle.folder, config), config) for _ in range(2))
+    new = one.load(other, ledger, 0).bundle.id
+    other.rename(tmp_path / "away")
     for _ in range(2):
-        with pytest.raises(LedgerError):  # it does not know the campaign
-            two.follow(strange, 0)
+        with pytest.raises(OutlayError, match="does not exist"):
+            two.follow(ledger, 0)
+        assert f"bundle {new} is in service on this ledger, and cannot be loaded here" in two.behind
     assert two.ready.bundle.id == bundle.id
+    write_bundle(other, make_spec(weights=(0.5, 0.5)))
+    with pytest.raises(OutlayError, match="holds bundle"):  # a folder that holds another one by now
+        two.follow(ledger, 0)
+    shutil.rmtree(other)
+    (tmp_path / "away").rename(other)
     assert two.follow(ledger, 0) is two.ready
-    assert two.ready.bundle.id == one.ready.bundle.id
+    assert (two.ready.bundle.id, two.behind) == (new, "")
     ledger.close()
-    strange.close()
 
 
-def test_a_bundle_that_cannot_be_noted_is_announced_to_nobody(bundle: Bundle, other: Path, tmp_path: Path) -> None:
+def test_a_bundle_that_cannot_be_noted_goes_into_service_nowhere(bundle: Bundle, other: Path, tmp_path: Path) -> None:
     config = ServeConfig.parse({"reserve": RESERVE})
     strange = SqliteLedger(tmp_path / "strange.db")
-    serving = Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json")
+    serving = Serving(prepare(bundle.folder, config), config)
     with pytest.raises(LedgerError):
         serving.load(other, strange, 0)
     assert serving.ready.bundle.id == bundle.id
-    assert not (tmp_path / "pointer.json").exists()
+    assert strange.terms("coupons") is None
     strange.close()
 
 
@@ -206,7 +215,7 @@ def test_what_another_worker_announced_does_not_undo_the_bundle_that_is_being_lo
     write_bundle(third, make_spec(weights=(0.3, 0.7)))
     ledger = SqliteLedger(tmp_path / "ledger.db")
     ledger.set_caps("coupons", Caps())
-    one, two = (Serving(prepare(bundle.folder, config), config, tmp_path / "pointer.json") for _ in range(2))
+    one, two = (Serving(prepare(bundle.folder, config), config) for _ in range(2))
     one.load(third, ledger, 0)
     begun, go = threading.Event(), threading.Event()
 
@@ -251,13 +260,11 @@ def test_a_path_that_no_system_has_is_refused(client: Client) -> None:
 
 
 def test_a_duty_that_fails_keeps_the_server_from_no_other(
-    client: Client, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: Client, other: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A bundle that would mend it must be able to come."""
     service = client.service
-    pointer = tmp_path / "pointer.json"
-    service.serving = Serving(service.serving.ready, service.serving.config, pointer)
-    told = Serving(service.serving.ready, service.serving.config, pointer).load(other, service.ledger, 0)
+    told = Serving(service.serving.ready, service.serving.config).load(other, service.ledger, 0)
 
     def release(*_values: Any) -> Any:
         raise ZeroDivisionError("a bug")

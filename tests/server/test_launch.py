@@ -6,6 +6,7 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from small_servers import RESERVE
 
@@ -103,10 +104,16 @@ def test_a_new_campaign_gets_the_settings_caps_and_a_known_one_keeps_its_own(bun
     )
     assert adopt(ledger, ready, config) == []
     other = config.with_cap(70).model_copy(update={"user": config.user.model_copy(update={"decisions": 9})})
-    (words,) = adopt(ledger, ready, other)
-    assert "the ledger keeps the caps that it has (total 50.5 yuan)" in words
+    with pytest.raises(OutlayError, match=r"user\.decisions: the ledger has 4, and this server 9; caps\.total: .* 70"):
+        adopt(ledger, ready, other)
     caps = ledger.totals("coupons").caps
-    assert (caps.total, caps.user_offers) == (5050, 9)
+    assert (caps.total, caps.user_offers) == (5050, 4)
+    ledger.set_caps("coupons", msgspec.structs.replace(caps, total=6000))  # by an administrator
+    (words,) = adopt(ledger, ready, config)
+    assert "the ledger keeps the caps that it has (total 60 yuan)" in words
+    assert len(adopt(ledger, ready, other, change=True)) == 2
+    caps = ledger.totals("coupons").caps
+    assert (caps.total, caps.user_offers) == (7000, 9)
     ledger.close()
 
 

@@ -40,6 +40,9 @@ def serve(
     rehearse: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="A day lasts so many seconds; on a ledger of its own.")
     ] = None,
+    change_settings: Annotated[
+        bool, typer.Option("--change-settings", help="Give all servers of the ledger these settings and this bundle.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Decisions over HTTP under a hard budget, with a ledger and a decision log.
@@ -73,6 +76,7 @@ def serve(
             token=os.environ.get("OUTLAY_TOKEN") or None,
             experiment=None if experiment is None else Experiment.load(experiment),
             rehearse=rehearse,
+            change=change_settings,
         ),
         say,
     )

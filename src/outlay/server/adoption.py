@@ -1,7 +1,7 @@
 """Bringing a server's settings into its ledger, before it serves.
 
-A campaign that is new to the ledger gets its caps from the settings. One that is not keeps the caps that the ledger
-has, which an administrator may have changed; limits per user come from the settings at every start.
+A campaign that is new to the ledger gets its caps, settings and bundle from the server that starts. One that is not
+keeps the ledger's: a start that differs is refused, unless it says that it changes them for all servers.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from outlay.core.errors import OutlayError
+from outlay.server.agreement import differences, new_caps, shared
 from outlay.server.clock import Clock
 from outlay.server.config import ServeConfig
 from outlay.server.deciding.decider import POLICY, RANDOM
 from outlay.server.deciding.ready import Ready, introduce
 from outlay.server.ledger.caps import Caps
 from outlay.server.ledger.ledger import Ledger
+from outlay.server.ledger.terms import Terms
 from outlay.server.trials.arms import Trial
 from outlay.server.trials.standing import check_trial, enter, others_live
 
@@ -24,9 +26,15 @@ NOTICE = 60_000  # ms before midnight from which the next day's coverage may not
 
 
 def adopt(
-    ledger: Ledger, ready: Ready, config: ServeConfig, trial: Trial | None = None, clock: Clock | None = None
+    ledger: Ledger,
+    ready: Ready,
+    config: ServeConfig,
+    trial: Trial | None = None,
+    clock: Clock | None = None,
+    *,
+    change: bool = False,
 ) -> list[str]:
-    """Bring the settings into the ledger, and their caps where it does not know better. What to tell the operator.
+    """Bring settings, caps and bundle into the ledger, or hold them against it. What to tell the operator.
 
     Args:
         ledger: may not know the campaign.
@@ -34,16 +42,17 @@ def adopt(
         config: settings of the server.
         trial: the A/B test, or None.
         clock: the server's; None: the ledger's.
+        change: the settings and the bundle are to be those of all servers from now on.
 
     Raises:
         LedgerError: if the ledger cannot be reached or written.
-        OutlayError: if the settings or the test do not fit what the ledger holds.
+        OutlayError: if the settings, the bundle or the test are not what the ledger holds.
     """
     clock = clock or Clock(config.timezone, ledger.clock.seconds)
     day = clock.day(now := clock.now())
     soon = clock.day(now + NOTICE)
     budgets = trial.budgets if trial is not None and check_trial(ledger, trial, soon) else {}
-    words = _set_caps(ledger, ready, config, budgets)
+    words = _agree(ledger, ready, config, budgets, change=change)
     words += introduce(ledger, ready, config, now)
     if trial is not None:
         enter(ledger, trial, now)
@@ -53,25 +62,58 @@ def adopt(
     return words
 
 
-def _set_caps(ledger: Ledger, ready: Ready, config: ServeConfig, budgets: Mapping[str, int]) -> list[str]:
-    """Caps of a new campaign, limits of users, and the budgets of arms that are new."""
-    wanted, found = _caps(ready, config), list[Caps | None]()
+def _agree(ledger: Ledger, ready: Ready, config: ServeConfig, budgets: Mapping[str, int], *, change: bool) -> list[str]:
+    """Caps, settings and bundle, and the budgets of arms that are new, in one transaction."""
+    wanted, words = _caps(ready, config), list[str]()
 
-    def change(kept: Caps | None) -> Caps:
-        found.append(kept)
-        _check_purses(budgets, wanted.total if kept is None else kept.total, ready)
+    def agreed(kept: Terms | None) -> Terms:
+        words.clear()
+        own = Terms(caps=wanted, settings=shared(config), bundle=ready.bundle.id, path=str(ready.path))
         if kept is None:
-            return replace(wanted, arms={**wanted.arms, **budgets})
-        return replace(wanted, total=kept.total, day=kept.day, arms={**kept.arms, **budgets})
+            _check_purses(budgets, wanted.total, ready)
+            if wanted.total is None:
+                words.append("there is no total cap: nothing limits the spend. Give --cap.")
+            return replace(own, caps=replace(wanted, arms={**wanted.arms, **budgets}))
+        caps, other = _with_new_caps(kept, wanted, config)
+        told = [*differences(kept.settings, config), *other]
+        if kept.bundle not in ("", ready.bundle.id):
+            told.append(f"bundle: the ledger has {kept.bundle} ({kept.path}), and this server {ready.bundle.id}")
+        if told and not change:
+            raise OutlayError(
+                f"differ from those of the ledger's servers. {'; '.join(told)}.", file=config.path, where="settings",
+                way_out="Start with the ledger's settings, or change them for all its servers with --change-settings; "
+                "the others then have to be started again with the same.",
+            )  # fmt: skip
+        words.extend(f"changed for all servers of the ledger: {line}." for line in told)
+        _check_purses(budgets, caps.total, ready)
+        caps = replace(wanted, total=caps.total, day=caps.day, arms={**caps.arms, **budgets})
+        words.extend(_kept(caps, wanted, ready))
+        return replace(own, caps=caps, settings=shared(config, kept.settings))
 
-    ledger.change_caps(ready.campaign, change)
-    kept = found[-1]
-    if kept is None:
-        return [] if wanted.total is not None else ["there is no total cap: nothing limits the spend. Give --cap."]
-    own = {name: kept.arms[name] for name in (POLICY, RANDOM) if name in kept.arms}
-    if (kept.total, kept.day, own) == (wanted.total, wanted.day, dict(wanted.arms)):
+    ledger.change_terms(ready.campaign, agreed)
+    return words
+
+
+def _with_new_caps(kept: Terms, wanted: Caps, config: ServeConfig) -> tuple[Caps, list[str]]:
+    """The caps with those that this server gives anew, and what that changes in words."""
+    caps, told = kept.caps, list[str]()
+    given = new_caps(kept.settings, config) if kept.settings else {}
+    for name, value in given.items():
+        key = {"caps.policy": POLICY, "random.cap": RANDOM}.get(name)
+        part = name.removeprefix("caps.")
+        amount = wanted.arms[key] if key else getattr(wanted, part)
+        if (caps.arms.get(key) if key else getattr(caps, part)) == amount:
+            continue
+        told.append(f"{name}: this server was given {value:g}, which is neither the ledger's cap nor the one before")
+        caps = replace(caps, arms={**caps.arms, key: amount}) if key else replace(caps, **{part: amount})
+    return caps, told
+
+
+def _kept(caps: Caps, wanted: Caps, ready: Ready) -> list[str]:
+    own = {name: caps.arms[name] for name in (POLICY, RANDOM) if name in caps.arms}
+    if (caps.total, caps.day, own) == (wanted.total, wanted.day, dict(wanted.arms)):
         return []
-    total = "none" if kept.total is None else _money(ready, kept.total)
+    total = "none" if caps.total is None else _money(ready, caps.total)
     return [f"the ledger keeps the caps that it has (total {total}). Change them with POST /v1/admin/caps."]
 
 

@@ -44,7 +44,7 @@ class Settings:
         token: of the bearer, from OUTLAY_TOKEN.
         experiment: the A/B test to serve, or None.
         rehearse: seconds that a day lasts; None: days are real.
-        pointer: file in which workers tell one another of bundles, or None.
+        change: settings and bundle are to be those of all servers of the ledger.
     """
 
     bundle: Path
@@ -56,7 +56,7 @@ class Settings:
     token: str | None = field(default=None, repr=False)
     experiment: Experiment | None = None
     rehearse: float | None = None
-    pointer: Path | None = None
+    change: bool = False
 
     def trial(self, ready: Ready) -> Trial | None:
         """The A/B test beside the bundle. Raises OutlayError if the two do not go together."""
@@ -75,7 +75,7 @@ def application(settings: Settings) -> FastAPI:
             ready = prepare(settings.bundle, settings.config)
             trial = settings.trial(ready)
             ledger, clock = await _reached(settings.ledger, ready.campaign, settings.config.timezone)
-        serving = Serving(ready, settings.config, settings.pointer, trial)
+        serving = Serving(ready, settings.config, trial)
         # What is loaded by now stays; looking through it for garbage again and again costs a quarter of the time.
         gc.collect()
         gc.freeze()

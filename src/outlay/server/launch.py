@@ -13,8 +13,10 @@ from contextlib import closing
 from outlay.core.errors import OutlayError
 from outlay.server.adoption import adopt
 from outlay.server.application import Settings
-from outlay.server.deciding.ready import prepare
+from outlay.server.deciding.ready import Ready, prepare
 from outlay.server.http.gate import is_loopback
+from outlay.server.ledger.clock import TOLERANCE
+from outlay.server.ledger.ledger import Ledger
 from outlay.server.ledger.store import open_ledger
 from outlay.server.trials.rehearsal import check_rehearsal, clock_with, new_rehearsal, note_rehearsal
 from outlay.server.workers import run
@@ -38,14 +40,23 @@ def serve(settings: Settings, say: Callable[[str], None] = lambda _words: None) 
             way_out="Set OUTLAY_TOKEN to a long random text, or listen on 127.0.0.1.",
         )  # fmt: skip
     ready = prepare(settings.bundle, settings.config)
-    trial = settings.trial(ready)
     zone = settings.config.timezone
     with closing(open_ledger(settings.ledger)) as ledger:
+        words = []
+        if settings.change and abs(ledger.clock.ahead()) > TOLERANCE:
+            ledger.forget_clock()
+        elif not settings.change and (active := _active(ledger, ready, settings)) is not ready:
+            words = [
+                f"the ledger's servers serve bundle {active.bundle.id} ({active.path}), and so does this one instead "
+                f"of {settings.bundle}. To put that into service on all of them, start with --change-settings."
+            ]
+            ready, settings = active, dataclasses.replace(settings, bundle=active.path)
+        trial = settings.trial(ready)
         seconds, now = settings.rehearse, ledger.clock.seconds()
         wanted = None if seconds is None else new_rehearsal(seconds, zone, now)
         rehearsal = check_rehearsal(ledger, ready.campaign, wanted)
         clock = clock_with(ledger, rehearsal, zone)
-        words = adopt(ledger, ready, settings.config, trial, clock)
+        words += adopt(ledger, ready, settings.config, trial, clock, change=settings.change)
         if rehearsal is not None:
             words = [*note_rehearsal(ledger, ready.campaign, rehearsal), *words]
     with listening(settings.host, settings.port) as listener:
@@ -54,6 +65,29 @@ def serve(settings: Settings, say: Callable[[str], None] = lambda _words: None) 
         for line in words:
             say(line)
         run(settings, listener)
+
+
+def _active(ledger: Ledger, ready: Ready, settings: Settings) -> Ready:
+    """The bundle that the ledger's servers serve; the one at hand where they serve none yet, or the same."""
+    terms = ledger.terms(ready.campaign)
+    if terms is None or terms.bundle in ("", ready.bundle.id):
+        return ready
+    way_out = (
+        "Put it there, start with its folder, or put this one into service for all servers with --change-settings."
+    )
+    try:
+        found = prepare(terms.path, settings.config, campaign=ready.campaign)
+    except OutlayError as error:
+        raise OutlayError(
+            f"is {ready.bundle.id}; the ledger's servers serve {terms.bundle}, which cannot be loaded: {error}",
+            where="BUNDLE", way_out=way_out,
+        ) from None  # fmt: skip
+    if found.bundle.id != terms.bundle:
+        raise OutlayError(
+            f"is {ready.bundle.id}; the ledger's servers serve {terms.bundle}; {terms.path} has {found.bundle.id}.",
+            where="BUNDLE", way_out=way_out,
+        )  # fmt: skip
+    return found
 
 
 def listening(host: str, port: int) -> socket.socket:

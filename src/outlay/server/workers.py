@@ -73,7 +73,7 @@ def _run_workers(settings: Settings, listener: socket.socket) -> None:
     with tempfile.TemporaryDirectory() as folder:  # only this user may read it
         file, meters = Path(folder) / "settings", Path(folder) / "meters"
         # Token and password are no matter for the disk: the folder stays behind where the launcher is killed.
-        left = dataclasses.replace(settings, pointer=Path(folder) / "bundle.json", token=None, ledger="")
+        left = dataclasses.replace(settings, token=None, ledger="")
         file.write_bytes(pickle.dumps(left))
         meters.mkdir()
         os.environ |= {

@@ -81,6 +81,8 @@ class DecisionDesk:
         now = self._clock.now()
         day = self._clock.day(now)
         try:
+            if self._serving.outdated:
+                raise LedgerError(self._serving.outdated, way_out="Start this server again with the ledger's settings.")
             proposals = self._proposals(group, now, day)
             start = time.perf_counter()
             recorded = self._ledger.record(proposals)

@@ -2,24 +2,28 @@
 
     serving.ready = ready                      a request sees the old bundle or the new one, never half of each
 
-Workers of one server share a pointer file: the worker that was told writes it, the others read it and do the same.
+Which one is in service is a fact of the ledger: the server that was told writes it there, all others follow within a
+second or two, and it lasts over restarts.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from outlay.core.files import write_json
+from msgspec.structs import replace
+
+from outlay.core.errors import BundleError, OutlayError
+from outlay.server.agreement import differences
 from outlay.server.config import MONEY_KINDS, ServeConfig
 from outlay.server.deciding.decider import POLICY, Case, Decider
 from outlay.server.deciding.guards import Choice
 from outlay.server.deciding.kinds import declared_kinds
 from outlay.server.deciding.ready import Ready, introduce, prepare
+from outlay.server.ledger.caps import Caps
 from outlay.server.ledger.ledger import Ledger
+from outlay.server.ledger.terms import Terms
 from outlay.server.pacing.pacer import Pacer
 from outlay.server.pacing.purses import arm_purse, outside_purse
 from outlay.server.trials.arms import Arm, Trial
@@ -37,11 +41,11 @@ class Serving:
         arm_pacers: the same of arms whose money the plan divides.
         kinds: of outcomes that may come; see `deciding/kinds.py`.
         prices: arm → what pacing has come to, of those that are paced.
+        outdated: why the settings are no longer the ledger's; empty where they are. It then decides nothing.
+        behind: why the bundle is not the ledger's; empty where it is.
     """
 
-    def __init__(
-        self, ready: Ready, config: ServeConfig, pointer: Path | None = None, trial: Trial | None = None
-    ) -> None:
+    def __init__(self, ready: Ready, config: ServeConfig, trial: Trial | None = None) -> None:
         self.ready = ready
         self.config = config
         self.trial = trial
@@ -50,8 +54,8 @@ class Serving:
         self.kinds: tuple[str, ...] = MONEY_KINDS
         self.prices: Mapping[str, float] = {}
         self._swap = threading.Lock()  # one bundle after the other goes into service
-        self._pointer = pointer
-        self._heard: str | None = None  # the last announcement: a bundle may be announced twice, with another between
+        self.outdated = ""
+        self.behind = ""
 
     def episode(self, day: int, arm: Arm | None = None) -> str:
         """What users' members are drawn for on this day of the server's clock, outside the test or in an arm."""
@@ -114,7 +118,7 @@ class Serving:
         self.prices = {name: state.price for name, state in states.items() if state is not None}
 
     def load(self, path: str | Path, ledger: Ledger, now: int) -> Ready:
-        """Prepare a bundle of the same campaign, note it, tell the other workers, and swap.
+        """Prepare a bundle of the same campaign, put it into service in the ledger, for all its servers, and swap.
 
         Slow, so call it from a thread.
 
@@ -122,31 +126,39 @@ class Serving:
             OutlayError: as `prepare`, `Trial.check_fits` and `introduce`; then the old one stays.
         """
         with self._swap:
+            if self.outdated:
+                raise OutlayError(self.outdated)
             ready = self._checked(path, ledger, now)
-            if self._pointer is not None:
-                change = secrets.token_hex(8)
-                write_json(self._pointer, {"path": str(ready.path), "change": change})
-                self._heard = change
-            self.ready = ready
+            _put_into_service(ledger, ready)
+            self.ready, self.behind = ready, ""
         return ready
 
     def follow(self, ledger: Ledger, now: int) -> Ready | None:
-        """Put the bundle that another worker announced into service, where there is news.
+        """Go by what the ledger says: its bundle goes into service here as well; other settings end the service.
 
         Raises:
-            OutlayError: as `load`.
+            OutlayError: as `load`; the old one stays, and `behind` says why.
         """
-        if self._pointer is None or not self._swap.acquire(blocking=False):
+        if not self._swap.acquire(blocking=False):
             return None
         try:
-            if not self._pointer.exists():
+            terms = ledger.terms(self.ready.campaign)
+            if terms is None:
                 return None
-            told = json.loads(self._pointer.read_text(encoding="utf-8"))
-            if told["change"] == self._heard:
+            told = differences(terms.settings, self.config)
+            self.outdated = f"the settings of the ledger are others by now: {'; '.join(told)}." if told else ""
+            if terms.bundle in ("", self.ready.bundle.id):
+                self.behind = ""
                 return None
-            self.ready = self._checked(told["path"], ledger, now)
-            self._heard = told["change"]
-            return self.ready
+            try:
+                ready = self._checked(terms.path, ledger, now)
+                if ready.bundle.id != terms.bundle:
+                    raise BundleError(f"holds bundle {ready.bundle.id}.", file=ready.path)
+            except OutlayError as error:
+                self.behind = f"bundle {terms.bundle} is in service on this ledger, and cannot be loaded here: {error}"
+                raise
+            self.ready, self.behind = ready, ""
+            return ready
         finally:
             self._swap.release()
 
@@ -157,3 +169,10 @@ class Serving:
         introduce(ledger, ready, self.config, now)
         self.declare(ledger)
         return ready
+
+
+def _put_into_service(ledger: Ledger, ready: Ready) -> None:
+    def served(kept: Terms | None) -> Terms:
+        return replace(kept or Terms(caps=Caps()), bundle=ready.bundle.id, path=str(ready.path))
+
+    ledger.change_terms(ready.campaign, served)

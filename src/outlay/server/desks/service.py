@@ -1,6 +1,6 @@
 """What all requests share, and what a server does beside answering.
 
-Every second reservations that have expired are released, a bundle that another worker announced goes into service, a
+Every second reservations that have expired are released, the bundle that the ledger has goes into service, a
 test has the coverage that the ledger knows, and the price is corrected if it is time.
 
 Reservations end only where the ledger's clock and the machine's agree, so that no single clock that is wrong can free
@@ -65,14 +65,16 @@ class Service:
 
     def troubles(self) -> list[str]:
         """Why it is not ready, in words; empty where it is."""
+        found = [words for words in (self.serving.outdated, self.serving.behind) if words]
         ahead = self.ledger.clock.ahead()
         if abs(ahead) <= TOLERANCE:
-            return []
+            return found
         side = "ahead of" if ahead > 0 else "behind"
         return [
+            *found,
             f"this machine's clock is {abs(ahead) / 1000:,.0f} seconds {side} the ledger's; they may differ by "
             f"{TOLERANCE / 1000:g}. Decisions go by the ledger's, and this server ends no reservation meanwhile. Set "
-            "the wrong one right."
+            "the wrong one right.",
         ]
 
     async def totals(self) -> Totals:

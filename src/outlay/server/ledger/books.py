@@ -22,6 +22,7 @@ from outlay.server.ledger.ledger import ClockJumpedError, Note, Row
 from outlay.server.ledger.pages import Transaction
 from outlay.server.ledger.proposals import Proposal, Recorded
 from outlay.server.ledger.sums import CHECKS
+from outlay.server.ledger.terms import Terms
 
 BATCH = 1000  # reservations released in one transaction
 PAGE = 5000  # rows read in one
@@ -100,10 +101,32 @@ class AbstractBooks(ABC):
     def change_caps(self, campaign: str, change: Callable[[Caps | None], Caps]) -> Caps:
         """Replace the caps by what `change` makes of them, in one transaction; the new ones."""
         with self._writing() as books:
-            before = register.enter(books, campaign, self.lock)
+            found = register.enter(books, campaign, self.lock)
+            before = None if found is None else found.caps
             caps = change(before)
             register.set_caps(books, campaign, before or Caps(), caps)
         return caps
+
+    def terms(self, campaign: str) -> Terms | None:
+        """By what the campaign's servers go; None where there is no such campaign."""
+        with self._reading() as books:
+            return register.terms(books, campaign)
+
+    def change_terms(self, campaign: str, change: Callable[[Terms | None], Terms]) -> Terms:
+        """Replace the terms by what `change` makes of them, in one transaction; the new ones."""
+        with self._writing() as books:
+            before = register.enter(books, campaign, self.lock)
+            after = change(before)
+            if before is None or before.caps != after.caps:
+                register.set_caps(books, campaign, Caps() if before is None else before.caps, after.caps)
+            register.set_terms(books, campaign, after)
+        return after
+
+    def forget_clock(self) -> None:
+        """Set the ledger's clock by this machine's; without effect where the database has one of its own."""
+        with self._writing() as books:
+            books.run("update clock set boot = '', ticks = 0, ts = 0")
+            register.read_clock(books)
 
     def pause(self, campaign: str) -> None:
         """Answer "no incentive" from the next decision on, on every server, until `resume`."""

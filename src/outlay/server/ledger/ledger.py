@@ -19,9 +19,10 @@ Money is whole minor units (`ledger/money.py`). Times are epoch milliseconds of 
 (`ledger/clock.py`); a request's own time decides nothing here. A cap that is lowered below what is committed takes
 nothing back and gives nothing more.
 
-Six tables: `campaign` (caps, pause), `note` (append-only: what was decided about it), `decision` (append-only but for
-`state`, `held`, `paid` and `excess`: its money now), `entry` (append-only: every later movement of money),
-`outcome` (every event, with the answer it got), `counter` (a row per scope, with the caps as CHECK constraints).
+Six tables: `campaign` (caps, pause, settings and bundle of its servers), `note` (append-only: what was decided about
+it), `decision` (append-only but for `state`, `held`, `paid` and `excess`: its money now), `entry` (append-only: every
+later movement of money), `outcome` (every event, with the answer it got), `counter` (a row per scope, with the caps as
+CHECK constraints).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from outlay.server.ledger.events import Outcome, Settled
 from outlay.server.ledger.ids import check_ids
 from outlay.server.ledger.money import LARGEST
 from outlay.server.ledger.proposals import Decided, Proposal, Recorded
+from outlay.server.ledger.terms import Terms
 
 
 class LedgerError(OutlayError):
@@ -143,6 +145,18 @@ class Ledger(Protocol):
             campaign: its name.
             change: gets None where the campaign is new. What it raises leaves the caps as they are.
         """
+        ...
+
+    def terms(self, campaign: str) -> Terms | None:
+        """By what the campaign's servers go; None where there is no such campaign."""
+        ...
+
+    def change_terms(self, campaign: str, change: Callable[[Terms | None], Terms]) -> Terms:
+        """Replace the terms by what `change` makes of them, in one transaction; the new ones. As `change_caps`."""
+        ...
+
+    def forget_clock(self) -> None:
+        """Set the ledger's clock by this machine's; without effect where the database has one of its own."""
         ...
 
     def pause(self, campaign: str) -> None:

@@ -14,7 +14,9 @@ from outlay.server.ledger.ledger import LedgerError, Note
 from outlay.server.ledger.pages import Transaction
 from outlay.server.ledger.sums import COLUMNS, USER, USER_DAY
 from outlay.server.ledger.tables import CAMPAIGN, FORMAT, NOTE, TABLES, create
+from outlay.server.ledger.terms import Terms
 
+_TERMS = ("settings", "bundle", "path")
 NEW = "{}"  # caps that nobody has set yet; no other transaction ever sees them
 
 
@@ -88,11 +90,26 @@ def standings(books: Transaction, names: Collection[str], lock: str = "") -> dic
     return found
 
 
-def enter(books: Transaction, campaign: str, lock: str) -> Caps | None:
-    """Lock a campaign, and make it if there is none of that name; its caps, or None where it is new."""
-    books.insert(CAMPAIGN, [(campaign, NEW, False, False, False)], "on conflict (name) do nothing")
-    [(caps,)] = books.read(f"select caps from campaign where name = ? {lock}", campaign)
-    return None if caps == NEW else msgspec.json.decode(caps, type=Caps)
+def enter(books: Transaction, campaign: str, lock: str) -> Terms | None:
+    """Lock a campaign, and make it if there is none of that name; its terms, or None where it is new."""
+    books.insert(CAMPAIGN, [(campaign, NEW, False, False, False, "", "", "")], "on conflict (name) do nothing")
+    return terms(books, campaign, lock)
+
+
+def terms(books: Transaction, campaign: str, lock: str = "") -> Terms | None:
+    """By what its servers go; None where there is no such campaign yet."""
+    for caps, *others in books.read(
+        f"select caps, settings, bundle, path from campaign where name = ? {lock}", campaign
+    ):
+        if caps != NEW:
+            return Terms(caps=msgspec.json.decode(caps, type=Caps), **dict(zip(_TERMS, others, strict=True)))
+    return None
+
+
+def set_terms(books: Transaction, campaign: str, new: Terms) -> None:
+    """Replace all of them but the caps."""
+    sql = "update campaign set settings = ?, bundle = ?, path = ? where name = ?"
+    books.run(sql, new.settings, new.bundle, new.path, campaign)
 
 
 def set_caps(books: Transaction, campaign: str, before: Caps, caps: Caps) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FORMAT = 3  # version of the tables, raised by whatever changes them; another one is refused
+FORMAT = 4  # version of the tables, raised by whatever changes them; another one is refused
 MONEY = "bigint not null"
 WORD = "text not null"
 FLAG = "boolean not null"
@@ -39,7 +39,16 @@ LEDGER_FORMAT = Table("ledger_format", {"version": MONEY}, ())
 CLOCK = Table("clock", {"boot": WORD, "ticks": MONEY, "ts": MONEY}, ())  # one row; read where the database has no clock
 CAMPAIGN = Table(
     "campaign",
-    {"name": WORD, "caps": WORD, "paused": FLAG, "by_user": FLAG, "by_user_day": FLAG},  # the counters that it keeps
+    {
+        "name": WORD,
+        "caps": WORD,
+        "paused": FLAG,
+        "by_user": FLAG,  # the counters that it keeps
+        "by_user_day": FLAG,
+        "settings": WORD,
+        "bundle": WORD,
+        "path": WORD,
+    },
     ("primary key (name)",),
 )
 NOTE = Table(
