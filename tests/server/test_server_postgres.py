@@ -144,7 +144,11 @@ def test_two_servers_share_answers_outcomes_pause_and_caps(database: OwnPostgres
 
 
 def event_answer(event: dict[str, Any]) -> dict[str, Any]:
-    return {key: event[key] for key in ("decision_id", "kind", "event_id")} | {"status": "settled", "amount": 2.0}
+    return {key: event[key] for key in ("decision_id", "kind", "event_id")} | {
+        "status": "settled",
+        "amount": 2.0,
+        "excess": 0.0,
+    }
 
 
 def test_two_servers_that_are_asked_at_once_give_the_cap_and_no_more(
