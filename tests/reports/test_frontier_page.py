@@ -172,6 +172,19 @@ def test_a_budget_above_the_curve_is_said_to_buy_nothing_more() -> None:
     assert "limit" not in [attrs.get("class") for _, attrs in got.tags]
 
 
+@pytest.mark.parametrize("certified", [None, 1.0])
+def test_a_page_without_an_old_policy_that_could_be_measured(certified: float | None) -> None:
+    content = found(certified=certified)
+    content["old"] = None
+    if content["band"] is not None:
+        content["band"]["old"] = None
+    page = render(content)
+    assert "too little of its own policy" in page
+    assert "the old policy could not be measured" in page
+    assert "nan" not in page.lower().replace("finance", "")
+    assert 'class="old"' not in page
+
+
 def test_one_policy_alone_makes_a_page() -> None:
     content = found()
     content["least"] = content["most"]

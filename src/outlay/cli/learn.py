@@ -161,7 +161,8 @@ def _show_frontier(found: Any, run: Path) -> None:
             words += f" It is {point.certificate}."
         stdout.print(words, markup=False, highlight=False)
     old = found.old
-    stdout.print(f"The log's policy: {old['value']:.4f} at {old['spend'][place]:.4g}.", markup=False, highlight=False)
+    where = "could not be measured" if old is None else f"{old['value']:.4f} at {old['spend'][place]:.4g}"
+    stdout.print(f"The log's policy: {where}.", markup=False, highlight=False)
     stdout.print(found.check, markup=False, highlight=False)
     if found.band is None:
         known = f"Not certified yet: outlay evaluate {run} looks at the certify users, once for every budget."

@@ -52,7 +52,7 @@ class Frontier:
         users: select users that it rests on.
         curve: from the least to the most.
         asked: for the budgets asked for; else for the campaign's own, or the least where that lies above.
-        old: where the log's policy stands: `{value, low, high, spend}`.
+        old: where the log's policy stands: `{value, low, high, spend}`; None where that could not be measured.
         policies: `[{multiplier, value, spend}]` measured.
         check: whether costs fall as λ grows, in words.
         band: `{users, policies, confidence, factor, look, old}` of the look at the *certify* users: how many policies'
@@ -75,7 +75,7 @@ class Frontier:
     users: int
     curve: list[Point]
     asked: list[Point]
-    old: dict[str, Any]
+    old: dict[str, Any] | None
     policies: list[dict[str, Any]]
     check: str
     band: dict[str, Any] | None = None
@@ -194,8 +194,10 @@ def _check_export(folder: Path, run: Run, budgets: Sequence[float]) -> None:
         raise FolderError(error.found, file=folder, way_out="Export to another folder.") from None
 
 
-def _old(stored: Stored, campaign: Campaign) -> dict[str, Any]:
+def _old(stored: Stored, campaign: Campaign) -> dict[str, Any] | None:
     value, error = stored.old.shown(np.ones(1), campaign)
+    if not np.isfinite([*value, *error]).all():
+        return None
     low, high = interval(value, error, campaign.train.confidence)
     return {"value": float(value[0]), "low": float(low[0]), "high": float(high[0]), "spend": value[1:].tolist()}
 

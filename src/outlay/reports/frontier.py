@@ -33,10 +33,11 @@ def render(content: Mapping[str, Any]) -> str:
     start = min(range(len(points)), key=lambda i: abs(points[i]["budget"] - asked[0]["budget"]))
     limit, near = say.budgets[say.place].limit, NEAR * (content["most"] - content["least"])
     drawn = [limit] if content["least"] - near <= limit <= content["most"] + near else []
+    old = content["old"]
     frame = Frame.around(
-        [p["budget"] for p in points] + drawn + [content["old"]["spend"][say.place]],
+        [p["budget"] for p in points] + drawn + ([] if old is None else [old["spend"][say.place]]),
         [p[end] for p in points for end in ("low", "high")]
-        + [content["old"][end] for end in ("low", "high")]
+        + ([] if old is None else [old["low"], old["high"]])
         + [y for _, y in _sure(points, say)],
     )
     below = Frame(*frame[:2], *aired([0.0, *middle([p["marginal"] for p in points])], 0.06))
@@ -70,12 +71,11 @@ def render(content: Mapping[str, Any]) -> str:
 def _curve(found: Mapping[str, Any], points: Sequence[Point], frame: Frame, say: Say) -> Drawing:
     """Budget against objective, with what else was measured."""
     budgets, old = [p["budget"] for p in points], found["old"]
-    spend = old["spend"][say.place]
     around = [*budgets, *budgets[::-1]], [p["low"] for p in points] + [p["high"] for p in points][::-1]
     sure = _sure(points, say)
     open_runs = [list(run) for certified, run in groupby(points, lambda p: p["certified"]) if certified is False]
     single = [(p["spend"][say.place], p["value"]) for p in found["policies"]]
-    return Drawing(
+    drawing = Drawing(
         *frame.ticks(),
         line=frame.line(budgets, [p["value"] for p in points]),
         band=frame.line(*around) + "Z",
@@ -85,6 +85,11 @@ def _curve(found: Mapping[str, Any], points: Sequence[Point], frame: Frame, say:
         ),
         sure=frame.line(*zip(*sure, strict=True)) if sure else "",
         dots="".join(frame.dot(*xy) for xy in single if frame.holds(*xy)),
+    )
+    if old is None:
+        return drawing
+    spend = old["spend"][say.place]
+    return drawing._replace(
         old=frame.dot(spend, old["value"]),
         old_at=frame.place(spend, old["value"]),
         old_bar=frame.line([spend, spend], [old["low"], old["high"]]),
@@ -93,6 +98,8 @@ def _curve(found: Mapping[str, Any], points: Sequence[Point], frame: Frame, say:
 
 def _sure(points: Sequence[Point], say: Say) -> list[tuple[float, float]]:
     """Where the curve lies at least: the old policy and the certified gain; nothing before the look."""
+    if say.old is None:
+        return []
     return [(p["budget"], say.old + p["gain_bound"]) for p in points if p["gain_bound"] is not None]
 
 

@@ -26,8 +26,9 @@ class Say:
         budgets: `[m]`; place: of the money budget among them.
         reward: of the objective, e.g. `active days per decision`; brief: where the sentence has said per what.
         more: `one more yuan per decision`.
-        old: value of the log's policy; sure: `97.5 %`, of the certificates, and sure_old: that value on the users they
-            rest on; None before the look.
+        old: value of the log's policy; None where it could not be measured.
+        sure: `97.5 %`, of the certificates, and sure_old: the old policy's value on the users they rest on; None before
+            the look.
         digits: after the point, of the objective; budget_digits: of the money budget; spend_digits: `[m]` of costs.
     """
 
@@ -36,7 +37,7 @@ class Say:
     reward: str
     brief: str
     more: str
-    old: float
+    old: float | None
     sure: str | None
     sure_old: float | None
     digits: int
@@ -63,7 +64,7 @@ class Say:
             reward=f"{label} per {per}",
             brief=label if money.per == "user" else f"{label} per {per}",
             more=f"one more {unit} per {span}",
-            old=found["old"]["value"],
+            old=None if found["old"] is None else found["old"]["value"],
             sure=None if band is None else words.exact(band["confidence"]),
             sure_old=None if band is None else band["old"],
             digits=_digits([p["value"] for p in curve], [p["high"] - p["value"] for p in curve]),
@@ -79,8 +80,8 @@ class Say:
         return words.number(value, self.digits)
 
     def gain(self, value: float) -> str:
-        """Over the old policy: `+11 %`."""
-        return _percent(value, self.old)
+        """Over the old policy: `+11 %`; `–` where that could not be measured."""
+        return "–" if self.old is None else _percent(value, self.old)
 
     def ends(self, low: float, high: float, digits: int) -> str:
         """`0.469 to 0.477`."""
@@ -149,6 +150,10 @@ def beside_old(found: Mapping[str, Any], say: Say) -> str:
     """The curve at the old policy's spend, and the spend at which it reaches the old policy's value."""
     old, money = found["old"], say.budgets[say.place]
     spend, value = (np.array([row[key] for row in found["curve"]]) for key in ("spend", "value"))
+    ends = say.ends(found["least"], found["most"], say.budget_digits)
+    bare = f"What budgets from {ends} {words.per(money)} buy"
+    if old is None or say.old is None:
+        return f"{bare}. The log says too little of its own policy to set it beside them"
     spend, paid, parts = np.maximum.accumulate(spend[:, say.place]), old["spend"][say.place], []
     if spend[0] <= paid <= spend[-1]:
         reached = float(np.interp(paid, spend, value))
@@ -166,8 +171,7 @@ def beside_old(found: Mapping[str, Any], say: Say) -> str:
     ]
     if parts and broken:
         parts.append(f"the old policy does not keep {' and '.join(broken)}, these do")
-    ends = say.ends(found["least"], found["most"], say.budget_digits)
-    return "; ".join(parts) or f"What budgets from {ends} {words.per(money)} buy"
+    return "; ".join(parts) or bare
 
 
 def falls(curve: Sequence[Point], say: Say) -> str:
