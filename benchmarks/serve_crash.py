@@ -290,7 +290,7 @@ def _served(
     settings, said = folder / "serve.toml", folder / "said.txt"
     settings.write_text(CONFIG.format(expiry=expiry))
     run = [sys.executable, "-c", "from outlay.cli.main import run; run()", "serve", str(bundle)]
-    options = ["--ledger", url, "--cap", str(CAP), "--config", str(settings)]
+    options = ["--ledger", url, "--cap", str(CAP), "--config", str(settings), "--change-settings"]
     with said.open("wb") as file:
         servers = [subprocess.Popen([*run, *options, "--port", str(port)], stdout=file, stderr=file) for port in ports]
     try:
