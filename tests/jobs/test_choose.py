@@ -28,14 +28,15 @@ from outlay.ops.intervals import std_error
 from outlay.ops.skewed import Spread
 
 
-def chosen(data: Transitions, folder: Path) -> Chosen:
-    """Constant actions alone, measured for the choice."""
+def chosen(data: Transitions, folder: Path, actions: Sequence[int] | None = None) -> Chosen:
+    """Some constant actions, by default all, measured for the choice."""
+    every = range(data.num_actions) if actions is None else actions
     campaign = data.campaign
     coords = of_campaign(campaign, np.asarray(data.outcome), steady=True)
     frame = Frame(data, campaign, coords.scale, ("reward", "coupon_cost"), None, 0, folder)
     return choose(frame, [
         Offered(f"always {a}", preferring_network(one, data.schema.sizes, 0, 2), np.zeros(1), np.eye(2)[0])
-        for a, one in enumerate(np.eye(data.num_actions))
+        for a in every for one in [np.eye(data.num_actions)[a]]
     ])  # fmt: skip
 
 
@@ -80,6 +81,19 @@ def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log:
     assert found.margin[0] < 0.95 * (found.weights @ alone)
     spend = found.weights @ [kept.x[1] for kept in found.members]
     assert spend + found.margin[0] == pytest.approx(2.2, abs=1e-3)
+
+
+def test_what_constants_beat_by_more_than_noise_is_not_served(log: Path, tmp_path: Path) -> None:
+    """All that was found gives the least to everybody: far below the limit, and far below the best constants."""
+    data = outlay.prepare(log, tmp_path / "data")
+    poor, best = chosen(data, tmp_path, [0]), chosen(data, tmp_path)
+    assert [kept.policy.name for kept in poor.measured] == ["always 0"]
+
+    def value(found: Chosen) -> float:
+        return float(found.weights @ [kept.x[0] for kept in found.members])
+
+    assert value(poor) == pytest.approx(value(best), rel=0.01)
+    assert value(poor) > poor.measured[0].x[0] + 0.05
 
 
 def test_where_one_amount_is_a_step_apart_the_figures_without_smoothing_are_taken(log: Path, tmp_path: Path) -> None:
@@ -169,5 +183,5 @@ def test_one_policy_alone_is_the_best_that_keeps_the_limits(log: Path, tmp_path:
     found = offered_by_a_rule(log, tmp_path, alone=True)
     (kept,) = found.members
     assert found.weights.tolist() == [1.0]
-    assert kept.policy.name == "always 2"
+    assert kept.policy.name == "always 2.5"  # a constant that was not offered is better by more than noise
     assert kept.x[1] < 2.2 < found.measured[2].x[1]

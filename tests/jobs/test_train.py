@@ -97,7 +97,7 @@ def test_the_weights_leave_room_for_the_certificate(finished: Path) -> None:
     """Fitted cost + margin of the mixture is at most the limit, and the margin is no ornament on 450 users."""
     manifest = Run.open(finished).manifest
     cost = sum(m["weight"] * m["fitted"][1] for m in manifest["members"])
-    assert all(m["name"] == f"step {m['step']}" for m in manifest["members"])
+    assert all(m["name"] == f"step {m['step']}" for m in manifest["members"] if m["step"] is not None)
     assert 0.05 < manifest["margin"][0] < 1
     assert cost + manifest["margin"][0] <= LIMIT * (1 + 1e-9)
 

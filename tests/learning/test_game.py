@@ -70,9 +70,10 @@ def test_networks_that_nobody_needs_are_freed(rule: str) -> None:
 
     The LP rule may come back to a policy that carries no weight now, so it holds a few spares.
     """
-    of = game(rule=rule)
+    of = game(rule=rule, warm_up=0.0, spare_candidates=0)
     most = {"uniform": of.steps, "single-best": 1, "lp": 2 + 1 + SPARES}.get(rule, 2 + 2)  # m is 2
     for progress, mixture in play(of):
+        assert mixture is not None
         spare = frugal(progress.candidates, of.coords)
         stored = set(progress.networks)
         assert {*mixture.members, spare} <= stored
@@ -85,6 +86,27 @@ def test_networks_that_nobody_needs_are_freed(rule: str) -> None:
         assert mixture.weights.sum() == pytest.approx(1)
     if rule != "single-best":
         assert max(progress.kept) > 1
+
+
+def test_a_young_critic_neither_moves_the_multiplier_nor_offers_candidates() -> None:
+    """For 0.3 of 30 candidates λ is 0 and the rule has nothing; then 5 of the others are kept, from end to end.
+
+    Where something else than the critic measures candidates, none is spared: as without a warm-up.
+    """
+    of = game(warm_up=0.3, spare_candidates=5)
+    seen = [(progress, mixture) for progress, mixture in play(of)]
+    assert [mixture is None for _, mixture in seen] == [True] * 9 + [False] * 21
+    progress, mixture = seen[-1]
+    assert mixture is not None
+    assert all((c.multiplier == 0).all() for c in progress.candidates[:9])
+    assert any((c.multiplier > 0).any() for c in progress.candidates[9:])
+    assert of.spare == [9, 14, 19, 24, 29]
+    assert {*of.spare, *mixture.members} <= set(progress.networks)
+    assert min(progress.networks) >= 9
+    assert progress.kept[:9] == [0] * 9
+    assert max(progress.kept) <= 4 + 1  # what the rule needs: spare ones are not counted
+    exact = game(measured=True, warm_up=0.3, spare_candidates=5)
+    assert (exact.first, exact.spare) == (0, [])
 
 
 def test_a_stored_network_stays_the_candidate_that_it_was() -> None:
@@ -151,6 +173,7 @@ def test_play_goes_on_where_it_stopped(first: tuple[Progress, Any]) -> None:
     for _ in range(11):
         progress, _ = next(going)
     *_, (progress, mixture) = play(game(), replace(progress))
+    assert mixture is not None
     assert same(progress.player, first[0].player)
     assert mixture.members == first[1].members
     assert np.array_equal(mixture.weights, first[1].weights)

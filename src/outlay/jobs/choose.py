@@ -4,7 +4,8 @@ Whoever found them chose by measurements of its own; choosing by measured value 
 that are left are measured once more on the *select* users, by the fitted evaluation that the certificate will use, and
 their weights are solved with every cost raised by the margin that makes a certificate likely
 (`estimators/certificate.py`). Where they cannot keep the limits, the reserve and then the constant actions are taken
-in.
+in. Constant actions also take part where a mixture with them is better by more than noise: no mixture is served that
+they beat by what can be seen.
 
 Where states are counted, amounts that are alike speak for each other, which takes a third or more off every standard
 error: to choose by, as the certificate does not rest on it. Policies are measured without it too, and where the two
@@ -15,7 +16,7 @@ Source: Hausman (1978) for the test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -45,6 +46,7 @@ REFININGS, NEAR = 8, 1e-3  # of the room of a mixture, which depends on its weig
 BY_CHANCE = 4.0  # standard deviations: of hundreds of figures hardly one differs by more
 ROUNDING = 1e-2  # of a standard error: differences that are none
 TINY = 1e-12
+NOISE = 1.0  # standard errors by which constant actions have to be better
 
 Vector = NDArray[np.float64]
 
@@ -178,25 +180,18 @@ def choose(
             raise _infeasible(first, [], limits, frame.campaign)
         pool = [k for k in first if k.withheld is None]
         return _mixed(pool, weights[known] / weights[known].sum(), _margins(pool, frame), kept, at)
-    pools: list[Callable[[], list[Kept]]] = [lambda: first, lambda: kept, lambda: kept + _constants(frame, at)]
-    tried: list[Kept] = []
-    pool, margin = tried, np.empty(0)
-    for grown in pools:
-        tried = grown()
-        pool = [k for k in tried if k.withheld is None]
-        if not pool:
-            continue
-        margin = _margins(pool, frame)
-        if alone:
-            if (best := _best_alone(pool, margin, frame)) is not None:
-                return _mixed(pool, best, margin, kept, at)
-        elif (solved := _solved(pool, margin, frame)) is not None:
-            return _mixed(pool, *_tightened(pool, solved, margin, frame), kept, at)
+    found = next((found for pool in (first, kept) if (found := _best(pool, frame, alone)) is not None), None)
+    every = [*kept, *_constants(frame, at)]
+    if (wider := _best(every, frame, alone)) is not None and (found is None or _better(wider, found, frame)):
+        found = wider
+    if found is not None:
+        return _mixed(found.pool, found.weights, found.margin, kept, at)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
+    pool = [k for k in every if k.withheld is None]
     x = np.array([k.x for k in pool]) if pool else np.empty((0, 1 + len(limits)))
     if pool and not alone and (exact := solve_mixture(x, limits, frame.scale)).feasible:
-        return _mixed(pool, exact.weights, margin, kept, at)
-    raise _infeasible(tried, pool, limits, frame.campaign)
+        return _mixed(pool, exact.weights, _margins(pool, frame), kept, at)
+    raise _infeasible(every, pool, limits, frame.campaign)
 
 
 def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure]:
@@ -300,6 +295,41 @@ def _best_alone(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None
             one[np.where(keeps, x[:, 0], -np.inf).argmax()] = 1
             return one
     return None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The best mixture of a pool: weights `[k]`, and the margins `[k, m]` that it keeps the limits with."""
+
+    pool: list[Kept]
+    weights: Vector
+    margin: Vector
+
+
+def _best(policies: list[Kept], frame: Frame, alone: bool) -> _Found | None:
+    """Of those that could be measured, or the best one `alone`; None where none keeps the limits with its margin."""
+    pool = [k for k in policies if k.withheld is None]
+    if not pool:
+        return None
+    margin = _margins(pool, frame)
+    if alone:
+        one = _best_alone(pool, margin, frame)
+        return None if one is None else _Found(pool, one, margin)
+    weights = _solved(pool, margin, frame)
+    return None if weights is None else _Found(pool, *_tightened(pool, weights, margin, frame))
+
+
+def _better(one: _Found, other: _Found, frame: Frame) -> bool:
+    """Whether one mixture's objective is above the other's by more than noise: they are measured on the same users."""
+
+    def objective_of(found: _Found) -> tuple[float, Vector]:
+        parts = [coordinates(kept.fitted, frame.campaign) for kept in found.pool]
+        value = sum(w * x[0] for w, (x, _, _) in zip(found.weights, parts, strict=True))
+        influence = [w * psi[:, 0] for w, (_, psi, _) in zip(found.weights, parts, strict=True)]
+        return float(value), np.sum(influence, axis=0)
+
+    (a, first), (b, second) = objective_of(one), objective_of(other)
+    return a - b > NOISE * float(std_error(first - second))
 
 
 def _tightened(pool: list[Kept], weights: Vector, margin: Vector, frame: Frame) -> tuple[Vector, Vector]:

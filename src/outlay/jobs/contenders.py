@@ -115,19 +115,20 @@ def reinforcement(
     stored: dict[str, list[int]] = {name: [] for name in COMPARED_RULES}
     progress = game.begin()
     for _ in played(game, progress):  # which moves `progress` on
-        for name, state in progress.rule_state.items():
+        for name, state in (progress.rule_state or {}).items():  # None in the warm-up
             stored[name].append(len(rules.held(name, state)))
         done = len(progress.candidates)
         report(done / blocks, f"{oracle}: {done * 100 // blocks} %")
     size = play.parameters(game, progress)
     frame = play.frame_of(game, campaign, seed, folder)
-    spare = frugal(progress.candidates, game.coords)
+    spare = frugal(progress.candidates[game.first :], game.coords)
     playing = time.perf_counter() - began
     for name, state in progress.rule_state.items():
         mixture = RULES[name].mixture(state)
         offered = play.offered(game, progress, list(mixture.members))
         own = _loaded(folder / "own", bundle_spec(frame, offered, mixture.weights))
-        course = [(c.step, n * size) for c, n in zip(progress.candidates, stored[name], strict=True)]
+        counted = progress.candidates[game.first :]
+        course = [(c.step, n * size) for c, n in zip(counted, stored[name], strict=True)]
         yield Contender(
             name=f"{TITLES[oracle]}, {name}",
             oracle=oracle,

@@ -78,9 +78,11 @@ def learn(
     report(0.95, "measuring the kept members")
     frame = frame_of(game, campaign, seed, folder)
     numbers = list(dict.fromkeys(mixture.members))
-    spare = [n for n in [frugal(finished.candidates, game.coords)] if n not in numbers]
-    members, reserve = (offered(game, finished, which) for which in (numbers, spare))
     own = method == "uniform" or campaign.train.preset == "paper"
+    if not own:
+        numbers += [n for n in game.spare if n not in numbers]
+    spare = [n for n in [frugal(finished.candidates[game.first :], game.coords)] if n not in numbers]
+    members, reserve = (offered(game, finished, which) for which in (numbers, spare))
     chosen = choose(
         frame, members, reserve, weights=own_weights(mixture, numbers) if own else None, alone=method == "single-best"
     )

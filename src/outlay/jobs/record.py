@@ -32,7 +32,8 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
     """
     folder, campaign, data = frame.folder, frame.campaign, frame.data
     spec = bundle_spec(frame, chosen.members, chosen.weights)
-    if (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
+    learned = all(kept.policy.number is not None for kept in chosen.members)
+    if learned and (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
         spec = replace(spec, frontier=Stored.read(folder / "frontier").policies(campaign))
     write_bundle(folder / "bundle", spec)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in course), encoding="utf-8")

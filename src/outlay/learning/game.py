@@ -4,8 +4,13 @@
     every 10 steps    λ ← clip(λ + (x_c − limit)/√t, 0, λ_max)      x measured by the critic on *select* users
     every 100 steps   the current policy is a candidate: measured, and given to the mixing rule
 
+A young critic says of every policy what the log's own brings. Where it alone measures candidates, that would drive λ to
+its bound and fill the mixture with its first candidates: so for the first `warm_up` of the steps λ stays at 0 and no
+candidate counts. The paper has no such pause, and its preset none.
+
 A network that the rule dropped is freed. One more is kept aside, the most frugal one seen, for the case that a second
-measurement finds every kept member over a limit.
+measurement finds every kept member over a limit; and where the critic alone measures, `spare_candidates` more, evenly
+spread over the steps, for the last choice (`jobs/choose.py`), which goes by better figures.
 
 Source: Cai et al. (WSDM 2023), Algorithms 1 to 3; schedule from their section 6. Ten gradient steps are no exact best
 response, so the game's regret bound does not apply to networks; it does to the exact game on tabular problems.
@@ -81,8 +86,8 @@ class Progress:
     Attributes:
         player: the two players.
         candidates: all so far.
-        networks: of the kept candidates, by number.
-        kept: how many networks were stored after each candidate: the rule's, and the frugal one.
+        networks: of the kept candidates and of the spare ones, by number.
+        kept: how many networks the rule needed after each candidate, the frugal one among them.
         seconds: of training so far.
         rule_state: the rule's after the last candidate; a checkpoint has none, as it follows from the candidates.
     """
@@ -128,6 +133,21 @@ class Game:
         return max(1, round(wanted / self.train.candidate_every)) * self.train.candidate_every
 
     @property
+    def first(self) -> int:
+        """The first candidate that counts."""
+        blocks = self.steps // self.train.candidate_every
+        return 0 if self.measure is not None else int(self.train.warm_up * blocks)
+
+    @property
+    def spare(self) -> list[int]:
+        """Candidates that are kept for the last choice, whatever the rule does."""
+        if self.measure is not None or self.train.spare_candidates == 0:
+            return []
+        last = self.steps // self.train.candidate_every - 1
+        places = np.linspace(last, self.first, self.train.spare_candidates).round()
+        return [int(number) for number in np.unique(places)]
+
+    @property
     def shape(self) -> Shape:
         """Of the networks."""
         return shape_of(self.data, self.train, self.settings, len(self.coords.spread), 1)
@@ -148,7 +168,7 @@ class Game:
     def rule_state(self, candidates: list[Candidate]) -> Any:
         """The rule's state: a function of what it saw, so a checkpoint need not hold it."""
         state = first_state(self.rule, self.coords.limits, self.coords.scale)
-        for candidate in candidates:
+        for candidate in candidates[self.first :]:
             state = self.rule.step(state, candidate.number, candidate.measured)
         return state
 
@@ -181,16 +201,17 @@ def settings_of(train: Train, oracle: Oracle, discount: float) -> Settings:
     )
 
 
-def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progress, Mixture[int]]]:
+def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progress, Mixture[int] | None]]:
     """Play on, block by block, from the start or from a checkpoint.
 
     Yields:
-        where the game stands and the rule's mixture of candidate numbers, after each candidate.
+        where the game stands and the rule's mixture of candidate numbers, after each candidate; None before the first
+        that counts.
     """
     progress = game.begin() if progress is None else progress
     train = game.train
     block, look = _compile(game)
-    state = game.rule_state(progress.candidates)
+    state, spare = game.rule_state(progress.candidates), game.spare
     batches = blocks(
         game.data, game.learn_rows, batch=train.batch, steps=train.candidate_every, total=game.steps, seed=game.seed,
         start=len(progress.candidates) * train.candidate_every,
@@ -207,12 +228,14 @@ def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progres
         step = (number + 1) * train.candidate_every
         decisions = 1.0 if game.data.steady else float(heads[-1])
         progress.candidates.append(Candidate(number, step, multiplier, own, fitted, float(losses.mean()), decisions))
-        progress.rule_state = state = game.rule.step(state, number, fitted)
-        mixture = game.rule.mixture(state)
+        mixture, keep = None, set[int]()
+        if number >= game.first:
+            progress.rule_state = state = game.rule.step(state, number, fitted)
+            mixture = game.rule.mixture(state)
+            keep = {*held(state, mixture), frugal(progress.candidates[game.first :], game.coords)}
         progress.networks[number] = pair
-        keep = {*held(state, mixture), frugal(progress.candidates, game.coords)}
-        progress.networks = {n: net for n, net in progress.networks.items() if n in keep}
-        progress.kept.append(len(progress.networks))
+        progress.networks = {n: net for n, net in progress.networks.items() if n in keep or n in spare}
+        progress.kept.append(len(keep))
         progress.seconds += time.perf_counter() - began
         yield progress, mixture
 
@@ -236,6 +259,7 @@ def _compile(
     size = np.where(coords.limits == 0, coords.scale, np.abs(coords.limits))
     step_unit = jnp.asarray(size if game.train.scaled_multipliers else np.ones_like(size), jnp.float32)
     bound = jnp.asarray(game.bound, jnp.float32)
+    still = game.first * game.train.candidate_every // game.train.multiplier_every  # λ steps of the warm-up
 
     def weights(multiplier: Array) -> Array:
         return jnp.eye(matrix.shape[1])[0] - (multiplier * unit) @ matrix
@@ -252,7 +276,8 @@ def _compile(
         heads = measure(player.critic.target, weights(player.multiplier))
         excess = (matrix @ heads + constant - limits) / step_unit
         rounds = player.rounds + 1
-        multiplier = ogd_step(player.multiplier, excess, rounds, bound)
+        moved = ogd_step(player.multiplier, excess, rounds, bound)
+        multiplier = jnp.where(rounds > still, moved, player.multiplier)
         return player._replace(multiplier=multiplier, rounds=rounds), None
 
     compiled = compiled_block(step, after, game.train.multiplier_every)
