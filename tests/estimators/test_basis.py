@@ -26,6 +26,10 @@ def written_out(basis: Basis, pairs: Pairs) -> Array:
         by_state = counted[:, : S * K].reshape(-1, S, K) @ basis.basis.T
         return np.hstack([by_state.reshape(len(pairs), -1), counted[:, S * K :]])
     f = np.eye(S)[STATE] if isinstance(basis, Counted) else np.column_stack([F, np.ones(N)])
+    if isinstance(basis, Features) and basis.kept is not None:
+        free = np.arange(K * (D + 1), K * (D + 2))
+        columns = np.append(np.flatnonzero(np.column_stack([basis.kept, np.ones(K)])), free)
+        return written_out(Features(F, K), pairs)[:, columns]
     full = np.zeros((len(pairs), basis.size))
     width = f.shape[1]
     for i, (row, action) in enumerate(zip(pairs.rows, pairs.actions, strict=True)):
@@ -38,7 +42,12 @@ def written_out(basis: Basis, pairs: Pairs) -> Array:
     return full
 
 
-@pytest.mark.parametrize("basis", [Counted(STATE, S, K), Smooth(Counted(STATE, S, K), AMOUNTS), Features(F, K)])
+KEPT = np.array([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], np.bool_)
+
+
+@pytest.mark.parametrize(
+    "basis", [Counted(STATE, S, K), Smooth(Counted(STATE, S, K), AMOUNTS), Features(F, K), Features(F, K, KEPT)]
+)
 def test_block_operations_equal_the_written_out_matrix(basis: Basis) -> None:
     left, right, weight, values = (
         written_out(basis, LEFT), written_out(basis, RIGHT), RNG.random(N), RNG.random((N, 2)),

@@ -34,8 +34,9 @@ def chosen(data: Transitions, folder: Path, actions: Sequence[int] | None = None
     campaign = data.campaign
     coords = of_campaign(campaign, np.asarray(data.outcome), steady=True)
     frame = Frame(data, campaign, coords.scale, ("reward", "coupon_cost"), None, 0, folder)
+    width = data.number_columns.shape[1]
     return choose(frame, [
-        Offered(f"always {a}", preferring_network(one, data.schema.sizes, 0, 2), np.zeros(1), np.eye(2)[0])
+        Offered(f"always {a}", preferring_network(one, data.schema.sizes, width, 2), np.zeros(1), np.eye(2)[0])
         for a in every for one in [np.eye(data.num_actions)[a]]
     ])  # fmt: skip
 
@@ -185,3 +186,14 @@ def test_one_policy_alone_is_the_best_that_keeps_the_limits(log: Path, tmp_path:
     assert found.weights.tolist() == [1.0]
     assert kept.policy.name == "always 2.5"  # a constant that was not offered is better by more than noise
     assert kept.x[1] < 2.2 < found.measured[2].x[1]
+
+
+def test_a_reason_that_all_policies_share_is_told_once(tmp_path: Path) -> None:
+    """Ninety users of one day, whose only feature is a number: three or four rows of an action on select."""
+    path = campaign_file(tmp_path, panel(90, 1), categorical="[]", numeric='["spend"]', log='propensity = "p"')
+    with pytest.raises(InfeasibleError) as refused:
+        chosen(outlay.prepare(path, tmp_path / "data"), tmp_path)
+    said = str(refused.value)
+    assert said.count("hardly ever given what it gives") == 1
+    assert "6 policies, always" in said
+    assert "the nearest to it: " in said

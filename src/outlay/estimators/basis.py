@@ -193,41 +193,49 @@ class Smooth:
 
 @dataclass(frozen=True)
 class Features:
-    """A block of d + 1 coordinates for each action: the row's features and a constant.
+    """A block of at most d + 1 coordinates for each action: the row's features and a constant.
 
     Attributes:
         f: `[n, d]` features of each row's state.
         num_actions: K.
+        kept: `[K, d]` which features the block of each action has; None: all of them.
     """
 
     f: NDArray[np.floating]
     num_actions: int
+    kept: NDArray[np.bool_] | None = None
 
     @property
     def size(self) -> int:
-        """(d + 2)·K."""
-        return int(self.f.shape[1] + 2) * self.num_actions
+        """(d + 2)·K where every block has all features."""
+        return int(self._begin[-1]) + self.num_actions
 
     @property
     def alike(self) -> None:
         """None."""
         return None
 
+    @cached_property
+    def _begin(self) -> NDArray[np.intp]:
+        """`[K + 1]` the first coordinate of each action's block, and the end of the last."""
+        d = self.f.shape[1]
+        width = np.full(self.num_actions, d) if self.kept is None else self.kept.sum(axis=1)
+        return np.concatenate([[0], np.cumsum(width + 1)]).astype(np.intp)
+
     def _place(self, code: int) -> slice:
         """Coordinates of a code: action a has code a, state-free action a has code K + a."""
-        width, K = self.f.shape[1] + 1, self.num_actions
-        return (
-            slice(code * width, (code + 1) * width)
-            if code < K
-            else slice(width * K + code - K, width * K + code - K + 1)
-        )
+        if code < self.num_actions:
+            return slice(int(self._begin[code]), int(self._begin[code + 1]))
+        free = int(self._begin[-1]) + code - self.num_actions
+        return slice(free, free + 1)
 
     def _block(self, pairs: Pairs, code: int, index: NDArray[np.intp]) -> Array:
         """The coordinates `_place(code)` of φ for pairs that all have this code."""
         if code >= self.num_actions:
             return np.ones((len(index), 1))
-        block = np.empty((len(index), self.f.shape[1] + 1))
-        block[:, :-1] = np.take(self.f, pairs.rows[index], axis=0)
+        features = np.take(self.f, pairs.rows[index], axis=0)
+        block = np.empty((len(index), int(self._begin[code + 1] - self._begin[code])))
+        block[:, :-1] = features if self.kept is None else features[:, self.kept[code]]
         block[:, -1] = 1
         return block
 

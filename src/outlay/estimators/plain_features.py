@@ -28,7 +28,7 @@ Narrow = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Directions:
-    """A linear map of d columns onto the directions in which they vary most, each with spread 1.
+    """A linear map of d columns onto the directions in which they vary most, each with spread 1, the largest first.
 
     Attributes:
         centre: `[d]`.
@@ -44,7 +44,7 @@ class Directions:
         centre: Narrow = sample.mean(axis=0, dtype=np.float32)
         centred: Narrow = sample - centre
         variance, direction = np.linalg.eigh(centred.T @ centred / len(sample))
-        kept = np.flatnonzero(variance > 1e-6 * max(variance[-1], 1e-12))[-MOST_FEATURES:]
+        kept = np.flatnonzero(variance > 1e-6 * max(variance[-1], 1e-12))[::-1][:MOST_FEATURES]
         return cls(centre, np.asarray(direction[:, kept] / np.sqrt(variance[kept]), np.float32))
 
     def __call__(self, columns: Narrow) -> Narrow:

@@ -16,6 +16,7 @@ Source: Hausman (1978) for the test.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -372,10 +373,9 @@ def _mixed(pool: list[Kept], weights: Vector, margin: Vector, measured: list[Kep
 
 
 def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Campaign) -> InfeasibleError:
-    reasons = sorted({k.withheld for k in kept if k.withheld})
     if not pool:
         return InfeasibleError(
-            f"nothing that was found can be measured on the select users: {'; '.join(reasons)}.",
+            f"nothing that was found can be measured on the select users: {_why_not(kept)}.",
             file=campaign.path,
             way_out="Take a longer or larger log, a shorter campaign.horizon_days where a limit is per user, or leave "
             "out actions that were hardly ever given (log.actions).",
@@ -398,6 +398,20 @@ def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Ca
         where="[[budget]]",
         way_out="Raise a ceiling, lower a floor, or add actions that reach it.",
     )
+
+
+def _why_not(kept: list[Kept]) -> str:
+    """Why none could be measured: reasons that differ in their figures alone are told once, by the nearest to it."""
+    alike: dict[str, list[Kept]] = {}
+    for k in kept:
+        alike.setdefault(re.sub(r"\d+(\.\d+)?", "#", k.withheld or ""), []).append(k)
+    words = []
+    for same in alike.values():
+        nearest = min(same, key=lambda k: float(k.certifying.unsupported.max()))
+        name = nearest.policy.name
+        who = name if len(same) == 1 else f"{len(same)} policies, {name} the nearest to it"
+        words.append(f"{who}: {nearest.withheld}")
+    return "; ".join(words)
 
 
 def bundle_spec(frame: Frame, members: Sequence[Offered | Kept], weights: Vector) -> BundleSpec:
