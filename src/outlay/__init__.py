@@ -9,11 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from outlay.core.campaign import Campaign
 from outlay.core.version import __version__
 
 if TYPE_CHECKING:
     from outlay.bundles.read import load_bundle
+    from outlay.core.campaign import Campaign
     from outlay.core.cmdp import TabularCMDP
     from outlay.jobs.check import check
     from outlay.jobs.compare import compare
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from outlay.twostage.allocation import allocate
 
 _HOMES = {
+    "Campaign": "outlay.core.campaign",
     "TabularCMDP": "outlay.core.cmdp",
     "allocate": "outlay.twostage.allocation",
     "analyze_experiment": "outlay.jobs.experiment_analyze",

@@ -316,3 +316,15 @@ def test_the_package_lists_what_it_offers() -> None:
     code = "import outlay; print(sorted(set(outlay.__all__) - set(dir(outlay))))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_is_one_line() -> None:
+    code = (
+        "import os, signal, sys; from outlay.cli import interrupts; listen = interrupts.listen\n"
+        "def early(**how):\n    listen(**how)\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "interrupts.listen = early; sys.argv = ['outlay', 'doctor']\n"
+        "from outlay.cli.main import run; run()"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 130
+    assert found.stderr == "interrupted; nothing half-written was left as finished.\n"

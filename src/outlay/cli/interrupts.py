@@ -11,10 +11,17 @@ import threading
 from types import FrameType
 
 _noted = threading.Event()
+_quiet = threading.Event()  # while the command line itself is loaded: noted only
 
 
-def listen() -> None:
-    """Note Ctrl-C from now on. Where it is ignored, as in a job of a script, it stays so."""
+def listen(*, quietly: bool = False) -> None:
+    """Note Ctrl-C from now on. Where it is ignored, as in a job of a script, it stays so.
+
+    Args:
+        quietly: raise nothing until `stop_if_noted` is called for the first time: an import that is broken off would
+            end in a traceback.
+    """
+    (_quiet.set if quietly else _quiet.clear)()
     here = threading.current_thread() is threading.main_thread()
     if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _note)
@@ -26,7 +33,8 @@ def noted() -> bool:
 
 
 def stop_if_noted() -> None:
-    """Raise KeyboardInterrupt once more, if it was raised and did not arrive."""
+    """Raise KeyboardInterrupt if Ctrl-C was pressed and did not arrive; from now on it is raised at once."""
+    _quiet.clear()
     if _noted.is_set():
         raise KeyboardInterrupt
 
@@ -38,4 +46,5 @@ def forget() -> None:
 
 def _note(_signal: int, _frame: FrameType | None) -> None:
     _noted.set()
-    raise KeyboardInterrupt
+    if not _quiet.is_set():
+        raise KeyboardInterrupt

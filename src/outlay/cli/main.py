@@ -13,7 +13,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from outlay.cli import interrupts
 
-interrupts.listen()  # before the libraries are loaded that swallow it
+interrupts.listen(quietly=True)  # before the libraries are loaded that swallow it
 
 import typer
 
