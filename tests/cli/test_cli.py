@@ -320,7 +320,8 @@ def test_the_package_lists_what_it_offers() -> None:
 
 def test_ctrl_c_while_the_command_line_is_loaded_is_one_line() -> None:
     code = (
-        "import os, signal, sys; from outlay.cli import interrupts; listen = interrupts.listen\n"
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from outlay.cli import interrupts; listen = interrupts.listen\n"
         "def early(**how):\n    listen(**how)\n    os.kill(os.getpid(), signal.SIGINT)\n"
         "interrupts.listen = early; sys.argv = ['outlay', 'doctor']\n"
         "from outlay.cli.main import run; run()"

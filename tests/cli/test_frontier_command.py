@@ -97,6 +97,7 @@ def test_a_cost_of_nothing_prints_as_0(a_run: Path) -> None:
     part["value"][cheapest, 1] = 1e-18
     part["covariance"][cheapest, 1] = part["covariance"][:, :, cheapest, 1] = 0
     part["certifying"][cheapest, 1] = part["certifying"][:, :, cheapest, 1] = 0
+    part["tails"][cheapest] = 0
     np.savez(path, **part)
     lines = outlay("frontier", a_run).out.splitlines()
     first, _, _, spend, half = lines[2].split()[:5]

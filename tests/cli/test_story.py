@@ -45,7 +45,7 @@ def test_from_a_log_to_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for policy in ("old policy", "lp, as served"):
         assert policy in judged
     verdict = json.loads(Path("run/estimates.json").read_text())["verdict"]
-    assert judged.strip().splitlines()[-1] == verdict
+    assert judged.strip().splitlines()[-2] == verdict  # then its condition
 
     assert "run/report.html" in told("report", "run")
     page = Path("run/report.html").read_text()

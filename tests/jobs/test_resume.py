@@ -24,7 +24,8 @@ from outlay.jobs.run import Run
 
 # The real command, which waits to be killed once it has written its seventh checkpoint.
 SLOW = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
 from outlay.learning import checkpoint
 
 checkpoint.EVERY_SECONDS = 0.0

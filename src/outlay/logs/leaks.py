@@ -216,7 +216,9 @@ def _moved(rows: _Rows, cells: _Cells, features: int) -> str | None:
 
 
 def _determines(rows: _Rows, cells: _Cells) -> str | None:
-    """That a feature determines the reward, in words, or None."""
+    """That a feature determines the reward, in words, or None; a handful of rows says nothing."""
+    if len(rows.reward) < CHANGES:
+        return None
     order = np.sort(rows.reward)
     y, prior = (_rank(order, x) for x in (rows.reward, rows.prior))
     later = np.isfinite(rows.prior)
