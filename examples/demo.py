@@ -6,6 +6,7 @@ Each line is a command that you can run yourself; `make demo` runs this file.
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -28,6 +29,9 @@ def main() -> None:
     """Run the commands one after another; stop at the first that fails."""
     began = time.monotonic()
     shutil.rmtree("runs/demo", ignore_errors=True)  # of an earlier demo: a run that was evaluated is not replaced
+    looks = Path("runs/demo-looks.sqlite")  # not among those at logs of your own; a demo made anew begins with look 1
+    looks.unlink(missing_ok=True)
+    os.environ["OUTLAY_LOOKS"] = str(looks)
     program = Path(sys.executable).with_name("outlay")
     for line in COMMANDS.strip().splitlines():
         print(f"\n$ {line}", flush=True)
