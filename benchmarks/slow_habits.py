@@ -89,7 +89,7 @@ class People:
         }
 
     def chance(self, coupon: Floats) -> Floats:
-        """Of being active."""
+        """`[n]` probability that each user is active today, given the coupon."""
         pull = self.fixed["sensitivity"] * (1 - 0.7 * self.habit) * np.log1p(coupon)
         x = -1.6 + 3.4 * self.habit - 1.1 * self.fatigue + self.fixed["level"] + KIND[self.fixed["kind"]] + pull
         return np.asarray(1 / (1 + np.exp(-x)))

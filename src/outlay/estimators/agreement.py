@@ -136,7 +136,7 @@ def agree(
 
 
 def _by_steps(fitted: Joint, steps: Joint) -> list[Difference]:
-    """Of every total that is given, also where the difference is 0 for certain: the weights then lie in the basis."""
+    """Differences for every total given, also where one is 0 for certain: the weights then lie in the basis."""
     found = []
     for target, value, error in zip(steps.targets, steps.value, steps.std_error, strict=True):
         its = float(fitted.value[fitted.column(target)])

@@ -57,7 +57,7 @@ def change(sums: Sums, metric: str, day: int, place: int, confidence: float) -> 
 
 
 def _error(control: Moments, arm: Moments, scales: Sequence[NDArray[np.float64]], cautious: bool) -> float:
-    """Of the arm's mean of later − early less the control's, each period times its scale `[2]`.
+    """The arm's mean of later − early less the control's, each period times its scale `[2]`.
 
     Cautious, both arms are given the variance of all, if that is larger (`lift.py`).
     """

@@ -308,7 +308,7 @@ class _Found:
 
 
 def _best(policies: list[Kept], frame: Frame, alone: bool) -> _Found | None:
-    """Of those that could be measured, or the best one `alone`; None where none keeps the limits with its margin."""
+    """The best mixture of those measured, or the best one `alone`; None where none keeps the limits with its margin."""
     pool = [k for k in policies if k.withheld is None]
     if not pool:
         return None

@@ -92,7 +92,7 @@ def lower_bound(value: ArrayLike, influence: ArrayLike, confidence: float) -> Ar
 
 
 def skewness(second: ArrayLike, third: ArrayLike) -> Array:
-    """Of the error of a mean, from Σψ² and Σψ³: 1/√k where k events of one size make it; 0 without spread."""
+    """Skewness of the error of a mean, from Σψ² and Σψ³: 1/√k where k events of one size make it; 0 without spread."""
     two, three = np.asarray(second, np.float64), np.asarray(third, np.float64)
     found: Array = np.divide(three, two**1.5, out=np.zeros_like(three), where=two > 0)
     return found

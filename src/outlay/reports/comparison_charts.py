@@ -177,5 +177,5 @@ def _rules(rows: Sequence[Row]) -> list[str]:
 
 
 def _rule(row: Row) -> str:
-    """The mixing rule, whoever solved its weights."""
+    """The name of the mixing rule, also where its weights were solved again."""
     return str(row["rule"] or "").removesuffix(RE_SOLVED)
