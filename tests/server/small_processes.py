@@ -138,6 +138,18 @@ def workers(process: Process) -> list[psutil.Process]:
     return found
 
 
+def all_workers(process: Process, number: int) -> list[psutil.Process]:
+    """The workers, once there are that many of them."""
+    found: list[psutil.Process] = []
+
+    def there() -> bool:
+        found[:] = workers(process)
+        return len(found) == number
+
+    wait_until(there)
+    return found
+
+
 def wait_until(holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Look again and again."""
     until = time.monotonic() + seconds

@@ -15,7 +15,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import psycopg
 import pytest
-from small_processes import Process, outlay_serve, wait_until, workers
+from small_processes import Process, all_workers, outlay_serve, wait_until, workers
 from small_servers import request
 
 from outlay.bundles.decide import Bundle
@@ -215,11 +215,10 @@ def test_a_worker_that_is_replaced_while_postgres_is_away_waits_for_it(
     url = database.new_url()
     with outlay_serve(bundle.folder, url, tmp_path, "--workers", "2") as served:
         first = served.decide(request(1))
-        wait_until(lambda: len(workers(served)) == 2)
-        # Who serves has meters of its own; the launcher has named their folder.
-        wait_until(lambda: all(list(tmp_path.glob(f"*/meters/*_{worker.pid}.db")) for worker in workers(served)))
+        old = all_workers(served, 2)
+        # A worker that serves has meters of its own; the launcher has named their folder.
+        wait_until(lambda: all(list(tmp_path.glob(f"*/meters/*_{worker.pid}.db")) for worker in old))
         database.kill()
-        old = workers(served)
         old[0].kill()
         wait_until(lambda: any(worker not in old for worker in workers(served)))
         (newcomer,) = (worker for worker in workers(served) if worker not in old)
