@@ -94,7 +94,7 @@ def allocate(
 
 
 def simulate(
-    campaign: Annotated[Literal["habit", "wide", "thirty-day"], typer.Argument(help="Which campaign.")],
+    campaign: Annotated[Literal["habit", "wide", "thirty-day", "city"], typer.Argument(help="Which campaign.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 200_000,
     days: Annotated[int | None, typer.Option(min=1, help="Days of log. Default: 7; thirty-day 30.")] = None,
@@ -106,21 +106,33 @@ def simulate(
     values: Annotated[
         int | None, typer.Option(min=1, help="wide: distinct values over all fields. Default: 5000.")
     ] = None,
+    slow: Annotated[bool, typer.Option("--slow", help="city: habits that take weeks.")] = False,
+    money: Annotated[bool, typer.Option("--money", help="city: the reward is what was spent, log-normal.")] = False,
+    hidden: Annotated[bool, typer.Option("--hidden", help="city: a part of the state is not in the log.")] = False,
+    rhythm: Annotated[bool, typer.Option("--rhythm", help="city: weekdays differ, and activity falls.")] = False,
+    sparse: Annotated[bool, typer.Option("--sparse", help="city: no rows of days on which nothing happened.")] = False,
+    late: Annotated[bool, typer.Option("--late", help="city: 30 % of the users join after the first day.")] = False,
+    discount: Annotated[
+        float | None, typer.Option(help="city: discount per day. Default: 0.9; with --slow 0.95.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
     """Write a campaign whose truth is known: log, campaign file, truth and states.
 
-    habit has the paper's effects; wide is the same behind many categorical fields; in thirty-day looking ahead pays.
+    habit has the paper's effects; wide is the same behind many categorical fields; in thirty-day looking ahead pays;
+    city has rich states: 20 features, habits and fatigue as numbers, and no state that is met twice.
 
-    Example: outlay simulate habit --out habit --users 200000
+    Example: outlay simulate city --out city --users 50000 --slow
     """
     from outlay.core.files import read_manifest
     from outlay.jobs.simulate import simulate as job
 
     use_threads(threads)
-    path = job(campaign, out, users=users, days=days, seed=seed, held=_pair(held), fields=fields, values=values)
+    path = job(campaign, out, users=users, days=days, seed=seed, held=_pair(held), fields=fields, values=values,
+               slow=slow, money=money, hidden=hidden, rhythm=rhythm, sparse=sparse, late=late,
+               discount=discount)  # fmt: skip
     if as_json:
         print_json({"path": str(path), **read_manifest(out, "campaign")})
     elif not quiet:

@@ -15,12 +15,11 @@ from outlay.core.files import check_replaceable
 from outlay.core.version import __version__
 from outlay.simulators.catalogue import find
 from outlay.simulators.simulator import Held
-from outlay.simulators.text import campaign_text
 from outlay.simulators.write import write_campaign
 
 
 def simulate(
-    campaign: Literal["habit", "wide", "thirty-day"],
+    campaign: Literal["habit", "wide", "thirty-day", "city"],
     out: str | Path,
     *,
     users: int = 200_000,
@@ -29,12 +28,19 @@ def simulate(
     held: Held = None,
     fields: int | None = None,
     values: int | None = None,
+    slow: bool = False,
+    money: bool = False,
+    hidden: bool = False,
+    rhythm: bool = False,
+    sparse: bool = False,
+    late: bool = False,
+    discount: float | None = None,
 ) -> Path:
     """Write a simulated campaign: log, campaign file, truth and states.
 
     Args:
         campaign: `habit` (the paper's effects; looking ahead gains nothing), `wide` (the same people behind many
-            categorical fields) or `thirty-day` (looking ahead pays).
+            categorical fields), `thirty-day` (looking ahead pays) or `city` (rich states: no state is met twice).
         out: the folder to write; an older folder of ours is replaced.
         users: number of users.
         days: days of log per user; default 7, and 30 for `thirty-day`.
@@ -43,6 +49,8 @@ def simulate(
             the experiment that shows the effect of an incentive held for a whole window.
         fields: of `wide`: number of categorical fields; default 50.
         values: of `wide`: number of distinct values, over all fields; default 5,000.
+        slow, money, hidden, rhythm, sparse, late: of `city`; see `outlay.simulators.city.City`.
+        discount: of `city`: γ per day; default 0.9, and 0.95 with `slow`.
 
     Returns:
         The path of campaign.toml in the folder.
@@ -52,29 +60,30 @@ def simulate(
             `held` is not two of its actions.
         FolderError: if `out` holds something that outlay did not write.
     """
-    simulator = find(campaign, fields=fields, values=values)
+    simulator = find(
+        campaign, fields=fields, values=values, slow=slow, money=money, hidden=hidden, rhythm=rhythm, sparse=sparse,
+        late=late, discount=discount,
+    )  # fmt: skip
     days = simulator.log_days if days is None else days
     for name, value, least in (("users", users, 1), ("days", days, 1), ("seed", seed, 0)):
         if not isinstance(value, int) or value < least:
             raise OutlayError(f"is {value}.", where=name, way_out=f"Give a whole number, {least} or more.")
     if held is not None:
-        held = _pair(held, simulator.model.coupons.tolist())
+        held = _pair(held, simulator.coupons.tolist())
     out = Path(out)
     check_replaceable(out)
     return write_campaign(
         out,
-        text=campaign_text(simulator, days, held),
+        text=simulator.text(days, held),
         log=simulator.generate(users, days, seed, held=held),
-        states=simulator.states(),
-        truth=simulator.model.cmdp(),
-        actions=simulator.model.coupons,
+        truth=simulator.write_truth,
         manifest={
             "campaign": campaign,
             "users": users,
             "days": days,
             "seed": seed,
             "held": None if held is None else list(held),
-            "features": len(simulator.features),
+            "features": simulator.num_features,
             "outlay": __version__,
         },
     )

@@ -1,7 +1,7 @@
-"""A simulator: a participation campaign, how its states show in a log, and the words of its campaign file.
+"""What every simulated campaign can do, and the record of those whose states are few.
 
-A file of this folder that makes a campaign has a function `simulator` that returns this record; the log, the campaign
-file, the truth on disk and the environment are all made from it.
+A file of this folder that makes a campaign has a function `simulator` that returns a `World`. For a participation
+campaign that is the record `Simulator`: log, campaign file, truth on disk and environment are all made from it.
 
 Source: ours.
 """
@@ -10,19 +10,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.ops.tabular import measure
 from outlay.simulators.participation import Participation
+from outlay.simulators.text import campaign_text
 
 Columns = Mapping[str, NDArray[np.generic]]
 Held = tuple[float, float] | None  # two coupons, one of which each user keeps
 
 CHUNK_ROWS = 100_000  # bounds the memory, and is the size of a row group in the log
 CHUNK_CELLS = 8_000_000  # rows times fields: a log with many fields has smaller chunks
+
+
+class World(Protocol):
+    """A campaign whose truth is known."""
+
+    @property
+    def log_days(self) -> int:
+        """Days of log, unless one says otherwise."""
+
+    @property
+    def coupons(self) -> NDArray[np.float64]:
+        """`[A]` values given, ascending, in the campaign's unit of money."""
+
+    @property
+    def num_features(self) -> int:
+        """Feature columns of the log."""
+
+    def generate(self, users: int, days: int, seed: int, *, held: Held = None) -> Iterator[Columns]:
+        """The log, in chunks of whole users, rows in the order of the days; `user` is the user's index.
+
+        Raises:
+            OutlayError: for `held`, where the campaign has no such experiment.
+        """
+
+    def text(self, days: int, held: Held = None) -> str:
+        """campaign.toml of such a log."""
+
+    def write_truth(self, folder: Path) -> None:
+        """What is true, beside the log."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +118,56 @@ class Simulator:
     segment: str
     segment_column: NDArray[np.str_] | None = None
     about_features: str
+
+    @property
+    def coupons(self) -> NDArray[np.float64]:
+        """`[A]` values given, ascending."""
+        return self.model.coupons
+
+    @property
+    def num_features(self) -> int:
+        """Feature columns of the log."""
+        return len(self.features)
+
+    def text(self, days: int, held: Held = None) -> str:
+        """campaign.toml for a log of `generate`.
+
+        With `held` the actions are the two held coupons: the log says nothing about the others, so no policy may choose
+        them (the truth keeps all), and the contrast of the effect table is that pair.
+        """
+        coupons = self.coupons.tolist()
+        return campaign_text(
+            name=self.name,
+            discount=self.model.discount,
+            horizon_days=min(days, self.horizon_days),
+            report_days=[k for k in self.report_days if k <= days],
+            none=self.none if held is None or self.none in held else None,
+            actions=coupons if held is None else sorted(held),
+            propensity=f"1/{len(coupons)} each day, independent"
+            if held is None
+            else "1/2 on the first day, 1 after it",
+            more="" if held is None else '\nforced = "forced"         # rows without a choice: after the first day',
+            segment=self.segment,
+            contrast=self.contrast if held is None else sorted(held),
+            categorical=[feature.name for feature in self.features],
+            about_features=self.about_features,
+            at_most=self.limit(held),
+            truth="truth.npz, states.parquet",
+        )
+
+    def write_truth(self, folder: Path) -> None:
+        """The exact model, and what its states look like."""
+        truth = self.model.cmdp()
+        pq.write_table(pa.table(dict(self.states())), folder / "states.parquet")
+        np.savez_compressed(
+            folder / "truth.npz",
+            transition=truth.transition,
+            reward=truth.reward,
+            cost=truth.cost,
+            start=truth.start,
+            actions=self.coupons,
+            discount=np.float64(truth.discount),
+        )
 
     def states(self) -> Columns:
         """The feature columns, row i = state i."""

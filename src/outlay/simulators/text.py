@@ -6,11 +6,10 @@ Source: ours.
 from __future__ import annotations
 
 import textwrap
-
-from outlay.simulators.simulator import Held, Simulator
+from collections.abc import Sequence
 
 TEMPLATE = """\
-# A simulated coupon campaign whose truth is known (truth.npz, states.parquet). Made by: outlay simulate {name}
+# A simulated coupon campaign whose truth is known ({truth}). Made by: outlay simulate {name}
 
 [campaign]
 name = "{name}"
@@ -25,13 +24,13 @@ user = "user_id"
 time = "day"
 action = "coupon"         # the value given, in yuan
 actions = {actions}
-reward = "active"         # 1 if the user was active that day
-propensity = "propensity" # probability with which the log gave that coupon: {propensity}{forced}
+reward = "{reward}"         # {about_reward}
+propensity = "propensity" # probability with which the log gave that coupon: {propensity}{more}
 segment = "{segment}"   # groups of the tables, by first row
 contrast = {contrast}     # the two coupons that the effect table compares
 
 [log.features]            # the state, known before the decision
-categorical = {categorical}   # {about_features}
+categorical = {categorical}{numeric}   # {about_features}
 
 [[budget]]
 name = "coupon_cost"
@@ -44,32 +43,66 @@ money = true
 LINE = 110  # characters of a line of the feature list
 
 
-def campaign_text(simulator: Simulator, days: int, held: Held = None) -> str:
-    """campaign.toml for a log of `simulator.generate`.
+def campaign_text(
+    *,
+    name: str,
+    discount: float,
+    horizon_days: int,
+    report_days: Sequence[int],
+    none: float | None,
+    actions: Sequence[float],
+    propensity: str,
+    more: str = "",
+    reward: str = "active",
+    about_reward: str = "1 if the user was active that day",
+    segment: str,
+    contrast: Sequence[float],
+    categorical: Sequence[str],
+    numeric: Sequence[str] = (),
+    about_features: str,
+    at_most: float,
+    truth: str,
+) -> str:
+    """campaign.toml.
 
-    With `held` the actions are the two held coupons: the log says nothing about the others, so no policy may choose
-    them (the truth keeps all), and the contrast of the effect table is that pair.
+    Args:
+        name: of the campaign.
+        discount: γ per day.
+        horizon_days, report_days: spans of totals; none longer than the log.
+        none: the value that means no coupon, if there is one.
+        actions: the values that a policy may choose.
+        propensity: what the log's probabilities are, in words.
+        more: further lines of `[log]`, each after a line break.
+        reward, about_reward: column of the reward, and it in words.
+        segment: column or SQL expression of the groups.
+        contrast: two actions that the effect table compares.
+        categorical, numeric: feature columns.
+        about_features: what they are, in words.
+        at_most: the limit, in money per decision.
+        truth: the files that hold the truth.
     """
-    coupons = simulator.model.coupons.tolist()
-    none = simulator.none if held is None or simulator.none in held else None
     return TEMPLATE.format(
-        name=simulator.name,
-        discount=simulator.model.discount,
-        horizon_days=min(days, simulator.horizon_days),
-        report_days=[k for k in simulator.report_days if k <= days],
+        name=name,
+        discount=discount,
+        horizon_days=horizon_days,
+        report_days=list(report_days),
         none="" if none is None else f"\nnone = {none}                # the value that means no coupon",
-        actions=coupons if held is None else sorted(held),
-        propensity=f"1/{len(coupons)} each day, independent" if held is None else "1/2 on the first day, 1 after it",
-        forced="" if held is None else '\nforced = "forced"         # rows without a choice: after the first day',
-        segment=simulator.segment,
-        contrast=list(simulator.contrast) if held is None else sorted(held),
-        categorical=_list([feature.name for feature in simulator.features]),
-        about_features=simulator.about_features,
-        at_most=simulator.limit(held),
+        actions=list(actions),
+        propensity=propensity,
+        more=more,
+        reward=reward,
+        about_reward=about_reward,
+        segment=segment,
+        contrast=list(contrast),
+        categorical=_list(categorical),
+        numeric=f"\nnumeric = {_list(numeric)}" if numeric else "",
+        about_features=about_features,
+        at_most=at_most,
+        truth=truth,
     )
 
 
-def _list(names: list[str]) -> str:
+def _list(names: Sequence[str]) -> str:
     """A TOML array of texts, on several lines where one would be too long."""
     array = ", ".join(f'"{name}"' for name in names)
     return f"[{array}]" if len(array) <= LINE else f"[\n{textwrap.fill(array, LINE)}\n]"

@@ -2,17 +2,24 @@
 
     log.parquet      one row per user and day; `user_id` is text, a user's rows are contiguous and in order
     campaign.toml    what the log means, the limit, the horizon
+
+and the truth, where the states are few
+
     truth.npz        transition [S, A, S], reward [S, A], cost [S, A, m], start [S], actions [A], discount
     states.parquet   row i = state i: the feature columns as in the log, with the same types
 
-A simulator gives what these four hold; this file only writes them.
+or of a city
+
+    city.json        its options; `city_truth.py` makes the truth of them
+
+A simulator gives what these hold; this file only writes them.
 
 Source: ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from outlay.core.cmdp import TabularCMDP
 from outlay.core.files import new_folder, write_manifest
 from outlay.simulators.simulator import Columns
 
@@ -34,9 +39,7 @@ def write_campaign(
     *,
     text: str,
     log: Iterable[Columns],
-    states: Columns,
-    truth: TabularCMDP,
-    actions: NDArray[np.float64],
+    truth: Callable[[Path], None],
     manifest: Mapping[str, Any],
 ) -> Path:
     """Write the folder, whole or not at all; an older folder of ours is replaced.
@@ -45,9 +48,7 @@ def write_campaign(
         out: the folder.
         text: content of campaign.toml.
         log: chunks of rows, each a row group; the whole-number column `user` is written as the text `user_id`.
-        states: the feature columns, one row a state of `truth`.
-        truth: the model the log was drawn from.
-        actions: `[A]` values given, ascending, in the order of the truth's actions.
+        truth: writes the truth into the folder that it is given.
         manifest: what the folder's manifest says besides format and version (campaign, seed, …).
 
     Returns:
@@ -59,16 +60,7 @@ def write_campaign(
     with new_folder(out) as folder:
         (folder / "campaign.toml").write_text(text, encoding="utf-8")
         rows = _write_log(folder / "log.parquet", log)
-        pq.write_table(pa.table(dict(states)), folder / "states.parquet")
-        np.savez_compressed(
-            folder / "truth.npz",
-            transition=truth.transition,
-            reward=truth.reward,
-            cost=truth.cost,
-            start=truth.start,
-            actions=actions,
-            discount=np.float64(truth.discount),
-        )
+        truth(folder)
         write_manifest(folder, "campaign", {**manifest, "rows": rows})
     return out / "campaign.toml"
 

@@ -1,0 +1,220 @@
+"""The city campaign: rich states whose truth is known. 20 features; habit, fatigue and recency are numbers.
+
+    P(active) = σ(base + habit_effect·h − GAP_EFFECT·g + calendar(day)
+                  + pull·(1 − EASE·h)·(1 − WEAR·f)·ln(1 + coupon) / ln(1 + 5))
+
+    h  habit       moves by `habit_rate` towards 1 on an active day, towards 0 on another
+    f  fatigue     moves by FATIGUE_RATE towards coupon / 5: of what was given, used or not
+    g  recency     0 after an active day, and 1/5 more for each day without one, up to 1
+
+Reward: active (0 or 1), or with `money` what was spent on an active day. Cost: coupon · active. A *deal seeker*'s pull
+is strong, but a day that a coupon won leaves no habit behind: h moves towards 0 as if it had not been. Everybody else
+forms a habit of such days too. So a rule that looks one day ahead buys the seekers' days.
+
+Which user is what is told by features in products, and by a category of 20 values without an order:
+
+    base     BASE[kind] + SLOPE[plan]·engagement
+    pull     exp(PULL[plan] + TOWN[city] + TASTE·price_taste), SEEKER_PULL times as much for a seeker
+    seeker   basket_mix > BAR − LEAN[kind]·CHANNEL[channel]
+
+The state can be counted although no log shows one twice: h, f, base and pull lie on grids. A move that ends between two
+points of a grid goes to one of them by chance, so that its mean is as above, and base and pull are those of the nearest
+point. `city_truth.py` has the optimum and the value of policies of the state, exact on these some 100,000 states;
+`city_people.py` has users, their logs, and the value of policies of features.
+
+Source: ours; parameters invented. A coupon adds 3 to 8 points for most and 10 to 30 for seekers to a base activity of
+0.3 to 0.4. With fast habits a 1-day rule with true responses captures about 0.6 of what states are worth over the best
+constants, with slow ones about 0.5.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.errors import FolderError, OutlayError
+from outlay.core.files import write_json
+
+Floats = NDArray[np.float64]
+
+COUPONS = np.array([0.0, 1.0, 2.0, 3.0, 5.0])  # yuan; 0 is no coupon
+DAYS = 7  # of the log
+CITY_FILE = "city.json"  # beside the log: the options
+GAP_EFFECT, EASE, WEAR = 0.6, 0.5, 0.35
+FATIGUE_RATE = 0.2  # per day
+SEEKER_PULL = 2.0
+BASE = np.array([-0.4, 0.1, 0.5, -0.2, 0.3, -0.1])  # log odds by kind
+SLOPE = np.array([0.7, 0.3, -0.5])  # log odds by plan, per standard deviation
+PULL = np.array([-0.25, 0.0, 0.25])  # by plan
+TOWN = np.array([0.15, -0.3, 0.35, 0.0, -0.15, 0.4, -0.4, 0.2, -0.1, 0.3,
+                 -0.35, 0.1, -0.2, 0.25, 0.05, -0.25, 0.35, -0.05, -0.4, 0.3])  # fmt: skip
+TASTE = 0.3
+BAR = 0.6
+LEAN = np.array([1.0, -0.8, 0.6, -0.3, 0.9, -1.1])  # by kind
+CHANNEL = np.array([0.9, -0.7, 0.3, -1.2, 1.3, -0.2, 0.6, -0.9])
+BASKET = np.array([0.5, 1.0, 2.0])  # mean spend of an active day in tens of yuan, with `money`; by partner modulo 3
+BASKET_SPREAD = 1.2  # of its logarithm
+WEEK = np.array([0.1, 0.0, -0.15, -0.25, -0.1, 0.15, 0.25])  # log odds by weekday, with `rhythm`
+TREND, TREND_DAYS = -0.4, 28  # log odds lost over so many days, with `rhythm`; none after them
+LATE, LATE_DAYS = 0.3, 7  # with `late`: share of the users who join after the first day, and within how many days
+
+H_GRID = np.linspace(0, 1, 17)
+F_GRID = np.linspace(0, 1, 5)
+GAPS = 6  # days since the last active one, 1 to this or more
+BASE_GRID = np.linspace(-1.5, 1.5, 9)
+PULL_GRID = np.linspace(-0.9, 0.9, 6)
+
+NUMERIC = ("habit", "fatigue", "gap", "recent", "engagement", "price_taste", "basket_mix", "age", "score", "balance")
+CATEGORICAL = {"kind": 6, "plan": 3, "city": 20, "channel": 8, "weekday": 7, "device": 4, "os": 5, "theme": 3,
+               "cohort": 12, "partner": 9}  # fmt: skip
+HIDDEN = ("engagement", "fatigue")  # what `hidden` leaves out of the log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class City:
+    """The options of a city.
+
+    Attributes:
+        slow: habits of a half-life of 17 days instead of 4, that matter more, at a discount of 0.95 instead of 0.9.
+        money: the reward is what is spent on an active day, log-normal, instead of the active day.
+        hidden: a user's base and fatigue are not in the log; the optimum knows them, and no policy may reach it.
+        rhythm: weekdays differ, and activity falls over four weeks.
+        sparse: the log has no rows of days without a coupon and without activity, but for a user's first day.
+        late: 30 % of the users join on one of the six days after the first.
+        discount: γ per day; None: that of the habits.
+    """
+
+    slow: bool = False
+    money: bool = False
+    hidden: bool = False
+    rhythm: bool = False
+    sparse: bool = False
+    late: bool = False
+    discount: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.discount is not None and not 0 <= self.discount < 1:
+            raise OutlayError(f"is {self.discount:g}.", where="discount", way_out="Give a number from 0 to below 1.")
+
+    def write(self, folder: Path) -> None:
+        """city.json, from which `read` makes the same city."""
+        write_json(folder / CITY_FILE, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> City:
+        """The city whose log lies in a folder.
+
+        Raises:
+            FolderError: if there is none.
+        """
+        try:
+            return cls(**json.loads((folder / CITY_FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise FolderError(f"holds no city ({error}).", file=folder, way_out="Run: outlay simulate city") from None
+
+    @property
+    def gamma(self) -> float:
+        """γ per day."""
+        return self.discount if self.discount is not None else 0.95 if self.slow else 0.9
+
+    @property
+    def intercept(self) -> float:
+        """Log odds of being active without habit and coupon, the user's base aside."""
+        return -2.4 if self.slow else -1.6
+
+    @property
+    def habit_effect(self) -> float:
+        """Log odds of a full habit."""
+        return 5.0 if self.slow else 3.0
+
+    @property
+    def habit_rate(self) -> float:
+        """Share of the way that the habit moves in a day."""
+        return 0.04 if self.slow else 0.15
+
+    @property
+    def numeric(self) -> tuple[str, ...]:
+        """Numeric features of the log."""
+        return tuple(name for name in NUMERIC if not (self.hidden and name in HIDDEN))
+
+    @property
+    def baskets(self) -> Floats:
+        """`[W]` mean reward of an active day, by class of user; the classes are equally frequent."""
+        return BASKET if self.money else np.ones(1)
+
+    def calendar(self, day: int) -> float:
+        """Log odds that every user has more on a day of the calendar, from 0, than on day 0 of a city without rhythm."""
+        return float(WEEK[day % 7] + TREND * min(day, TREND_DAYS) / TREND_DAYS) if self.rhythm else 0.0
+
+    def joining(self) -> Floats:
+        """`[J]` share of the users whose first day is day j of the calendar."""
+        if not self.late:
+            return np.ones(1)
+        return np.append(1 - LATE, np.full(LATE_DAYS - 1, LATE / (LATE_DAYS - 1)))
+
+    def odds(self, base: Floats, habit: Floats, fatigue: Floats, gap: NDArray[np.integer]) -> tuple[Floats, Floats]:
+        """Log odds without a coupon, and the factor of a coupon's pull; arguments broadcast, `gap` in days from 1."""
+        without = (
+            self.intercept + base + self.habit_effect * habit - GAP_EFFECT * (np.minimum(gap, GAPS) - 1) / (GAPS - 1)
+        )
+        return without, (1 - EASE * habit) * (1 - WEAR * fatigue)
+
+
+STRENGTH = np.log1p(COUPONS) / np.log1p(COUPONS[-1])  # [A] of a coupon, 0 to 1
+
+
+class Moves:
+    """Where a grid's points move to: to `low` or the point above it, the latter with probability `up`."""
+
+    def __init__(self, grid: Floats, target: Floats) -> None:
+        place = np.clip(np.interp(target, grid, np.arange(len(grid))), 0, len(grid) - 1)
+        self.low = np.minimum(place.astype(np.intp), len(grid) - 2)
+        self.up = place - self.low
+
+    def matrix(self) -> Floats:
+        """`[n, n]` transition probabilities."""
+        n = len(self.low)
+        found, row = np.zeros((n, n)), np.arange(n)
+        found[row, self.low] = 1 - self.up
+        found[row, self.low + 1] += self.up
+        return found
+
+    def draw(self, at: NDArray[np.intp], dice: Floats) -> NDArray[np.intp]:
+        """`[n]` next points of n users, from dice in [0, 1)."""
+        return self.low[at] + (dice < self.up[at])
+
+
+def habit_moves(city: City) -> tuple[Moves, Moves]:
+    """Moves of the habit after a day that leaves none behind, and after one that does."""
+    return tuple(Moves(H_GRID, H_GRID + city.habit_rate * (end - H_GRID)) for end in (0.0, 1.0))  # type: ignore[return-value]
+
+
+def fatigue_moves() -> tuple[Moves, ...]:
+    """Moves of the fatigue, by coupon given."""
+    return tuple(Moves(F_GRID, F_GRID + FATIGUE_RATE * (coupon / COUPONS[-1] - F_GRID)) for coupon in COUPONS)
+
+
+def first_habit(city: City) -> Floats:
+    """`[B, H]` distribution of the first day's habit by point of BASE_GRID: those who come more have more of it."""
+    from scipy.special import expit
+    from scipy.stats import beta
+
+    mean = 0.2 + 0.5 * expit(1.2 * BASE_GRID + city.intercept + 1)
+    edges = np.concatenate([[0], (H_GRID[1:] + H_GRID[:-1]) / 2, [1]])
+    return np.asarray(np.diff(beta.cdf(edges, 4 * mean[:, None], 4 * (1 - mean[:, None])), axis=1))
+
+
+def first_fatigue() -> Floats:
+    """`[F]` distribution of the first day's fatigue."""
+    from scipy.stats import beta
+
+    return np.asarray(np.diff(beta.cdf(np.concatenate([[0], (F_GRID[1:] + F_GRID[:-1]) / 2, [1]]), 1.5, 4)))
+
+
+def came_lately() -> Floats:
+    """`[H]` chance that each day before the first was active, which the first recency is drawn from."""
+    return 0.15 + 0.7 * H_GRID

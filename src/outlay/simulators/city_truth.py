@@ -1,0 +1,348 @@
+"""The truth of the city: the optimum under a budget and the value of policies of the state, by backward recursion.
+
+    truth = CityTruth(City(slow=True))
+    truth.constants()                    # [A, 2] reward and cost of every constant coupon
+    truth.best_response(0.1)             # maximises reward − 0.1 · cost
+    truth.one_day(0.1)                   # the rule that does so one day ahead, with true responses
+    truth.curve()                        # the optimum for every budget
+
+The state is (type of user, habit, fatigue, recency), a product of grids; types are (seeker, base, pull, basket). Habit
+and fatigue move independently given the action and whether the day was active, so one step back multiplies by small
+matrices instead of one of all states:
+
+    V'(s, a, active) = H[a, active] V F[a]ᵀ
+
+All values are (1−γ) Σ γᵗ. Without a rhythm the recursion is a value iteration that stops when the day's change is the
+same in every state to 2e-5 of a unit of reward, which bounds its error (MacQueen 1966; Puterman 1994, section 6.6). With one it goes
+back in time from a day so far that what lies beyond weighs 1e-4.
+
+For a budget the Lagrangian bound is proved: no policy of whatever memory has a reward above best(λ) + λ·budget, where
+best(λ) is the exact best response's reward − λ·cost, and mixtures of best responses reach it where they spend the budget.
+The share of each type of user is exact too: features are drawn from distributions whose cells are known.
+
+Source: Altman (1999) for the bound; the factored step is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtr
+
+from outlay.ops.myopic import value_at
+from outlay.simulators.city import (
+    BAR,
+    BASE,
+    BASE_GRID,
+    CHANNEL,
+    COUPONS,
+    F_GRID,
+    GAPS,
+    H_GRID,
+    LEAN,
+    PULL,
+    PULL_GRID,
+    SEEKER_PULL,
+    SLOPE,
+    STRENGTH,
+    TASTE,
+    TOWN,
+    City,
+    came_lately,
+    fatigue_moves,
+    first_fatigue,
+    first_habit,
+    habit_moves,
+)
+
+Floats = NDArray[np.float64]
+Index = NDArray[np.intp]
+Choose = Callable[[Floats], NDArray[np.int8]]  # probabilities of being active [A, T, H, F, R] → actions [T, H, F, R]
+
+EVEN = 2e-5  # change of a day that counts as the same in every state
+FAR = 1e-4  # weight of what lies beyond the recursion, with a rhythm
+LARGEST_PRICE = 2.0  # of reward per yuan: the first of the curve
+GAP = 4e-4  # of the reward: the curve is refined until bound and mixtures are as near
+REFINEMENTS = 24
+
+
+class Curve(NamedTuple):
+    """The optimum for every budget.
+
+    Attributes:
+        prices: `[k]` λ, descending.
+        points: `[k, 2]` reward and cost of the best response at each, ascending in cost.
+        bounds: `[k]` reward − λ·cost that no policy exceeds at λ, numerical error included.
+        constants: `[A, 2]` reward and cost of every constant coupon.
+    """
+
+    prices: Floats
+    points: Floats
+    bounds: Floats
+    constants: Floats
+
+    def most(self, spend: float) -> float:
+        """Reward that no policy exceeds which spends at most so much."""
+        return float((self.bounds + self.prices * spend).min())
+
+    def reached(self, spend: float) -> float:
+        """Reward of the best mixture of best responses that spends at most so much."""
+        return value_at(self.points, spend)
+
+    def best_constant(self, spend: float) -> float:
+        """Reward of the best mixture of constant coupons that spends at most so much."""
+        return value_at(self.constants, spend)
+
+    def captured(self, reward: float, cost: float) -> float:
+        """Captured share: of what the optimum has over the best constants, both at the policy's own spend."""
+        constant = self.best_constant(cost)
+        return (reward - constant) / (self.reached(cost) - constant)
+
+
+@dataclass(frozen=True)
+class Response:
+    """A policy of the state.
+
+    Attributes:
+        reward, cost: its exact value.
+        bound: reward − λ·cost that no policy exceeds; NaN where this is not a best response.
+        actions: `[T, H, F, R]` index of the action on the first day of the recursion; without a rhythm on every day.
+    """
+
+    reward: float
+    cost: float
+    bound: float
+    actions: NDArray[np.int8]
+
+
+class Around(NamedTuple):
+    """A value function of the state, reward and cost, and what it expects of the next day.
+
+    Attributes:
+        values: `[2, T, H, F, R]`.
+        active: `[2, A, T, H, F]` expected after an active day.
+        idle: `[2, A, T, H, F, R]` expected after another.
+        mean: `[2]` over the first days of users.
+    """
+
+    values: Floats
+    active: Floats
+    idle: Floats
+    mean: Floats
+
+
+class CityTruth:
+    """The exact model of a city."""
+
+    def __init__(self, city: City) -> None:
+        self.city = city
+        seeker, base, pull, basket = (grid.ravel() for grid in np.indices(self.shares.shape))
+        self.seekers = seeker == 1
+        self.pull = pull_of(seeker, pull)
+        self.worth = city.baskets[basket]
+        self.base = BASE_GRID[base]
+        without, factor = city.odds(
+            self.base[:, None, None, None], H_GRID[:, None, None], F_GRID[:, None], np.arange(1, GAPS + 1)
+        )
+        self._without = without
+        self._factor = factor
+        self._habit = [moves.matrix() for moves in habit_moves(city)]
+        self._fatigue = [moves.matrix() for moves in fatigue_moves()]
+        recency = came_lately()[:, None] * (1 - came_lately()[:, None]) ** np.arange(GAPS)
+        recency[:, -1] = 1 - recency[:, :-1].sum(axis=1)
+        self.start = (
+            self.shares.ravel()[:, None, None, None]
+            * first_habit(city)[base][:, :, None, None]
+            * first_fatigue()[:, None]
+            * recency[:, None, :]
+        )
+        self._last: dict[str, Floats] = {}
+
+    @cached_property
+    def shares(self) -> Floats:
+        """`[2, B, P, W]` share of the users of each type."""
+        base = _cells(BASE[:, None] + np.zeros(len(SLOPE)), np.abs(SLOPE) + np.zeros((len(BASE), 1)), BASE_GRID)
+        pull = _cells(PULL[:, None] + TOWN, np.full((len(PULL), len(TOWN)), TASTE), PULL_GRID).mean(axis=1)
+        seeker = ndtr(LEAN[:, None] * CHANNEL - BAR).mean(axis=1)
+        kinds = len(BASE) * len(PULL)
+        found = np.einsum("kd,kqb,qp->dbp", np.stack([1 - seeker, seeker], axis=1), base, pull) / kinds
+        return np.asarray(found[..., None] / len(self.city.baskets) * np.ones(len(self.city.baskets)))
+
+    def active_prob(self, day: int | None = None) -> Floats:
+        """`[A, T, H, F, R]` probability of being active on a day of the calendar; None: without a rhythm."""
+        without = self._without + (0.0 if day is None else self.city.calendar(day))
+        factor = self.pull[:, None, None, None] * self._factor
+        return np.stack([expit(without + factor * strength) for strength in STRENGTH])
+
+    def after(self, values: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """What follows, by action: `[n, T, H, F]` after an active day, `[n, T, H, F, R]` after another.
+
+        Args:
+            values: `[n, T, H, F, R]` of the next day.
+        """
+        none, some = self._habit
+        heads, types, habits, fatigues, gaps = values.shape
+        idle = (none @ values.reshape(heads, types, habits, -1)).reshape(values.shape)
+        idle = np.concatenate([idle[..., 1:], idle[..., -1:]], axis=-1)
+        first = types - int(self.seekers.sum())  # seekers come last
+        for action, moves in enumerate(self._fatigue):
+            active = values[..., 0] @ moves.T
+            theirs = none if action else some
+            yield np.concatenate([some @ active[:, :first], theirs @ active[:, first:]], axis=1), moves @ idle
+
+    def best_response(self, price: float) -> Response:
+        """The policy of the highest reward − price · cost."""
+        return self._solve(price, None)
+
+    def constants(self) -> Floats:
+        """`[A, 2]` reward and cost of every constant coupon."""
+        found = [self.value(lambda p, a=action: np.full(p.shape[1:], a, np.int8)) for action in range(len(COUPONS))]  # type: ignore[misc]
+        return np.array([(one.reward, one.cost) for one in found])
+
+    def one_day(self, price: float) -> Response:
+        """The rule that maximises the day's reward − price · cost, with true responses."""
+        net = self.worth[:, None] - price * COUPONS[:, None, None]  # [A, T, 1]
+
+        def choose(p: Floats) -> NDArray[np.int8]:
+            return np.asarray((p * net[..., None, None]).argmax(axis=0), np.int8)
+
+        return self.value(choose)
+
+    def value(self, choose: Choose) -> Response:
+        """Exact value of a policy of the state and the day's responses."""
+        return self._solve(0.0, choose)
+
+    def around(self) -> Around:
+        """What a constant coupon is worth in every state of the city without its rhythm."""
+        p = self.active_prob(None)
+        same = np.full(p.shape[1:], len(COUPONS) // 2, np.int8)
+        values, _, _ = self._until_even("fixed", p, np.eye(2), same)
+        active, idle = (np.stack(parts, axis=1) for parts in zip(*self.after(values), strict=True))
+        return Around(values, active, idle, np.tensordot(values, self.start, axes=4))
+
+    def curve(self, tell: Callable[[float, str], None] | None = None) -> Curve:
+        """The optimum for every budget: prices are added where bound and mixtures are farthest apart.
+
+        Args:
+            tell: progress: share done, and words.
+        """
+        nothing = self.constants()
+        found = {price: self.best_response(price) for price in (LARGEST_PRICE * self.worth.max(), 0.0)}
+        for turn in range(REFINEMENTS):
+            if tell is not None:
+                tell(turn / REFINEMENTS, f"best response {len(found) + 1}")
+            prices = np.array(sorted(found, reverse=True))
+            points = np.array([(found[price].reward, found[price].cost) for price in prices])
+            price, apart = _widest(prices, points)
+            if apart <= GAP * points[:, 0].max() or price in found:
+                break
+            found[price] = self.best_response(price)
+        prices = np.array(sorted(found, reverse=True))
+        points = np.array([(found[price].reward, found[price].cost) for price in prices])
+        return Curve(prices, points, np.array([found[price].bound for price in prices]), nothing)
+
+    def _solve(self, price: float, choose: Choose | None) -> Response:
+        """Backward in time; `choose` None: the best response at the price."""
+        if self.city.rhythm:
+            return self._back_from_far(price, choose)
+        p = self.active_prob()
+        if choose is not None:
+            heads, actions, _ = self._until_even("fixed", p, np.eye(2), choose(p))
+            reward, cost = np.tensordot(heads, self.start, axes=4).tolist()
+            return Response(reward, cost, np.nan, actions)
+        (net,), actions, error = self._until_even("net", p, np.array([[1.0, -price]]), None)
+        (spent,), _, _ = self._until_even("cost", p, np.array([[0.0, 1.0]]), actions)
+        value, cost = float((net * self.start).sum()), float((spent * self.start).sum())
+        return Response(value + price * cost, cost, value + error, actions)
+
+    def _until_even(
+        self, name: str, p: Floats, heads: Floats, actions: NDArray[np.int8] | None
+    ) -> tuple[Floats, NDArray[np.int8], float]:
+        """Value iteration from where the last of that name ended: values, what is done, and the values' error."""
+        gamma, small = self.city.gamma, EVEN * (1 - self.city.gamma) * self.worth.max()
+        values = self._last.get(name, np.zeros((len(heads), *self.start.shape)))
+        while True:
+            new, done = self._back(values, p, heads, actions)
+            change = (new - values).reshape(len(heads), -1)
+            low, high, values = change.min(axis=1), change.max(axis=1), new
+            if gamma == 0 or (high - low).max() <= small:
+                break
+        left = gamma / (1 - gamma)
+        values = values + (left * (low + high) / 2)[:, None, None, None, None]
+        self._last[name] = values
+        return values, done, float(left * (high - low).max() / 2)
+
+    def _back_from_far(self, price: float, choose: Choose | None) -> Response:
+        """The same where days differ: from a day so far that no more of the value than FAR lies beyond it."""
+        gamma, joining = self.city.gamma, self.city.joining()
+        far = 1 if gamma == 0 else int(np.ceil(np.log(FAR) / np.log(gamma)))
+        heads = np.array([[1.0, 0.0], [0.0, 1.0]] if choose is not None else [[1.0, -price], [0.0, 1.0]])
+        values, total, calendar = np.zeros((2, *self.start.shape)), np.zeros(2), np.nan
+        for day in reversed(range(len(joining) + far)):
+            if self.city.calendar(day) != calendar:
+                p, calendar = self.active_prob(day), self.city.calendar(day)
+            values, actions = self._back(values, p, heads, None if choose is None else choose(p))
+            if day < len(joining):
+                total += joining[day] * np.tensordot(values, self.start, axes=4)
+        first, cost = total.tolist()
+        if choose is not None:
+            return Response(first, cost, np.nan, actions)
+        return Response(first + price * cost, cost, first + FAR * float(self.worth.max()), actions)
+
+    def _back(
+        self, values: Floats, p: Floats, heads: Floats, fixed: NDArray[np.int8] | None
+    ) -> tuple[Floats, NDArray[np.int8]]:
+        """One day back.
+
+        Args:
+            values: `[n, T, H, F, R]` of the next day.
+            p: `[A, T, H, F, R]` probability of being active.
+            heads: `[n, 2]` what each of the n values counts: so much of the reward and so much of the cost.
+            fixed: what is done; None: what is best for the first of the values.
+
+        Returns:
+            Values of the day, and what was done.
+        """
+        gamma, new = self.city.gamma, np.empty_like(values)
+        actions = np.zeros(values.shape[1:], np.int8) if fixed is None else fixed
+        for action, (active, idle) in enumerate(self.after(values)):
+            if fixed is not None and not (here := fixed == action).any():
+                continue
+            gain = heads[:, :1] * self.worth + heads[:, 1:] * COUPONS[action]
+            won = (1 - gamma) * gain[:, :, None, None, None] + gamma * (active[..., None] - idle)
+            won *= p[action]
+            won += gamma * idle
+            if fixed is None:
+                here = won[0] > new[0] if action else np.ones(new.shape[1:], np.bool_)
+                actions[here] = action
+            np.copyto(new, won, where=here)
+        return new, actions
+
+
+def pull_of(seeker: NDArray[np.integer], point: NDArray[np.integer]) -> Floats:
+    """`[n]` pull of users, from whether they are deal seekers and their point of PULL_GRID."""
+    return np.asarray(np.where(seeker == 1, SEEKER_PULL, 1.0) * np.exp(PULL_GRID[point]))
+
+
+def _cells(mean: Floats, spread: Floats, grid: Floats) -> Floats:
+    """`[..., n]` chance that a normal variable is nearest to each point of the grid."""
+    edges = (grid[1:] + grid[:-1]) / 2
+    below = ndtr((edges - mean[..., None]) / spread[..., None])
+    ends = np.zeros((*below.shape[:-1], 1))
+    return np.diff(np.concatenate([ends, below, ends + 1], axis=-1), axis=-1)
+
+
+def _widest(prices: Floats, points: Floats) -> tuple[float, float]:
+    """The price to add, at which two neighbours are alike, and how far bound and mixture are apart between them."""
+    (reward, cost), (up, step) = points.T, np.diff(points, axis=0).T
+    slope = np.divide(up, step, out=np.zeros_like(up), where=step > 1e-9)
+    meet = np.divide(reward[1:] - prices[1:] * cost[1:] - reward[:-1] + prices[:-1] * cost[:-1],
+                     prices[:-1] - prices[1:], out=cost[:-1].copy(), where=prices[:-1] > prices[1:])  # fmt: skip
+    apart = np.where(step > 1e-9, reward[:-1] + (prices[:-1] - slope) * (meet - cost[:-1]) - reward[:-1], 0.0)
+    at = int(apart.argmax())
+    return float(slope[at]), float(apart[at])
