@@ -11,11 +11,11 @@ from gymnasium.utils.env_checker import check_env
 
 from outlay.core.errors import OutlayError
 from outlay.ops.tabular import totals
-from outlay.simulators.catalogue import CAMPAIGNS, find
+from outlay.simulators.catalogue import CAMPAIGNS, WORLDS, find
 from outlay.simulators.environment import CampaignEnvironment, environment
 
 
-@pytest.mark.parametrize("campaign", CAMPAIGNS)
+@pytest.mark.parametrize("campaign", WORLDS)
 def test_gymnasium_accepts_it(campaign: str) -> None:
     check_env(environment(campaign), skip_render_check=True)
 

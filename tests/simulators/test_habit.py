@@ -14,7 +14,6 @@ from outlay.core.errors import FolderError, OutlayError
 from outlay.jobs.simulate import simulate
 from outlay.ops.tabular import constrained_optimum, measure, policy_iteration, totals
 from outlay.simulators import habit
-from outlay.simulators.text import campaign_text
 
 PAPER = {"inactive": (0.15, 0.54, 1.24), "active": (0.11, 0.31, 0.68)}
 
@@ -233,4 +232,4 @@ def test_impossible_numbers_are_named_and_nothing_is_written(
 def test_the_limit_in_the_file_is_a_number_that_toml_reads() -> None:
     simulator = habit.simulator()
     for held in (None, (1.0, 1.5), (5.5, 6.0)):
-        assert tomllib.loads(campaign_text(simulator, 7, held))["budget"][0]["at_most"] == simulator.limit(held)
+        assert tomllib.loads(simulator.text(7, held))["budget"][0]["at_most"] == simulator.limit(held)

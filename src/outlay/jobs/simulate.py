@@ -13,7 +13,7 @@ from typing import Literal
 from outlay.core.errors import OutlayError
 from outlay.core.files import check_replaceable
 from outlay.core.version import __version__
-from outlay.simulators.catalogue import find
+from outlay.simulators.catalogue import find_world
 from outlay.simulators.simulator import Held
 from outlay.simulators.write import write_campaign
 
@@ -49,7 +49,12 @@ def simulate(
             the experiment that shows the effect of an incentive held for a whole window.
         fields: of `wide`: number of categorical fields; default 50.
         values: of `wide`: number of distinct values, over all fields; default 5,000.
-        slow, money, hidden, rhythm, sparse, late: of `city`; see `outlay.simulators.city.City`.
+        slow: of `city`: habits that take weeks instead of days.
+        money: of `city`: the reward is what is spent on an active day, log-normal.
+        hidden: of `city`: a part of the state is not in the log.
+        rhythm: of `city`: weekdays differ, and activity falls over four weeks.
+        sparse: of `city`: no rows of days without a coupon and without activity.
+        late: of `city`: 30 % of the users join after the first day.
         discount: of `city`: γ per day; default 0.9, and 0.95 with `slow`.
 
     Returns:
@@ -60,7 +65,7 @@ def simulate(
             `held` is not two of its actions.
         FolderError: if `out` holds something that outlay did not write.
     """
-    simulator = find(
+    simulator = find_world(
         campaign, fields=fields, values=values, slow=slow, money=money, hidden=hidden, rhythm=rhythm, sparse=sparse,
         late=late, discount=discount,
     )  # fmt: skip

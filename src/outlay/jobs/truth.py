@@ -25,7 +25,6 @@ from outlay.core.transitions import Transitions
 from outlay.ops.tabular import measure, totals
 from outlay.simulators.catalogue import CAMPAIGNS, find
 from outlay.simulators.participation import Participation
-from outlay.simulators.simulator import Simulator
 
 Vector = NDArray[np.float64]
 
@@ -104,8 +103,6 @@ def _people(folder: Path, place: NDArray[np.intp], model: TabularCMDP) -> Partic
     if kind_of(folder) != "campaign" or (name := read_manifest(folder, "campaign").get("campaign")) not in CAMPAIGNS:
         return None
     made = find(name)
-    if not isinstance(made, Simulator):
-        return None
     people = replace(made.model, active_prob=made.model.active_prob[:, place], coupons=made.model.coupons[place])
     theirs = people.cmdp()
     same = all(

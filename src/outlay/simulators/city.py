@@ -44,9 +44,9 @@ Floats = NDArray[np.float64]
 COUPONS = np.array([0.0, 1.0, 2.0, 3.0, 5.0])  # yuan; 0 is no coupon
 DAYS = 7  # of the log
 CITY_FILE = "city.json"  # beside the log: the options
-GAP_EFFECT, EASE, WEAR = 0.6, 0.5, 0.35
+GAP_EFFECT, EASE, WEAR = 0.6, 0.5, 0.25
 FATIGUE_RATE = 0.2  # per day
-SEEKER_PULL = 2.0
+SEEKER_PULL = 1.8
 BASE = np.array([-0.4, 0.1, 0.5, -0.2, 0.3, -0.1])  # log odds by kind
 SLOPE = np.array([0.7, 0.3, -0.5])  # log odds by plan, per standard deviation
 PULL = np.array([-0.25, 0.0, 0.25])  # by plan
@@ -147,7 +147,7 @@ class City:
         return BASKET if self.money else np.ones(1)
 
     def calendar(self, day: int) -> float:
-        """Log odds that every user has more on a day of the calendar, from 0, than on day 0 of a city without rhythm."""
+        """Log odds of a day of the calendar, counted from 0, beside those of a city without rhythm."""
         return float(WEEK[day % 7] + TREND * min(day, TREND_DAYS) / TREND_DAYS) if self.rhythm else 0.0
 
     def joining(self) -> Floats:

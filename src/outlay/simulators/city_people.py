@@ -1,8 +1,9 @@
 """The people of the city: their features, the log, and the value of policies that look at the features.
 
-    people = People.draw(City(), users=1000, rng=np.random.default_rng(0))
-    people.table()                                  # columns of today's features
-    truth.value                                     # see `PolicyValues`
+    values = PolicyValues(CityTruth(City(slow=True)))
+    values(None).value                     # of the log's own policy: {"reward": …, "coupon_cost": …, "reward@7": …}
+    values(policy)                         # policy: a table of features → action indices [n], or probabilities [n, A]
+    values(first, second, weights=(0.3, 0.7)).std_error                  # of a sticky mixture
 
 The log's policy looks at features alone: more for those whose habit is weak and for those who like low prices, by plan;
 every coupon has a chance of `LEAST_CHANCE` or more.
@@ -197,8 +198,8 @@ def log_of(city: City, users: int, days: int, seed: int) -> Iterator[Columns]:
         seed: of the random numbers; the same arguments give the same log.
 
     Yields:
-        Columns of N rows: `user` (index), `day`, the features, `segment`, `coupon`, `active`, with money `spend`, `cost`
-        and `propensity`.
+        Columns of N rows: `user` (index), `day`, the features, `segment`, `coupon`, `active`, with money `spend`,
+        `cost` and `propensity`.
     """
     rng = np.random.default_rng(seed)
     for begin in range(0, users, CHUNK_USERS):

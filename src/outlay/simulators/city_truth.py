@@ -5,6 +5,7 @@
     truth.best_response(0.1)             # maximises reward − 0.1 · cost
     truth.one_day(0.1)                   # the rule that does so one day ahead, with true responses
     truth.curve()                        # the optimum for every budget
+    optimum(folder)                      # the same of a simulated campaign, kept in its folder
 
 The state is (type of user, habit, fatigue, recency), a product of grids; types are (seeker, base, pull, basket). Habit
 and fatigue move independently given the action and whether the day was active, so one step back multiplies by small
@@ -13,12 +14,13 @@ matrices instead of one of all states:
     V'(s, a, active) = H[a, active] V F[a]ᵀ
 
 All values are (1−γ) Σ γᵗ. Without a rhythm the recursion is a value iteration that stops when the day's change is the
-same in every state to 2e-5 of a unit of reward, which bounds its error (MacQueen 1966; Puterman 1994, section 6.6). With one it goes
-back in time from a day so far that what lies beyond weighs 1e-4.
+same in every state, which bounds its error by 2e-5 of a unit of reward (MacQueen 1966; Puterman 1994, section 6.6).
+With a rhythm it goes back in time from a day so far that what lies beyond weighs 1e-4.
 
-For a budget the Lagrangian bound is proved: no policy of whatever memory has a reward above best(λ) + λ·budget, where
-best(λ) is the exact best response's reward − λ·cost, and mixtures of best responses reach it where they spend the budget.
-The share of each type of user is exact too: features are drawn from distributions whose cells are known.
+For a budget the Lagrangian bound is proved: no policy, whatever it remembers, has a reward above best(λ) + λ·budget,
+where best(λ) is the best response's reward − λ·cost; mixtures of best responses come near it. The best response is that
+of all who know the whole state: where a city hides a part of it, the bound stands and may be out of reach. The share of
+each type of user is exact: features are drawn from distributions whose cells are known.
 
 Source: Altman (1999) for the bound; the factored step is ours.
 """
@@ -28,12 +30,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
+from outlay.core.files import new_file
 from outlay.ops.myopic import value_at
 from outlay.simulators.city import (
     BAR,
@@ -68,7 +72,8 @@ EVEN = 2e-5  # change of a day that counts as the same in every state
 FAR = 1e-4  # weight of what lies beyond the recursion, with a rhythm
 LARGEST_PRICE = 2.0  # of reward per yuan: the first of the curve
 GAP = 4e-4  # of the reward: the curve is refined until bound and mixtures are as near
-REFINEMENTS = 24
+REFINEMENTS = 16
+KEPT = "optimum.npz"  # beside city.json
 
 
 class Curve(NamedTuple):
@@ -186,7 +191,7 @@ class CityTruth:
             values: `[n, T, H, F, R]` of the next day.
         """
         none, some = self._habit
-        heads, types, habits, fatigues, gaps = values.shape
+        heads, types, habits = values.shape[:3]
         idle = (none @ values.reshape(heads, types, habits, -1)).reshape(values.shape)
         idle = np.concatenate([idle[..., 1:], idle[..., -1:]], axis=-1)
         first = types - int(self.seekers.sum())  # seekers come last
@@ -322,6 +327,26 @@ class CityTruth:
                 actions[here] = action
             np.copyto(new, won, where=here)
         return new, actions
+
+
+def optimum(folder: Path, tell: Callable[[float, str], None] | None = None) -> Curve:
+    """The optimum of the city in a folder that `outlay simulate city` wrote; found once and kept there.
+
+    Args:
+        folder: with city.json.
+        tell: progress: share done, and words.
+
+    Raises:
+        FolderError: if the folder holds no city.
+    """
+    city, kept = City.read(folder), folder / KEPT
+    if kept.exists():
+        with np.load(kept) as file:
+            return Curve(*(file[name] for name in Curve._fields))
+    found = CityTruth(city).curve(tell)
+    with new_file(kept) as temporary, temporary.open("wb") as handle:
+        np.savez_compressed(handle, **found._asdict())
+    return found
 
 
 def pull_of(seeker: NDArray[np.integer], point: NDArray[np.integer]) -> Floats:

@@ -5,8 +5,8 @@
     observation, reward, terminated, truncated, info = env.step(7)      # index of the coupon: env.coupons[7]
     info["cost"]                                                        # [m] what the coupon cost
 
-Outcomes are drawn as in the log: the reward is 0 or 1, and the coupon costs only on an active day. A story never ends
-by itself; the episode is truncated after the campaign's days.
+Outcomes are drawn as in the log, and the coupon costs only on an active day. A story never ends by itself; the episode
+is truncated after the campaign's days. Observations are codes where states are few, and numbers in a city.
 
 Source: ours; the interface is Gymnasium's, with `info["cost"]` as in Safety-Gymnasium, but one entry a budget.
 """
@@ -19,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import OutlayError
-from outlay.simulators.catalogue import find
+from outlay.simulators.catalogue import find_world
+from outlay.simulators.city import BASKET_SPREAD, CATEGORICAL, COUPONS, City
+from outlay.simulators.city_people import CityWorld, People
 from outlay.simulators.simulator import Simulator
 
 try:
@@ -30,22 +32,27 @@ except ImportError:
     ) from None
 
 
-def environment(campaign: str, *, days: int | None = None, **options: int | None) -> CampaignEnvironment:
+def environment(
+    campaign: str, *, days: int | None = None, **options: float | None
+) -> CampaignEnvironment | CityEnvironment:
     """The environment of a campaign.
 
     Args:
-        campaign: `habit`, `wide` or `thirty-day`.
+        campaign: `habit`, `wide`, `thirty-day` or `city`.
         days: of an episode; default: the days of the campaign's log.
-        options: of the campaign, as `fields` and `values` of *wide*.
+        options: of the campaign, as `fields` and `values` of *wide* and `slow` of *city*.
 
     Raises:
         OutlayError: if the campaign is unknown, or an option is not one of its own or impossible.
     """
-    simulator = find(campaign, **options)
-    days = simulator.log_days if days is None else days
+    world = find_world(campaign, **options)
+    days = world.log_days if days is None else days
     if not isinstance(days, int) or days < 1:
         raise OutlayError(f"is {days}.", where="days", way_out="Give a whole number, 1 or more.")
-    return CampaignEnvironment(simulator, days)
+    if isinstance(world, CityWorld):
+        return CityEnvironment(world.city, days)
+    assert isinstance(world, Simulator)
+    return CampaignEnvironment(world, days)
 
 
 class CampaignEnvironment(gymnasium.Env[NDArray[np.int64], np.int64]):
@@ -101,3 +108,56 @@ class CampaignEnvironment(gymnasium.Env[NDArray[np.int64], np.int64]):
         else:
             codes = simulator.show(np.random.default_rng(self._user_seed), self.np_random, state)[:, 0]
         return codes.astype(np.int64)
+
+
+class CityEnvironment(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """One user of a city at a time.
+
+    Attributes:
+        coupons: `[A]` the value given by each action, in yuan.
+        observation_space: the features in the order of the log's columns, categories as codes.
+        action_space: index of the coupon.
+    """
+
+    def __init__(self, city: City, days: int) -> None:
+        self.coupons = COUPONS
+        count = len(CATEGORICAL) + len(city.numeric)
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (count,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(len(COUPONS))
+        self._city = city
+        self._days = days
+        self._people: People | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """A new user, on the first day; there are no `options`."""
+        super().reset(seed=seed, options=options)
+        rng = np.random.default_rng(int(self.np_random.integers(2**63)))
+        self._people = People.draw(self._city, 1, rng)
+        self._people.day = int(self._people.joins[0])
+        self._left = self._days
+        return self._observation(self._people), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """One day. `info["cost"]` is `[1]` what it cost.
+
+        Raises:
+            gymnasium.error.ResetNeeded: if no episode is under way.
+            gymnasium.error.InvalidAction: if the action is not the index of a coupon.
+        """
+        people = self._people
+        if people is None or self._left == 0:
+            raise gymnasium.error.ResetNeeded("the episode is over, or has not begun: call reset().")
+        if not self.action_space.contains(action):
+            raise gymnasium.error.InvalidAction(f"action is {action!r}; expected 0 to {len(COUPONS) - 1}.")
+        reward = self._city.baskets[people.basket]
+        _, active = people.live(np.array([action], np.intp))
+        if self._city.money:
+            reward = reward * self.np_random.lognormal(-(BASKET_SPREAD**2) / 2, BASKET_SPREAD)
+        self._left -= 1
+        info = {"cost": self.coupons[[action]] * active}
+        return self._observation(people), float((reward * active)[0]), False, self._left == 0, info
+
+    def _observation(self, people: People) -> NDArray[np.float32]:
+        return np.array([column[0] for column in people.features(people.table()).values()], np.float32)

@@ -68,15 +68,18 @@ def campaign_text(
     Args:
         name: of the campaign.
         discount: γ per day.
-        horizon_days, report_days: spans of totals; none longer than the log.
+        horizon_days: span of a total per user, no longer than the log.
+        report_days: windows of the tables, no longer than the log.
         none: the value that means no coupon, if there is one.
         actions: the values that a policy may choose.
         propensity: what the log's probabilities are, in words.
         more: further lines of `[log]`, each after a line break.
-        reward, about_reward: column of the reward, and it in words.
+        reward: its column.
+        about_reward: the reward in words.
         segment: column or SQL expression of the groups.
         contrast: two actions that the effect table compares.
-        categorical, numeric: feature columns.
+        categorical: feature columns.
+        numeric: feature columns.
         about_features: what they are, in words.
         at_most: the limit, in money per decision.
         truth: the files that hold the truth.
