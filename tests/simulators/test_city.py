@@ -69,8 +69,8 @@ def test_a_step_back_is_the_model_written_out(truth: CityTruth, action: int) -> 
     for _ in range(20):
         t, h, f, g = (int(rng.integers(size)) for size in truth.start.shape)
         tired = F_GRID[f] + 0.2 * (COUPONS[action] / 5 - F_GRID[f])
-        for was, lasting in ((True, not truth.seekers[t] or action == 0), (False, False)):
-            habit = H_GRID[h] + 0.15 * (float(lasting) - H_GRID[h])
+        for was, end in ((True, 0.3 if truth.seekers[t] and action > 0 else 1.0), (False, 0.0)):
+            habit = H_GRID[h] + 0.15 * (end - H_GRID[h])
             near_h = np.maximum(0, 1 - np.abs(H_GRID - habit) / H_GRID[1])
             near_f = np.maximum(0, 1 - np.abs(F_GRID - tired) / F_GRID[1])
             gap = 0 if was else min(g + 1, truth.start.shape[3] - 1)

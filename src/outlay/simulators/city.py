@@ -8,8 +8,8 @@
     g  recency     0 after an active day, and 1/5 more for each day without one, up to 1
 
 Reward: active (0 or 1), or with `money` what was spent on an active day. Cost: coupon · active. A *deal seeker*'s pull
-is strong, but a day that a coupon won leaves no habit behind: h moves towards 0 as if it had not been. Everybody else
-forms a habit of such days too. So a rule that looks one day ahead buys the seekers' days.
+is strong, but an active day with a coupon leaves little habit behind: h moves towards `seeker_form`, 0.3 or 0. Everybody
+else forms a habit of such days too. So a rule that looks one day ahead buys the seekers' days.
 
 Which user is what is told by features in products, and by a category of 20 values without an order:
 
@@ -44,9 +44,9 @@ Floats = NDArray[np.float64]
 COUPONS = np.array([0.0, 1.0, 2.0, 3.0, 5.0])  # yuan; 0 is no coupon
 DAYS = 7  # of the log
 CITY_FILE = "city.json"  # beside the log: the options
-GAP_EFFECT, EASE, WEAR = 0.6, 0.5, 0.25
+GAP_EFFECT, EASE, WEAR = 0.6, 0.5, 0.3
 FATIGUE_RATE = 0.2  # per day
-SEEKER_PULL = 1.8
+SEEKER_PULL = 2.0
 BASE = np.array([-0.4, 0.1, 0.5, -0.2, 0.3, -0.1])  # log odds by kind
 SLOPE = np.array([0.7, 0.3, -0.5])  # log odds by plan, per standard deviation
 PULL = np.array([-0.25, 0.0, 0.25])  # by plan
@@ -137,6 +137,11 @@ class City:
         return 0.04 if self.slow else 0.15
 
     @property
+    def seeker_form(self) -> float:
+        """Where the habit of a deal seeker moves to on an active day with a coupon."""
+        return 0.0 if self.slow else 0.3
+
+    @property
     def numeric(self) -> tuple[str, ...]:
         """Numeric features of the log."""
         return tuple(name for name in NUMERIC if not (self.hidden and name in HIDDEN))
@@ -188,9 +193,13 @@ class Moves:
         return self.low[at] + (dice < self.up[at])
 
 
-def habit_moves(city: City) -> tuple[Moves, Moves]:
-    """Moves of the habit after a day that leaves none behind, and after one that does."""
-    return tuple(Moves(H_GRID, H_GRID + city.habit_rate * (end - H_GRID)) for end in (0.0, 1.0))  # type: ignore[return-value]
+def habit_moves(city: City) -> tuple[Moves, Moves, Moves]:
+    """Moves of the habit after a day that was not active, one that was, and one that a coupon won of a deal seeker."""
+
+    def towards(end: float) -> Moves:
+        return Moves(H_GRID, H_GRID + city.habit_rate * (end - H_GRID))
+
+    return towards(0.0), towards(1.0), towards(city.seeker_form)
 
 
 def fatigue_moves() -> tuple[Moves, ...]:

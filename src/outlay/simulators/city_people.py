@@ -165,9 +165,8 @@ class People:
         dice = self.rng.random((3, len(self.habit)))
         chance = self.active_prob(coupon)
         active = dice[0] < chance
-        none, some = habit_moves(self.city)
-        lasting = active & ((self.seeker == 0) | (coupon == 0))
-        habit = np.where(lasting, some.draw(self.habit, dice[1]), none.draw(self.habit, dice[1]))
+        none, some, bought = (moves.draw(self.habit, dice[1]) for moves in habit_moves(self.city))
+        habit = np.where(active, np.where((self.seeker == 1) & (coupon > 0), bought, some), none)
         moves = fatigue_moves()
         fatigue = np.choose(coupon, [each.draw(self.fatigue, dice[2]) for each in moves])
         here = self.joins <= self.day

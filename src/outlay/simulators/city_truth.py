@@ -190,14 +190,14 @@ class CityTruth:
         Args:
             values: `[n, T, H, F, R]` of the next day.
         """
-        none, some = self._habit
+        none, some, bought = self._habit
         heads, types, habits = values.shape[:3]
         idle = (none @ values.reshape(heads, types, habits, -1)).reshape(values.shape)
         idle = np.concatenate([idle[..., 1:], idle[..., -1:]], axis=-1)
         first = types - int(self.seekers.sum())  # seekers come last
         for action, moves in enumerate(self._fatigue):
             active = values[..., 0] @ moves.T
-            theirs = none if action else some
+            theirs = bought if action else some
             yield np.concatenate([some @ active[:, :first], theirs @ active[:, first:]], axis=1), moves @ idle
 
     def best_response(self, price: float) -> Response:
