@@ -12,7 +12,7 @@ from outlay.core.errors import FolderError, OutlayError
 from outlay.jobs.simulate import simulate
 from outlay.simulators import city_truth
 from outlay.simulators.city import COUPONS, F_GRID, H_GRID, City, Moves
-from outlay.simulators.city_people import LEAST_CHANCE, People, PolicyValues, log_of
+from outlay.simulators.city_people import LEAST_CHANCE, People, Policy, PolicyValues, log_of
 from outlay.simulators.city_truth import Choose, CityTruth, Curve
 from outlay.simulators.environment import CityEnvironment, environment
 
@@ -38,6 +38,12 @@ def logged(city: City, users: int = 4000) -> dict[str, np.ndarray]:
 
 def constant(action: int) -> Choose:
     return lambda p: np.full(p.shape[1:], action, np.int8)
+
+
+def always(action: int, shares: bool = False) -> Policy:
+    """The same coupon for everybody, as an index or as probabilities."""
+    one = np.eye(len(COUPONS))[action] if shares else action
+    return lambda table: np.full((table.num_rows, *np.shape(one)), one)
 
 
 def test_moves_keep_the_mean_and_stay_on_the_grid() -> None:
@@ -82,10 +88,10 @@ def test_simulated_values_are_the_exact_ones(truth: CityTruth) -> None:
     values = PolicyValues(truth, users=4000)
     for action in (0, 2, 4):
         exact = truth.value(constant(action))
-        found = values(lambda table, a=action: np.full(table.num_rows, a))
+        found = values(always(action))
         for name, true in (("reward", exact.reward), ("coupon_cost", exact.cost)):
             assert abs(found.value[name] - true) <= 4 * found.std_error[name] + 1e-3 * max(true, 0.1)
-    low, high = (values(lambda table, a=a: np.eye(5)[np.full(table.num_rows, a)]).value["reward"] for a in (1, 3))
+    low, high = (values(always(a, shares=True)).value["reward"] for a in (1, 3))
     mixed = values(
         lambda table: np.full(table.num_rows, 1), lambda table: np.full(table.num_rows, 3), weights=(0.25, 0.75)
     )

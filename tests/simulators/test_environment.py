@@ -68,7 +68,9 @@ def mean_totals(env: CampaignEnvironment, action: Callable[[], int], episodes: i
 @pytest.mark.parametrize("campaign", ["habit", "thirty-day"])
 def test_outcomes_follow_the_truth(campaign: str) -> None:
     cmdp = find(campaign).model.cmdp()
-    mean, error = mean_totals(environment(campaign, days=5), lambda: 5, 1500)
+    env = environment(campaign, days=5)
+    assert isinstance(env, CampaignEnvironment)
+    mean, error = mean_totals(env, lambda: 5, 1500)
     expected = totals(cmdp, np.full(cmdp.num_states, 5), 5)[-1]
     assert (np.abs(mean - expected) < 4 * error).all()
 

@@ -413,4 +413,4 @@ def _drawn(shares: Floats, rng: np.random.Generator) -> Index:
 
 
 def _placed(below: Floats, dice: Floats) -> Index:
-    return np.minimum((dice[:, None] > below).sum(axis=1), below.shape[1] - 1)
+    return np.asarray(np.minimum((dice[:, None] > below).sum(axis=1), below.shape[1] - 1), np.intp)

@@ -110,6 +110,9 @@ class CampaignEnvironment(gymnasium.Env[NDArray[np.int64], np.int64]):
         return codes.astype(np.int64)
 
 
+BOX = 100.0  # no feature is farther from 0
+
+
 class CityEnvironment(gymnasium.Env[NDArray[np.float32], np.int64]):
     """One user of a city at a time.
 
@@ -122,7 +125,7 @@ class CityEnvironment(gymnasium.Env[NDArray[np.float32], np.int64]):
     def __init__(self, city: City, days: int) -> None:
         self.coupons = COUPONS
         count = len(CATEGORICAL) + len(city.numeric)
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (count,), np.float32)
+        self.observation_space = gymnasium.spaces.Box(-BOX, BOX, (count,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(len(COUPONS))
         self._city = city
         self._days = days
