@@ -22,9 +22,9 @@ def client(bundle: Bundle, tmp_path: Path) -> Iterator[Client]:
         yield client
 
 
-def post(client: Client, body: Any, path: str = "/v1/decisions") -> Any:
+def post(client: Client, body: Any, path: str = "/v1/decisions", status: int = 200) -> Any:
     answer = client.post(path, json=body)
-    assert answer.status_code == 200, answer.text
+    assert answer.status_code == status, answer.text
     return answer.json()
 
 
@@ -155,8 +155,9 @@ def test_an_absent_feature_gets_the_fallback(bundle: Bundle, tmp_path: Path) -> 
 def test_without_a_ledger_the_answer_is_none_and_a_retry_is_served(client: Client) -> None:
     ledger: Any = client.service.ledger
     ledger.broken = True
-    found = post(client, request(1, eligible=[3]))
+    found = post(client, request(1, eligible=[3]), status=503)
     assert (found["decision_id"], found["action"], found["reason"]) == (None, 0.0, "ledger_unavailable")
+    assert post(client, {"requests": [request(1, eligible=[3])] * 2}, status=503) == {"decisions": [found] * 2}
     assert client.get("/v2/health/ready").status_code == 503
     assert client.get("/v2/health/live").status_code == 200
     assert client.get("/metrics").status_code == 200
@@ -170,10 +171,11 @@ def test_many_requests_without_a_ledger_do_not_fill_the_log(client: Client, capl
     ledger: Any = client.service.ledger
     ledger.broken = True
     for number in range(20):
-        assert post(client, request(number))["reason"] == "ledger_unavailable"
+        assert post(client, request(number), status=503)["reason"] == "ledger_unavailable"
     assert 1 <= caplog.text.count("decisions were not written: the disk is full.") < 5
     meters = client.get("/metrics").text
     assert "\noutlay_ledger_errors_total 20.0\n" in meters
+    assert '\noutlay_refused_requests_total{status="503"} 20.0\n' in meters
 
 
 def test_a_model_that_fails_for_everybody_does_not_fill_the_log(
@@ -229,14 +231,44 @@ def test_none_is_never_the_answer_where_an_incentive_is_written(
         found = dict(enumerate(client.post_together("/v1/decisions", asked, every=0.005)))
         client.wait(0.3)
         written = {row.request_id for row in ledger.rows(CAMPAIGN, 0, 2**62)}
-        told = {f"r{i}": answer.json()["decision_id"] for i, answer in found.items() if answer.status_code == 200}
-        none = {request_id for request_id, decision in told.items() if decision is None}
-        given = set(told) - none
+        given = {f"r{i}" for i, answer in found.items() if answer.status_code == 200}
+        none = {f"r{i}" for i, answer in found.items() if "decision_id" in answer.json()} - given
         assert none
         assert given
         assert len(none | given) < 80  # the others are undecided
         assert given <= written
         assert not none & written
+
+
+def test_a_retry_is_not_told_none_for_good_while_the_first_try_is_in_the_ledger(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(bundle, tmp_path / "ledger.db", ledger_seconds=0.1) as client:
+        ledger: Any = client.service.ledger
+        record = ledger.record
+
+        def slowly(group: Any) -> Any:
+            time.sleep(0.3)
+            return record(group)
+
+        monkeypatch.setattr(ledger, "record", slowly)
+        tries = [client.post("/v1/decisions", json=request(1, eligible=[3]))]  # is being written
+        tries.append(client.post("/v1/decisions", json=request(1, eligible=[3])))  # is refused at once
+        client.wait(0.4)
+        (row,) = ledger.rows(CAMPAIGN, 0, 2**62)
+        begun = time.perf_counter()
+        others = [request(2), request(1, eligible=[3])]  # the second waits in line until it is withdrawn
+        tries.append(client.post_together("/v1/decisions", others, every=0.01)[1])
+        assert time.perf_counter() - begun < 0.25
+        client.wait(0.4)
+        monkeypatch.undo()
+        ledger.broken = True
+        tries.append(client.post("/v1/decisions", json=request(1, eligible=[3])))
+        ledger.broken = False
+        assert [(answer.status_code, answer.headers["retry-after"]) for answer in tries] == [(503, "1")] * 4
+        assert [answer.json().get("action") for answer in tries] == [None, 0.0, 0.0, 0.0]
+        found = post(client, request(1, eligible=[3]))
+        assert (found["decision_id"], found["action"]) == (row.decision_id, 3.0)
 
 
 def test_a_server_that_may_only_read_is_not_ready(client: Client) -> None:

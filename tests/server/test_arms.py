@@ -35,12 +35,12 @@ def other(make_spec: Callable[..., BundleSpec], tmp_path_factory: pytest.TempPat
     return path
 
 
-def ask(client: Client, users: list[str], tag: str, **changes: Any) -> list[dict[str, Any]]:
+def ask(client: Client, users: list[str], tag: str, status: int = 200, **changes: Any) -> list[dict[str, Any]]:
     found = []
     for i in range(0, len(users), 1_000):
         asked = [{"request_id": f"{tag}-{u}", "user_id": u, "features": STATE} | changes for u in users[i : i + 1_000]]
         answer = client.post("/v1/decisions", json={"requests": asked})
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code == status, answer.text
         found += answer.json()["decisions"]
     return found
 
@@ -209,7 +209,7 @@ def test_without_its_ledger_the_answer_still_names_the_arm(bundle: Bundle, tmp_p
         ledger = client.service.ledger
         assert isinstance(ledger, BrokenLedger)
         ledger.broken = True
-        found = ask(client, USERS, "b")
+        found = ask(client, USERS, "b", status=503)
     assert by_arm(USERS, found) == arms
     assert {(each["reason"], each["action"], each["decision_id"]) for each in found} == {
         ("ledger_unavailable", 0.0, None)

@@ -190,9 +190,10 @@ def test_a_full_disk_is_guarded_and_what_was_answered_is_kept(bundle: Bundle, tm
 def _decide_until_refused(process: Process) -> tuple[dict[str, str], int]:
     kept: dict[str, str] = {}
     for number in range(2000):
-        found = process.decide(request(number, eligible=[3], features=STATE | {"note": "x" * 2000}))
-        if found["decision_id"] is None:
-            assert (found["reason"], found["action"]) == ("ledger_unavailable", 0.0)
+        answer = process.post("/v1/decisions", request(number, eligible=[3], features=STATE | {"note": "x" * 2000}))
+        found = answer.json()
+        if answer.status_code == 503:
+            assert (found["reason"], found["action"], found["decision_id"]) == ("ledger_unavailable", 0.0, None)
             return kept, number
         kept[f"r{number}"] = found["decision_id"]
     raise AssertionError("the disk never was full")
@@ -204,7 +205,8 @@ def test_a_ledger_that_is_taken_away_gives_nothing_more(bundle: Bundle, tmp_path
     with outlay_serve(bundle.folder, f"sqlite:///{ledger}", tmp_path, "--cap", "100") as process:
         assert process.decide(request(1, eligible=[3]))["reason"] == "policy"
         ledger.rename(tmp_path / "moved.db")
-        assert process.decide(request(2, eligible=[3]))["reason"] == "ledger_unavailable"
+        refused = process.post("/v1/decisions", request(2, eligible=[3]))
+        assert (refused.status_code, refused.json()["reason"]) == (503, "ledger_unavailable")
         assert process.get("/v2/health/ready").status_code == 503
         assert not ledger.exists()
 

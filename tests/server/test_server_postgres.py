@@ -119,6 +119,13 @@ def _end(one: Process, two: Process, ledger: Ledger) -> None:
     ledger.close()
 
 
+def _again(server: Process, body: Any) -> Any:
+    """The answer, or None while the ledger is away."""
+    answer = server.post("/v1/decisions", body)
+    assert answer.status_code in {200, 503}, answer.text
+    return answer.json() if answer.status_code == 200 else None
+
+
 def test_two_servers_share_answers_outcomes_pause_and_caps(database: OwnPostgres, start: Callable[[str], Pair]) -> None:
     one, two, ledger = start(database.new_url())
     first = one.decide(request(1, eligible=[3]))
@@ -171,7 +178,9 @@ def test_a_postgres_that_is_killed_is_missed_and_used_again(
     kept = {i: one.decide(request(i, eligible=[3])) for i in range(4)}
     database.kill()
     for server in (one, two):
-        lost = server.decide(request(10, eligible=[3]))
+        refused = server.post("/v1/decisions", request(10, eligible=[3]))
+        lost = refused.json()
+        assert refused.status_code == 503
         assert (lost["decision_id"], lost["action"], lost["reason"]) == (None, 0.0, "ledger_unavailable")
         event = {"decision_id": kept[0]["decision_id"], "kind": "redeemed", "event_id": "e"}
         for path, body in (("outcomes", event), ("admin/pause", None), ("admin/caps", {"total": 999})):
@@ -180,7 +189,7 @@ def test_a_postgres_that_is_killed_is_missed_and_used_again(
         assert server.get("/v2/health/live").status_code == server.get("/metrics").status_code == 200
     database.start()
     for server in (one, two):
-        wait_until(lambda server=server: server.decide(request(0, eligible=[3])) == kept[0])  # type: ignore[misc]
+        wait_until(lambda server=server: _again(server, request(0, eligible=[3])) == kept[0])  # type: ignore[misc]
         assert server.get("/v2/health/ready").status_code == 200
     assert {i: two.decide(request(i, eligible=[3])) for i in range(4)} == kept
     assert one.decide(request(10, eligible=[3]))["reason"] == "policy"
@@ -203,7 +212,7 @@ def test_a_postgres_that_stands_still_is_not_waited_for(database: OwnPostgres, s
             assert time.monotonic() - begun < 4  # each waits a second, the default
     for server in (one, two):
         # Whoever writes may notice a moment after whoever reads.
-        wait_until(lambda server=server: server.decide(request(1, eligible=[3])) == first)  # type: ignore[misc]
+        wait_until(lambda server=server: _again(server, request(1, eligible=[3])) == first)  # type: ignore[misc]
         assert server.get("/v2/health/ready").status_code == 200
         assert server.decide(request(2, eligible=[3]))["reason"] == "policy"
     assert ledger.totals(CAMPAIGN).total.reserved == 600

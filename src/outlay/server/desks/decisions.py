@@ -6,8 +6,9 @@
 
 Requests wait for the disk anyway, so those that wait together are decided together: a row among sixty-four costs a
 tenth of a row alone. An answer leaves only after the ledger has it on disk. Where the ledger cannot be reached in time
-the answer is none, free of charge, and names no decision: nothing is written, and the same request id may be asked
-again. Where it may still be written there is no answer, but an UndecidedError.
+it is none for now, free of charge, and names no decision: this try is not written, but an earlier one may be, on another
+server or on its way to the ledger, so only an answer that names a decision is the last word. Where it may still be
+written there is no answer, but an UndecidedError.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ HOUR = 3_600_000  # milliseconds
 log = logging.getLogger("outlay.serve")
 _canonical = msgspec.json.Encoder(order="deterministic")
 _json = msgspec.json.Encoder()
+
+
+def unrecorded(answers: Sequence[Decision | Problem]) -> bool:
+    """Whether the answers to a body are none for now; what comes in one body is written, or not, as one."""
+    return any(isinstance(first, Decision) and first.decision_id is None for first in answers[:1])
 
 
 class DecisionDesk:
@@ -155,7 +161,7 @@ class DecisionDesk:
         ]
 
     def _unreachable(self, group: Sequence[Asked], error: Exception) -> list[Decision | Problem]:
-        """None for everyone, and nothing is kept."""
+        """None for everyone, for now: nothing is written by this try."""
         self._metrics.ledger_errors.inc()
         log.error("decisions were not written: %s", str(error) or "the ledger took too long")
         day = self._clock.day(self._clock.now())

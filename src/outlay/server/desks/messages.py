@@ -65,7 +65,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     """What the user gets.
 
     Attributes:
-        decision_id: names the decision in outcomes; null where the ledger could not be reached and nothing is kept.
+        decision_id: names the decision in outcomes; null in a 503, where the ledger did not take this try.
         action: the value given.
         action_index: its position in the bundle's actions; null where it is none of them.
         member: of the mixture; null where none decided.

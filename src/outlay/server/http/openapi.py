@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -47,7 +49,11 @@ def schemas() -> dict[str, Any]:
 
 
 def operation(
-    takes: tuple[str, ...] = (), gives: tuple[str, ...] = (), refuses: tuple[int, ...] = (), missing: str = ""
+    takes: tuple[str, ...] = (),
+    gives: tuple[str, ...] = (),
+    refuses: tuple[int, ...] = (),
+    missing: str = "",
+    instead: Mapping[int, tuple[str, ...]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What FastAPI has to add to a route.
 
@@ -56,10 +62,14 @@ def operation(
         gives: names of the messages that the answer may be; any JSON object where it is empty.
         refuses: further statuses with a Problem.
         missing: when the answer is 404, in words.
+        instead: names of the messages that an answer with a status may be, where it is not only a Problem.
     """
     codes = (*((400, 413, 415, 422) if takes else ()), *refuses)
     answers: dict[str, Any] = {"200": {"description": "The answer.", "content": _content(gives)}}
-    answers |= {str(code): {"description": REFUSALS[code], "content": _content(("Problem",))} for code in codes}
+    answers |= {
+        str(code): {"description": REFUSALS[code], "content": _content(instead.get(code, ("Problem",)))}
+        for code in codes
+    }
     if missing:
         answers["404"] = {"description": missing, "content": _content(("Problem",))}
     body = {"requestBody": {"required": True, "content": _content(takes)}} if takes else {}

@@ -16,6 +16,7 @@ from outlay.core.errors import OutlayError
 from outlay.server.clock import EPOCH
 from outlay.server.deciding.decider import POLICY, RANDOM
 from outlay.server.desks.border import BadRequestError, Reader, read
+from outlay.server.desks.decisions import unrecorded
 from outlay.server.desks.messages import (
     BundleRequest,
     CapsRequest,
@@ -64,6 +65,7 @@ def post(path: str, takes: tuple[str, ...] = (), **words: Any) -> Callable[[Hand
     takes=("DecisionRequest", "DecisionRequests"),
     gives=("Decision", "Decisions"),
     refuses=(409, 503),
+    instead={503: ("Decision", "Decisions", "Problem")},
 )
 async def decisions(service: Service, body: bytes) -> Answer:
     """Which incentive users get. One request, or many under `requests`."""
@@ -71,6 +73,9 @@ async def decisions(service: Service, body: bytes) -> Answer:
     asked, many = _decisions.read(body, service.serving.config.limits.batch)
     found = await service.decisions.decide(asked, many=many)
     service.metrics.decision_seconds.observe(time.perf_counter() - start)
+    if unrecorded(found):
+        service.metrics.refused(503)
+        return answer(Decisions(found) if many else found[0], 503)
     if many:
         return answer(Decisions(found))
     return answer(found[0], 409 if isinstance(found[0], Problem) else 200)
