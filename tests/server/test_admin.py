@@ -173,27 +173,76 @@ def test_servers_follow_the_bundle_of_the_ledger(bundle: Bundle, other: Path, tm
     ledger.close()
 
 
-def test_a_bundle_that_could_not_be_loaded_is_tried_again(
-    bundle: Bundle, other: Path, tmp_path: Path, make_spec: Callable[..., BundleSpec]
+def test_a_bundle_that_could_not_be_loaded_is_tried_again_after_a_growing_wait(
+    bundle: Bundle, other: Path, tmp_path: Path, make_spec: Callable[..., BundleSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tries: list[Path] = []
+
+    def counted(path: Path, *values: Any, **more: Any) -> Ready:
+        tries.append(path)
+        return prepare(path, *values, **more)
+
+    monkeypatch.setattr("outlay.server.desks.reload.prepare", counted)
     config = ServeConfig.parse({"reserve": RESERVE})
     ledger = SqliteLedger(tmp_path / "ledger.db")
     ledger.set_caps("coupons", Caps())
     one, two = (Serving(prepare(bundle.folder, config), config) for _ in range(2))
     new = one.load(other, ledger, 0).bundle.id
     other.rename(tmp_path / "away")
-    for _ in range(2):
-        with pytest.raises(OutlayError, match="does not exist"):
-            two.follow(ledger, 0)
+    tries.clear()
+    tried_at = []
+    for second in range(400):
+        before = len(tries)
+        assert two.follow(ledger, 1_000 * second) is None
+        tried_at += [second] * (len(tries) - before)
         assert f"bundle {new} is in service on this ledger, and cannot be loaded here" in two.behind
+        assert "does not exist" in two.behind
+    assert tried_at == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]
     assert two.ready.bundle.id == bundle.id
     write_bundle(other, make_spec(weights=(0.5, 0.5)))
-    with pytest.raises(OutlayError, match="holds bundle"):  # a folder that holds another one by now
-        two.follow(ledger, 0)
+    assert two.follow(ledger, 423_000) is None
+    assert "holds bundle" in two.behind  # a folder that holds another one by now
     shutil.rmtree(other)
     (tmp_path / "away").rename(other)
-    assert two.follow(ledger, 0) is two.ready
+    assert two.follow(ledger, 482_000) is None
+    assert two.follow(ledger, 483_000) is two.ready
     assert (two.ready.bundle.id, two.behind) == (new, "")
+    other.rename(tmp_path / "away")
+    elsewhere = tmp_path / "elsewhere"
+    write_bundle(elsewhere, make_spec(weights=(0.5, 0.5)))
+    one.load(elsewhere, ledger, 0)  # another bundle is tried at once
+    assert two.follow(ledger, 483_500) is two.ready
+    ledger.close()
+
+
+def test_what_a_server_is_not_ready_for_is_said_once(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    service = client.service
+    for behind in ("bundle b7 is away", "bundle b7 is away", "bundle b8 is away", "", "", "bundle b9 is away"):
+        service.serving.behind = behind
+        service._release(0)
+    assert [record.getMessage() for record in caplog.records if "ready" in record.getMessage()] == [
+        "not ready: bundle b7 is away", "not ready: bundle b8 is away", "ready again", "not ready: bundle b9 is away",
+    ]  # fmt: skip
+
+
+def test_a_ledger_out_of_reach_does_not_delay_the_bundle_that_it_names(
+    bundle: Bundle, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ServeConfig.parse({"reserve": RESERVE})
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.set_caps("coupons", Caps())
+    one, two = (Serving(prepare(bundle.folder, config), config) for _ in range(2))
+    one.load(other, ledger, 0)
+
+    def broken(*_values: Any) -> Any:
+        raise LedgerError("the disk is full.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "note", broken)
+        with pytest.raises(LedgerError, match="full"):
+            two.follow(ledger, 0)
+    assert two.behind == ""
+    assert two.follow(ledger, 1) is two.ready
     ledger.close()
 
 

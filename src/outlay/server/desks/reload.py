@@ -3,7 +3,8 @@
     serving.ready = ready                      a request sees the old bundle or the new one, never half of each
 
 Which one is in service is a fact of the ledger: the server that was told writes it there, all others follow within a
-second or two, and it lasts over restarts.
+second or two, and it lasts over restarts. A server that cannot load it tries again after a growing wait, since to read
+and verify a bundle keeps a processor busy.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from outlay.server.deciding.decider import POLICY, Case, Decider
 from outlay.server.deciding.guards import Choice
 from outlay.server.deciding.kinds import declared_kinds
 from outlay.server.deciding.ready import Ready, introduce, prepare
+from outlay.server.desks.retries import Retries
 from outlay.server.ledger.caps import Caps
-from outlay.server.ledger.ledger import Ledger
+from outlay.server.ledger.ledger import Ledger, LedgerError
 from outlay.server.ledger.terms import Terms
 from outlay.server.pacing.pacer import Pacer
 from outlay.server.pacing.purses import arm_purse, outside_purse
@@ -54,6 +56,7 @@ class Serving:
         self.kinds: tuple[str, ...] = MONEY_KINDS
         self.prices: Mapping[str, float] = {}
         self._swap = threading.Lock()  # one bundle after the other goes into service
+        self._retries = Retries()
         self.outdated = ""
         self.behind = ""
 
@@ -136,8 +139,13 @@ class Serving:
     def follow(self, ledger: Ledger, now: int) -> Ready | None:
         """Go by what the ledger says: its bundle goes into service here as well; other settings end the service.
 
+        Args:
+            ledger: of the server.
+            now: epoch ms; a bundle that failed is tried again after a growing wait, and left alone until then.
+
         Raises:
-            OutlayError: as `load`; the old one stays, and `behind` says why.
+            LedgerError: if the ledger cannot be reached. Of a bundle that cannot be loaded, `behind` says why; the old one
+                stays.
         """
         if not self._swap.acquire(blocking=False):
             return None
@@ -148,15 +156,23 @@ class Serving:
             told = differences(terms.settings, self.config)
             self.outdated = f"the settings of the ledger are others by now: {'; '.join(told)}." if told else ""
             if terms.bundle in ("", self.ready.bundle.id):
+                self._retries.forget()
                 self.behind = ""
+                return None
+            wanted = terms.bundle, terms.path
+            if not self._retries.due(wanted, now):
                 return None
             try:
                 ready = self._checked(terms.path, ledger, now)
                 if ready.bundle.id != terms.bundle:
                     raise BundleError(f"holds bundle {ready.bundle.id}.", file=ready.path)
-            except OutlayError as error:
-                self.behind = f"bundle {terms.bundle} is in service on this ledger, and cannot be loaded here: {error}"
+            except LedgerError:  # no fault of the bundle
                 raise
+            except OutlayError as error:
+                self._retries.failed(wanted, now)
+                self.behind = f"bundle {terms.bundle} is in service on this ledger, and cannot be loaded here: {error}"
+                return None
+            self._retries.forget()
             self.ready, self.behind = ready, ""
             return ready
         finally:

@@ -51,6 +51,7 @@ class Service:
         self.metrics = metrics
         self._complaints = OnceASecond()
         self._touching: asyncio.Future[None] | None = None
+        self._told: list[str] = []  # troubles that are in the log already
         log.addFilter(self._complaints)
         serving.declare(ledger)
         serving.pace(ledger)
@@ -123,8 +124,12 @@ class Service:
         self.metrics.clock(self.ledger.clock.ahead() / 1000)
 
     def _release(self, now: int) -> None:
-        if troubles := self.troubles():
-            log.error("not ready: %s", " ".join(troubles))
+        troubles = self.troubles()
+        if new := [words for words in troubles if words not in self._told]:
+            log.error("not ready: %s", " ".join(new))
+        elif self._told and not troubles:
+            log.warning("ready again")
+        self._told = troubles
         if abs(self.ledger.clock.ahead()) <= TOLERANCE:
             self.ledger.release(self.serving.ready.campaign, now)
 
