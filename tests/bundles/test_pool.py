@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,9 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.bundles.reference import forward
-from outlay.bundles.write import BundleSpec, write_bundle
+from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.errors import BundleError
-from outlay.core.network import NetworkArrays
+from outlay.core.network import NetworkArrays, preferring_network
 
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(0, 4, (200, 2)).astype(np.int32)
@@ -84,6 +85,37 @@ def test_many_rows_go_through_in_chunks(frontier_bundle: Bundle) -> None:
     codes, numbers = np.tile(CODES, (12, 1)), np.tile(NUMBERS, (12, 1))
     found = [chosen.tolist() for chosen, _ in mixed.choices(codes, numbers)]
     assert found == [one * 12 for one in actions(mixed)]
+
+
+@pytest.fixture
+def with_constant(make_frontier: Callable[[], BundleSpec]) -> BundleSpec:
+    """Its mixture holds "always the second action" as well."""
+    spec = make_frontier()
+    always = preferring_network(np.eye(3)[1], spec.schema.sizes, NUMBERS.shape[1], 2)
+    constant = MemberSpec(always, 0.5, [0.0], [1.0, 0.0], [0.7, 1.5])
+    halved = tuple(replace(member, weight=member.weight / 2) for member in spec.members)
+    return replace(spec, members=(*halved, constant), frontier=(*spec.frontier, constant), imitation_threshold=0.9)
+
+
+def test_constant_actions_of_the_mixture_are_in_the_pool(
+    with_constant: BundleSpec, tmp_path: Path, longhand: Callable[[list[float], int], list[int]]
+) -> None:
+    write_bundle(tmp_path / "bundle", with_constant)
+    bundle = load_bundle(tmp_path / "bundle")
+    pool = Pool(bundle)
+    assert pool.weights.tolist() == [0, 0.3, 0, 0.2, 0, 0.5]
+    assert pool.measurements[-1].tolist() == [0.7, 1.5]
+    constant, learned = [1] * 200, {i: longhand([1.0, -0.6 * i], i) for i in (0, 4)}
+    own, mixed = pool.mixture(pool.weights), pool.mixture([0.2, 0, 0, 0, 0.2, 0.6], price=3.0)
+    assert actions(own) == actions(bundle)
+    assert actions(mixed) == [learned[0], learned[4], constant]
+    assert actions(pool.mixture(np.eye(6)[5], price=0.5)) == [constant]
+    assert mixed.members[-1].salt == bundle.members[-1].salt
+
+
+def test_a_policy_of_the_frontier_that_no_graph_computes_is_refused(with_constant: BundleSpec) -> None:
+    with pytest.raises(ValueError, match="nor a member of the mixture"):
+        replace(with_constant, members=(replace(with_constant.members[0], weight=1.0),))
 
 
 def test_a_frontier_is_only_read_when_it_is_asked_for(frontier_bundle: Bundle, tmp_path: Path) -> None:

@@ -282,9 +282,12 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     every = pool.mixture(np.full(len(multiplier), 1 / len(multiplier)))  # a server may mix all policies anew
     assert len(pool.entries) == len(multiplier)
     assert pool.weights[pool.weights > 0] == pytest.approx(bundle.weights)
-    if (run.bundle / "frontier.onnx").exists():  # a bundle that holds a constant brings no policies along
-        trained = Pool(outlay.load_bundle(run.bundle)).entries
-        assert [entry["salt"] for entry in trained] == [entry["salt"] for entry in pool.entries]
+    trained = Pool(outlay.load_bundle(run.bundle))
+    constants = [member for member in run.manifest["members"] if member["number"] is None]
+    assert trained.weights.sum() == pytest.approx(1)  # constant actions of the mixture are in the pool as well
+    assert len(trained.entries) == len(pool.entries) + len(constants)
+    salts = [[entry["salt"] for entry in each.entries[: len(pool.entries)]] for each in (trained, pool)]
+    assert salts[0] == salts[1]
     for member, (action, _) in zip(
         [*bundle.manifest["members"], *pool.entries],
         [*bundle.choices(codes, numbers, allowed), *every.choices(codes, numbers, allowed)],

@@ -6,13 +6,14 @@
     member k acts by (w_reward, ρ · w_rest)       ρ > 1 makes all its costs dearer
 
 A policy keeps its salt in every mixture, so new weights move few users. The graph of the frontier is read when a policy
-outside the bundle's own mixture is first asked for.
+outside the bundle's own mixture is first asked for. Constant actions of the mixture are in the pool as well, and have a
+graph of their own, which their entry names: the graph of the frontier has all entries without a `file`, which come first.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -73,7 +74,7 @@ class Pool:
         own = {member.salt: member for member in self.bundle.members}
         live = np.flatnonzero(alpha).tolist()
         salts = [self.entries[i]["salt"] for i in live]
-        members = [own[salt] for salt in salts] if set(salts) <= own.keys() else self._members(live)
+        members = [own[salt] for salt in salts] if set(salts) <= own.keys() else self._members(live, own)
         return replace(
             self.bundle,
             members=tuple(
@@ -91,12 +92,14 @@ class Pool:
         if self.bundle.manifest.get("frontier"):
             _ = self._session
 
-    def _members(self, places: Sequence[int]) -> list[Member]:
-        session = self._asked(self._session, places)
-        return [
-            Member(session, 0.0, entry["salt"], np.array(entry["head_weights"]), k)
-            for k, entry in enumerate(self.entries[i] for i in places)
-        ]
+    def _members(self, places: Sequence[int], own: Mapping[str, Member]) -> list[Member]:
+        learned = [i for i in places if "file" not in self.entries[i]]
+        session = self._asked(self._session, learned)
+        found = {
+            i: Member(session, 0.0, self.entries[i]["salt"], np.array(self.entries[i]["head_weights"]), k)
+            for k, i in enumerate(learned)
+        }
+        return [found[i] if i in found else own[self.entries[i]["salt"]] for i in places]
 
     def _asked(self, session: Any, places: Sequence[int]) -> _Asked:
         heads = sum(len(self.entries[i]["head_weights"]) for i in places)
@@ -107,7 +110,8 @@ class Pool:
         bundle = self.bundle
         name = bundle.manifest["frontier"]["file"]
         session = open_session(read_file(bundle.folder, name, bundle.manifest))
-        every = Member(self._asked(session, range(len(self.entries))), 0.0, "", np.empty(0))
+        learned = [i for i, entry in enumerate(self.entries) if "file" not in entry]
+        every = Member(self._asked(session, learned), 0.0, "", np.empty(0))
         with np.load(io.BytesIO(read_file(bundle.folder, GOLDEN, bundle.manifest))) as golden:
             rows = len(golden[GOLDEN_FRONTIER])
             (found,) = every.run(["q"], golden["codes"][:rows], golden["numbers"][:rows])

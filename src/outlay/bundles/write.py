@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,8 @@ class BundleSpec:
         certificate: the certificate, if there is one; JSON.
         versions: of what trained it, by package; those of what writes it are added.
         reserve: `[K]` money to set aside when each action is given; None: not known.
-        frontier: all policies of one network, those of the mixture among them; their weights are not read.
+        frontier: all policies that may be mixed anew: those of one network, then members of the mixture that are of
+            other networks (constant actions); their weights are not read.
     """
 
     campaign: Campaign
@@ -110,6 +112,9 @@ class BundleSpec:
                     f"member {i} has {member.network.num_heads} heads and head weights of shape "
                     f"{np.shape(member.head_weights)}; the bundle names {len(self.heads)} heads"
                 )
+        own = {id(member.network) for member in (*self.members, *self.frontier[:1])}
+        if any(id(policy.network) not in own for policy in self.frontier):
+            raise ValueError("a policy of the frontier is neither of its network nor a member of the mixture")
         lengths = {network.past_days for network in self.networks if isinstance(network, ResponseArrays)} - {0}
         if len(lengths) > 1:
             raise ValueError(f"members look back {sorted(lengths)} days; it must be the same number for all")
@@ -155,7 +160,7 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
         salts = [member["salt"] for member in members]
         if len(set(salts)) < len(salts):
             raise ValueError("two members are the same policy; give it once, with the sum of their weights")
-        frontier = _write_frontier(temporary, spec.frontier, rows, golden) if spec.frontier else None
+        frontier = _write_frontier(temporary, spec.frontier, rows, golden, written) if spec.frontier else None
         spec.schema.write(temporary / VOCABULARY)
         np.savez(temporary / GOLDEN, **golden)  # type: ignore[arg-type]  # NumPy types the names as flags
         names = [*(name for name, _ in written.values()), VOCABULARY, GOLDEN, *([FRONTIER] if frontier else [])]
@@ -181,17 +186,34 @@ def _entry(member: MemberSpec, rows: Rows, graph_hash: str) -> dict[str, Any]:
 
 
 def _write_frontier(
-    folder: Path, policies: tuple[MemberSpec, ...], rows: Rows, golden: dict[str, NDArray[Any]]
+    folder: Path,
+    policies: tuple[MemberSpec, ...],
+    rows: Rows,
+    golden: dict[str, NDArray[Any]],
+    written: Mapping[int, tuple[str, str]],
 ) -> dict[str, Any]:
-    """The graph of all policies, its golden rows, and what the manifest says of it."""
+    """The graph of all policies of its network, its golden rows, and what the manifest says of all policies.
+
+    Args:
+        folder: of the bundle.
+        policies: as in `BundleSpec.frontier`.
+        rows: the golden ones.
+        golden: is added to.
+        written: file and hash of the graphs of members, by network. Policies that are computed by one of these, and not
+            by the graph of the frontier, name its file.
+    """
     network = policies[0].network
     assert isinstance(network, NetworkArrays)
     graph = policy_graph(network, rows[0].shape[1], rows[1].shape[1], select=True)
     (folder / FRONTIER).write_bytes(graph.SerializeToString(deterministic=True))
     computed = forward(network, rows[0][:FRONTIER_ROWS], rows[1][:FRONTIER_ROWS])
     golden[GOLDEN_FRONTIER], golden[f"{GOLDEN_FRONTIER}_size"] = computed.q.astype(np.float32), computed.size
-    own_hash = _hash(_graph(network, *rows))
-    return {"file": FRONTIER, "members": [_entry(policy, rows, own_hash) for policy in policies]}
+    graphs = {**written, id(network): ("", _hash(_graph(network, *rows)))}
+    entries = []
+    for policy in policies:
+        file, graph_hash = graphs[id(policy.network)]
+        entries.append(_entry(policy, rows, graph_hash) | ({"file": file} if file else {}))
+    return {"file": FRONTIER, "members": entries}
 
 
 def update_certificate(folder: Path, estimates: Any, certificate: Any) -> None:

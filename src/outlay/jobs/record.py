@@ -32,9 +32,10 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
     """
     folder, campaign, data = frame.folder, frame.campaign, frame.data
     spec = bundle_spec(frame, chosen.members, chosen.weights)
-    learned = all(kept.policy.number is not None for kept in chosen.members)
-    if learned and (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
-        spec = replace(spec, frontier=Stored.read(folder / "frontier").policies(campaign))
+    if (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
+        members = zip(spec.members, chosen.members, strict=True)
+        constants = [member for member, kept in members if kept.policy.number is None]
+        spec = replace(spec, frontier=(*Stored.read(folder / "frontier").policies(campaign), *constants))
     write_bundle(folder / "bundle", spec)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in course), encoding="utf-8")
     pq.write_table(pa.Table.from_pylist(list(course)), folder / "candidates.parquet")

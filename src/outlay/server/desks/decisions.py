@@ -6,9 +6,9 @@
 
 Requests wait for the disk anyway, so those that wait together are decided together: a row among sixty-four costs a
 tenth of a row alone. An answer leaves only after the ledger has it on disk. Where the ledger cannot be reached in time
-it is none for now, free of charge, and names no decision: this try is not written, but an earlier one may be, on another
-server or on its way to the ledger, so only an answer that names a decision is the last word. Where it may still be
-written there is no answer, but an UndecidedError.
+it is none for now, free of charge, and names no decision: this try is not written, but an earlier one may be, or is on
+its way to the ledger, so only an answer that names a decision is the last word. Where it may still be written there is
+no answer, but an UndecidedError.
 """
 
 from __future__ import annotations
