@@ -123,7 +123,9 @@ def server(
         kept = BrokenLedger(ledger, machine)
         adopt(kept, ready, config, trial, clock, change=change)
         own = clock or Clock(config.timezone, kept.clock.seconds)
-        return Service(Serving(ready, config, trial=trial), kept, own, Metrics())
+        serving = Serving(ready, config, trial=trial)
+        serving.declare(kept)
+        return Service(serving, kept, own, Metrics())
 
     app = create_app(start, token=token, everywhere=everywhere)
     lifespan = app.router.lifespan_context(app)

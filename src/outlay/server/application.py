@@ -74,8 +74,8 @@ def application(settings: Settings) -> FastAPI:
         with _ends_at_once():
             ready = prepare(settings.bundle, settings.config)
             trial = settings.trial(ready)
-            ledger, clock = await _reached(settings.ledger, ready.campaign, settings.config.timezone)
-        serving = Serving(ready, settings.config, trial)
+            serving = Serving(ready, settings.config, trial)
+            ledger, clock = await _reached(settings.ledger, serving)
         # What is loaded by now stays; looking through it for garbage again and again costs a quarter of the time.
         gc.collect()
         gc.freeze()
@@ -96,23 +96,25 @@ def _ends_at_once() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _reached(url: str, campaign: str, timezone: str) -> tuple[Ledger, Clock]:
+async def _reached(url: str, serving: Serving) -> tuple[Ledger, Clock]:
     """The ledger with its clock, as soon as it can be reached: the launcher has found it, so it will come back.
 
-    A worker that gave up would take the launcher and all other workers with it.
+    All that a worker asks the ledger before it serves is asked here, since one that gave up would take the launcher and
+    all other workers with it.
     """
     while True:
         try:
-            return await asyncio.to_thread(_opened, url, campaign, timezone)
+            return await asyncio.to_thread(_opened, url, serving)
         except LedgerError as error:
             log.error("the ledger cannot be reached: %s", error)
         await asyncio.sleep(1)
 
 
-def _opened(url: str, campaign: str, timezone: str) -> tuple[Ledger, Clock]:
+def _opened(url: str, serving: Serving) -> tuple[Ledger, Clock]:
     ledger = open_ledger(url)
     try:
-        return ledger, clock_of(ledger, campaign, timezone)
+        serving.declare(ledger)
+        return ledger, clock_of(ledger, serving.ready.campaign, serving.config.timezone)
     except LedgerError:
         ledger.close()
         raise

@@ -33,10 +33,10 @@ log = logging.getLogger("outlay.serve")
 
 
 class Service:
-    """A server of one campaign.
+    """A server of one campaign. Asks the ledger nothing before it is asked itself.
 
     Attributes:
-        serving: the bundle in service and the settings.
+        serving: the bundle in service and the settings; its kinds of outcomes are declared.
         ledger: for what is not in a hurry.
         clock: the server's.
         metrics: are raised with every answer.
@@ -53,7 +53,6 @@ class Service:
         self._touching: asyncio.Future[None] | None = None
         self._told: list[str] = []  # troubles that are in the log already
         log.addFilter(self._complaints)
-        serving.declare(ledger)
         serving.pace(ledger)
         self.decisions = DecisionDesk(serving, ledger, clock, metrics)
         self.outcomes = OutcomeDesk(serving, ledger, clock, metrics)
