@@ -6,11 +6,13 @@
 A round: `outlay serve` starts, on PostgreSQL two of them on one ledger. Clients ask over HTTP without a pause, for
 decisions and with outcomes, alone and in batches, on ids that they share and repeat. What a client got no answer to, it
 asks again with the same ids until it has one, from this server or the next. 50 to 400 ms after the first answer the
-servers are killed with SIGKILL. On PostgreSQL, two rounds in three kill that too: one process of it, after which it
+servers are killed with SIGKILL. On PostgreSQL, the clock of the second server's machine is right, 25 hours ahead, or
+jumps 30 days ahead and back, by turns, and two rounds in three kill PostgreSQL too: one process of it, after which it
 recovers by itself while the servers run; or all of them, with the servers, or before them and started again. When all
 are dead:
 
 * `ledger.check()` finds nothing, and no scope has more committed than its cap;
+* nothing in the PostgreSQL ledger is timed after the database's clock, and no reservation was released before its time;
 * every answer that a client ever got is the answer in the ledger: one decision per request id, one movement per event;
 * no server left a traceback.
 
@@ -52,6 +54,16 @@ DEAREST, CHEAPEST = max(ACTIONS), min(filter(None, ACTIONS))
 STATES = states(schema(5))
 SHORT, LONG = 0.0003, 24.0  # hours until a reservation expires; a second, or longer than the play
 HARM = (None, "a process", "with the servers", None, "a process", "before the servers")  # to PostgreSQL, by round
+CLOCKS = (  # of the second server's machine, by round: what is added to its time
+    "0",
+    "90_000",
+    "2_592_000 * (_time.monotonic() % 0.4 < 0.2)",
+)
+AHEAD = """
+import time as _time
+_ahead, _now, _now_ns = lambda: {ahead}, _time.time, _time.time_ns
+_time.time, _time.time_ns = (lambda: _now() + _ahead()), (lambda: _now_ns() + _ahead() * 10**9)
+"""
 CONFIG = """
 expiry_hours = {expiry}
 [caps]
@@ -70,7 +82,7 @@ class Tally:
     """What was seen.
 
     Attributes:
-        retried: attempts that had no answer, or a guarded one that names no decision; refused connections too.
+        retried: attempts that had no answer, or a 503; refused connections too.
         broken: promises that did not hold, in words.
     """
 
@@ -183,18 +195,19 @@ class Client(threading.Thread):
             self._play.complain(f"{path} was answered with {status}: {answer}")
             return []
         answers = [answer] if alone else answer["decisions" if key == "requests" else key]
-        return [thing for thing, found in zip(things, answers, strict=True) if not self._take(thing, found)]
+        for thing, found in zip(things, answers, strict=True):
+            self._take(thing, found)
+        return []
 
-    def _take(self, thing: dict[str, Any], answer: dict[str, Any]) -> bool:
+    def _take(self, thing: dict[str, Any], answer: dict[str, Any]) -> None:
         if "error" in answer:
             self._play.complain(f"{thing} was answered {answer}")
         elif "event_id" in answer:
             self._play.take(_name(thing), {"status": answer["status"], "amount": round(100 * answer["amount"])})
         elif answer["decision_id"] is None:
-            return False  # the ledger was away: none, and nothing is kept
+            self._play.complain(f"{thing} was answered with 200 and no decision: {answer}")
         else:
             self._play.take(thing["request_id"], answer)
-        return True
 
     def _post(self, path: str, body: Any) -> tuple[int, Any]:
         port = self._random.choice(self._play.ports)
@@ -233,7 +246,8 @@ def play(database: str, rounds: int, folder: Path) -> Tally:
                 client.start()
             for number in range(rounds):
                 game.first = int(number / rounds * (REQUESTS - RECENT))
-                with _served(bundle, url, ports, folder, SHORT if number % 2 else LONG, tally) as servers:
+                expiry, clock = SHORT if number % 2 else LONG, CLOCKS[number // 2 % len(CLOCKS)]
+                with _served(bundle, url, ports, folder, expiry, tally, clock) as servers:
                     still.close()
                     _round(game, number, servers, folder)
                     _signal(servers, signal.SIGKILL)
@@ -243,6 +257,8 @@ def play(database: str, rounds: int, folder: Path) -> Tally:
                 if database == "postgresql":
                     _start_postgres(folder)  # if it does not run
                 _inspect(tally, url, game.seen)
+                if database == "postgresql":
+                    _inspect_times(tally, url)
                 if tally.broken:
                     break
             game.over = True
@@ -284,15 +300,18 @@ def _wait_for_answers(game: Play, servers: list[subprocess.Popen[bytes]]) -> Non
 
 @contextmanager
 def _served(
-    bundle: Path, url: str, ports: list[int], folder: Path, expiry: float, tally: Tally
+    bundle: Path, url: str, ports: list[int], folder: Path, expiry: float, tally: Tally, clock: str = "0"
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """A server on each port; what they said is looked through when they are dead."""
     settings, said = folder / "serve.toml", folder / "said.txt"
     settings.write_text(CONFIG.format(expiry=expiry))
-    run = [sys.executable, "-c", "from outlay.cli.main import run; run()", "serve", str(bundle)]
     options = ["--ledger", url, "--cap", str(CAP), "--config", str(settings), "--change-settings"]
     with said.open("wb") as file:
-        servers = [subprocess.Popen([*run, *options, "--port", str(port)], stdout=file, stderr=file) for port in ports]
+        servers = []
+        for port, ahead in zip(ports, ("0", clock), strict=False):
+            run = [sys.executable, "-c", f"{AHEAD.format(ahead=ahead)}from outlay.cli.main import run; run()", "serve"]
+            command = [*run, str(bundle), *options, "--port", str(port)]
+            servers.append(subprocess.Popen(command, stdout=file, stderr=file))
     try:
         yield servers
     finally:
@@ -331,6 +350,23 @@ def _inspect(tally: Tally, url: str, seen: dict[str, Any]) -> None:
     tally.broken += [f"{name} was answered {seen[name]}; the ledger has {stored.get(name)}" for name in lost[:20]]
     tally.committed = (totals.total.reserved + totals.total.settled) / 100
     ledger.close()
+
+
+def _inspect_times(tally: Tally, url: str) -> None:
+    """Whether the database's clock was everybody's, by SQL of its own."""
+    import psycopg
+
+    now = "extract(epoch from clock_timestamp()) * 1000"
+    released = "select count(*) from outlay.entry as e join outlay.decision as d using (decision_id)"
+    wrong = {
+        "decisions are timed after the ledger's clock": f"select count(*) from outlay.decision where ts > {now}",
+        "movements are timed after the ledger's clock": f"select count(*) from outlay.entry where ts > {now}",
+        "reservations were released early": f"{released} where e.kind = 'release' and e.ts < d.expires",
+    }
+    with psycopg.connect(url) as database:
+        for words, sql in wrong.items():
+            if (found := database.execute(sql.encode()).fetchone()) != (0,):
+                tally.broken.append(f"{found} {words}")
 
 
 def _spend_the_rest(tally: Tally, bundle: Path, url: str, ports: list[int], folder: Path) -> None:

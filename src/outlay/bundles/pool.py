@@ -6,8 +6,8 @@
     member k acts by (w_reward, ρ · w_rest)       ρ > 1 makes all its costs dearer
 
 A policy keeps its salt in every mixture, so new weights move few users. The graph of the frontier is read when a policy
-outside the bundle's own mixture is first asked for. Constant actions of the mixture are in the pool as well, each with a
-graph of its own, which its entry names: the graph of the frontier has all entries without a `file`, which come first.
+outside the bundle's own mixture is first asked for. Constant actions of the mixture are in the pool as well: each has a
+graph of its own, which its entry names. The graph of the frontier has all entries without a `file`, which come first.
 """
 
 from __future__ import annotations

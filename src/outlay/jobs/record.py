@@ -33,8 +33,8 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
     folder, campaign, data = frame.folder, frame.campaign, frame.data
     spec = bundle_spec(frame, chosen.members, chosen.weights)
     if (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
-        members = zip(spec.members, chosen.members, strict=True)
-        constants = [member for member, kept in members if kept.policy.number is None]
+        pairs = zip(spec.members, chosen.members, strict=True)
+        constants = [member for member, kept in pairs if kept.policy.number is None]
         spec = replace(spec, frontier=(*Stored.read(folder / "frontier").policies(campaign), *constants))
     write_bundle(folder / "bundle", spec)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in course), encoding="utf-8")

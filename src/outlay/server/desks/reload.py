@@ -144,8 +144,8 @@ class Serving:
             now: epoch ms; a bundle that failed is tried again after a growing wait, and left alone until then.
 
         Raises:
-            LedgerError: if the ledger cannot be reached. Where it is the bundle that cannot be loaded, the old one stays,
-                and `behind` says why.
+            LedgerError: if the ledger cannot be reached. Where the bundle cannot be loaded, the old one stays in
+                service, and `behind` says why.
         """
         if not self._swap.acquire(blocking=False):
             return None
