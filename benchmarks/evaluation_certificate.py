@@ -38,6 +38,7 @@ from outlay.core.cmdp import TabularCMDP
 from outlay.jobs.frontier_folder import Stored
 from outlay.jobs.run import Run
 from outlay.ops.tabular import constrained_optimum, measure
+from own_looks import count_looks_in
 
 OUT = Path(__file__).parent / "out"
 USERS, LIMITS, BUDGETS = 20_000, (1.0, 4.0), 21
@@ -70,7 +71,7 @@ def campaign(seed: int) -> Result:
     limit = float(np.round(np.random.default_rng([seed, 11]).uniform(*LIMITS), 2))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        os.environ["OUTLAY_LOOKS"] = str(folder / "looks.sqlite")  # not among those at logs of your own
+        count_looks_in(folder)
         path = outlay.simulate("habit", folder / "log", users=USERS, seed=seed)
         path.write_text(path.read_text().replace("at_most = 2.2 ", f"at_most = {limit} "))
         run = outlay.train(path, folder / "run", seed=seed)

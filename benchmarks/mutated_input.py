@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 import outlay
 from outlay.core.errors import OutlayError
+from own_looks import count_looks_in
 
 CAMPAIGN = """[campaign]
 name = "coupons"
@@ -213,6 +214,7 @@ def outcome(folder: Path, *, train: bool) -> tuple[str, str]:
         lambda: outlay.prepare(path, folder / "data"),
     ]
     if train:
+        count_looks_in(folder)
         steps += [lambda: outlay.train(folder / "data", folder / "run"), lambda: outlay.evaluate(folder / "run")]
     for number, step in enumerate(steps):
         try:

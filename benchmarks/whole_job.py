@@ -23,6 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from own_looks import count_looks_in
+
 OUT = Path(__file__).parent / "out"
 PROGRAM = Path(sys.executable).with_name("outlay")
 WAYS = {
@@ -92,6 +94,7 @@ def main() -> None:
     parser.add_argument("--seed", default="0")
     given = parser.parse_args()
     OUT.mkdir(exist_ok=True)
+    count_looks_in(OUT)
     campaign = OUT / "habit"
     timed("simulate", "habit", "--out", campaign, "--users", str(given.users))
     found = {name: whole(campaign, OUT / f"habit-{name}", given.seed, options) for name, options in WAYS.items()}

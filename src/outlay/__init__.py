@@ -82,6 +82,9 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'outlay' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    from outlay.core.machine import optional
+
+    with optional():
+        value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -148,7 +148,7 @@ def test_a_blocked_check_exits_with_2_and_still_lists_all_it_found(habit: Habit,
     assert json.loads(found.out)["blocks"] is True
     found = outlay("check", path)
     assert found.code == 2
-    assert "Mend the errors before outlay prepare." in found.out
+    assert "Fix these errors before you run outlay prepare." in found.out
 
 
 def test_quiet_says_nothing_when_all_is_well(habit: Habit, tmp_path: Path, run: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_bug_of_ours_exits_with_1_and_asks_for_a_report(
     found = outlay("train", habit.data, "--out", tmp_path / "run")
     assert found.code == 1
     assert "ZeroDivisionError: ours" in found.err
-    assert "This is a bug of outlay's" in found.err
+    assert "This is a bug in outlay" in found.err
     assert not (tmp_path / "run").exists()
 
 
@@ -246,7 +246,7 @@ def test_ctrl_c_that_a_library_makes_an_error_of_is_no_bug_of_ours(
     monkeypatch.setattr(train_frontier, "learn", failing)
     found = outlay("train", habit.data, "--out", tmp_path / "run")
     assert found.code == 130
-    assert "bug of outlay's" not in found.err
+    assert "bug in outlay" not in found.err
     assert "interrupted" in found.err
 
 

@@ -49,6 +49,26 @@ def test_a_missing_extra_is_named(tmp_path: Path, package: str, command: tuple[s
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("package", "code", "extra"),
+    [
+        ("jax", "import outlay; outlay.train", "train"),
+        ("altair", "from outlay import report", "report"),
+        ("onnx", "from outlay.bundles.nodes import Graph; Graph()", "train"),
+        ("tea_tasting", "from outlay.experiments.moments import tea_tasting; tea_tasting()", "experiment"),
+        ("gymnasium", "import outlay.simulators.environment", "gym"),
+        ("psycopg", "from outlay.server.ledger.store import open_ledger; open_ledger('postgresql:///a')", "postgres"),
+    ],
+)
+def test_in_python_too(tmp_path: Path, package: str, code: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; {code}"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert found.stderr.splitlines()[-1] == (
+        f"outlay.core.errors.OutlayError: the package {package} is not installed. "
+        f"Install it: pip install 'outlay[{extra}]'."
+    )
+
+
 def test_another_module_that_is_missing_is_a_bug() -> None:
     assert in_words(ModuleNotFoundError("No module named 'outlay.jbos'", name="outlay.jbos")) is None
     assert in_words(OSError(errno.EBADF, "Bad file descriptor")) is None

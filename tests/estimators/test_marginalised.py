@@ -248,7 +248,7 @@ def test_users_asked_for_are_valued_on_everybody_s_rows() -> None:
     assert share * parts[0].value + (1 - share) * parts[1].value == pytest.approx(whole.value)
     assert abs(parts[0].value[0] - parts[1].value[0]) > 0.005
     nobody = estimate(panel, counted(panel), policy, days=(3,), among=np.zeros(600, np.bool_))
-    assert nobody.withheld[0] == "no user is among those whose value is asked for"
+    assert nobody.withheld[0] == "none of the users asked for is in the log"
     assert nobody.withheld[-1] is not None
 
 

@@ -9,7 +9,7 @@ from logs_in_memory import World, ragged, transitions
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.basis import Counted
 from outlay.estimators.fitted import fit
-from outlay.estimators.observed import daily, observe, reproduces
+from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel
 
 
@@ -27,10 +27,6 @@ def test_totals_and_the_cost_per_decision_by_hand() -> None:
     assert (values["reward@2"], values["reward@4"], values["cost@4"]) == (4.0, 5.5, 2.0)
     assert values["cost/decision"] == pytest.approx(4 / 3)
     assert seen.withheld[seen.column("reward@9")] == "no user's window covers 9 days"
-    chart = daily(panel, days=9)
-    assert chart.day.tolist() == [0, 1, 2, 3]
-    assert chart.mean[:, 0].tolist() == [3.0, 1.0, 0.0, 1.5]
-    assert chart.std_error[0, 0] == pytest.approx(2.0)
 
 
 def test_users_whose_window_is_too_short_do_not_count() -> None:
@@ -39,7 +35,6 @@ def test_users_whose_window_is_too_short_do_not_count() -> None:
     data.users["window"] = [2, 1]
     panel = Panel.of(data, CERTIFY)
     assert observe(panel, days=(1, 2)).value[[0, 2]].tolist() == [5.0, 2.0]
-    assert daily(panel, days=2).users.tolist() == [2, 1]
 
 
 def test_a_fit_that_is_off_does_not_reproduce_the_observed_totals_and_says_which() -> None:

@@ -28,6 +28,7 @@ from outlay.core.errors import FolderError, InfeasibleError, OutlayError
 from outlay.core.network import read_network
 from outlay.core.transitions import CERTIFY, SELECT
 from outlay.estimators.frontier import Points
+from outlay.jobs import constants
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.frontier import Frontier, frontier
 from outlay.jobs.looks import look
@@ -344,6 +345,26 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     assert after[0].gain_bound == first["certificate"]["gain_bound"]
 
 
+def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
+    made: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a constant does as well, the verdict says so: here the policy's lead over the constants is taken away."""
+    run, real = copied(made("counted"), tmp_path), constants.against_constants
+
+    def none_better(*given: Any) -> Any:
+        found = real(*given)
+        assert found is not None
+        return replace(found, gain=0.0, gain_bound=None)
+
+    monkeypatch.setattr(constants, "against_constants", none_better)
+    found = frontier(run, [2.2], export=tmp_path / "bundle").export
+    assert found is not None
+    assert found["certificate"]["certified"]
+    assert found["certificate"]["gain_bound"] > 0
+    assert found["verdict"].startswith("Serve a constant: ")
+    assert "too few events" in found["verdict"]
+
+
 def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
     made: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -482,5 +503,5 @@ def test_one_policy_alone_says_nothing_about_costs_that_fall() -> None:
     """`in all 0 pairs` is true of nothing."""
     alone = SimpleNamespace(policy=SimpleNamespace(multiplier=np.zeros(1)), x=np.ones(2), std_error=np.ones(2))
     said = falls([alone])  # type: ignore[list-item]  # what it reads of a Kept
-    assert said == "Check: there is one policy alone, so whether costs fall as λ grows cannot be told."
+    assert said == "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
     assert "in all 1 pairs" in falls([alone, alone])  # type: ignore[list-item]

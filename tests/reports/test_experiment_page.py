@@ -272,7 +272,7 @@ def test_a_blocked_verdict_stands_large_with_its_reason_and_without_cards_of_lif
     ]
     assert got.sections[0] == "ratio", "the cause comes first"
     assert got.row("ratio", "new in the log")[1] == "✕ no"
-    assert "do not drop users to mend the ratio" in got.text
+    assert "do not drop users to restore the ratio" in got.text
     assert "Take" not in got.text
     assert f"Because {REASON}." in got.text
     assert [row[1] for row in got.rows["lift-0"][1:3]] == ["no verdict", "no verdict"]
@@ -295,7 +295,7 @@ def test_a_metric_that_cannot_be_compared_leaves_no_course_but_the_reason() -> N
     assert "cost is 2.5 % lower, first seen on day 4" in got.text
     assert got.row("guardrails-0", "14")[1].startswith("−2.5 %")
     assert got.row("metrics", "active")[1] == f"not given: {withheld.withheld}"
-    assert "How small a difference this test could find cannot be told" in got.text
+    assert "How small a difference this test could find is not known" in got.text
     assert "That is the effect which" not in got.text
 
 

@@ -179,7 +179,7 @@ def test_a_page_without_an_old_policy_that_could_be_measured(certified: float | 
     if content["band"] is not None:
         content["band"]["old"] = None
     page = render(content)
-    assert "too little of its own policy" in page
+    assert "too little about its own policy" in page
     assert "the old policy could not be measured" in page
     assert "nan" not in page.lower().replace("finance", "")
     assert 'class="old"' not in page

@@ -240,3 +240,12 @@ def test_a_real_browser_draws_every_figure(tmp_path: Path) -> None:
     assert [name for name, place in places.items() if "<svg" not in place or "role-mark" not in place] == []
     assert "could not be drawn" not in _Page(dom).text
     assert all(member.name in places["plane-1"] for member in example(2).members)
+
+
+def test_a_certified_policy_that_is_sure_to_lose_has_no_green_badge() -> None:
+    sure, loses = (_Page(render(dataclasses.replace(example(), loses=loses))) for loses in (False, True))
+    assert [
+        next(attrs["class"] for tag, attrs in page.tags if "badge" in str(attrs.get("class"))) for page in (sure, loses)
+    ] == ["badge yes", "badge open"]
+    assert "a loss against the old policy" in loses.text
+    assert "a loss against the old policy" not in sure.text

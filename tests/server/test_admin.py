@@ -311,7 +311,7 @@ def test_a_path_that_no_system_has_is_refused(client: Client) -> None:
 def test_a_duty_that_fails_keeps_the_server_from_no_other(
     client: Client, other: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A bundle that would mend it must be able to come."""
+    """A bundle that would fix it must be able to come."""
     service = client.service
     told = Serving(service.serving.ready, service.serving.config).load(other, service.ledger, 0)
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.machine import optional
+
 OPSET = 17
 IR_VERSION = 8  # the oldest that holds OPSET, for older runtimes
 
@@ -15,8 +17,8 @@ class Graph:
     """Collects what a graph is made of; every method gives back the name that later nodes refer to."""
 
     def __init__(self) -> None:
-        # Only whoever writes bundles needs the package onnx; serving does without.
-        import onnx
+        with optional():  # only writing bundles needs the package onnx; serving does without
+            import onnx
 
         self._onnx = onnx
         self._nodes: list[Any] = []

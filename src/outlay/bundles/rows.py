@@ -111,7 +111,7 @@ def eligible_actions(
             f"holds {value[first]:g}, which is not one of the actions {actions.tolist()}.",
             file=file,
             where=f"row {first_row + int(row[first])}, {column}",
-            way_out="Mend the list.",
+            way_out="Fix the list.",
         )
     eligible = np.repeat(lists.is_null().to_numpy(zero_copy_only=False)[:, None], len(actions), axis=1)
     eligible[row, index] = True

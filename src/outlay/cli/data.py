@@ -28,7 +28,9 @@ def init(
     use_threads(threads)
     job(log, out)
     if not quiet:
-        stdout.print(f"{out} written. Read its comments, mend the guesses, then run: outlay check {out}", markup=False)
+        stdout.print(
+            f"{out} written. Read its comments, correct the guesses, then run: outlay check {out}", markup=False
+        )
 
 
 def check(campaign: CampaignFile, as_json: Json = False, quiet: Quiet = False, threads: Threads = None) -> None:
@@ -82,7 +84,11 @@ def _show_check(found: dict[str, Any]) -> None:
     for finding in found["findings"]:
         stdout.print(_line(finding), markup=False, highlight=False)
     blocked = any(finding["level"] == "error" for finding in found["findings"])
-    verdict = "Mend the errors before outlay prepare." if blocked else "Nothing blocks. Next: outlay prepare or train."
+    verdict = (
+        "Fix these errors before you run outlay prepare."
+        if blocked
+        else "Nothing blocks. Next: outlay prepare or train."
+    )
     stdout.print(verdict, markup=False)
 
 

@@ -30,7 +30,7 @@ app = typer.Typer(
     name="outlay",
     help="Which incentive each user should get, day by day, so that a budget buys the most lasting activity.",
     epilog="Start with: outlay init LOG, or outlay simulate habit --out campaign. "
-    "Exit codes: 0 done, 2 wrong input or an infeasible limit, 1 a bug of ours.",
+    "Exit codes: 0 done, 2 wrong input or an infeasible limit, 1 a bug in outlay.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -96,9 +96,7 @@ def _run() -> None:
             stderr.print(f"error: {told}", markup=False, highlight=False, soft_wrap=True)
             sys.exit(2)
         traceback.print_exc()
-        stderr.print(
-            "This is a bug of outlay's, not of your input. Please report it with the lines above.", markup=False
-        )
+        stderr.print("This is a bug in outlay, not in your input. Please report it with the lines above.", markup=False)
         sys.exit(1)
 
 

@@ -247,7 +247,7 @@ class Campaign(_Section):
         except (OSError, UnicodeDecodeError) as error:
             raise CampaignError(f"cannot be read: {error}.", file=path, way_out="Give a campaign.toml.") from None
         except tomllib.TOMLDecodeError as error:
-            raise CampaignError(f"is not valid TOML: {error}.", file=path, way_out="Mend that line.") from None
+            raise CampaignError(f"is not valid TOML: {error}.", file=path, way_out="Fix that line.") from None
         return cls.parse(content, path)
 
     @classmethod

@@ -79,7 +79,7 @@ def check_replaceable(path: Path, kind: str | None = None) -> None:
         )
     if any(path.iterdir()) and found is None:
         raise FolderError(
-            "the folder exists and outlay did not write it (no manifest.json of ours), so it is not replaced.",
+            "the folder exists and outlay did not write it (it has no manifest.json of outlay), so it is not replaced.",
             file=path,
             way_out="Give another --out, or remove the folder yourself.",
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from outlay.core.errors import OutlayError
 
@@ -21,6 +23,21 @@ DISK = {  # errno → the way out
     errno.EFBIG: "Give a path on another disk.",
 }
 FULL = "no space left on device", "disk quota exceeded", "read-only file system"  # as libraries say it in their texts
+
+
+@contextmanager
+def optional() -> Iterator[None]:
+    """Around the import of an optional package: where it is missing, the error names the extra to install.
+
+    Raises:
+        OutlayError: if it is.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (told := in_words(error)) is None:
+            raise
+        raise told from None
 
 
 def in_words(error: BaseException) -> OutlayError | None:

@@ -218,7 +218,7 @@ def _numbers(field: Numeric, column: Any, file: str | Path | None) -> tuple[NDAr
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise LogError(
             f"holds text where numbers are wanted ({error}).", file=file, where=f"column {field.name!r}",
-            way_out="List it under categorical, or mend the values.",
+            way_out="List it under categorical, or fix the values.",
         ) from None  # fmt: skip
     array = np.asarray(wide.to_numpy(zero_copy_only=False), np.float64)
     missing = ~np.isfinite(array)

@@ -56,7 +56,7 @@ def in_words(
         words = f"{first['msg'].removeprefix('Value error, ')}."
     else:
         words = f"is {first['input']!r}; wanted: {_wanted(first)}."
-    return {"found": words, "file": path, "where": where or None, "way_out": "Mend the file."}
+    return {"found": words, "file": path, "where": where or None, "way_out": "Fix the file."}
 
 
 def _wanted(problem: Any) -> str:

@@ -149,7 +149,7 @@ def _by_steps(fitted: Joint, steps: Joint) -> list[Difference]:
 def _vague(fitted: Joint, steps: Joint, found: Sequence[Difference]) -> str | None:
     """Why single steps could not object to the fitted totals, or None."""
     if not found:
-        return "no total could be held against single steps"
+        return "no total could be compared with single steps"
     if few := few_users(float(steps.ess.min())):
         return f"few steps of the log go the policy's way: {few}"
     own = dict(zip(fitted.targets, fitted.std_error, strict=True))

@@ -95,7 +95,8 @@ class Band:
         used = np.flatnonzero(weights)
         share, part = weights[used], self.points.only(used)
         x, _ = part.coordinates(campaign)
-        value, bound = share @ x[:, 1:], share @ (x[:, 1:] + part.spread(campaign).above(self.factor))
+        spread = part.spread(campaign)
+        value, bound = share @ x[:, 1:], share @ (x[:, 1:] + spread.above(self.factor))
         gain, covariance = _gains(self.points)
         error, (third, up, down) = np.sqrt(np.maximum(np.diag(covariance), 0)), self.points.gains[:-1].T
         more = Spread(self.points.users, error, third, up).above(self.gain_factor)
@@ -116,6 +117,7 @@ class Band:
             signs=[budget.sign for budget in campaign.budgets],
             decisions=[ones if budget.per == "decision" and ones > 0 else 1.0 for budget in campaign.budgets],
             withheld=self.refused or next((reason for i in used if (reason := self.withheld[i])), None),
+            events=np.fmin.reduce(spread.events, axis=0),
             policies=len(self),
         )
         return replace(certificate, window=self.window)

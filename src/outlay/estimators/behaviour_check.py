@@ -109,7 +109,7 @@ def diagnose(model: Behaviour | Array, data: Transitions, rows: NDArray[np.int64
     """
     place = np.flatnonzero(~data.forced[rows])
     if not len(place):
-        raise LogError("every row is forced: there is no choice that a model of the old policy could be held against.",
+        raise LogError("every row is forced: there is no choice to compare a model of the old policy with.",
                        where="log.forced", way_out="Take rows with a choice.")  # fmt: skip
     place = sample(place, max(1, MOST_CELLS // data.num_actions))
     rows = rows[place]

@@ -2,8 +2,8 @@
 
     certified  ⇔  x_j + above_j ≤ limit_j  for every budget j          P(certified and some budget over) ≤ α
 
-above_j is z_{1−α}·se_j where the error is normal, and more where few events or few users make it (`ops/skewed.py`). A
-number that tables give with a caution certifies nothing, whatever its bound.
+above_j is z_{1−α}·se_j where the error is normal, and more where few events or few users make it. Where they are too
+few to tell how large an event may be, and the campaign file does not state it, there is no bound (`ops/skewed.py`).
 
 All budgets are one verdict and need no correction for their number: a mixture that is over breaks one budget at least,
 and to be certified it must pass that budget's own test, which a truth beyond the limit passes with probability α at
@@ -27,12 +27,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.ops.intervals import quantile
-from outlay.ops.skewed import Spread, lower_bound, upper_bound
+from outlay.ops.skewed import FEWEST, Spread
 
 CONDITION = (
     "if the features say enough about a user, users do not influence one another, and nothing unlogged drove the log's "
     "actions"
 )
+STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
 LEAST_USERS = 30  # below it the normal approximation of the bounds is not believed
 
 
@@ -43,10 +44,11 @@ class Line:
     Attributes:
         budget: its name.
         value: the estimate; None where withheld.
-        bound: its one-sided bound at the certificate's confidence.
+        bound: its one-sided bound at the certificate's confidence; None where there is none.
         limit: the limit.
         floor: whether the limit is a floor.
         kept: whether the bound keeps the limit.
+        events: where the value has no bound as too few events make it: events of one size that would say as much.
     """
 
     budget: str
@@ -55,10 +57,13 @@ class Line:
     limit: float
     floor: bool
     kept: bool
+    events: int | None = None
 
     @property
     def words(self) -> str:
         """`coupon_cost by 0.013 (upper bound 2.013 against 2)`."""
+        if self.events is not None:
+            return f"{self.budget} rests on too few events ({_events(self.events)}): {STATE}"
         if self.bound is None:
             return f"{self.budget} could not be measured"
         side, by = "lower" if self.floor else "upper", abs(self.bound - self.limit)
@@ -114,8 +119,7 @@ def certify(
     signs: Sequence[int] | None = None,
     decisions: ArrayLike = 1.0,
     withheld: str | None = None,
-    reach: ArrayLike = 0.0,
-    caution: str | None = None,
+    known: ArrayLike = np.inf,
 ) -> Certificate:
     """The certificate of one mixture, looked at once.
 
@@ -131,25 +135,25 @@ def certify(
         decisions: `[m]` x_1 for budgets per decision, else 1 (`units.decisions`): lines are written as tables show
             costs, limit + (coordinate − limit) / x_1. It changes no verdict.
         withheld: the reason, where numbers are NaN.
-        reach: `[m]` the largest influence of a user that the log makes likely, in ≤ form; it counts where events are
-            few.
-        caution: why a number that is needed is not to be relied on; nothing is certified then.
+        known: `[m]` the largest influence that a user can have, in ≤ form; +∞ where it is not known.
     """
-    value = np.asarray(x, np.float64)[1:]
+    value, factor = np.asarray(x, np.float64)[1:], quantile(confidence)
+    spread = Spread.of(influence[:, 1:], known)
+    more, less = (Spread.of_gain(sign * gain_influence).above(factor) for sign in (1, -1))
     return issue(
         value,
-        upper_bound(value, influence[:, 1:], confidence, reach),
+        value + spread.above(factor),
         limits,
         names,
         users=len(influence),
         gain=gain,
-        gain_bound=float(lower_bound(gain, gain_influence, confidence)),
-        gain_most=float(upper_bound(gain, gain_influence, confidence)),
+        gain_bound=float(gain - less),
+        gain_most=float(gain + more),
         confidence=confidence,
         signs=signs,
         decisions=decisions,
         withheld=withheld,
-        caution=caution,
+        events=spread.events,
     )
 
 
@@ -167,10 +171,13 @@ def issue(
     signs: Sequence[int] | None = None,
     decisions: ArrayLike = 1.0,
     withheld: str | None = None,
-    caution: str | None = None,
+    events: ArrayLike = np.nan,
     policies: int = 1,
 ) -> Certificate:
-    """The certificate that bounds `[m]` in ≤ form amount to, wherever they come from; other arguments as above."""
+    """The certificate that bounds `[m]` in ≤ form amount to, wherever they come from.
+
+    `events` `[m]` are those of `Spread`, the other arguments as above.
+    """
     limit = np.asarray(limits, np.float64)
     sign = np.ones(len(limit)) if signs is None else np.asarray(signs, np.float64)
     kept = np.asarray(bound, np.float64) <= limit  # NaN is not
@@ -183,19 +190,20 @@ def issue(
             limit=float(s * at),
             floor=bool(s < 0),
             kept=bool(k),
+            events=int(few) if np.isfinite(few) and np.isfinite(v) else None,
         )
-        for name, s, v, b, at, k in zip(names, sign, shown, reach, limit, kept, strict=True)
+        for name, s, v, b, at, k, few in zip(
+            names, sign, shown, reach, limit, kept, np.broadcast_to(events, limit.shape), strict=True
+        )
     )
-    certified = bool(kept.all()) and users >= LEAST_USERS and caution is None
+    certified = bool(kept.all()) and users >= LEAST_USERS
     if users < LEAST_USERS:
         words = f"not certified: it rests on {users} users, and {LEAST_USERS} are needed"
     elif certified:
         words = "certified"
-    elif kept.all():
-        words = f"not certified: {caution}"
     else:
         words = "not certified: " + ", ".join(line.words for line in lines if not line.kept)
-        words += f" ({withheld})" if withheld and any(line.bound is None for line in lines) else ""
+        words += f" ({withheld})" if withheld and any(line.value is None for line in lines) else ""
     return Certificate(
         certified=certified,
         words=words,
@@ -218,9 +226,20 @@ def margins(se_select: ArrayLike, certifying: Spread, *, factor: float, margin: 
         certifying: `[…]` how the estimates are expected to err on the users that certify.
         factor: z_{1−α} of the certificate, or k of many policies together.
         margin: 1 − β, the wanted chance that a mixture on its lowered limit is certified.
+
+    Where the certificate will have no bound, the margin is the normal one: no margin could help it.
     """
     both: NDArray[np.float64] = np.hypot(np.asarray(se_select, np.float64), certifying.error)
-    return certifying.above(factor) + quantile(margin) * both
+    above = certifying.above(factor)
+    return np.where(np.isposinf(above), factor * certifying.error, above) + quantile(margin) * both
+
+
+def _events(count: int) -> str:
+    if count == 0:
+        return "none was seen"
+    if count == FEWEST - 1:
+        return "the largest make most of its error"
+    return f"those seen tell as much as {count} of one size"
 
 
 def _number(value: float) -> float | None:

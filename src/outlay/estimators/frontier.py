@@ -39,7 +39,8 @@ class Points:
         certifying: the same as a certificate from as many users would have it.
         users: that they were measured on.
         tails: `[L, m, 7]` how the errors of the costs c (in ≤ form) and of x_1 are skewed, for a certificate: Σc³,
-            Σc²x, Σcx², Σx³ of the influences, then what one user more may add to c, to x_1, and take from it.
+            Σc²x, Σcx², Σx³ of the influences, then what one user more may add to c (+∞ where nothing says it), to x_1,
+            and take from it.
         gains: `[L, 3]` of the objective less that of the last policy: Σψ³, what one user more may add and take.
     """
 
@@ -56,7 +57,7 @@ class Points:
         fits: Iterable[Joint],
         campaign: Campaign,
         certifying: Iterable[Joint] | None = None,
-        reach: Iterable[Array] | None = None,
+        known: Iterable[Array] | None = None,
     ) -> Points:
         """From fitted evaluations.
 
@@ -64,7 +65,7 @@ class Points:
             fits: one a policy, on the same users; each is let go once its 16·U·T bytes are taken.
             campaign: its budgets.
             certifying: the same policies as the certificate will measure them; default: as in `fits`.
-            reach: `[m]` for each policy as `certificate.certify` takes it; default 0.
+            known: `[m]` for each policy as `certificate.certify` takes it; default: nothing is known.
         """
         names = [objective(campaign)]
         for budget in campaign.budgets:
@@ -76,8 +77,8 @@ class Points:
             influence = _together(certifying, names)[1]
             exact = _covariance(influence)
         signs = np.array([budget.sign for budget in campaign.budgets])
-        none = (np.zeros(len(signs)) for _ in value)
-        tails = [_tails(influence[:, i], signs, most) for i, most in enumerate(none if reach is None else reach)]
+        none = (np.full(len(signs), np.inf) for _ in value)
+        tails = [_tails(influence[:, i], signs, most) for i, most in enumerate(none if known is None else known)]
         gains = [_gain_tails(influence[:, i, 0] - influence[:, -1, 0]) for i in range(len(value))]
         return cls(value, covariance, exact, len(influence), np.array(tails), np.array(gains))
 
@@ -183,18 +184,18 @@ def _covariance(influence: Array) -> Array:
     return covariance
 
 
-def _tails(influence: Array, signs: Array, reach: Array) -> Array:
+def _tails(influence: Array, signs: Array, known: Array) -> Array:
     """`[m, 7]` of one policy, from its influences `[U, T]`."""
     cost, ones = signs * influence[:, 1:-1], influence[:, -1:]
     moments = [(cost ** (3 - power) * ones**power).sum(axis=0) for power in range(4)]
-    more = Spread.of(cost, reach).largest
-    up, down = (np.broadcast_to(Spread.of(sign * ones).largest, more.shape) for sign in (1, -1))
+    more = Spread.of(cost, known).largest
+    up, down = (np.broadcast_to(Spread.of(sign * ones, 0.0).largest, more.shape) for sign in (1, -1))
     return np.stack([*moments, more, up, down], axis=1)
 
 
 def _gain_tails(influence: Array) -> Array:
     """`[3]` of one gain, from its influence `[U]`."""
-    up, down = Spread.of(influence), Spread.of(-influence)
+    up, down = Spread.of_gain(influence), Spread.of_gain(-influence)
     return np.array([up.third, up.largest, down.largest])
 
 

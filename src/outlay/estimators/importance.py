@@ -191,5 +191,5 @@ def check_propensity(panel: Panel, propensity: NDArray[np.float64]) -> None:
         raise LogError(
             f"is {propensity[row]:g} in row {panel.rows[row]} ({wrong.sum()} rows in all); it must lie in (0, 1].",
             where="propensity",
-            way_out="A row that the log's policy could not have produced cannot be reweighted: mend or drop it.",
+            way_out="A row that the log's policy could not have produced cannot be reweighted: fix or drop it.",
         )

@@ -34,7 +34,7 @@ from outlay.estimators.target import Index
 from outlay.estimators.windowed import over_window
 
 MISFIT = 4.0  # standard errors by which the mean ratio may leave 1
-NOBODY = "no user is among those whose value is asked for"
+NOBODY = "none of the users asked for is in the log"
 LEAST_BEHIND = 40  # rows
 FEW_ROWS = f"some {{:.0f}} rows stand behind each of its states; {LEAST_BEHIND} are needed"
 ROUNDING = 1e-6  # propensities are logged as float32

@@ -21,23 +21,6 @@ from outlay.ops.intervals import ratio, std_error
 
 
 @dataclass(frozen=True, slots=True)
-class Daily:
-    """Means per user, by days since the user's first row.
-
-    Attributes:
-        day: `[D]` 0, 1, ….
-        users: `[D]` users whose window reaches the day.
-        mean: `[D, 1+m]` reward and costs per user on that day; a day without a row counts 0.
-        std_error: `[D, 1+m]`.
-    """
-
-    day: NDArray[np.int64]
-    users: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
 class Reproduction:
     """Whether an estimator gives the log's own totals back.
 
@@ -86,16 +69,6 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
         mass.append(decisions)
         withheld.append(None if decisions.any() else "every row is forced: there is no decision")
     return Joint(tuple(names), np.array(value), np.column_stack(columns), np.column_stack(mass), tuple(withheld))
-
-
-def daily(panel: Panel, *, days: int) -> Daily:
-    """Observed means of the first `days` days, for charts."""
-    grid = panel.by_day(panel.outcome, days, 0.0)
-    reaches = panel.window[:, None] > np.arange(days)
-    last = int(reaches.any(axis=0).sum())
-    means = [grid[reaches[:, d], d].mean(axis=0) for d in range(last)]
-    errors = [std_error(grid[reaches[:, d], d]) for d in range(last)]
-    return Daily(np.arange(last), reaches.sum(axis=0)[:last], np.array(means), np.array(errors))
 
 
 def reproduces(observed: Joint, fitted_old: Joint) -> Reproduction:

@@ -1,9 +1,12 @@
-"""What a sample without events cannot say: how far the outcomes of a user may leave their mean, by the whole log.
+"""How far the costs of a user may leave their mean: what a sample with few events cannot say of itself.
 
-    reach_a = max over users of  Σ_{rows with action a} ±(x − x̄_a) / rows of the user        x̄_a: mean over the log
+    known_a   0 where the cost is the action's own: no row of the log with a differs, and a costs something, or is 0
+              the stated largest cost of a (`reserve` of the budget), where no row of the log is above it
+              the amount a, where every row of the log costs 0 or its own amount, as `coupon * active`
+              +∞ else
+    M         U · max_u mass_u / Σ mass · days · max_a known_a      of the users' weights, a over what the policy gives
 
-0 where an outcome is the action's own, as the amount that was given: then no user can differ, and ±0 is an error. Else
-±0 comes of a sample that has missed the events, and a bound has to say what they may have been (`ops/skewed.py`).
+For a floor it is a cost of 0 that takes away most, so that M is known where no cost is negative.
 
 Source: ours.
 """
@@ -11,48 +14,84 @@ Source: ours.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 from outlay.estimators.joint import Joint
+from outlay.ops.skewed import FEWEST
 
 Array = NDArray[np.float64]
 
 ROUNDING = 1e-6  # of the largest outcome: less is what 32 bits leave
 
 
-def reaches(data: Transitions) -> Array:
-    """`[K, 1+m, 2]` of reward and costs as logged, up and down, by action."""
-    width, users = data.outcome.shape[1], len(data.users)
-    rows = np.maximum(np.bincount(data.user, minlength=users), 1)
-    found = np.zeros((data.num_actions, width, 2))
-    for a in range(data.num_actions):
-        given = np.flatnonzero(data.action == a)
-        if not len(given):
-            continue
-        user = data.user[given]
-        for t in range(width):
-            x = np.asarray(data.outcome[given, t], np.float64)
-            sums = np.bincount(user, x - x.mean(), minlength=users) / rows
-            least = ROUNDING * float(np.abs(x).max())
-            found[a, t] = [far if far > least else 0.0 for far in (sums.max(), -sums.min())]
+def varies(data: Transitions) -> NDArray[np.bool_]:
+    """`[K, 1+m]` whether reward and costs, as logged, differ among the rows with an action."""
+    least, most = _ends(data)
+    return most - least > ROUNDING * np.maximum(np.abs(least), np.abs(most))
+
+
+def known_costs(data: Transitions, campaign: Campaign, stated: ArrayLike) -> Array:
+    """`[K, m]` how far a cost may leave its mean towards the limit in a row with each action; +∞ where not known.
+
+    Args:
+        data: the log, all of it.
+        campaign: its budgets.
+        stated: `[K, m]` the largest cost of a row, as the campaign file says; NaN where it does not.
+    """
+    least, most = _ends(data)
+    differs, at_most, given = varies(data), np.asarray(stated, np.float64), np.isfinite(most[:, 0])
+    action = np.asarray(data.action, np.intp)
+    found = np.full((data.num_actions, len(campaign.budgets)), np.inf)
+    for j, budget in enumerate(campaign.budgets):
+        x = np.asarray(data.outcome[:, 1 + j], np.float64)
+        top, bottom = most[given, 1 + j], least[given, 1 + j]
+        if budget.sign < 0:
+            if bottom.min() >= 0:
+                rows = np.bincount(action, minlength=data.num_actions)
+                found[:, j] = np.bincount(action, x, data.num_actions) / np.maximum(rows, 1)
+        elif (top <= at_most[given, j] * (1 + ROUNDING)).all():
+            found[:, j] = at_most[:, j]
+        elif _amounts(x, data.actions[action]):
+            found[:, j] = data.actions
+        own = ~differs[:, 1 + j] & ((most[:, 1 + j] != 0) | (data.actions == 0))
+        found[own & given, j] = 0.0
     return found
 
 
-def of_costs(joint: Joint, campaign: Campaign, most: Array) -> Array:
-    """`[m]` the largest influence of one user on the budgets' coordinates, in ≤ form.
+def largest(joint: Joint, campaign: Campaign, known: Array) -> Array:
+    """`[m]` the largest influence of one user on the budgets' coordinates, in ≤ form; +∞ where it is not known.
 
     Args:
-        joint: whose effective users say how much one user may weigh.
+        joint: whose masses say how much one user may weigh.
         campaign: its budgets.
-        most: `[1+m, 2]` the reach of the actions that the policy takes.
+        known: `[m]` the largest of `known_costs` over the actions that the policy gives.
     """
     found = []
-    for j, budget in enumerate(campaign.budgets, start=1):
+    for budget, most in zip(campaign.budgets, known, strict=True):
         days = campaign.meta.horizon_days if budget.per == "user" else 1
-        name = f"{budget.name}@{days}" if budget.per == "user" else budget.name
-        effective = float(joint.ess[joint.column(name)])
-        weight = len(joint.influence) / effective if effective > 0 else 1.0
-        found.append(weight * days * float(most[j, 0 if budget.sign > 0 else 1]))
+        mass = joint.mass[:, joint.column(f"{budget.name}@{days}" if budget.per == "user" else budget.name)]
+        weight = len(mass) * float(mass.max()) / total if (total := float(mass.sum())) > 0 else 1.0
+        found.append(weight * days * float(most))
     return np.array(found)
+
+
+def _ends(data: Transitions) -> tuple[Array, Array]:
+    """`[K, 1+m]` the least and the largest outcome of each action; ±∞ where it was never given."""
+    shape = data.num_actions, data.outcome.shape[1]
+    least, most = np.full(shape, np.inf), np.full(shape, -np.inf)
+    action = np.asarray(data.action, np.intp)
+    for a in range(data.num_actions):
+        rows = np.flatnonzero(action == a)
+        if len(rows):
+            x = np.asarray(data.outcome[rows], np.float64)
+            least[a], most[a] = x.min(axis=0), x.max(axis=0)
+    return least, most
+
+
+def _amounts(cost: Array, amount: Array) -> bool:
+    """Whether each cost is 0 or the amount that was given, by more than a few."""
+    paid = cost != 0
+    alike = np.abs(cost[paid] - amount[paid]) <= ROUNDING * np.abs(amount[paid])
+    return bool(paid.sum() >= FEWEST and alike.all())

@@ -245,7 +245,7 @@ class Experiment(_Section):
         except (OSError, UnicodeDecodeError) as error:
             raise OutlayError(f"cannot be read: {error}.", file=path, way_out="Give an experiment.toml.") from None
         except tomllib.TOMLDecodeError as error:
-            raise OutlayError(f"is not valid TOML: {error}.", file=path, way_out="Mend that line.") from None
+            raise OutlayError(f"is not valid TOML: {error}.", file=path, way_out="Fix that line.") from None
         if "experiment" not in content and isinstance(content.get("campaign"), dict):
             raise OutlayError("is a campaign file.", file=path, way_out=f"Give an experiment.toml. {WRITE}.")
         found = cls.parse(content, path)
@@ -274,7 +274,7 @@ class Experiment(_Section):
         except ValidationError as error:
             words = in_words(error, content, path, _known_keys)
             if path is None:  # the command line, or a program
-                words["way_out"] = words["way_out"].replace("Mend the file.", "Change it.")
+                words["way_out"] = words["way_out"].replace("Fix the file.", "Change it.")
             raise OutlayError(**words) from None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.errors import OutlayError
+from outlay.core.machine import optional
 
 BEFORE = "_before"  # ends the name of a column's covariate: the same total in the days before
 FIRST_WEEK, SINCE = "_first_week", "_since"  # end the names of its mean per day in the first week, its total since
@@ -96,10 +96,6 @@ def tea_tasting() -> Any:
     Raises:
         OutlayError: if it is not installed.
     """
-    try:
+    with optional():
         import tea_tasting
-    except ModuleNotFoundError as error:
-        raise OutlayError(
-            f"the package {error.name} is not installed.", way_out="Install it: pip install 'outlay[experiment]'."
-        ) from None
     return tea_tasting

@@ -97,7 +97,7 @@ def _extent(run: Run, columns: Columns, experiment: Experiment) -> Extent:
     missing, odd = (sum(row[i] for row in found) for i in (2, 4))
     if missing:
         raise LogError(
-            f"user or day is missing in {missing} rows.", where="user, day", way_out="Mend or leave them out."
+            f"user or day is missing in {missing} rows.", where="user, day", way_out="Fix or leave them out."
         )
     if odd:
         raise _no_numbers(columns.values, odd)
@@ -127,7 +127,7 @@ def _odd(letter: str, num_columns: int) -> str:
 
 def _no_numbers(columns: Iterable[str], count: int) -> LogError:
     return LogError(f"hold NaN, infinity or numbers beyond {LARGEST:g} in {count:,} rows.", where=", ".join(columns),
-                    way_out="Mend them, or leave these rows out.")  # fmt: skip
+                    way_out="Fix them, or leave these rows out.")  # fmt: skip
 
 
 def make_before(run: Run, relation: str, columns: Columns) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from outlay.estimators.certificate import Certificate
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points
 from outlay.estimators.observed import observe, reproduces
-from outlay.estimators.reach import of_costs
+from outlay.estimators.reach import largest
 from outlay.estimators.units import missing
 from outlay.jobs.checks import Checks
 from outlay.jobs.choose import needed_days
@@ -112,7 +112,7 @@ def certify_frontier(
         # for which it was chosen.
         look(data, str(load_bundle(run.bundle).manifest["id"]), campaign.train.confidence)
         look(data, _identity(stored, salts), campaign.train.confidence)
-        at, withheld, reach = Measure(data, CERTIFY, bundle), [], []
+        at, withheld, known = Measure(data, CERTIFY, bundle), [], []
         days = needed_days(campaign) if at.counted else at.days
         old = at.old()
         check = reproduces(observe(at.panel, days=at.days), old)
@@ -123,17 +123,17 @@ def certify_frontier(
             for i, policy in enumerate(whole.members() or [whole]):
                 said(0.95 * i / count, f"policy {i + 1} of {count} on certify users")
                 fitted = at.evaluator(i).fit(policy.parts[0], days=days)
-                reach.append(of_costs(fitted, campaign, at.reach(policy.parts)))
+                known.append(largest(fitted, campaign, at.known_costs(policy.parts)))
                 reason = missing(fitted, campaign)
                 if reason is None and not at.counted:  # each policy is to be confirmed by something that assumes less
                     told = Told(policy, {"fqe": fitted}, {}, single_steps(at, policy, propensity))
                     reason = Checks.of(told, check, behaviour).agreement.reason
                 withheld.append(reason)
                 yield fitted
-            reach.append(of_costs(old, campaign, at.reach([None])))
+            known.append(largest(old, campaign, at.known_costs([None])))
             yield old
 
-        points = Points.of(fits(), campaign, reach=reach)
+        points = Points.of(fits(), campaign, known=known)
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
             handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,

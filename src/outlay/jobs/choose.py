@@ -35,6 +35,7 @@ from outlay.core.response import ResponseArrays
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted
+from outlay.estimators.reach import largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
@@ -122,6 +123,7 @@ class Kept:
         fitted: the whole measurement.
         certifying: the same as the certificate will measure it.
         withheld: why not, where it could not be measured.
+        known: `[m]` the largest influence of a user on its costs (`estimators/reach.py`).
     """
 
     policy: Offered
@@ -131,6 +133,7 @@ class Kept:
     fitted: Fitted
     certifying: Fitted
     withheld: str | None
+    known: Vector
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,10 @@ def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure
             fits, at = found, smooth
     fits = [_surer(one, other, campaign) for one, other in zip(fits, certifying, strict=True)]
     measured = zip(offered, fits, certifying, strict=True)
-    kept = [_kept(policy, fitted, plainly, campaign) for policy, fitted, plainly in measured]
+    kept = [
+        _kept(policy, fitted, plainly, campaign, plain.known_costs([plain.actions(i)]))
+        for i, (policy, fitted, plainly) in enumerate(measured)
+    ]
     return kept, at
 
 
@@ -231,7 +237,7 @@ def _constants(frame: Frame, at: Measure) -> list[Kept]:
         actions = np.where(data.allowed(at.panel.rows), preference, -np.inf).argmax(axis=1)
         certifying = plain.evaluator().fit(actions, days=days)
         fitted = at.evaluator().fit(actions, days=days) if at.smooth else certifying
-        out.append(_kept(always, fitted, certifying, frame.campaign))
+        out.append(_kept(always, fitted, certifying, frame.campaign, plain.known_costs([actions])))
     return out
 
 
@@ -269,12 +275,13 @@ def _surer(smooth: Fitted, plain: Fitted, campaign: Campaign) -> Fitted:
     return smooth if np.log((one + TINY) / (other + TINY)).sum() < 0 else plain
 
 
-def _kept(policy: Offered, fitted: Fitted, certifying: Fitted, campaign: Campaign) -> Kept:
+def _kept(policy: Offered, fitted: Fitted, certifying: Fitted, campaign: Campaign, costs: Vector) -> Kept:
     x, influence, _ = coordinates(fitted, campaign)
     reason = missing(certifying, campaign) or missing(fitted, campaign)
     if reason is None and not np.isfinite(x).all():
         reason = "it could not be measured"
-    return Kept(policy, x, std_error(influence), decisions(fitted, campaign), fitted, certifying, reason)
+    most = largest(certifying, campaign, costs)
+    return Kept(policy, x, std_error(influence), decisions(fitted, campaign), fitted, certifying, reason, most)
 
 
 def _solved(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None:
@@ -356,7 +363,8 @@ def _room(members: list[Kept], weights: Vector, frame: Frame) -> Vector:
     for fits in ([k.fitted for k in members], [k.certifying for k in members]):
         parts = [w * coordinates(fitted, frame.campaign)[1][:, 1:] for fitted, w in zip(fits, weights, strict=True)]
         influence.append(np.sum(parts, axis=0))
-    certifying = Spread.of(influence[1]).scaled(len(frame.data.users_of(CERTIFY)))
+    known = weights @ np.array([k.known for k in members])
+    certifying = Spread.of(influence[1], known).scaled(len(frame.data.users_of(CERTIFY)))
     margin = frame.campaign.train.margin
     return margins(std_error(influence[0]), certifying, factor=quantile(1 - frame.alpha), margin=margin)
 

@@ -16,7 +16,7 @@ from outlay.estimators.units import coordinates, decisions, displayed, objective
 from outlay.jobs.measure import Measure
 from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
-from outlay.ops.skewed import Spread, lower_bound
+from outlay.ops.skewed import Spread
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class AgainstConstants:
     Attributes:
         words: what they are.
         gain: objective of the policy less theirs.
-        gain_bound: its one-sided lower bound.
+        gain_bound: its one-sided lower bound; None where too few events make it.
         value: their objective.
         spend: what they cost of the money budget, in its unit.
         keep: whether they keep the limits at that spend; where not, no constant actions do.
@@ -124,7 +124,7 @@ class AgainstConstants:
 
     words: str
     gain: float
-    gain_bound: float
+    gain_bound: float | None
     value: float
     spend: float
     keep: bool
@@ -158,11 +158,17 @@ def against_constants(
     whole = combine([constants.fits[constants.actions.index(a)] for a in found.actions], found.weights)
     (x, influence, _), (its, other, _) = coordinates(fitted, campaign), coordinates(whole, campaign)
     gain = float(x[0] - its[0])
-    bound = float(lower_bound(gain, influence[:, 0] - other[:, 0], confidence))
-    if not np.isfinite(bound):
+    bound = gain - float(Spread.of_gain(other[:, 0] - influence[:, 0]).above(quantile(confidence)))
+    if np.isnan(bound):
         return None
     cost = displayed(whole, campaign)
     return AgainstConstants(
-        words=found.words(constants.data), gain=gain, gain_bound=bound, value=float(its[0]),
-        spend=float(cost.value[cost.column(money.name)]), keep=found.missed is None,
+        words=found.words(constants.data), gain=gain, gain_bound=bound if np.isfinite(bound) else None,
+        value=float(its[0]), spend=float(cost.value[cost.column(money.name)]), keep=found.missed is None,
     )  # fmt: skip
+
+
+def beside_constants(at: Measure, fitted: Fitted, campaign: Campaign, confidence: float) -> AgainstConstants | None:
+    """The same, with the constants measured on the users whom the policy was `fitted` on; None without constants."""
+    actions = ConstantActions.of(at, campaign)
+    return None if actions is None else against_constants(fitted, actions, campaign, confidence)

@@ -29,11 +29,11 @@ from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
 from outlay.estimators.fitted import combine
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
-from outlay.estimators.reach import of_costs
+from outlay.estimators.reach import largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
 from outlay.jobs.certify_frontier import certified, certify_frontier
 from outlay.jobs.checks import Checks
-from outlay.jobs.constants import AgainstConstants, ConstantActions, Constants, against_constants
+from outlay.jobs.constants import ConstantActions, Constants, beside_constants
 from outlay.jobs.diagnose import daily, overlap, paths, shares
 from outlay.jobs.evaluation import Evaluation
 from outlay.jobs.looks import look
@@ -75,7 +75,7 @@ def evaluate(
         )
     run, data = opened(source)
     if run is None and policy is None:
-        raise OutlayError("is a DATA folder, which holds no policy of ours.", file=data.folder,
+        raise OutlayError("is a DATA folder, which holds no policy.", file=data.folder,
                           way_out="Name one with --policy FILE, or give a RUN folder.")  # fmt: skip
     campaign = (run.campaign if run else data.campaign).with_train(confidence=confidence)
     at = Measure(data, CERTIFY, load_bundle(run.bundle) if run else None)
@@ -182,7 +182,7 @@ def _evaluated(
             certificate,
             campaign,
             subject.name,
-            constants=_against(at, told, campaign, certificate.confidence),
+            constants=beside_constants(at, told.fitted, campaign, certificate.confidence),
             doubt=checks.refused,
         ),
         diagnostics={
@@ -203,12 +203,6 @@ def _constants(at: Measure, found: Constants, checks: Checks) -> Told:
     whole = combine(at.constants(found.actions, at.days), found.weights)
     subject = replace(OLD, name="constants", title=found.title)
     return checks.doubted(Told(subject, {"fqe": whole}, {"fqe": [None] * len(whole.targets)}))
-
-
-def _against(at: Measure, told: Told, campaign: Campaign, confidence: float) -> AgainstConstants | None:
-    """A policy beside the constant actions, on the users whom it is evaluated on."""
-    actions = ConstantActions.of(at, campaign)
-    return None if actions is None else against_constants(told.fitted, actions, campaign, confidence)
 
 
 def _certified(
@@ -233,18 +227,9 @@ def _certified(
         signs=[budget.sign for budget in campaign.budgets],
         decisions=decisions(told.fitted, campaign),
         withheld=reason,
-        reach=of_costs(told.fitted, campaign, at.reach(told.subject.parts)),
-        caution=_caution(told, campaign),
+        known=largest(told.fitted, campaign, at.known_costs(told.subject.parts)),
     )
     return replace(certificate, window=claimed(campaign, at.window)), number, alpha
-
-
-def _caution(told: Told, campaign: Campaign) -> str | None:
-    """Why the figure of a budget is not to be relied on, as tables say it, or None."""
-    costs = {budget.name for budget in campaign.budgets}
-    rows = told.rows(campaign, campaign.train.confidence)
-    found = (f"{e.target}: {e.caution}" for e in rows if e.estimator == "fqe" and e.target in costs and e.caution)
-    return next(found, None)
 
 
 def _curve(at: Measure, run: Run, campaign: Campaign, refused: str | None, report: Report) -> dict[str, Any] | None:

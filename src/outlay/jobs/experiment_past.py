@@ -129,7 +129,7 @@ def _refuse_wrong_rows(log: Log, kept: str) -> None:
         if odd:
             raise LogError(f"{text!r} holds infinity or numbers beyond {LARGEST:g} in {odd:,} rows.",
                            file=campaign.source, where=where,
-                           way_out="Mend them, or leave these rows out with log.where.")  # fmt: skip
+                           way_out="Fix them, or leave these rows out with log.where.")  # fmt: skip
     twice = log.source.run(
         f'SELECT "user", count(*) OVER () FROM roles WHERE {kept} GROUP BY "user" '
         'HAVING count(*) > list_unique(list("time")) LIMIT 1'

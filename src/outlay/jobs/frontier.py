@@ -23,11 +23,15 @@ from outlay.bundles.write import update_certificate, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
+from outlay.core.transitions import CERTIFY
 from outlay.estimators.certificate import CONDITION
+from outlay.estimators.fitted import combine
 from outlay.estimators.units import objective
 from outlay.jobs.certify_frontier import Certified, certified, certify_frontier
+from outlay.jobs.constants import beside_constants
 from outlay.jobs.curve import Curve, Point
 from outlay.jobs.frontier_folder import Stored
+from outlay.jobs.measure import Measure
 from outlay.jobs.run import Run
 from outlay.jobs.verdict import verdict
 from outlay.jobs.window import window_words
@@ -220,9 +224,14 @@ def _bounded(point: Point, curve: Curve, known: Certified | None) -> Point:
 
 def _exported(curve: Curve, budget: float, folder: Path, known: Certified) -> dict[str, Any]:
     identity, campaign = write_bundle(folder, curve.spec(budget)), curve.under(budget)
-    weights = known.weights_of(load_bundle(folder))
+    bundle = load_bundle(folder)
+    weights = known.weights_of(bundle)
     assert weights is not None
     certificate, estimates = known.band.certificate(weights, campaign), known.band.estimates(weights, campaign)
+    at = Measure(curve.data, CERTIFY, bundle)
+    fitted = combine(at.members(), bundle.weights)
+    constants = beside_constants(at, fitted, campaign, certificate.confidence)
     update_certificate(folder, [estimate.to_dict() for estimate in estimates], known.record(certificate))
     return {"path": str(folder), "id": identity, "budget": float(budget), "look": known.look,
-            "verdict": verdict(estimates, certificate, campaign), "certificate": known.record(certificate)}  # fmt: skip
+            "verdict": verdict(estimates, certificate, campaign, constants=constants),
+            "certificate": known.record(certificate)}  # fmt: skip

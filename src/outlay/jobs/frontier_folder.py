@@ -129,7 +129,8 @@ class Stored:
 def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kept], old: Fitted, check: str) -> None:
     """What every other budget needs: the network with the policies that could be measured, and the measurements."""
     campaign = frame.campaign
-    points = Points.of([kept.fitted for kept in measured], campaign, [kept.certifying for kept in measured])
+    known = [kept.known for kept in measured]
+    points = Points.of([kept.fitted for kept in measured], campaign, [kept.certifying for kept in measured], known)
     log = Points.of([old], campaign)
     with new_folder(folder) as temporary:
         write_network(temporary / "network.npz", network.only([kept.policy.policy for kept in measured]))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.core.response import Past
 from outlay.core.transitions import Transitions
+from outlay.estimators import reach
 from outlay.estimators.basis import Basis, Counted, Features, Smooth
 from outlay.estimators.behaviour import Behaviour
 from outlay.estimators.behaviour_check import BehaviourCheck, diagnose
@@ -23,8 +24,8 @@ from outlay.estimators.doubly_robust import DoublyRobust
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.panel import Panel
 from outlay.estimators.plain_features import Directions, plain_features
-from outlay.estimators.reach import reaches
 from outlay.estimators.units import horizons
+from outlay.jobs.reserve import stated_reserves
 from outlay.jobs.window import counted, window_of
 from outlay.ops.action_basis import ActionBasis, smooth_basis
 
@@ -102,12 +103,25 @@ class Measure:
         evaluator = self.evaluator()
         return [evaluator.fit(np.full(len(self.panel), a), days=days) for a in actions]
 
-    def reach(self, parts: Iterable[NDArray[Any] | None]) -> NDArray[np.float64]:
-        """`[1+m, 2]` how far a user's outcomes may leave their mean (`estimators/reach.py`), by what a policy gives.
+    def varies(self, parts: Iterable[NDArray[Any] | None]) -> NDArray[np.bool_]:
+        """`[1+m]` whether reward and costs of the log differ where it gave what a policy gives.
 
         Args:
             parts: of the policy, each as `Panel.follow` takes it.
         """
+        return np.asarray(self._varies[self._given(parts)].any(axis=0))
+
+    def known_costs(self, parts: Iterable[NDArray[Any] | None]) -> NDArray[np.float64]:
+        """`[m]` how far the cost of a row may leave its mean, by what a policy gives; +∞ where nothing says it.
+
+        Args:
+            parts: of the policy, each as `Panel.follow` takes it.
+        """
+        most: NDArray[np.float64] = self._known_costs[self._given(parts)].max(axis=0)
+        return most
+
+    def _given(self, parts: Iterable[NDArray[Any] | None]) -> NDArray[np.bool_]:
+        """`[K]` the actions that a policy gives."""
         given = np.zeros(self.data.num_actions, np.bool_)
         forced = self.panel.action[self.panel.forced]
         for part in parts:
@@ -115,12 +129,20 @@ class Measure:
                 given[np.unique(self.panel.action if part is None else forced)] = True
             if part is not None:
                 given |= (part > 0).any(axis=0) if part.ndim == 2 else np.isin(np.arange(len(given)), part)
-        most: NDArray[np.float64] = self._reaches[given].max(axis=0)
-        return most
+        return given
 
     @cached_property
-    def _reaches(self) -> NDArray[np.float64]:
-        return reaches(self.data)
+    def _varies(self) -> NDArray[np.bool_]:
+        return reach.varies(self.data)
+
+    @cached_property
+    def _known_costs(self) -> NDArray[np.float64]:
+        campaign = self.data.campaign
+        stated = np.full((self.data.num_actions, len(campaign.budgets)), np.nan)
+        for j in range(len(campaign.budgets)):
+            if (found := stated_reserves(self.data, campaign, j)) is not None:
+                stated[:, j] = found
+        return reach.known_costs(self.data, campaign, stated)
 
     def actions(self, member: int) -> NDArray[np.int64]:
         """`[n]` action index of a member in every row of the panel, forced rows not yet regarded."""

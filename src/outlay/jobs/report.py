@@ -74,6 +74,7 @@ def content(run: Run) -> ReportContent:
         action_label=f"{campaign.action_label} ({campaign.meta.unit})",
         verdict=found["verdict"] if found else f"Not evaluated yet: run outlay evaluate {run.folder}.",
         certified=found["certificate"]["certified"] if found else None,
+        loses=found is not None and (most := found["certificate"]["gain_most"]) is not None and most < 0,
         confidence=found["confidence"] if found else campaign.train.confidence,
         method=manifest["method"],
         candidates_measured_by=manifest["candidates_measured_by"],

@@ -22,9 +22,9 @@ from outlay.reports.evidence_content import (
 )
 
 ALIKE = "Outcomes and moves depend on state and action alone, the same on every day of the log"
-AFTER = f"{ALIKE}: that is how a week of log speaks for the days after it."
+AFTER = f"{ALIKE}: that is why a week of log can say something about the days after it."
 SAME_USERS = "The users of the next campaign are like those of this one."
-AS_LOGGED = "as logged; they were held against the log when it was prepared"
+AS_LOGGED = "as logged; they were compared with the log when it was prepared"
 
 
 def certificate(run: Run, found: dict[str, Any]) -> Certificate:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from outlay.core.campaign import Campaign
+from outlay.core.campaign import Budget, Campaign
 from outlay.core.errors import CampaignError
 from outlay.core.transitions import Transitions
 from outlay.logs.source import lock
@@ -21,7 +21,7 @@ def reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64]:
     """
     budget = campaign.budgets[campaign.money]
     if budget.reserve is not None:
-        return _evaluated(budget.reserve, campaign, data.actions)
+        return _evaluated(budget, campaign, data.actions)
     largest = np.zeros(data.num_actions, np.float32)
     np.maximum.at(largest, np.asarray(data.action, np.intp), data.outcome[:, 1 + campaign.money])
     return largest.astype(np.float64)
@@ -35,8 +35,18 @@ def known_reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64]
         return None
 
 
-def _evaluated(expression: str, campaign: Campaign, actions: NDArray[np.float64]) -> NDArray[np.float64]:
+def stated_reserves(data: Transitions, campaign: Campaign, place: int) -> NDArray[np.float64] | None:
+    """`[K]` what a budget states as the largest cost of each action; None where it does not, or not by action alone."""
+    budget = campaign.budgets[place]
+    try:
+        return None if budget.reserve is None else _evaluated(budget, campaign, data.actions)
+    except CampaignError:
+        return None
+
+
+def _evaluated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64]) -> NDArray[np.float64]:
     """`[K]` the reserve of each action, an SQL expression over the action column."""
+    expression = budget.reserve
     connection = duckdb.connect()
     connection.register("actions", pa.table({campaign.action_label: actions}))
     lock(connection)
@@ -46,7 +56,7 @@ def _evaluated(expression: str, campaign: Campaign, actions: NDArray[np.float64]
         raise CampaignError(
             f"{expression!r} cannot be evaluated for an action alone: {str(error).splitlines()[0]}",
             file=campaign.path,
-            where=f"budget {campaign.budgets[campaign.money].name}, reserve",
+            where=f"budget {budget.name}, reserve",
             way_out=f"Let it depend on {campaign.action_label} only, or leave it out.",
         ) from None
     return np.asarray(column, np.float64)

@@ -152,7 +152,7 @@ def tell(
             joints[name], cautions[name] = weighed, weighed.cautions()
         if name not in FITTED:
             joints[name] = joints[name].without([HARDLY_ANY if ess < FEWEST else None for ess in joints[name].ess])
-        unseen = _unseen(joints[name], panel.names, at.reach(subject.parts))
+        unseen = _unseen(joints[name], panel.names, at.varies(subject.parts))
         cautions[name] = [own or rare for own, rare in zip(cautions[name], unseen, strict=True)]
     steps = None if among is not None or "dr" not in estimators else single_steps(at, subject, propensity)
     if at.window is not None and "fqe" in joints:
@@ -179,9 +179,9 @@ def single_steps(at: Measure, subject: Subject, propensity: NDArray[np.float64])
     return Joint(**mixed(parts, subject.weights))
 
 
-def _unseen(joint: Joint, names: Sequence[str], reach: NDArray[np.float64]) -> list[str | None]:
+def _unseen(joint: Joint, names: Sequence[str], varies: NDArray[np.bool_]) -> list[str | None]:
     """`[T]` why ±0 is no error: these users had no event of what others in the log had; None where it is one."""
-    happens = {name for name, far in zip(names, reach, strict=True) if far.any()}
+    happens = {name for name, differs in zip(names, varies, strict=True) if differs}
     known = zip(joint.targets, joint.std_error, joint.withheld, strict=True)
     return [UNSEEN if error == 0 and why is None and target.partition("@")[0] in happens else None
             for target, error, why in known]  # fmt: skip

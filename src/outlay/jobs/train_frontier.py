@@ -98,7 +98,7 @@ def learn(
         check_possible(data, campaign, coords.limits, model)
     elif oracle == "tabular":
         raise OutlayError(
-            "needs few distinct states, told apart by their features, and a decision every day; this log has not.",
+            "needs few distinct states, each known by its features, and a decision every day; this log lacks that.",
             where="oracle tabular", way_out="Take --oracle bcq, or auto.",
         )  # fmt: skip
     if oracle == "tabular" and model is not None:
@@ -169,7 +169,7 @@ def countable(data: Transitions) -> TabularCMDP | None:
 def falls(measured: list[Kept]) -> str:
     """Whether costs fall as λ grows, in words: (λ − λ')ᵀ(c − c') ≤ 0 for every two exact best responses."""
     if len(measured) < 2:
-        return "Check: there is one policy alone, so whether costs fall as λ grows cannot be told."
+        return "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
     multiplier = np.array([kept.policy.multiplier for kept in measured])
     cost = np.array([kept.x[1:] for kept in measured])
     error = np.array([kept.std_error[1:] for kept in measured])

@@ -82,13 +82,14 @@ def verdict(
     if not certificate.certified:
         if any(line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets):
             return f"Do not serve it: {certificate.words}. {BEYOND}"
-        return f"Do not serve it yet: {certificate.words}. {NEARLY}"
+        few = any(line.events is not None for line in certificate.budgets)
+        return f"Do not serve it yet: {certificate.words}.{'' if few else f' {NEARLY}'}"
 
-    if gain is None or certificate.gain_bound is None or not old:
+    if gain is None or not old:
         return f"The limit is certified ({limits}, {sure}), but the gain over the old policy could not be measured."
 
     floor = _at_least(certificate.gain_bound, old, sure)
-    if certificate.gain_bound > 0:
+    if certificate.gain_bound is not None and certificate.gain_bound > 0:
         claim = f"{change} against the old policy ({floor})"
         if constants is None or not constants.value:
             return f"Serve it: {claim}{spend}, and {limits} is certified."
@@ -97,7 +98,7 @@ def verdict(
             return f"Serve it: {claim}{spend}, and {limits} is certified. {none}"
         more = _percent(constants.gain, constants.value)
         beyond = _at_least(constants.gain_bound, constants.value, sure)
-        if constants.gain_bound > 0:
+        if constants.gain_bound is not None and constants.gain_bound > 0:
             return (
                 f"Serve it: {claim}{spend}, and {more} against the best constant actions ({beyond})"
                 f"{_spend(spent, constants.spend, campaign)}; {limits} is certified."
@@ -134,8 +135,10 @@ def _size(change: float, base: float) -> str:
     return f"{share:.1f} %" if share >= 0.05 else f"{share:.1g} %"
 
 
-def _at_least(bound: float, base: float, sure: str) -> str:
+def _at_least(bound: float | None, base: float, sure: str) -> str:
     """A lower bound: `97.5 % sure of +2.2 % at least`, or what may be lost."""
+    if bound is None:
+        return "too few events make it to say how much it may lose"
     if bound > 0:
         return f"{sure} of {_percent(bound, base)} at least"
     return f"{sure} only that it loses no more than {_size(bound, base)}"

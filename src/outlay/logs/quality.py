@@ -90,7 +90,7 @@ def inspect(log: Log) -> Facts:
     findings += _values(log, missing)
     if choices == 0:
         findings.append(Finding("error", "log.forced", "every row is forced, so there was no choice to learn from.",
-                                "Mend log.forced: it marks rows where there was no choice.", rows))  # fmt: skip
+                                "Fix log.forced: it marks rows where there was no choice.", rows))  # fmt: skip
     duplicates = 0
     if users:
         duplicates = int(run("SELECT count(*) FROM links WHERE gap = 0")[0][0])
@@ -150,7 +150,7 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
         f"cost of {b.name}": c for b, c in zip(log.campaign.budgets, log.costs, strict=True)
     }
     findings = []
-    drop = "Mend them, or leave these rows out with log.where."
+    drop = "Fix them, or leave these rows out with log.where."
     for name, count in missing.items():
         if count and name in keys:
             place = _first(log, f"{columns.get(name, name)} IS NULL")
@@ -176,7 +176,7 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
     if log.campaign.log.eligible:
         condition = f"{log.choice} AND eligible IS NOT NULL AND NOT list_contains(eligible, action)"
         wrong.append(("log.eligible", "action", condition, "the action given is not among the eligible ones",
-                      "Mend the list, or mark these rows with log.forced."))  # fmt: skip
+                      "Fix the list, or mark these rows with log.forced."))  # fmt: skip
     counts = log.source.run("SELECT " + ", ".join(f"count(*) FILTER ({w[2]})" for w in wrong) + " FROM roles")[0]
     for (key, column, condition, text, way_out), count in zip(wrong, counts, strict=True):
         if count:
@@ -274,8 +274,8 @@ def _links(log: Log, duplicates: int) -> list[Finding]:
     if after:
         row = log.source.run("SELECT min(row) FROM links WHERE terminal AND next_row IS NOT NULL")[0][0]
         findings.append(Finding("error", "log.terminal", f"{after:,} terminal rows are followed by a later row of "
-                                f"their user, {_first(log, f'row = {row}')}.", "A story ends once: mend log.terminal.",
-                                after))  # fmt: skip
+                                f"their user, {_first(log, f'row = {row}')}.", "A user ends only once: fix "
+                                "log.terminal.", after))  # fmt: skip
     follows = log.source.run("SELECT count(*) FILTER (next_row IS NOT NULL OR terminal) FROM links")[0][0]
     if not follows and (discount := log.campaign.meta.discount) > 0:
         findings.append(Finding(

@@ -28,7 +28,7 @@ def find_files(path: Path, asked_by: Path | None) -> list[str]:
     Raises:
         LogError: if there are none, or they are not all Parquet or all CSV by their extension.
     """
-    way_out = f"Mend log.source in {asked_by}." if asked_by else "Check the path."
+    way_out = f"Fix log.source in {asked_by}." if asked_by else "Check the path."
     if path.is_dir():
         raise LogError("is a folder.", file=path, way_out=f"Name its files, as in {path}/*.parquet.")
     found = [str(path)] if path.is_file() else sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (an absolute pattern)

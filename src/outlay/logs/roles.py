@@ -76,7 +76,7 @@ def open_log(
                            way_out="Give a log with a row per user and day.")  # fmt: skip
         if not source.run("SELECT 1 FROM log_kept LIMIT 1"):
             raise LogError(f"no row passes the filter {log.where!r}.", file=source.file, where="log.where",
-                           way_out=f"Mend log.where in {campaign.path}.")  # fmt: skip
+                           way_out=f"Fix log.where in {campaign.path}.")  # fmt: skip
         columns, dates = _columns(campaign, source)
         categorical = tuple(_category(source, name) for name in log.features.categorical)
         numeric = tuple(_measure(source, name) for name in log.features.numeric)
@@ -233,7 +233,7 @@ def _measure(source: Source, text: str) -> Term:
         raise source.wrong_type(term, f"is of type {term.type}; numbers are wanted.", way_out)
     if term.type == "FLOAT":
         return Term(key, text, f"CAST({term.sql} AS DOUBLE)", "DOUBLE")
-    return Term(key, text, source.number(term, "List it under categorical, or mend the values."), "DOUBLE")
+    return Term(key, text, source.number(term, "List it under categorical, or fix the values."), "DOUBLE")
 
 
 def _blamed(source: Source, columns: dict[str, tuple[str, Term | None]]) -> OutlayError | None:
@@ -245,5 +245,5 @@ def _blamed(source: Source, columns: dict[str, tuple[str, Term | None]]) -> Outl
             source.run(f"SELECT count({sql}) FROM log_numbered")
         except OutlayError as error:
             return CampaignError(f"{term.text!r} cannot be evaluated ({error.found})", file=source.asked_by,
-                                 where=term.key, way_out="Mend the expression, or the values it meets.")  # fmt: skip
+                                 where=term.key, way_out="Fix the expression, or the values it meets.")  # fmt: skip
     return None

@@ -150,10 +150,10 @@ class Source:
                                  "Use an expression over the columns of one row.")  # fmt: skip
         if key and isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException):
             return self._refused(key, text or "", f"is not a column, nor SQL that fits the log ({message}).",
-                                 f"Mend the expression. Columns: {_listed(self.columns)}.")  # fmt: skip
+                                 f"Fix the expression. Columns: {_listed(self.columns)}.")  # fmt: skip
         message = message.split(" The search space used was")[0].split(" Possible fixes")[0]  # a page of CSV options
-        mend = "Mend the file." if key is None else "Mend the file, or the expression."
-        return LogError(f"cannot be read ({message}).", file=self.file, where=said, way_out=mend)
+        fix = "Fix the file." if key is None else "Fix the file, or the expression."
+        return LogError(f"cannot be read ({message}).", file=self.file, where=said, way_out=fix)
 
     def _refused(self, key: str, text: str, found: str, way_out: str) -> OutlayError:
         if self.asked_by:

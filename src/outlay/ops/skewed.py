@@ -1,6 +1,6 @@
 """Upper bounds of means whose errors are skewed: few events make them, or few users who spend far more than others.
 
-With influence ψ of n users, one user more is thought to come with the largest influence M that there may be:
+With influence ψ of n users, one more user is added, with the largest influence M that there may be:
 
     bound = value + M/n + √S₂/n · t        S₂ = Σψ² + M²,  S₃ = Σψ³ + M³,  g = S₃ / S₂^1.5
     t     = (Γ⁻¹(p; 1/g²) − 1/g²)·g        the quantile of a gamma with this skewness, never below the normal z
@@ -8,11 +8,14 @@ With influence ψ of n users, one user more is thought to come with the largest 
 For k events of one size that is the exact upper bound of a Poisson mean (k = 0 gives the rule of three), for many users
 alike the normal bound, and in between the skewness of the error is right to second order, on the safe side.
 
-M is the largest ψ seen, over 1 − ξ: what a ψ beyond it is expected to be where the tail is a power. ξ is Hill's index
-of the √p largest of the p positive ψ: 0 for equal events; 1 and more where the mean itself is lost, and taken as 0.9
-there. A sample with few events has not seen how large one may be; M is then at least what the rest of the log says.
+M is read off the sample where that says enough: the largest ψ seen, over 1 − ξ, which is the mean of what lies beyond
+it where the tail is a power. ξ is Hill's index of the √p largest of the p positive ψ: 0 for equal events; 1 and more
+where the mean itself is lost, and taken as 0.9 there. The sample says enough where, this user included, the error is no
+more skewed than that of FEWEST events and the one more: g ≤ 1/√(FEWEST + 1). Otherwise M has to be known: the influence
+of the largest cost there can be. Where it is not known there is no bound, and +∞ is returned.
 
-Source: Garwood (1936) for Poisson; Fay and Feuer (1997) for the one more; Pearson type III; Hill (1975). M is ours.
+Source: Garwood (1936) for Poisson; Fay and Feuer (1997) for the one more; Pearson type III; Hill (1975). M, and when to
+believe it, are ours; how often the bound fails is measured by `benchmarks/evaluation_rare.py`.
 """
 
 from __future__ import annotations
@@ -23,10 +26,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammainccinv, ndtr
 
-from outlay.ops.intervals import quantile
-
 Array = NDArray[np.float64]
 
+FEWEST = 6  # events of one size, or as many as are as skewed as those, from which M is read off the sample
 MOST_SKEW = 0.3  # of the error of a mean: as of 11 events; with fewer a 95 % interval holds the truth in less than 92 %
 HEAVIEST = 0.9  # of ξ
 MANY = 1e4  # events, from which on a gamma's quantile is its expansion
@@ -40,7 +42,7 @@ class Spread:
         users: n.
         error: `[…]` standard error.
         third: `[…]` Σψ³.
-        largest: `[…]` M.
+        largest: `[…]` M; +∞ where the sample does not say it, and it is not known.
     """
 
     users: int
@@ -49,46 +51,56 @@ class Spread:
     largest: Array
 
     @classmethod
-    def of(cls, influence: ArrayLike, reach: ArrayLike = 0.0) -> Spread:
+    def of(cls, influence: ArrayLike, known: ArrayLike = np.inf) -> Spread:
         """From the influence.
 
         Args:
             influence: `[n, …]` ψ of each user.
-            reach: `[…]` the largest influence that the rest of the log makes likely; it counts where events are few.
+            known: `[…]` the largest influence that a user can have, 0 where nobody can differ; +∞: not known. What was
+                seen counts where it is larger.
         """
         psi = np.asarray(influence, np.float64)
         users = len(psi)
         psi = psi - psi.mean(axis=0)
         second, third = (psi**2).sum(axis=0), (psi**3).sum(axis=0)
         error = np.sqrt(second / (users * (users - 1))) if users > 1 else np.full(psi.shape[1:], np.nan)
-        largest = np.apply_along_axis(_largest, 0, psi)
-        few = skewness(second, third) > MOST_SKEW
-        few |= second == 0
-        return cls(users, error, third, np.where(few, np.maximum(largest, reach), largest))
+        likely = np.apply_along_axis(_largest, 0, psi)
+        skewed = skewness(second + likely**2, third + likely**3)
+        few = (skewed > 1 / np.sqrt(FEWEST + 1)) | (second == 0)
+        most = np.maximum(known, psi.max(axis=0))
+        return cls(users, error, third, np.where(few, most, np.minimum(likely, most)))
+
+    @classmethod
+    def of_gain(cls, influence: ArrayLike) -> Spread:
+        """Of a difference that may be 0 for everybody, as two policies may be alike: then nothing is unknown."""
+        psi = np.asarray(influence, np.float64)
+        return cls.of(psi, np.where(psi.any(axis=0), np.inf, 0.0))
+
+    @property
+    def events(self) -> Array:
+        """`[…]` where there is no bound: events of one size that would say as much, below FEWEST; else NaN."""
+        n = self.users
+        skewed = skewness(self.error**2 * n * (n - 1), self.third)
+        alike = np.divide(1, skewed**2, out=np.zeros_like(skewed), where=skewed > 0)
+        found: Array = np.where(np.isposinf(self.largest), np.minimum(np.floor(alike + 0.5), FEWEST - 1), np.nan)
+        return found
 
     def above(self, factor: float) -> Array:
-        """`[…]` by how much the bound lies above the value, at the probability at which a normal's is `factor` = z."""
-        n = self.users
-        second = self.error**2 * n * (n - 1) + self.largest**2
-        skewed = skewness(second, self.third + self.largest**3)
+        """`[…]` by how much the bound lies above the value, at the probability at which a normal's is `factor` = z.
+
+        +∞ where there is no bound.
+        """
+        n, most = self.users, np.where(np.isposinf(self.largest), 0.0, self.largest)
+        second = self.error**2 * n * (n - 1) + most**2
+        skewed = skewness(second, self.third + most**3)
         t = np.maximum(factor, _gamma(factor, np.maximum(skewed, 1e-12)))
-        found: Array = self.largest / n + np.sqrt(second / (n * max(n - 1, 1))) * t
-        return found
+        found: Array = most / n + np.sqrt(second / (n * max(n - 1, 1))) * t
+        return np.where(np.isposinf(self.largest) & ~np.isnan(self.error), np.inf, found)
 
     def scaled(self, users: int) -> Spread:
         """The same to expect from another number of users."""
         ratio = users / self.users
         return replace(self, users=users, error=self.error / np.sqrt(ratio), third=self.third * ratio)
-
-
-def upper_bound(value: ArrayLike, influence: ArrayLike, confidence: float, reach: ArrayLike = 0.0) -> Array:
-    """`[…]` the truth lies below it with probability `confidence`, for itself; arguments as of `Spread.of`."""
-    return np.asarray(value, np.float64) + Spread.of(influence, reach).above(quantile(confidence))
-
-
-def lower_bound(value: ArrayLike, influence: ArrayLike, confidence: float) -> Array:
-    """`[…]` the truth lies above it with probability `confidence`, for itself."""
-    return np.asarray(value, np.float64) - Spread.of(-np.asarray(influence)).above(quantile(confidence))
 
 
 def skewness(second: ArrayLike, third: ArrayLike) -> Array:

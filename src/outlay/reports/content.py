@@ -122,6 +122,7 @@ class ReportContent:
         action_label: what is given, with its unit: `coupon (yuan)`.
         verdict: one sentence that says what to do.
         certified: the badge; None before the evaluation.
+        loses: whether the policy is sure to bring less than the old one.
         confidence: of all intervals, in (0, 1).
         method: this run's mixing rule, e.g. `aim-greedy`.
         notes: cautions and choices made for the user, a sentence each.
@@ -177,4 +178,5 @@ class ReportContent:
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     window: int | None = None
     window_words: str = ""
+    loses: bool = False
     condition: str = ""

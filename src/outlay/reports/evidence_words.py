@@ -76,7 +76,7 @@ def gain(content: ReportContent) -> str:
     """What the mixture brings beyond the old policy, and at least."""
     certificate = content.certificate
     if certificate is None or certificate.gain is None:
-        return "The gain over the old policy could not be measured."
+        return "The gain over the old policy could not be measured, or too few events make it to bound it."
     found = certificate.gain
     digits = decimals([Interval(found.value, found.bound, 2 * found.value - found.bound)])
     value, bound = signed(found.value, digits), signed(found.bound, digits)

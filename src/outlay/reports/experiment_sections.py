@@ -83,10 +83,10 @@ def ratio_consequence(c: ExperimentContent) -> str:
     if all(check.passed for check in c.ratios):
         return "The draw alone can explain the difference from the plan, so the arms can be compared."
     return (
-        "Chance alone hardly ever makes such a difference. Something else than the draw decides who is seen: lost "
+        "Chance alone hardly ever makes such a difference. Something other than the draw decides who is seen: lost "
         "rows, a redirect, a crash in one arm, users left out after they were assigned. Those who are missing are "
         "seldom like those who stayed, so no verdict is given on such an arm. Find the cause and repeat the test; do "
-        "not drop users to mend the ratio."
+        "not drop users to restore the ratio."
     )
 
 
@@ -94,7 +94,7 @@ def groups(c: ExperimentContent, arm: ArmComparison) -> str:
     """The two ends of the segments' effects."""
     told = [(x.relative or x.absolute, group.name, x) for group in arm.groups if (x := group.metrics[0].effect)]
     if len(told) < 2:
-        return "No difference between segments can be told"
+        return "No difference between segments can be shown"
     ordered = sorted(told, key=lambda each: -each[0].value)
     (_, best, most), (_, worst, least) = ordered[0], ordered[-1]
     return (
@@ -144,7 +144,7 @@ def power(c: ExperimentContent) -> str:
     """The smallest effect that is within reach."""
     told = reached(c)
     if not told:
-        return "How small a difference this test could find cannot be told"
+        return "How small a difference this test could find is not known"
     smallest = [f"{_least(arm)}{f' in {quoted(arm.arm)}' if len(c.contestants) > 1 else ''}" for arm in told]
     now = "" if c.day == c.days else f" if it ended after day {c.day}"
     return f"This test finds a difference of {' or '.join(smallest)} in {c.metric}{now}; a smaller one may stay hidden"

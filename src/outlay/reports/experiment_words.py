@@ -187,7 +187,7 @@ def between_winners(c: ExperimentContent) -> str:
     if len(winners) < 2:
         return ""
     return (
-        f"Which of {' and '.join(winners)} is the best this test was not planned to decide: each was held against "
+        f"Which of {' and '.join(winners)} is the best this test was not planned to decide: each was compared with "
         f"{quoted(c.control)} alone."
     )
 

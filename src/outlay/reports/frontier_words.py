@@ -153,7 +153,7 @@ def beside_old(found: Mapping[str, Any], say: Say) -> str:
     ends = say.ends(found["least"], found["most"], say.budget_digits)
     bare = f"What budgets from {ends} {words.per(money)} buy"
     if old is None or say.old is None:
-        return f"{bare}. The log says too little of its own policy to set it beside them"
+        return f"{bare}. The log says too little about its own policy to compare it with them"
     spend, paid, parts = np.maximum.accumulate(spend[:, say.place]), old["spend"][say.place], []
     if spend[0] <= paid <= spend[-1]:
         reached = float(np.interp(paid, spend, value))

@@ -158,7 +158,8 @@ class ServeConfig(_Section):
         for kind in self.outcomes:
             if (other := met.setdefault(kind.casefold(), kind)) != kind:
                 raise ValueError(
-                    f"outcomes has {kind!r} beside {other!r}; kinds become columns, whose names know no case"
+                    f"outcomes has {kind!r} beside {other!r}; kinds become columns, and column names ignore upper and "
+                    "lower case"
                 )
         return self
 
@@ -182,7 +183,7 @@ class ServeConfig(_Section):
         except (OSError, UnicodeDecodeError) as error:
             raise OutlayError(f"cannot be read: {error}.", file=path, way_out="Give a serve.toml.") from None
         except tomllib.TOMLDecodeError as error:
-            raise OutlayError(f"is not valid TOML: {error}.", file=path, way_out="Mend that line.") from None
+            raise OutlayError(f"is not valid TOML: {error}.", file=path, way_out="Fix that line.") from None
         return cls.parse(content, path)
 
     @classmethod

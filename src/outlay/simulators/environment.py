@@ -19,17 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import OutlayError
+from outlay.core.machine import optional
 from outlay.simulators.catalogue import find_world
 from outlay.simulators.city import BASKET_SPREAD, CATEGORICAL, COUPONS, City
 from outlay.simulators.city_people import CityWorld, People
 from outlay.simulators.simulator import Simulator
 
-try:
+with optional():
     import gymnasium
-except ImportError:
-    raise OutlayError(
-        "Gymnasium is not installed (needed for environments only).", way_out="pip install 'outlay[gym]'"
-    ) from None
 
 
 def environment(

@@ -180,7 +180,7 @@ def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ..
         if not near.any():
             raise OutlayError(
                 f"is not one of the actions {bundle.actions.tolist()}.", file=config.path, where=f"reserve.{text}",
-                way_out="Mend the key.",
+                way_out="Fix the key.",
             )  # fmt: skip
         amounts[int(near.argmax())] = money.reserve(amount)
     absent = [f"{action:g}" for i, action in enumerate(bundle.actions.tolist()) if i not in amounts]

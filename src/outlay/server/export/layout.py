@@ -104,8 +104,8 @@ class Layout:
                 continue
             if other := next((each for each in layout.kinds if each.casefold() == kind.casefold()), None):
                 raise OutlayError(
-                    f"has outcomes of the kinds {other!r} and {kind!r}, which would be one column: names of columns "
-                    "know no case.", where="LEDGER",
+                    f"has outcomes of the kinds {other!r} and {kind!r}, which would be one column: column names "
+                    "ignore upper and lower case.", where="LEDGER",
                     way_out="Find out which is right. Stop the servers, call the other so in the ledger (UPDATE "
                     f"outcome SET kind = {literal(kind)} WHERE kind = {literal(other)}, or the other way round), and "
                     "export into a new folder.",

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from outlay.core.errors import OutlayError
+from outlay.core.machine import optional
 from outlay.server.ledger.ledger import Ledger
 from outlay.server.ledger.passwords import check_password, without_password
 from outlay.server.ledger.sqlite import SqliteLedger
@@ -27,13 +28,8 @@ def open_ledger(url: str) -> Ledger:
     """
     if url.startswith(POSTGRESQL):
         check_password(url)
-        try:
+        with optional():
             from outlay.server.ledger.postgres import PostgresLedger
-        except ImportError:
-            raise OutlayError(
-                "the package psycopg is not installed.", where="--ledger",
-                way_out="Install it: pip install 'outlay[postgres]'.",
-            ) from None  # fmt: skip
         return PostgresLedger(url)
     path = Path(url.removeprefix(SQLITE))
     if not url.startswith(SQLITE) or not path.name:

@@ -108,7 +108,7 @@ def note_rehearsal(ledger: Ledger, campaign: str, rehearsal: Rehearsal) -> list[
         raise LedgerError("another server has just begun a rehearsal.", way_out="Start again.")
     return [
         f"REHEARSAL: a day of this server lasts {rehearsal.seconds:g} seconds; its days are not real days, and this "
-        "ledger is good for nothing else."
+        "ledger cannot be used for anything else."
     ]
 
 
