@@ -160,7 +160,7 @@ def test_what_the_log_cannot_carry_is_the_reason_in_certificate_and_verdict(tmp_
     assert reason is not None
     assert "(most often 3)" in reason
     assert reason in found.verdict
-    assert found.verdict.endswith("A longer or larger log, or fewer actions, may carry an answer.")
+    assert found.verdict.endswith("A longer or larger log, or fewer actions, may support an answer.")
     unseen = [line for line in found.diagnostics["overlap"] if line["unseen"]]
     assert unseen == []  # level is no segment; by segment every action was given
 

@@ -148,7 +148,7 @@ def test_a_refusal_says_what_would_help() -> None:
     words = "not certified: cost could not be measured (why)"
     refused = certificate(certified=False, words=words, gain=None, gain_bound=None, withheld="why")
     thin = verdict(estimates(), refused, campaign())
-    assert thin == f"Do not serve it: {words}. A longer or larger log, or fewer actions, may carry an answer."
+    assert thin == f"Do not serve it: {words}. A longer or larger log, or fewer actions, may support an answer."
     assert verdict(estimates(), refused, campaign(), doubt="another reason") == thin
     doubted = verdict(estimates(), refused, campaign(), doubt="why")
     assert doubted.startswith(f"Do not serve it: {words}. Outcomes depend on something that the features do not tell")

@@ -24,7 +24,7 @@ from outlay.jobs.constants import AgainstConstants
 
 CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
 SAME_SPEND = 0.005  # of the other's: a smaller difference is none
-THIN = "A longer or larger log, or fewer actions, may carry an answer."
+THIN = "A longer or larger log, or fewer actions, may support an answer."
 BEYOND = "Its estimate itself is beyond the limit: take a policy that keeps it with room to spare."
 DOUBTED = (
     "Outcomes depend on something that the features do not tell, days differ, or the log did too little of what the "
