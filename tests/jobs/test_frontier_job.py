@@ -28,7 +28,6 @@ from outlay.core.errors import FolderError, InfeasibleError, OutlayError
 from outlay.core.network import read_network
 from outlay.core.transitions import CERTIFY, SELECT
 from outlay.estimators.frontier import Points
-from outlay.jobs import constants
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.frontier import Frontier, frontier
 from outlay.jobs.looks import look
@@ -348,21 +347,15 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
 def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
     made: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a constant does as well, the verdict says so: here the policy's lead over the constants is taken away."""
-    run, real = copied(made("counted"), tmp_path), constants.against_constants
-
-    def none_better(*given: Any) -> Any:
-        found = real(*given)
-        assert found is not None
-        return replace(found, gain=0.0, gain_bound=None)
-
-    monkeypatch.setattr(constants, "against_constants", none_better)
-    found = frontier(run, [2.2], export=tmp_path / "bundle").export
+    """The verdict is given the best constant actions that spend no more, measured on the certify users."""
+    given: list[Any] = []
+    monkeypatch.setattr("outlay.jobs.frontier.verdict", lambda *_, constants=None: given.append(constants) or "said")
+    found = frontier(copied(made("counted"), tmp_path), [2.2], export=tmp_path / "bundle").export
     assert found is not None
-    assert found["certificate"]["certified"]
-    assert found["certificate"]["gain_bound"] > 0
-    assert found["verdict"].startswith("Serve a constant: ")
-    assert "too few events" in found["verdict"]
+    assert found["verdict"] == "said"
+    (beside,) = given
+    assert 0 < beside.spend <= found["certificate"]["budgets"][0]["value"] * (1 + 1e-6)
+    assert beside.keep
 
 
 def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
