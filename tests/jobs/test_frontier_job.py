@@ -349,7 +349,12 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
 ) -> None:
     """The verdict is given the best constant actions that spend no more, measured on the certify users."""
     given: list[Any] = []
-    monkeypatch.setattr("outlay.jobs.frontier.verdict", lambda *_, constants=None: given.append(constants) or "said")
+
+    def seen(*_: Any, constants: Any = None) -> str:
+        given.append(constants)
+        return "said"
+
+    monkeypatch.setattr("outlay.jobs.frontier.verdict", seen)
     found = frontier(copied(made("counted"), tmp_path), [2.2], export=tmp_path / "bundle").export
     assert found is not None
     assert found["verdict"] == "said"
