@@ -177,7 +177,7 @@ def test_what_the_counted_model_does_not_apply_to_is_refused(habit: Habit, tmp_p
     """A number of every row among the features: states are many."""
     wide = habit.changed(tmp_path / "in", ('"level"]', '"level", "user_id"]'))
     out = ("--out", tmp_path / "run")
-    refused(tmp_path, "oracle tabular: needs few distinct states", "--oracle bcq",
+    refused(tmp_path, "oracle tabular: needs few distinct states", "--oracle orthogonal",
             command=("train", wide, *out, "--oracle", "tabular"))  # fmt: skip
     refused(tmp_path, "oracle: is 'tabular', which lp does not take", "--method frontier",
             command=("train", habit.campaign, *out, "--oracle", "tabular", "--method", "lp"))  # fmt: skip

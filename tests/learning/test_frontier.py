@@ -15,9 +15,10 @@ from outlay.core.transitions import LEARN, SELECT
 from outlay.learning import critic as critics
 from outlay.learning import frontier
 from outlay.learning.critic import Oracle, Settings, act
-from outlay.learning.frontier import POINTS, Frontier, between, laid_again, learn, pilot_grid
+from outlay.learning.frontier import Frontier, between, learn
 from outlay.learning.game import settings_of
 from outlay.learning.heads import coordinates
+from outlay.learning.multiplier_grid import POINTS, laid_again, pilot_grid
 from outlay.nets.network import Shape, apply_pair, init_pair
 from outlay.ops.mixture_lp import solve_mixture
 from outlay.ops.tabular import constrained_optimum, measure

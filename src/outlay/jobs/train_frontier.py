@@ -27,11 +27,13 @@ from outlay.jobs.choose import Chosen, Kept, Offered, choose
 from outlay.jobs.frontier_folder import write
 from outlay.jobs.play import Learned, check_possible, critic_frame, spread_rows
 from outlay.jobs.record import course_of
-from outlay.learning import checkpoint
-from outlay.learning.frontier import POINTS, Frontier
+from outlay.learning import checkpoint, orthogonal
+from outlay.learning.frontier import Frontier
 from outlay.learning.frontier import learn as learn_network
 from outlay.learning.game import settings_of
 from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
+from outlay.learning.multiplier_grid import POINTS
+from outlay.learning.orthogonal import Orthogonal
 from outlay.learning.plug_in import plug_in, table_network
 from outlay.learning.tabular import counted_model, smoothed
 from outlay.nets.network import arrays
@@ -39,7 +41,7 @@ from outlay.ops.action_basis import smooth_basis
 from outlay.ops.intervals import quantile
 
 ROWS_A_PAIR = 30  # learn rows for each state and action, on average, with which `auto` takes the counted model
-NETWORK = "bcq"  # what `auto` takes otherwise
+NETWORK = "orthogonal"  # what `auto` takes otherwise
 LEVEL = 0.05  # chance that the check finds fault where there is none
 
 Vector = NDArray[np.float64]
@@ -52,10 +54,11 @@ class Answers:
     Attributes:
         network: L policies.
         multiplier: `[L, m]` λ, in reward units per unit of coordinate.
-        critic: `[L, 1+m]` what learning itself said of each, as tables show it; None where it said nothing.
+        critic: `[G, 1+m]` what learning itself said of the first G, as tables show it; None where it said nothing.
         steps: gradient steps.
         before: seconds of training before it was resumed.
         notes: what to tell the user.
+        ahead: the first so many look ahead; those after them look at the day alone.
     """
 
     network: NetworkArrays
@@ -64,6 +67,7 @@ class Answers:
     steps: int
     before: float
     notes: list[str]
+    ahead: int
 
 
 def learn(
@@ -99,42 +103,41 @@ def learn(
     elif oracle == "tabular":
         raise OutlayError(
             "needs few distinct states, each known by its features, and a decision every day; this log lacks that.",
-            where="oracle tabular", way_out="Take --oracle bcq, or auto.",
+            where="oracle tabular", way_out="Take --oracle orthogonal, or auto.",
         )  # fmt: skip
     if oracle == "tabular" and model is not None:
         answers = _counted(data, campaign, coords, model)
     else:
         key = checkpoint.key_of(data, campaign, "frontier", oracle, seed)
-        training = Frontier(
-            data=data,
-            train=campaign.train,
-            settings=settings_of(campaign.train, oracle, campaign.meta.discount),  # type: ignore[arg-type]  # checked
-            coords=coords,
-            bound=largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
-            * coords.reward_scale / coords.scale,
-            money=campaign.money,
-            learn_rows=rows,
-            seed=seed,
-        )  # fmt: skip
-        answers = _networks(training, folder / "checkpoints", key, resume, lambda f, text: report(0.8 * f, text))
+        scaled = largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
+        bound = scaled * coords.reward_scale / coords.scale
+        place, told = (folder / "checkpoints", key, resume), lambda f, text: report(0.8 * f, text)
+        if oracle == "orthogonal":
+            effects = Orthogonal(data, campaign.train, coords, bound, campaign.money, rows, seed)
+            answers = _orthogonal(effects, *place, told)
+        else:
+            settings = settings_of(campaign.train, oracle, campaign.meta.discount)  # type: ignore[arg-type]  # checked
+            training = Frontier(data, campaign.train, settings, coords, bound, campaign.money, rows, seed)
+            answers = _networks(training, *place, told)
     report(0.8, f"measuring {len(answers.multiplier)} policies")
     frame = critic_frame(data, campaign, coords, oracle, seed, folder)
     offered = [
         Offered(
-            name=f"λ {', '.join(f'{price:.3g}' for price in multiplier)}",
+            name=f"λ {', '.join(f'{price:.3g}' for price in multiplier)}"
+            + (", one day" if number >= answers.ahead else ""),
             network=answers.network,
             multiplier=multiplier,
             head_weights=coords.weights(multiplier),
             number=number,
             step=answers.steps,
-            learned=None if answers.critic is None else answers.critic[number],
+            learned=None if answers.critic is None or number >= answers.ahead else answers.critic[number],
             policy=number,
         )
         for number, multiplier in enumerate(answers.multiplier)
     ]
     chosen = choose(frame, offered)
     measured = [kept for kept in chosen.measured if kept.withheld is None]
-    check = falls(measured)
+    check = falls([kept for kept in measured if kept.policy.number is not None and kept.policy.number < answers.ahead])
     write(folder / "frontier", frame, answers.network, measured, chosen.at.old(), check)
     found = {
         "oracle": oracle,
@@ -205,9 +208,9 @@ def _counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: 
     )  # fmt: skip
     note = (
         f"The log has {len(data.states)} distinct states, each met often enough to count: the counted model{smooth}, "
-        "with exact best responses, instead of networks (--oracle bcq, edrr or ddqn for those)."
+        "with exact best responses, instead of networks (--oracle orthogonal, bcq, edrr or ddqn for those)."
     )
-    return Answers(network, multiplier, None, 0, 0.0, [note])
+    return Answers(network, multiplier, None, 0, 0.0, [note], len(multiplier))
 
 
 def _networks(
@@ -226,7 +229,29 @@ def _networks(
     said = np.array([training.coords.shown(x, 1.0) for x in progress.own])
     top = " and ".join(f"{price:.3g}" for price in _last_but_one(progress.multipliers))
     note = f"One network answers {len(said)} λ, from 0 to {top}, where the cost stops falling."
-    return Answers(network, progress.multipliers, said, training.steps, before, [note])
+    return Answers(network, progress.multipliers, said, training.steps, before, [note], len(said))
+
+
+def _orthogonal(
+    training: Orthogonal, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
+) -> Answers:
+    """Train to the end, with checkpoints."""
+    start = checkpoint.load_orthogonal(folder, training, key) if resume and folder.exists() else training.begin()
+    progress, before, saved = start, start.seconds, time.monotonic()
+    for progress in orthogonal.learn(training, start):
+        report(progress.step / training.steps, f"{progress.step} of {training.steps} steps")
+        if time.monotonic() - saved > checkpoint.EVERY_SECONDS:
+            checkpoint.save_orthogonal(folder, progress, key)
+            saved = time.monotonic()
+    checkpoint.save_orthogonal(folder, progress, key)
+    found = orthogonal.answers(training, progress)
+    said = np.array([training.coords.shown(x, 1.0) for x in found.said])
+    ahead = len(said)
+    note = (
+        f"One network answers {len(found.multiplier)} λ: {ahead} policies look ahead"
+        + (f", {len(found.multiplier) - ahead} at the day alone." if len(found.multiplier) > ahead else ".")
+    )  # fmt: skip
+    return Answers(found.network, found.multiplier, said, training.steps, before, [note], ahead)
 
 
 def _last_but_one(multipliers: Vector) -> list[float]:

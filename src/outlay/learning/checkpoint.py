@@ -2,6 +2,7 @@
 
     save_game(folder, progress, key)      progress = load_game(folder, game, key)
     save_frontier(folder, progress, key)  progress = load_frontier(folder, frontier, key)
+    save_orthogonal(folder, progress, key)  progress = load_orthogonal(folder, training, key)
 
 The key says what must be the same for a training to go on. A mixing rule's state is not stored: it is a function of
 what the rule saw, and is replayed from the candidates.
@@ -25,6 +26,7 @@ from outlay.core.files import new_folder, read_manifest, write_manifest
 from outlay.core.transitions import Transitions
 from outlay.learning import frontier as frontiers
 from outlay.learning import game as games
+from outlay.learning import orthogonal
 
 EVERY_SECONDS = 15.0
 PROGRESS = "progress.json"
@@ -90,6 +92,24 @@ def load_frontier(folder: Path, frontier: frontiers.Frontier, key: dict[str, Any
         found = _read(folder, key)
         learner, multipliers, own = _tree(folder, "learner", (fresh.learner, fresh.multipliers, fresh.own))
         return frontiers.Progress(learner, multipliers, own, found["step"], found["losses"], found["seconds"])
+
+
+def save_orthogonal(folder: Path, progress: orthogonal.Progress, key: dict[str, Any]) -> None:
+    """Write a checkpoint, replacing the last."""
+    plain = {"step": progress.step, "losses": progress.losses, "seconds": progress.seconds}
+    _write(folder, key, {"learner": progress.learner}, plain)
+
+
+def load_orthogonal(folder: Path, training: orthogonal.Orthogonal, key: dict[str, Any]) -> orthogonal.Progress:
+    """Read a checkpoint of the same training.
+
+    Raises:
+        FolderError: if there is none, it is damaged, or it belongs to another training.
+    """
+    with _whole(folder):
+        found = _read(folder, key)
+        learner = _tree(folder, "learner", training.begin().learner)
+        return orthogonal.Progress(learner, found["step"], found["losses"], found["seconds"])
 
 
 def _write(folder: Path, key: dict[str, Any], trees: dict[str, Any], plain: dict[str, Any]) -> None:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import product
 from typing import NamedTuple
 
 import equinox as eqx
@@ -36,16 +35,13 @@ from outlay.learning import critic as critics
 from outlay.learning.critic import Critic, Settings
 from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of
 from outlay.learning.heads import Coordinates
+from outlay.learning.multiplier_grid import laid_again, pilot_grid
 from outlay.nets.batches import Batch, blocks
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import Linear, QNetwork, Shape
 from outlay.ops.mixture_lp import solve_mixture
 
-POINTS = {1: 33, 2: 7, 3: 4}  # of the grid along each axis, by the number of limits
 LAID_AGAIN = (0.15, 0.40, 0.60)  # of all gradient steps; the last for several limits only
-AROUND = {2: (0.0, 0.5, 0.8, 1.0, 1.25, 2.0), 3: (0.0, 0.8, 1.25)}  # times the λ that is asked for
-PILOT_RANGE = 4096  # from the largest λ of the pilot down to its smallest above 0
-FLAT = 0.03  # of the range of a cost: λ_max is where no more than this is left to fall
 BLOCK = 100  # gradient steps that are compiled as one call
 
 Vector = NDArray[np.float64]
@@ -170,59 +166,6 @@ def learn(frontier: Frontier, progress: Progress | None = None) -> Iterator[Prog
             progress.multipliers = grid
         progress.seconds += time.perf_counter() - began
         yield progress
-
-
-def pilot_grid(bound: Vector) -> Vector:
-    """`[L, m]` 0, and λ far apart along each axis up to `bound` `[m]`; m as in POINTS."""
-    count = len(bound)
-    along = (POINTS[count] ** count - 1) // count
-    steps = np.geomspace(1 / PILOT_RANGE, 1, along)
-    return np.concatenate([np.zeros((1, count)), *(steps[:, None] * row for row in np.diag(bound))])
-
-
-def laid_again(multipliers: Vector, costs: Vector, focus: Vector | None = None) -> Vector:
-    """The grid that replaces one whose policies cost what is said here.
-
-    Args:
-        multipliers: `[L, m]` of the pilot, or of a product of axes.
-        costs: `[L, m]` coordinates of its policies.
-        focus: `[m]` λ to draw the axes around; an axis whose λ is 0 here is laid by its cost.
-
-    Returns:
-        `[L, m]` the product of the axes, each from 0 to its λ_max.
-    """
-    count = multipliers.shape[1]
-    axes = []
-    for j in range(count):
-        on_axis = np.flatnonzero((np.delete(multipliers, j, axis=1) == 0).all(axis=1))
-        order = on_axis[np.argsort(multipliers[on_axis, j], kind="stable")]
-        axis = _axis(multipliers[order, j], costs[order, j], POINTS[count])
-        if focus is not None and focus[j] > 0:
-            axis = np.append(np.array(AROUND[count]) * focus[j], axis[-1])
-        axes.append(axis)
-    return np.array(list(product(*axes)))
-
-
-def _axis(prices: Vector, cost: Vector, points: int) -> Vector:
-    """λ along one axis, closer together where the cost falls faster.
-
-    Args:
-        prices: `[n]` λ from 0 to the bound, ascending.
-        cost: `[n]` of their policies; where it rises with λ, which is noise, it counts as flat.
-        points: how many λ there will be.
-    """
-    falling = np.minimum.accumulate(cost)
-    fall = falling[0] - falling
-    if fall[-1] <= 0:
-        flat: Vector = np.linspace(0, prices[-1], points)
-        return flat
-    last = min(int(np.argmax(fall >= (1 - FLAT) * fall[-1])), len(prices) - 2)
-    share = fall[: last + 1] / fall[last]
-    # Falls say where policies change; the root of λ keeps some points where, by noise, none seem to.
-    place = 0.75 * share + 0.25 * np.sqrt(prices[: last + 1] / prices[last])
-    axis: Vector = np.interp(np.linspace(0, 1, points - 1), place, prices[: last + 1])
-    whole: Vector = np.append(axis, prices[-1])
-    return whole
 
 
 def between(old: Vector, new: Vector) -> Vector:

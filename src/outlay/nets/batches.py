@@ -36,9 +36,10 @@ class Batch(NamedTuple):
     discount: Column  # γ^Δ; 0 where there is no next row
     has_target: Column  # 0 where the row is truncated and the future matters (γ > 0), else 1
     chosen: Column  # 1 where there was a choice, 0 in forced rows
+    allowed: Column  # [..., K]; a single row of ones where every action is always allowed, or a table tells
     next_forced: Column  # the next row had no choice: its logged action is taken
     next_action: Column
-    next_allowed: Column  # [..., K]; a single row of ones where every action is always allowed, or a table tells
+    next_allowed: Column  # as `allowed`
 
 
 TABLE_LIMIT = 2  # in batches: with more distinct states than this, evaluating the rows themselves is cheaper
@@ -62,9 +63,10 @@ def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool) -> Batch:
     gamma = data.campaign.meta.discount
     discount = np.where(linked & ~terminal, gamma ** data.gap[flat].astype(np.float64), 0.0)
     if data.eligible is None or table:
-        allowed = np.ones((*shape[:-1], 1, data.num_actions), np.bool_)
+        allowed = next_allowed = np.ones((*shape[:-1], 1, data.num_actions), np.bool_)
     else:
-        allowed = data.allowed(following).reshape(*shape, data.num_actions)
+        allowed = data.allowed(flat).reshape(*shape, data.num_actions)
+        next_allowed = data.allowed(following).reshape(*shape, data.num_actions)
     return Batch(
         state=_states(data, flat, shape, table),
         next_state=_states(data, following, shape, table),
@@ -73,9 +75,10 @@ def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool) -> Batch:
         discount=discount.astype(np.float32).reshape(shape),
         has_target=(linked | terminal | (gamma == 0)).astype(np.float32).reshape(shape),
         chosen=(~data.forced[flat]).astype(np.float32).reshape(shape),
+        allowed=allowed,
         next_forced=(data.forced[following] & linked).reshape(shape),
         next_action=data.action[following].astype(np.int32).reshape(shape),
-        next_allowed=allowed,
+        next_allowed=next_allowed,
     )
 
 
@@ -91,7 +94,15 @@ def _states(data: Transitions, rows: NDArray[np.int64], shape: tuple[int, ...], 
 
 
 def blocks(
-    data: Transitions, rows: NDArray[np.int64], *, batch: int, steps: int, total: int, seed: int, start: int = 0
+    data: Transitions,
+    rows: NDArray[np.int64],
+    *,
+    batch: int,
+    steps: int,
+    total: int,
+    seed: int,
+    start: int = 0,
+    table: bool | None = None,
 ) -> Iterator[Batch]:
     """Blocks of `steps` batches until `total` gradient steps are made, each epoch a new permutation of `rows`.
 
@@ -105,8 +116,9 @@ def blocks(
         total: gradient steps in all, a multiple of `steps`.
         seed: of the permutations.
         start: gradient steps already made, a multiple of `steps`.
+        table: whether states are given by their place in the table of distinct states; None: where that is cheaper.
     """
-    table = uses_table(data, batch)
+    table = uses_table(data, batch) if table is None else table
     need = steps * batch
     epoch, order = -1, np.empty(0, np.int64)
     for first in range(start * batch, total * batch, need):

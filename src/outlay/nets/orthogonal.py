@@ -1,0 +1,215 @@
+"""Networks that tell what an action changes apart from what happens anyway; always a pair of them, stacked.
+
+    h = usual(s):   m_p(s)                     mean of the target p under the log's policy, a vector of H
+                    b(a|s)                     the log's policy
+    g = effect(s):  τ_p,j(s)                   coefficients of the effects, [H] for each of d functions e_j of a
+    h and g:        β_p(s)                     level, so that  Q_p(s, a) = β_p(s) + Σ_j τ_p,j(s) e_j(a)
+
+There are two targets p: what the day itself brings, and what comes after it. Two trunks, so that what is needed to tell
+who is active anyway does not use up the capacity for what an action changes.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from outlay.core.network import Dense, NetworkArrays
+from outlay.nets.network import PAIR, Linear, offsets
+
+TARGETS = 2  # the day itself; what comes after it
+
+
+class EffectShape(NamedTuple):
+    """What the networks must be able to hold."""
+
+    sizes: tuple[int, ...]  # codes per categorical field
+    num_numbers: int  # width of the numeric part
+    num_actions: int  # K
+    num_heads: int  # H: reward, costs, decisions where measured
+    layers: tuple[int, ...]
+    embedding: int
+    functions: tuple[tuple[float, ...], ...]  # e, d rows of K
+
+
+class Trunk(eqx.Module):
+    """States → the last hidden layer."""
+
+    embedding: Array  # [V, k]
+    layers: tuple[Linear, ...]
+    sizes: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, codes: Array, numbers: Array) -> Array:
+        """`codes [B, F]`, `numbers [B, n]` → `[B, width]`."""
+        embedded = self.embedding[codes + jnp.asarray(offsets(self.sizes))]
+        h = jnp.concatenate([embedded.reshape(len(codes), -1), numbers], axis=1)
+        for layer in self.layers:
+            h = jax.nn.relu(layer(h))
+        return h
+
+
+class Told(NamedTuple):
+    """What one network says about B states; values in units of each head's spread."""
+
+    mean: Array  # [B, TARGETS, H]
+    logits: Array  # [B, K] of the log's policy
+    slope: Array  # [B, TARGETS, H, d]
+    level: Array  # [B, TARGETS, H]
+
+
+class OrthogonalNetwork(eqx.Module):
+    """A network; `init_orthogonal` stacks two of them on the first axis of every array."""
+
+    usual: Trunk
+    effect: Trunk
+    mean: Linear
+    logits: Linear
+    slope: Linear
+    level: Linear
+    shape: EffectShape = eqx.field(static=True)
+
+    def __call__(self, codes: Array, numbers: Array) -> Told:
+        """States `codes [B, F]`, `numbers [B, n]` → what it says. The level's gradient ends at the hidden layers."""
+        h, g = self.usual(codes, numbers), self.effect(codes, numbers)
+        count = len(h)
+        heads = (TARGETS, self.shape.num_heads)
+        both = jax.lax.stop_gradient(jnp.concatenate([h, g], axis=1))
+        return Told(
+            mean=self.mean(h).reshape(count, *heads),
+            logits=self.logits(h),
+            slope=self.slope(g).reshape(count, *heads, len(self.shape.functions)),
+            level=self.level(both).reshape(count, *heads),
+        )
+
+
+def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -> OrthogonalNetwork:
+    """Two independent networks, stacked on the first axis of every array.
+
+    Args:
+        shape: of both.
+        seed: of the weights.
+        level: `[TARGETS, H]` what the means and levels start from, in units of the heads. Effects start near 0.
+    """
+    # Drawn with NumPy: JAX would compile a program for every array's shape.
+    rng = np.random.default_rng(seed)
+
+    def normal(scale: float, *size: int) -> Array:
+        return jnp.asarray(rng.normal(0, scale, (PAIR, *size)), jnp.float32)
+
+    def linear(num_in: int, num_out: int, gain: float, bias: NDArray[np.float64] | None = None) -> Linear:
+        start = np.zeros(num_out) if bias is None else bias.ravel()
+        scale = (gain / max(num_in, 1)) ** 0.5
+        return Linear(normal(scale, num_in, num_out), jnp.asarray(np.tile(start, (PAIR, 1)), jnp.float32))
+
+    widths = (len(shape.sizes) * shape.embedding + shape.num_numbers, *shape.layers)
+
+    def trunk() -> Trunk:
+        layers = tuple(linear(a, b, 2.0) for a, b in pairwise(widths))
+        return Trunk(normal(0.5, sum(shape.sizes), shape.embedding), layers, shape.sizes)
+
+    values = TARGETS * shape.num_heads
+    return OrthogonalNetwork(
+        usual=trunk(),
+        effect=trunk(),
+        mean=linear(widths[-1], values, 0.1, level),
+        logits=linear(widths[-1], shape.num_actions, 0.1),
+        slope=linear(widths[-1], values * len(shape.functions), 0.01),
+        level=linear(2 * widths[-1], values, 0.01, level),
+        shape=shape,
+    )
+
+
+def tell(pair: OrthogonalNetwork, codes: Array, numbers: Array) -> Told:
+    """Both networks on the same states: every output gets a leading axis of 2."""
+    return eqx.filter_vmap(lambda net: net(codes, numbers))(pair)  # type: ignore[no-any-return]
+
+
+def value_heads(pair: OrthogonalNetwork, units: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Q of both targets as one linear layer on both trunks.
+
+    Args:
+        pair: from `init_orthogonal`.
+        units: `[TARGETS]` what the effects of a target are multiplied by to be in the unit of its level.
+
+    Returns:
+        weights `[2, 2·width, K, TARGETS, H]` and biases `[2, K, TARGETS, H]`, in units of each head's spread.
+    """
+    shape = pair.shape
+    functions = np.asarray(shape.functions)
+
+    def split(part: Array, *inner: int) -> NDArray[np.float64]:
+        return np.asarray(part, np.float64).reshape(*part.shape[:-1], TARGETS, shape.num_heads, *inner)
+
+    slope_weight, slope_bias = (
+        np.einsum("...phd,dk,p->...kph", split(part, len(functions)), functions, units)
+        for part in (pair.slope.weight, pair.slope.bias)
+    )
+    level_weight, level_bias = split(pair.level.weight), split(pair.level.bias)
+    weight = np.repeat(level_weight[:, :, None], shape.num_actions, axis=2)
+    weight[:, -slope_weight.shape[1] :] += slope_weight
+    return weight, level_bias[:, None] + slope_bias
+
+
+def arrays_of(
+    pair: OrthogonalNetwork, head: tuple[NDArray[np.float64], NDArray[np.float64]],
+    outcome: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> NetworkArrays:  # fmt: skip
+    """A trained pair as plain arrays: the two trunks of a network side by side, as one of twice the width.
+
+    Args:
+        pair: from `init_orthogonal`.
+        head: weights `[2, 2·width, K, L, H]` and biases `[2, K, L, H]` of L policies, raw units.
+        outcome: the same of the day's own outcomes, `[2, 2·width, K, 1+m]` and `[2, K, 1+m]`.
+    """
+    shape = pair.shape
+    tables = [np.asarray(trunk.embedding, np.float32) for trunk in (pair.usual, pair.effect)]
+    layers: list[Dense] = []
+    for depth, (one, other) in enumerate(zip(pair.usual.layers, pair.effect.layers, strict=True)):
+        parts = [np.asarray(layer.weight, np.float32) for layer in (one, other)]
+        layers.append((
+            _first_layer(parts, shape) if depth == 0 else _beside(parts),
+            np.concatenate([np.asarray(layer.bias, np.float32) for layer in (one, other)], axis=-1),
+        ))  # fmt: skip
+
+    def flat(part: tuple[NDArray[np.float64], NDArray[np.float64]]) -> Dense:
+        weight, bias = part
+        return (weight.reshape(*weight.shape[:2], -1).astype(np.float32),
+                bias.reshape(len(bias), -1).astype(np.float32))  # fmt: skip
+
+    return NetworkArrays(
+        embedding=np.concatenate(tables, axis=-1),
+        offsets=offsets(shape.sizes),
+        layers=tuple(layers),
+        head=flat(head),
+        imitation=None,
+        num_actions=shape.num_actions,
+        outcome=flat(outcome),
+        num_policies=head[0].shape[3],
+    )
+
+
+def _first_layer(parts: list[NDArray[np.float32]], shape: EffectShape) -> NDArray[np.float32]:
+    """`[2, in, 2·width]` of two layers whose embeddings stand side by side, field by field, before shared numbers."""
+    fields, k = len(shape.sizes), shape.embedding
+    width = parts[0].shape[2]
+    whole = np.zeros((PAIR, fields * 2 * k + shape.num_numbers, 2 * width), np.float32)
+    embedded = whole[:, : fields * 2 * k].reshape(PAIR, fields, 2, k, 2, width)
+    for side, part in enumerate(parts):
+        embedded[:, :, side, :, side] = part[:, : fields * k].reshape(PAIR, fields, k, width)
+        whole[:, fields * 2 * k :, side * width : (side + 1) * width] = part[:, fields * k :]
+    return whole
+
+
+def _beside(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Two layers that do not see each other: `[2, in, out]` twice → `[2, 2·in, 2·out]`."""
+    rows, columns = parts[0].shape[1:]
+    whole = np.zeros((PAIR, 2 * rows, 2 * columns), np.float32)
+    whole[:, :rows, :columns], whole[:, rows:, columns:] = parts
+    return whole

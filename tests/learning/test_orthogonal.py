@@ -1,0 +1,210 @@
+"""The orthogonal critic against exact effects: of an action on the day, and on what comes after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.bundles.reference import forward
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.network import NetworkArrays
+from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.learning.heads import coordinates
+from outlay.learning.orthogonal import Orthogonal, answers, determined_costs, learn
+from outlay.nets.batches import gather
+from outlay.nets.orthogonal import EffectShape, arrays_of, init_orthogonal, tell, value_heads
+from small_logs import campaign, draw, random_cmdp, transitions
+
+GAMMA = 0.8
+
+
+def training(data: Transitions, **train: Any) -> Orthogonal:
+    fast = {"layers": (16,), "embedding": 4, "batch": 256, "min_steps": 3000, "epochs": 0.1, "learning_rate": 5e-3}
+    about = data.campaign.train.model_copy(update=fast | train)
+    coords = coordinates(data.campaign, np.asarray(data.outcome), steady=data.steady)
+    bound = np.full(len(data.campaign.budgets), 3.0)
+    return Orthogonal(data, about, coords, bound, 0, data.rows_of(LEARN), 0)
+
+
+def log_of(model: TabularCMDP, **options: Any) -> Transitions:
+    return draw(model, 2000, 8, seed=0, split=np.repeat([LEARN, SELECT], [1800, 200]), counted=False, **options)
+
+
+def q_of(network: NetworkArrays, states: int) -> NDArray[np.float64]:
+    """`[S, K, L, H]` of states numbered in the one field of small logs."""
+    offset = len(network.embedding[0]) - states
+    numbers = np.stack([np.arange(states) % 2, np.zeros(states)], axis=1).astype(np.float32)
+    q = forward(network, (offset + np.arange(states, dtype=np.int32))[:, None], numbers).q
+    return q.reshape(states, network.num_actions, network.num_policies, -1)
+
+
+def exact(model: TabularCMDP, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[S, K, 1+m]` (1−γ)·Q of an action where the log's policy goes on, actions drawn with `shares` `[K]`."""
+    moves = np.einsum("a,sat->st", shares, model.transition)
+    day = np.einsum("a,sah->sh", shares, model.outcome)
+    value = np.linalg.solve(np.eye(len(moves)) - model.discount * moves, (1 - model.discount) * day)
+    return np.asarray((1 - model.discount) * model.outcome + model.discount * model.transition @ value)
+
+
+def effects(q: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(q - q.mean(axis=1, keepdims=True))
+
+
+def test_the_effects_are_those_of_the_model_on_the_day_and_after_it() -> None:
+    model = random_cmdp(25)
+    problem = training(log_of(model))
+    *_, progress = learn(problem)
+    found = answers(problem, progress)
+    q = q_of(found.network, 3)
+    ahead, day = q[:, :, 0], q[:, :, -1]
+    wanted = exact(model, np.full(3, 1 / 3))
+    for said, truth in ((ahead, wanted), (day, model.outcome)):
+        error = np.abs(effects(said) - effects(truth)).max()
+        assert error < 0.1 * np.abs(effects(truth)).max()
+        assert np.abs(said - truth).max() < 0.1 * np.abs(truth).max()  # levels too
+
+
+def test_a_targeted_log_gives_the_same_effects() -> None:
+    """Actions drawn by the state: who is given more is better anyway."""
+    model = random_cmdp(25, states=2)
+    rng = np.random.default_rng(1)
+    users, days = 2000, 8
+    shares = np.array([[0.8, 0.1, 0.1], [0.1, 0.1, 0.8]])
+    state, action = np.empty((users, days), np.int64), np.empty((users, days), np.int64)
+    now = rng.choice(2, users)
+    for t in range(days):
+        state[:, t] = now
+        action[:, t] = (shares[now].cumsum(axis=1) < rng.random((users, 1))).sum(axis=1)
+        now = (rng.random(users) > model.transition[now, action[:, t], 0]).astype(np.int64)
+    at = (state.ravel(), action.ravel())
+    outcome = model.outcome[at] + rng.normal(0, 0.3, (users * days, 2))
+    data = transitions(user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=at[0],
+                       action=at[1], outcome=outcome, num_states=2, num_actions=3, about=campaign(GAMMA),
+                       split=np.repeat([LEARN, SELECT], [1800, 200]), counted=False)  # fmt: skip
+    problem = training(data)
+    *_, progress = learn(problem)
+    day = q_of(answers(problem, progress).network, 2)[:, :, -1]
+    truth = effects(model.outcome)
+    assert np.abs(effects(day) - truth).max() < 0.15 * np.abs(truth).max()
+
+
+def test_without_a_future_there_is_the_day_alone() -> None:
+    data = log_of(random_cmdp(25), about=campaign(0.0))
+    problem = training(data, min_steps=300)
+    *_, progress = learn(problem)
+    found = answers(problem, progress)
+    assert len(found.multiplier) == len(found.said) == found.network.num_policies == 33
+
+
+def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
+    problem = training(log_of(random_cmdp(25)), min_steps=1000)
+    *_, progress = learn(problem)
+    found = answers(problem, progress)
+    assert found.multiplier.shape == (66, 1)
+    assert found.said.shape == (33, 2)
+    assert found.said[0, 1] > found.said[-1, 1]
+    assert found.said[0, 0] > found.said[-1, 0]
+
+
+def test_two_budgets_have_a_grid_of_both() -> None:
+    budgets = [{"name": name, "cost": name, "at_most": 0.8} for name in "ab"]
+    problem = training(log_of(random_cmdp(25, costs=2), about=campaign(GAMMA, budgets)), min_steps=300)
+    *_, progress = learn(problem)
+    found = answers(problem, progress)
+    assert found.multiplier.shape == (98, 2)
+    assert (found.multiplier[:49] > 0).all(axis=1).any()
+
+
+def test_costs_that_follow_from_action_and_reward_are_found_and_others_are_not() -> None:
+    rng = np.random.default_rng(0)
+    action, active = rng.integers(3, size=600), rng.integers(2, size=600)
+    spend = active * rng.lognormal(size=600)
+
+    def of(reward: Any, cost: Any) -> Any:
+        data = transitions(user=np.arange(600), day=np.zeros(600, int), state=np.zeros(600, int), action=action,
+                           outcome=np.stack([reward, cost], axis=1), num_states=1, num_actions=3)  # fmt: skip
+        return determined_costs(data, np.arange(600), np.ones(2))
+
+    found = of(active, action * active)
+    assert found.known.all()
+    np.testing.assert_allclose(found.per_reward[0], [0, 1, 2], atol=1e-9)
+    np.testing.assert_allclose(found.base[0], 0, atol=1e-9)
+    np.testing.assert_allclose(of(active, action).base[0], [0, 1, 2])
+    assert not of(active, action * active * rng.random(600)).known.any()
+    assert not of(spend, action * active).known.any()  # the reward tells by how much, the cost only whether
+
+
+def test_a_derived_cost_is_the_line_of_the_rewards_value_exactly() -> None:
+    rng = np.random.default_rng(3)
+    users, days = 400, 4
+    action, state = rng.integers(3, size=users * days), rng.integers(3, size=users * days)
+    active = rng.random(users * days) < 0.2 + 0.1 * action + 0.1 * state
+    data = transitions(user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=state,
+                       action=action, outcome=np.stack([active, 0.5 + action * active], axis=1), num_states=3,
+                       num_actions=3, about=campaign(GAMMA), split=np.repeat([LEARN, SELECT], [350, 50]),
+                       counted=False)  # fmt: skip
+    problem = training(data, min_steps=300)
+    *_, progress = learn(problem)
+    day = q_of(answers(problem, progress).network, 3)[:, :, -1]
+    np.testing.assert_allclose(day[..., 1], 0.5 + np.arange(3) * day[..., 0], atol=1e-4)
+
+
+def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect() -> None:
+    """Forced rows have another reward, and in one state the dearest action is never allowed."""
+    model = random_cmdp(25)
+    allowed = np.array([[1, 1, 1], [1, 1, 0], [1, 1, 1]], bool)
+    plain = log_of(model)
+    action = np.where((np.asarray(plain.action) == 2) & (np.asarray(plain.number_columns)[:, 0] == 1), 0, plain.action)
+    state = plain.code_columns[0][1][:, 0] - plain.code_columns[0][1].min()
+    forced = np.random.default_rng(2).random(len(plain)) < 0.3
+    outcome = np.where(forced[:, None], 5.0 * action[:, None], model.outcome[state, action])
+    data = transitions(user=plain.user, day=plain.day, state=state, action=action, outcome=outcome, num_states=3,
+                       num_actions=3, about=campaign(GAMMA), forced=forced, allowed=allowed,
+                       split=np.repeat([LEARN, SELECT], [1800, 200]), counted=False)  # fmt: skip
+    problem = training(data)
+    *_, progress = learn(problem)
+    day = q_of(answers(problem, progress).network, 3)[:, :, -1]
+    known = [0, 2]
+    truth = effects(model.outcome[known])
+    assert np.abs(effects(day[known]) - truth).max() < 0.15 * np.abs(truth).max()
+
+
+def test_the_plain_arrays_say_what_the_networks_say() -> None:
+    rng = np.random.default_rng(0)
+    functions = tuple(map(tuple, rng.normal(size=(2, 3)).tolist()))
+    shape = EffectShape((4, 5), 3, 3, 2, (8, 6), 2, functions)
+    pair = init_orthogonal(shape, 0, rng.normal(size=(2, 2)))
+    codes = np.stack([rng.integers(4, size=7), rng.integers(5, size=7)], axis=1).astype(np.int32)
+    numbers = rng.normal(size=(7, 3)).astype(np.float32)
+    units = np.array([1.0, 0.2])
+    weight, bias = value_heads(pair, units)
+    arrays = arrays_of(pair, (weight, bias), (weight[..., 0, :], bias[..., 0, :]))
+    told = tell(pair, jnp.asarray(codes), jnp.asarray(numbers))
+    q = np.asarray(told.level)[:, :, None] + np.einsum("ebphd,dk,p->ebkph", told.slope, np.array(functions), units)
+    said = forward(arrays, codes, numbers)
+    np.testing.assert_allclose(said.q.reshape(7, 3, 2, 2), q.mean(axis=0), rtol=1e-4, atol=1e-5)
+    assert said.outcome is not None
+    np.testing.assert_allclose(said.outcome, q.mean(axis=0)[:, :, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_training_that_goes_on_ends_where_an_unbroken_one_does() -> None:
+    problem = training(log_of(random_cmdp(25)), min_steps=400)
+    *_, whole = learn(problem)
+    first = next(learn(problem))
+    *_, resumed = learn(problem, first)
+    one, other = (answers(problem, progress) for progress in (whole, resumed))
+    np.testing.assert_array_equal(one.network.head[0], other.network.head[0])
+    assert len(resumed.losses) == len(whole.losses) == 4
+
+
+def test_a_batch_says_what_was_allowed_in_its_rows_and_in_the_next() -> None:
+    allowed = np.array([[1, 1, 1], [1, 1, 0]], bool)
+    data = transitions(user=[0, 0], day=[0, 1], state=[0, 1], action=[0, 1], outcome=np.zeros((2, 2)), num_states=2,
+                       num_actions=3, allowed=allowed)  # fmt: skip
+    batch = gather(replace(data, states=None, state=None), np.array([0, 1]), table=False)
+    assert np.asarray(batch.allowed).tolist() == allowed.tolist()
+    assert np.asarray(batch.next_allowed).tolist() == [allowed[1].tolist(), allowed[1].tolist()]
