@@ -176,6 +176,6 @@ def _mean(bundle: Bundle, run: Run, output: str, head: int, encoded: Encoded) ->
             if output == "outcome"
             else "it serves constant actions only, which have no values.",
             file=bundle.folder,
-            way_out="Train with --oracle orthogonal, bcq or edrr, or --method two-stage; for costs, --cost reserve helps too.",
+            way_out="Train with --oracle orthogonal, bcq or edrr, or --method two-stage; or take --cost reserve.",
         )
     return total / np.float32(weight)
