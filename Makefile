@@ -30,7 +30,7 @@ demo: setup
 	$(BIN)/python examples/demo.py
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # else files of a few long tests come last
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -26,7 +26,9 @@ def test_from_a_log_to_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     assert "Next: outlay check camp/campaign.toml" in told("simulate", "habit", "--out", "camp", "--users", 2000)
     campaign = Path("camp/campaign.toml")
-    campaign.write_text(campaign.read_text() + "[train]\nlayers = [16, 8]\nbatch = 256\nmin_steps = 2000\n")
+    campaign.write_text(
+        campaign.read_text() + "[train]\nlayers = [16, 8]\nbatch = 256\nmin_steps = 600\nepochs = 0.1\n"
+    )
 
     checked = told("check", campaign)
     assert "14 000" in checked  # rows

@@ -5,19 +5,38 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import outlay
 from outlay.cli.main import app
+from outlay.jobs import compare as job
+from outlay.jobs.compare import Comparison, compare
 from outlay.jobs.findings import Finding, Limit
 
 SMALL = "\n[train]\nlayers = [16, 8]\nbatch = 256\nepochs = 0.1\nmin_steps = 200\n"
 
 
+class Compared(NamedTuple):
+    """One `outlay compare`.
+
+    Attributes:
+        asked: what the command line asked the job for.
+        found: what the job returned.
+        said: what the terminal printed.
+        out: the folder written.
+    """
+
+    asked: dict[str, Any]
+    found: Comparison
+    said: Result
+    out: Path
+
+
 @pytest.fixture(scope="module")
-def per_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     """A campaign with a total per user over five days, reported after one and three, with the truth beside it."""
     path = outlay.simulate("habit", tmp_path_factory.mktemp("user") / "campaign", users=8000, seed=1)
     text = path.read_text()
@@ -27,12 +46,27 @@ def per_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert old in text
         text = text.replace(old, new)
     path.write_text(text + SMALL)
-    return path
+    out, asked = tmp_path_factory.mktemp("out") / "out", dict[str, Any]()
+    found: list[Comparison] = []
+
+    def kept(*arguments: Any, **options: Any) -> Comparison:
+        asked.update(options)
+        found.append(compare(*arguments, **options))
+        return found[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "compare", kept)
+        said = CliRunner().invoke(
+            app,
+            ["compare", str(path), "--out", str(out), "--seeds", "1", "--label-days", "1",
+             "--oracles", "bcq", "--responses", "deepfm", "--immediate", "2.5"],
+        )  # fmt: skip
+    assert said.exit_code == 0, said.output
+    return Compared(asked, found[0], said, out)
 
 
-def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(per_user: Path, tmp_path: Path) -> None:
-    found = outlay.compare(per_user, tmp_path / "out", seeds=1, label_days=(1,), oracles=("bcq",),
-                           responses=("deepfm",))  # fmt: skip
+def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(compared: Compared) -> None:
+    found, out = compared.found, compared.out
     assert found.budgets == [Limit("coupon_cost", 10.0, 1, "user", "at most 10 per user")]
     assert (found.report_days, found.horizon_days) == ((1, 3), 5)
     constants = next(row for row in found.rows if row.group == "constant")
@@ -61,26 +95,22 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(per_
     assert list(found.stored)[-1] == "frontier, bcq", "the counted one takes no steps"
     assert [count for _, count in found.stored["frontier, bcq"]] == [
         next(row.stored_parameters for row in found.rows if row.name == "frontier, bcq")] * 2  # fmt: skip
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+    assert sorted(path.name for path in out.iterdir()) == [
         "comparison.html", "comparison.json", "data", "manifest.json"]  # fmt: skip
     assert not any(one.proven for one in found.findings)
-    written = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))
+    written = json.loads((out / "comparison.json").read_text(encoding="utf-8"))
     assert [Finding(**{**one, "over": tuple(one["over"])}) for one in written["findings"]] == found.findings
-    page = (tmp_path / "out" / "comparison.html").read_text(encoding="utf-8")
+    page = (out / "comparison.html").read_text(encoding="utf-8")
     assert "In one seed, orderings that hold" in page
     assert "per user in 5 days" in page
 
 
-def test_the_terminal_prints_a_table_for_each_control_and_the_findings_as_sentences(
-    per_user: Path, tmp_path: Path
-) -> None:
-    result = CliRunner().invoke(
-        app,
-        ["compare", str(per_user), "--out", str(tmp_path / "out"), "--seeds", "1", "--label-days", "1",
-         "--oracles", "bcq", "--responses", "deepfm", "--immediate", "2.5"],
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
+def test_the_terminal_prints_a_table_for_each_control_and_the_findings_as_sentences(compared: Compared) -> None:
+    options = {name: compared.asked[name] for name in ("seeds", "immediate", "label_days", "oracles", "responses")}
+    assert options == {
+        "seeds": 1, "immediate": 2.5, "label_days": (1,), "oracles": ("bcq",), "responses": ("deepfm",),
+    }  # fmt: skip
+    lines = compared.said.stdout.splitlines()
     tables = [line for line in lines if line.startswith("habit, ")]
     assert [line.partition(":")[0] for line in tables] == [
         "habit, equal spend on day one",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,9 @@ from outlay.nets.deepfm import DeepFM, ResponseShape, init
 from outlay.nets.network import offsets
 
 Floats = NDArray[np.float64]
+
+every = eqx.filter_jit(DeepFM.every)  # as training and scoring call them: one program a shape
+logged = eqx.filter_jit(DeepFM.logged)
 
 KINDS = pytest.mark.parametrize(
     ("sizes", "num_numbers", "layers"),
@@ -65,7 +69,7 @@ def test_the_sum_of_squares_is_the_double_sum(
     codes, numbers = states(of)
     action = jnp.arange(12) % 4
     wanted = [longhand(of, np.asarray(codes)[i], np.asarray(numbers, float)[i], i % 4) for i in range(12)]
-    np.testing.assert_allclose(of.logged(codes, numbers, action), wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(logged(of, codes, numbers, action), wanted, rtol=1e-4, atol=1e-4)
 
 
 @KINDS
@@ -74,27 +78,27 @@ def test_every_incentive_at_once_is_each_one_alone(
 ) -> None:
     of = model(sizes, num_numbers, layers)
     codes, numbers = states(of)
-    every = of.every(codes, numbers)
-    assert every.shape == (12, 4, 3)
+    found = every(of, codes, numbers)
+    assert found.shape == (12, 4, 3)
     for a in range(4):
-        np.testing.assert_allclose(every[:, a], of.logged(codes, numbers, jnp.full(12, a)), atol=1e-5)
-    assert np.ptp(np.asarray(every), axis=1).min() > 1e-3  # the incentive matters
+        np.testing.assert_allclose(found[:, a], logged(of, codes, numbers, jnp.full(12, a)), atol=1e-5)
+    assert np.ptp(np.asarray(found), axis=1).min() > 1e-3  # the incentive matters
 
 
 def test_a_row_is_answered_as_if_it_were_alone() -> None:
     of = model((5, 9), 2)
     codes, numbers = states(of)
     order = np.random.default_rng(3).permutation(12)
-    every = of.every(codes, numbers)
-    np.testing.assert_allclose(of.every(codes[order], numbers[order]), every[order], atol=1e-5)
-    np.testing.assert_allclose(of.every(codes[:1], numbers[:1]), every[:1], atol=1e-5)
+    found = every(of, codes, numbers)
+    np.testing.assert_allclose(every(of, codes[order], numbers[order]), found[order], atol=1e-5)
+    np.testing.assert_allclose(every(of, codes[:1], numbers[:1]), found[:1], atol=1e-5)
 
 
 def test_wide_logs_start_at_the_scale_of_narrow_ones() -> None:
     """Two fields or two hundred: fresh answers are of order 1, in units of the labels' spread."""
     for fields in (2, 200):
         fresh = init(ResponseShape((10,) * fields, 0, 4, 2, (32,), 8), 0)
-        size = float(jnp.abs(fresh.every(*states(fresh, 50))).mean())
+        size = float(jnp.abs(every(fresh, *states(fresh, 50))).mean())
         assert 0.01 < size < 2
 
 

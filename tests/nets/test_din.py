@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,9 @@ from outlay.nets.deepfm import ResponseShape
 from outlay.nets.din import DIN, MOST_AGE, PastDays, init, no_past
 
 ROWS, BACK = 10, 4
+
+every = eqx.filter_jit(DIN.every)  # as training and scoring call them: one program a shape
+logged = eqx.filter_jit(DIN.logged)
 
 
 def model(sizes: tuple[int, ...] = (5, 9), num_numbers: int = 2, layers: tuple[int, ...] = (16, 8)) -> DIN:
@@ -79,17 +83,17 @@ def longhand(of: DIN, codes: Any, numbers: Any, action: int, before: list[Any]) 
 def test_both_calls_are_the_equations(sizes: tuple[int, ...], num_numbers: int, layers: tuple[int, ...]) -> None:
     of = model(sizes, num_numbers, layers)
     (codes, numbers), days = states(of, ROWS), past(of)
-    every = np.asarray(of.every(codes, numbers, days))
-    assert every.shape == (ROWS, 3, 2)
+    found = np.asarray(every(of, codes, numbers, days))
+    assert found.shape == (ROWS, 3, 2)
     columns = [np.asarray(column) for column in days]
     for i in range(ROWS):
         before = [[column[i, n] for column in columns[:5]] for n in range(BACK) if columns[5][i, n]]
         for a in range(3):
             wanted = longhand(of, np.asarray(codes)[i], np.asarray(numbers, float)[i], a, before)
-            np.testing.assert_allclose(every[i, a], wanted, rtol=1e-3, atol=1e-4)
+            np.testing.assert_allclose(found[i, a], wanted, rtol=1e-3, atol=1e-4)
     for a in range(3):
         np.testing.assert_allclose(
-            of.logged(codes, numbers, jnp.full(ROWS, a), days), every[:, a], rtol=1e-4, atol=1e-5
+            logged(of, codes, numbers, jnp.full(ROWS, a), days), found[:, a], rtol=1e-4, atol=1e-5
         )
 
 
@@ -104,28 +108,28 @@ def test_what_stands_where_a_day_is_absent_does_not_matter() -> None:
         outcome=jnp.where(absent[..., None], -1e3, days.outcome),
         age=jnp.where(absent, 0, days.age),
     )
-    np.testing.assert_array_equal(of.every(codes, numbers, changed), of.every(codes, numbers, days))
+    np.testing.assert_array_equal(every(of, codes, numbers, changed), every(of, codes, numbers, days))
     longer = PastDays(*(jnp.concatenate([column, jnp.zeros_like(column)], axis=1) for column in days))
-    np.testing.assert_allclose(of.every(codes, numbers, longer), of.every(codes, numbers, days), atol=1e-5)
+    np.testing.assert_allclose(every(of, codes, numbers, longer), every(of, codes, numbers, days), atol=1e-5)
 
 
 def test_the_order_of_days_is_told_by_their_age_alone() -> None:
     of = model()
     (codes, numbers), days = states(of, ROWS), past(of)
     turned = PastDays(*(column[:, ::-1] for column in days))
-    np.testing.assert_allclose(of.every(codes, numbers, turned), of.every(codes, numbers, days), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(every(of, codes, numbers, turned), every(of, codes, numbers, days), rtol=1e-4, atol=1e-4)
     older = days._replace(age=days.age % 30 + 1)
-    assert np.abs(np.asarray(of.every(codes, numbers, older) - of.every(codes, numbers, days)))[1:].max() > 1e-3
+    assert np.abs(np.asarray(every(of, codes, numbers, older) - every(of, codes, numbers, days)))[1:].max() > 1e-3
 
 
 def test_every_part_of_a_past_day_matters_and_rows_are_independent() -> None:
     of = model()
     (codes, numbers), days = states(of, ROWS), past(of)
-    base = np.asarray(of.every(codes, numbers, days))
+    base = np.asarray(every(of, codes, numbers, days))
     for name in ("codes", "numbers", "action", "outcome"):
         column = getattr(days, name)
         other = days._replace(**{name: column.at[2, 0].set((column[2, 0] + 1) % 3)})
-        found = np.asarray(of.every(codes, numbers, other))
+        found = np.asarray(every(of, codes, numbers, other))
         assert np.abs(found - base)[2].max() > 1e-3
         np.testing.assert_array_equal(np.delete(found, 2, 0), np.delete(base, 2, 0))
 
@@ -135,4 +139,4 @@ def test_no_past_is_a_past_without_days() -> None:
     codes, numbers = states(of, ROWS)
     days = past(of)
     empty = days._replace(present=jnp.zeros_like(days.present))
-    np.testing.assert_array_equal(of.every(codes, numbers, no_past(of, ROWS, 7)), of.every(codes, numbers, empty))
+    np.testing.assert_array_equal(every(of, codes, numbers, no_past(of, ROWS, 7)), every(of, codes, numbers, empty))

@@ -31,6 +31,7 @@ time.time, time.time_ns = (lambda: _time() + {ahead}), (lambda: _time_ns() + int
 """
 RUN = "from outlay.cli.main import run; run()"
 PATIENCE = 20.0  # seconds
+START_PATIENCE = 120.0  # seconds until a server listens: on a busy machine its imports alone may take half a minute
 
 
 class Process:
@@ -49,7 +50,7 @@ class Process:
     @cached_property
     def url(self) -> str:
         """Where it listens, once it does."""
-        wait_until(lambda: " on http://" in self.said() or self.popen.poll() is not None)
+        wait_until(lambda: " on http://" in self.said() or self.popen.poll() is not None, START_PATIENCE)
         assert self.popen.poll() is None, self.said()
         return self.said().split(" on ", 1)[1].split()[0]
 

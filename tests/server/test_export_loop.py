@@ -31,7 +31,7 @@ from outlay.server.export.log import Exported, export_log
 from outlay.server.export.paths import Phase, Steps, chances, laws_of
 from outlay.simulators import habit
 
-USERS, DAYS, SLICE, FIRST = 5_000, 7, 0.3, 20_454
+USERS, DAYS, SLICE, FIRST = 3_000, 7, 0.3, 20_454
 SURE = 0.999  # confidence: other machines draw other users
 
 

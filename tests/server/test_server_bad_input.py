@@ -168,12 +168,13 @@ def test_a_full_disk_is_guarded_and_what_was_answered_is_kept(bundle: Bundle, tm
     with outlay_serve(bundle.folder, url, tmp_path, "--cap", "100000") as process:
         _, hard = resource.prlimit(process.popen.pid, resource.RLIMIT_FSIZE, (400 << 10, resource.RLIM_INFINITY))
         kept, refused = _decide_until_refused(process)
+        told = _tell_until_refused(process, list(kept.values()))
+        # The log begins anew after a while, which makes room once more: so none at all.
+        resource.prlimit(process.popen.pid, resource.RLIMIT_FSIZE, (1 << 10, resource.RLIM_INFINITY))
         event = {"decision_id": next(iter(kept.values())), "kind": "redeemed", "event_id": "e"}
         assert process.post("/v1/outcomes", event).status_code == 503
         assert process.post("/v1/admin/pause", None).status_code == 503
         assert process.get("/v2/health/live").status_code == 200
-        # The log begins anew after a while, which makes room once more: so none at all.
-        resource.prlimit(process.popen.pid, resource.RLIMIT_FSIZE, (1 << 10, resource.RLIM_INFINITY))
         assert process.get("/v2/health/ready").status_code == 503
         resource.prlimit(process.popen.pid, resource.RLIMIT_FSIZE, (hard, hard))
         assert process.get("/v2/health/ready").status_code == 200
@@ -182,9 +183,25 @@ def test_a_full_disk_is_guarded_and_what_was_answered_is_kept(bundle: Bundle, tm
         kept[f"r{refused}"] = found["decision_id"]
         assert process.post("/v1/outcomes", event).json()["status"] == "settled"
     ledger = open_ledger(url)
-    assert {row.request_id: row.decision_id for row in ledger.rows(CAMPAIGN, 0, EVER)} == kept
+    stored = list(ledger.rows(CAMPAIGN, 0, EVER))
+    assert {row.request_id: row.decision_id for row in stored} == kept
+    found = {(row.decision_id, outcome.event_id) for row in stored for outcome, _ in row.outcomes}
+    assert found == {*told, (event["decision_id"], "e")}
     assert ledger.check() == []
     ledger.close()
+
+
+def _tell_until_refused(process: Process, decisions: list[str]) -> set[tuple[str, str]]:
+    """An outcome is smaller than a decision, so some may still fit: decision and event of those that were kept."""
+    kept: set[tuple[str, str]] = set()
+    for number in range(2000):
+        event = {"decision_id": decisions[number % len(decisions)], "kind": "active", "event_id": f"e{number}"}
+        status = process.post("/v1/outcomes", event).status_code
+        if status == 503:
+            return kept
+        assert status == 200
+        kept.add((event["decision_id"], event["event_id"]))
+    raise AssertionError("the disk never was full")
 
 
 def _decide_until_refused(process: Process) -> tuple[dict[str, str], int]:
