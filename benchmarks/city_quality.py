@@ -1,0 +1,174 @@
+"""Learning on rich states against the exact optimum: `outlay simulate city`, where no log shows a state twice.
+
+    python benchmarks/city_quality.py                           # fast, slow and money; five logs each (hours)
+    python benchmarks/city_quality.py --settings fast --seeds 1 --methods orthogonal
+
+50,000 users for 7 days, of whom 35,000 teach. Every method learns from the same log; all its policies are measured on
+the *select* users as `train` does. For 11 budgets between 0 and the largest constant coupon's cost the mixture is solved on
+those measurements, without the certificate's margin, and its true value is simulated:
+
+    captured share    (value − best constant mixture) / (optimum − best constant mixture), all at its own true spend
+
+The 1-day rule is priced in every state, with true responses: what no method that looks one day ahead can beat. The
+settings are options of `outlay simulate city`; the optimum knows what a `hidden` city leaves out.
+
+Results: Markdown on stdout, and benchmarks/out/city_quality.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outlay
+from outlay.bundles.decide import Bundle
+from outlay.core.transitions import Transitions
+from outlay.estimators.frontier import Points
+from outlay.jobs import train_frontier, two_stage
+from outlay.jobs.choose import Chosen
+from outlay.ops.mixture_lp import solve_mixture
+from outlay.ops.myopic import value_at
+from outlay.simulators.city import City
+from outlay.simulators.city_people import PolicyValues
+from outlay.simulators.city_truth import CityTruth, Curve, optimum
+
+OUT = Path(__file__).parent / "out" / "city_quality.json"
+USERS, BUDGETS, SIMULATED = 50_000, 11, 20_000
+PRICES = np.geomspace(0.005, 0.6, 40)  # of the 1-day rule, in units of the largest mean reward
+METHODS = ("orthogonal", "bcq", "DeepFM, 1-day label", "DeepFM, 3-day label", "DeepFM, 7-day label")
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method on one log: `share` of every budget, NaN where no mixture keeps it; `spend` against the budget."""
+
+    setting: str
+    seed: int
+    method: str
+    seconds: float
+    budgets: list[float]
+    share: list[float]
+    spend: list[float]
+
+
+def act(bundle: Bundle, member: int) -> Callable[[Any], NDArray[Any]]:
+    """A member of a bundle as a policy of the city's features."""
+
+    def policy(table: Any) -> NDArray[Any]:
+        seen = bundle.schema.encode(table)
+        return np.asarray(bundle.member_actions(member, seen.codes, seen.numbers))
+
+    return policy
+
+
+def of_mixtures(chosen: Chosen, data: Transitions, curve: Curve, values: PolicyValues, budgets: Vector) -> list[Any]:
+    """Captured share and spend of every budget's mixture, chosen by what was measured."""
+    kept = [(i, k) for i, k in enumerate(chosen.measured) if k.withheld is None and k.policy.number is not None]
+    points = Points.of([k.fitted for _, k in kept], data.campaign).value[:, :2]
+    true: dict[int, Vector] = {}
+    judged = []
+    for budget in budgets:
+        found = solve_mixture(points, np.array([budget]), np.array([budget]))
+        if not found.feasible:
+            judged.append((np.nan, np.nan))
+            continue
+        for place in np.flatnonzero(found.weights):
+            if place not in true:
+                value = values(act(chosen.at.served, kept[place][0])).value
+                true[place] = np.array([value["reward"], value["coupon_cost"]])
+        x = sum(found.weights[place] * true[place] for place in np.flatnonzero(found.weights))
+        judged.append((curve.captured(*x), x[1] / budget - 1))
+    return judged
+
+
+def one_log(setting: str, seed: int, methods: list[str], users: int) -> Iterator[Result]:
+    """The methods on one log, the 1-day rule with true responses first."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        options = {setting: True} if setting != "fast" else {}
+        path = outlay.simulate("city", folder / "log", users=users, seed=seed, **options)  # type: ignore[arg-type]
+        outlay.prepare(path, folder / "data")
+        data = Transitions.open(folder / "data")
+        city = City.read(folder / "log")
+        truth = CityTruth(city)
+        kept = OUT.parent / f"city_{setting}"  # the optimum is that of the setting, whatever the log
+        kept.mkdir(parents=True, exist_ok=True)
+        city.write(kept)
+        curve, values = optimum(kept), PolicyValues(truth, users=SIMULATED)
+        budgets = np.linspace(0, curve.constants[:, 1].max(), BUDGETS + 2)[1:-1]
+        rule = np.array([[r.reward, r.cost] for r in map(truth.one_day, PRICES * curve.constants[:, 0].max())])
+        at = np.clip(budgets, rule[:, 1].min(), rule[:, 1].max())
+        share = [curve.captured(value_at(rule, cost), cost) for cost in at]
+        yield Result(
+            setting, seed, "1-day rule, true responses", 0.0, budgets.tolist(), share, (at / budgets - 1).tolist()
+        )
+        for method in methods:
+            began = time.perf_counter()
+            chosen = learned(method, data, seed, folder)
+            seconds = time.perf_counter() - began
+            shares, spends = zip(*of_mixtures(chosen, data, curve, values, budgets), strict=True)
+            yield Result(setting, seed, method, seconds, budgets.tolist(), list(shares), list(spends))
+
+
+def learned(method: str, data: Transitions, seed: int, folder: Path) -> Chosen:
+    """What a method learns, measured as `train` measures it."""
+
+    def quiet(_share: float, _text: str) -> None:
+        pass
+
+    if method.startswith("DeepFM"):
+        days = int(method.split()[1][0])
+        return two_stage.learn(data, data.campaign, "deepfm", days, seed, folder, quiet).chosen
+    return train_frontier.learn(data, data.campaign, method, seed, folder, False, quiet).chosen
+
+
+def table(results: list[Result]) -> str:
+    """Captured share over budgets and logs, in Markdown."""
+    lines = ["| setting | method | logs | captured share, median | worst tenth | least | seconds |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for setting, method in dict.fromkeys((r.setting, r.method) for r in results):
+        mine = [r for r in results if (r.setting, r.method) == (setting, method)]
+        share = np.array([s for r in mine for s in r.share])
+        share = share[np.isfinite(share)]
+        seconds = np.median([r.seconds for r in mine])
+        lines.append(f"| {setting} | {method} | {len(mine)} | {np.median(share):.2f} | {np.quantile(share, 0.1):.2f} "
+                     f"| {share.min():.2f} | {seconds:.0f} |")  # fmt: skip
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the logs, print a table after each, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--settings", nargs="+", default=["fast", "slow", "money"])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=1, help="number of the first log")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--users", type=int, default=USERS)
+    parser.add_argument("--out", type=Path, default=OUT)
+    asked = parser.parse_args()
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    results: list[Result] = []
+    for seed in range(asked.first, asked.first + asked.seeds):
+        for setting in asked.settings:
+            for result in one_log(setting, seed, asked.methods, asked.users):
+                results.append(result)
+                print(
+                    f"{setting} {seed} {result.method}: {np.round(result.share, 2)} {result.seconds:.0f} s", flush=True
+                )
+                asked.out.write_text(json.dumps([asdict(r) for r in results], indent=1))
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
