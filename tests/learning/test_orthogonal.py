@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from outlay.bundles.reference import forward
@@ -16,6 +18,7 @@ from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.heads import coordinates
 from outlay.learning.orthogonal import Orthogonal, answers, determined_costs, learn
 from outlay.nets.batches import gather
+from outlay.nets.network import Linear
 from outlay.nets.orthogonal import EffectShape, arrays_of, init_orthogonal, tell, value_heads
 from small_logs import campaign, draw, random_cmdp, transitions
 
@@ -208,3 +211,23 @@ def test_a_batch_says_what_was_allowed_in_its_rows_and_in_the_next() -> None:
     batch = gather(replace(data, states=None, state=None), np.array([0, 1]), table=False)
     assert np.asarray(batch.allowed).tolist() == allowed.tolist()
     assert np.asarray(batch.next_allowed).tolist() == [allowed[1].tolist(), allowed[1].tolist()]
+
+
+def test_effects_have_the_size_that_other_users_show() -> None:
+    """Networks whose effects are half of what they should be, and ones that are twice, end at the same policies."""
+    problem = training(log_of(random_cmdp(25)), min_steps=1000)
+    *_, progress = learn(problem)
+
+    def effects_of(times: float) -> NDArray[np.float64]:
+        pair = progress.learner.averaged
+        slope = Linear(pair.slope.weight * times, pair.slope.bias * times)
+        scaled = eqx.tree_at(lambda net: net.slope, pair, slope)
+        found = answers(problem, replace(progress, learner=progress.learner._replace(averaged=scaled)))
+        return effects(q_of(found.network, 3))
+
+    whole = effects_of(1.0)
+    np.testing.assert_allclose(effects_of(0.5), whole, atol=1e-3 * np.abs(whole).max())
+    np.testing.assert_allclose(effects_of(2.0), whole, atol=1e-3 * np.abs(whole).max())
+    truth = effects(exact(random_cmdp(25), np.full(3, 1 / 3)))
+    ahead = whole[:, :, 0]
+    assert (ahead * truth).sum() / (truth**2).sum() == pytest.approx(1, abs=0.1)

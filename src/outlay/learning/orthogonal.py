@@ -42,7 +42,7 @@ from outlay.learning.heads import Coordinates
 from outlay.learning.multiplier_grid import laid_again, pilot_grid
 from outlay.nets.batches import Batch, blocks, gather
 from outlay.nets.loop import compiled_block
-from outlay.nets.network import PAIR
+from outlay.nets.network import PAIR, Linear
 from outlay.nets.orthogonal import (
     TARGETS,
     EffectShape,
@@ -61,6 +61,8 @@ BLOCK = 100  # gradient steps that are compiled as one call
 USUAL_DECAY, EFFECT_DECAY = 1.0, 1.0  # weight decay of what happens anyway and of effects, as in AdamW
 FINAL_RATE = 0.02  # of the learning rate, at the end of a cosine
 LOOK_ROWS = 4096  # of select users, on which the grid of λ is laid
+RESIZE_ROWS = 100_000  # of select users, on which the size of effects is told
+RESIZE = (0.0, 4.0)  # the least and the most that effects are multiplied by
 DETERMINED = 1e-5  # of a cost's spread: the most by which one that follows from action and reward may be off
 
 Vector = NDArray[np.float64]
@@ -221,8 +223,8 @@ def learn(training: Orthogonal, progress: Progress | None = None) -> Iterator[Pr
 class _Aims(NamedTuple):
     """What the networks of a step are trained towards; no gradient flows through it."""
 
-    own: Array  # [B, TARGETS, H] y of the row's own half
-    other: Array  # [B, TARGETS, H] y of the other half's network
+    own: Array  # [B, TARGETS, H] y by the network of the row's own half
+    other: Array  # [B, TARGETS, H] y by that of the other half
     usual: Array  # [B, TARGETS, H] m of the other half's network
     moved: Array  # [B, d] ẽ
     functions: Array  # [B, d] e(a)
@@ -322,9 +324,12 @@ def determined_costs(data: Transitions, rows: NDArray[np.int64], spread: Vector)
 
 
 def answers(training: Orthogonal, progress: Progress) -> Answers:
-    """The policies of a finished training, at λ laid where costs fall."""
-    heads, outcome = _raw_heads(training, progress.learner.averaged)
-    values = _values(training, progress.learner.averaged)
+    """The policies of a finished training, at λ laid where costs fall, with effects of the size that users show who
+    taught none.
+    """  # fmt: skip
+    pair = _resized(training, progress.learner.averaged)
+    heads, outcome = _raw_heads(training, pair)
+    values = _values(training, pair)
     grids, said = [], []
     for family in range(len(FAMILIES)):
         grid, told = _grid(training, *values, family)
@@ -333,9 +338,51 @@ def answers(training: Orthogonal, progress: Progress) -> Answers:
     if training.discount == 0:
         grids, said = grids[1:], said[1:]
         heads = tuple(part[..., 1:, :] for part in heads)  # type: ignore[assignment]  # a pair
-    network = arrays_of(progress.learner.averaged, heads, outcome)
+    network = arrays_of(pair, heads, outcome)
     families = np.repeat(np.arange(len(grids)), [len(grid) for grid in grids])
     return Answers(network.only(families.tolist()), np.concatenate(grids), said[0])
+
+
+def _resized(training: Orthogonal, pair: OrthogonalNetwork) -> OrthogonalNetwork:
+    """Effects times what a regression on them gives, by target and head, in rows of select users.
+
+    Decay that is strong enough to tell well who responds more shrinks all effects, and those of what comes after the
+    day more than those of the day.
+    """
+    data, terms, shape = training.data, _Terms.of(training), pair.shape
+
+    @eqx.filter_jit
+    def sums(pair: OrthogonalNetwork, batch: Batch) -> tuple[Array, Array]:
+        # Neither half was taught by these users, so the means of one are as good as those of the other.
+        aims = terms.aims(pair, batch, jnp.zeros(len(batch.action), jnp.int32))
+        slope = tell(pair, batch.state.codes, batch.state.numbers).slope.mean(0)
+        effect = jnp.einsum("bphd,bd->bph", slope, aims.moved)
+        left = (aims.other - aims.usual) / terms.units[:, None]
+        known = jnp.stack([jnp.ones_like(batch.has_target), batch.has_target], axis=1)[..., None]
+        weight = batch.chosen[:, None, None] * known
+        return (weight * left * effect).sum(0), (weight * effect**2).sum(0)
+
+    rows = _sampled(data, RESIZE_ROWS, training.seed)
+    cross, square = np.zeros((2, TARGETS, shape.num_heads))
+    for part in np.array_split(rows, max(1, len(rows) // LOOK_ROWS)):
+        batch = jax.tree.map(jnp.asarray, gather(data, part, table=False))
+        found = sums(pair, batch)
+        cross += np.asarray(found[0], np.float64)
+        square += np.asarray(found[1], np.float64)
+    factor = np.clip(cross / np.maximum(square, 1e-12), *RESIZE)
+    by_output = jnp.asarray(np.repeat(factor.ravel(), len(shape.functions)), jnp.float32)
+    slope = Linear(pair.slope.weight * by_output, pair.slope.bias * by_output)
+    resized: OrthogonalNetwork = eqx.tree_at(lambda net: net.slope, pair, slope)
+    return resized
+
+
+def _sampled(data: Transitions, most: int, seed: int) -> NDArray[np.int64]:
+    """Rows of select users in which there was a choice, at most so many of them."""
+    rows = data.rows_of(SELECT)
+    rows = rows[~data.forced[rows]]
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+    return rows
 
 
 def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
@@ -357,10 +404,7 @@ def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vec
 def _values(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[Vector, NDArray[np.bool_]]:
     """`[N, K, FAMILIES, H]` Q of rows of select users that had a choice, raw, and `[N, K]` what was allowed there."""
     data = training.data
-    rows = data.rows_of(SELECT)
-    rows = rows[~data.forced[rows]]
-    if len(rows) > LOOK_ROWS:
-        rows = np.sort(np.random.default_rng(training.seed).choice(rows, LOOK_ROWS, replace=False))
+    rows = _sampled(data, LOOK_ROWS, training.seed)
     batch = gather(data, rows, table=False)
 
     @eqx.filter_jit
