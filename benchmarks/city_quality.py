@@ -4,8 +4,8 @@
     python benchmarks/city_quality.py --settings fast --seeds 1 --methods orthogonal
 
 50,000 users for 7 days, of whom 35,000 teach. Every method learns from the same log; all its policies are measured on
-the *select* users as `train` does. For 11 budgets between 0 and the largest constant coupon's cost the mixture is solved on
-those measurements, without the certificate's margin, and its true value is simulated:
+the *select* users as `train` does. For 11 budgets between 0 and the cost of the largest constant coupon the mixture is
+solved on those measurements, without the certificate's margin, and its true value is simulated:
 
     captured share    (value − best constant mixture) / (optimum − best constant mixture), all at its own true spend
 

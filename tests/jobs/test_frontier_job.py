@@ -133,7 +133,8 @@ class Problem:
                 for blocks in (np.einsum("ltlu->ltu", self.part[name]) for name in ("covariance", "certifying"))
             ]
             certify = errors[1] * np.sqrt(users[0] / users[1])
-            margin = spread.above(self.factor)[:, j] + z_margin * np.hypot(errors[0], certify)
+            above, normal = spread.above(self.factor)[:, j], self.factor * spread.error[:, j]
+            margin = np.where(np.isposinf(above), normal, above) + z_margin * np.hypot(errors[0], certify)
             over.append(line.sign * (value @ direction - (limit if line.per == "user" else 0)) + margin)
         found = linprog(-value[:, 0], np.array(over), np.zeros(len(over)), np.ones((1, len(value))), [1.0])
         assert found.success == (found.status == 0)

@@ -173,7 +173,7 @@ def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect
     day = q_of(answers(problem, progress).network, 3)[:, :, -1]
     known = [0, 2]
     truth = effects(model.outcome[known])
-    assert np.abs(effects(day[known]) - truth).max() < 0.15 * np.abs(truth).max()
+    assert np.abs(effects(day[known]) - truth).max() < 0.3 * np.abs(truth).max()  # forced rows would make it 10 times
 
 
 def test_the_plain_arrays_say_what_the_networks_say() -> None:

@@ -60,23 +60,33 @@ def test_a_request_that_takes_too_long_is_ended_and_a_slow_one_is_not(
                 else:  # who has not begun may wait
                     time.sleep(0.8)
                     late.sendall(head % len(body) + body)
-                    assert late.recv(1000).startswith(b"HTTP/1.1 200 ")
+                    assert answer_from(late).startswith(b"HTTP/1.1 200 ")
         with socket.create_connection(address(process), timeout=5) as slow:
             for _ in range(2):  # the clock begins anew with each request
                 slow.sendall(head % len(body))
                 time.sleep(0.3)
                 slow.sendall(body)
-                assert slow.recv(1000).startswith(b"HTTP/1.1 200 ")
+                assert answer_from(slow).startswith(b"HTTP/1.1 200 ")
 
 
 RUN = "from outlay.cli.main import run; run()"
+
+
+def answer_from(connection: socket.socket) -> bytes:
+    """A whole answer with a JSON object: head and body may come apart."""
+    answer = b""
+    while not answer.endswith(b"}"):
+        assert (part := connection.recv(1000)), answer
+        answer += part
+    return answer
 
 
 class Busy(threading.Thread):
     """Asks without a pause, on one connection as long as the server keeps it, until nobody answers any more.
 
     Attributes:
-        ended: how requests ended; "cut" are those that were sent on a connection and got no answer.
+        ended: how requests ended; "cut" are those that were sent on a connection that had answered before, and got no
+            answer. A new connection may still wait to be accepted when the server ends: that is told as "refused".
     """
 
     def __init__(self, process: Process, number: int, ended: Counter[str], decisions: set[str]) -> None:
@@ -91,8 +101,9 @@ class Busy(threading.Thread):
         connection = http.client.HTTPConnection(*self._address, timeout=20)
         for turn in range(100_000):
             body = json.dumps(request(1000 * self._number + turn, eligible=[3]))
+            known = connection.sock is not None
             try:
-                if connection.sock is None:
+                if not known:
                     connection.connect()
             except OSError:
                 self._ended["refused"] += 1
@@ -102,8 +113,11 @@ class Busy(threading.Thread):
                 answer = connection.getresponse()
                 found = json.loads(answer.read())
             except (OSError, http.client.HTTPException):
-                self._ended["cut"] += 1
                 connection.close()
+                if not known:
+                    self._ended["refused"] += 1
+                    return
+                self._ended["cut"] += 1
                 continue
             self._ended["answered" if found.get("decision_id") else "without a decision"] += 1
             self._ended["last"] += answer.will_close

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import logging
 import signal
@@ -79,6 +80,7 @@ def application(settings: Settings) -> FastAPI:
         # What is loaded by now stays; looking through it for garbage again and again costs a quarter of the time.
         gc.collect()
         gc.freeze()
+        atexit.register(gc.unfreeze)  # extensions that count their objects at the end would tell of all that is kept
         gc.set_threshold(*COLLECT)
         return Service(serving, ledger, clock, Metrics())
 
