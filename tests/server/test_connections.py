@@ -76,7 +76,8 @@ def answer_from(connection: socket.socket) -> bytes:
     """A whole answer with a JSON object: head and body may come apart."""
     answer = b""
     while not answer.endswith(b"}"):
-        assert (part := connection.recv(1000)), answer
+        part = connection.recv(1000)
+        assert part, answer
         answer += part
     return answer
 
