@@ -83,12 +83,13 @@ def of_mixtures(chosen: Chosen, data: Transitions, curve: Curve, values: PolicyV
         if not found.feasible:
             judged.append((np.nan, np.nan))
             continue
-        for place in np.flatnonzero(found.weights):
+        members = [int(place) for place in np.flatnonzero(found.weights)]
+        for place in members:
             if place not in true:
                 value = values(act(chosen.at.served, kept[place][0])).value
                 true[place] = np.array([value["reward"], value["coupon_cost"]])
-        x = sum(found.weights[place] * true[place] for place in np.flatnonzero(found.weights))
-        judged.append((curve.captured(*x), x[1] / budget - 1))
+        reward, cost = (found.weights[members] @ np.array([true[place] for place in members])).tolist()
+        judged.append((curve.captured(reward, cost), cost / budget - 1))
     return judged
 
 
