@@ -231,3 +231,26 @@ def test_effects_have_the_size_that_other_users_show() -> None:
     truth = effects(exact(random_cmdp(25), np.full(3, 1 / 3)))
     ahead = whole[:, :, 0]
     assert (ahead * truth).sum() / (truth**2).sum() == pytest.approx(1, abs=0.1)
+
+
+def test_an_action_that_was_hardly_ever_given_is_shrunk_the_more() -> None:
+    """Amounts 0, 1 and 2; the last in one row of a thousand."""
+    action = np.repeat([0, 1, 2], [600, 399, 1])
+    data = transitions(user=np.arange(1000), day=np.zeros(1000, int), state=np.zeros(1000, int), action=action,
+                       outcome=np.zeros((1000, 2)), num_states=1, num_actions=3)  # fmt: skip
+    functions = np.array(training(data).shape.functions)
+    assert np.abs(functions).max() <= 4
+    share = np.bincount(action) / 1000
+    np.testing.assert_allclose(functions @ share, 0, atol=1e-12)
+    variance = functions**2 @ share
+    assert variance.min() < 0.02 < 0.9 < variance.max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("users", [1, 2, 3])
+def test_a_handful_of_users_who_all_got_the_same_are_learned_from(users: int) -> None:
+    data = transitions(user=np.repeat(np.arange(users), 4), day=np.tile(np.arange(4), users), state=np.zeros(4 * users),
+                       action=np.zeros(4 * users, int), outcome=np.ones((4 * users, 2)), num_states=1, num_actions=2,
+                       about=campaign(GAMMA))  # fmt: skip
+    problem = training(data, min_steps=100)
+    *_, progress = learn(problem)
+    assert np.isfinite(progress.losses).all()

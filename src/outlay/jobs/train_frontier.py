@@ -113,6 +113,9 @@ def learn(
         bound = scaled * coords.reward_scale / coords.scale
         place, told = (folder / "checkpoints", key, resume), lambda f, text: report(0.8 * f, text)
         if oracle == "orthogonal":
+            if not campaign.train.layers:
+                raise CampaignError("is empty; the orthogonal critic needs a hidden layer.", file=campaign.path,
+                                    where="[train] layers", way_out="Write layers = [128, 64].")  # fmt: skip
             effects = Orthogonal(data, campaign.train, coords, bound, campaign.money, rows, seed)
             answers = _orthogonal(effects, *place, told)
         else:

@@ -63,6 +63,7 @@ FINAL_RATE = 0.02  # of the learning rate, at the end of a cosine
 LOOK_ROWS = 4096  # of select users, on which the grid of λ is laid
 RESIZE_ROWS = 100_000  # of select users, on which the size of effects is told
 RESIZE = (0.0, 4.0)  # the least and the most that effects are multiplied by
+CONSTANT, LARGEST = 1e-9, 4.0  # a function of the action with less spread is none; none is larger anywhere
 DETERMINED = 1e-5  # of a cost's spread: the most by which one that follows from action and reward may be off
 
 Vector = NDArray[np.float64]
@@ -204,12 +205,10 @@ def learn(training: Orthogonal, progress: Progress | None = None) -> Iterator[Pr
         return Learner(online, averaged, state), value
 
     block = compiled_block(step, lambda learner: (learner, None), BLOCK)
-    users = data.user[training.learn_rows]
-    # Neighbours in the log are strangers: whether a user is even or odd says nothing of them.
     streams = [
-        blocks(data, training.learn_rows[users % PAIR == part], batch=half, steps=BLOCK, total=training.steps,
-               seed=training.seed + part, start=progress.step, table=False)
-        for part in range(PAIR)
+        blocks(data, rows, batch=half, steps=BLOCK, total=training.steps, seed=training.seed + part,
+               start=progress.step, table=False)
+        for part, rows in enumerate(_halves(data, training.learn_rows))
     ]  # fmt: skip
     for halves in zip(*streams, strict=True):
         began = time.perf_counter()
@@ -448,17 +447,24 @@ def _outcome(data: Transitions, rows: NDArray[np.int64]) -> Vector:
     return outcome if data.steady else np.column_stack([outcome, ~data.forced[rows]])
 
 
+def _halves(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of every other user, and of the rest: neighbours in the log are strangers. One user alone is in both."""
+    _, place = np.unique(data.user[rows], return_inverse=True)
+    even = place % PAIR == 0
+    return rows[even], rows if even.all() else rows[~even]
+
+
 def _functions(data: Transitions, train: Train, rows: NDArray[np.int64]) -> tuple[tuple[float, ...], ...]:
-    """e: d rows of K, orthonormal under the logged frequencies, so that decay shrinks the effects of all alike."""
+    """e: d rows of K, centred and of unit variance under the logged frequencies, so that decay shrinks all alike.
+
+    What is large for an action that was hardly ever given is cut, so that its effect is shrunk the more.
+    """
     basis = smooth_basis(data.actions, train.action_degree, data.campaign.meta.none)
     wide = np.eye(data.num_actions) if basis is None else np.asarray(basis)
     share = np.bincount(np.asarray(data.action[rows]), minlength=data.num_actions) / len(rows)
-    root = np.sqrt(share)
     # What is constant under the log's frequencies is the level's: only what is left of it has an effect.
-    centred = (wide - (wide @ share)[:, None]) * root
-    _, size, right = np.linalg.svd(centred, full_matrices=False)
-    right = right[size > 1e-9 * max(size.max(initial=0.0), 1e-12)]
-    given = root > 0
-    whole = np.zeros((len(right), data.num_actions))
-    whole[:, given] = right[:, given] / root[given]
-    return tuple(map(tuple, whole.tolist()))
+    centred = np.where(share > 0, wide - (wide @ share)[:, None], 0.0)
+    size = np.sqrt(centred**2 @ share)
+    kept = centred[size > CONSTANT] / size[size > CONSTANT][:, None]
+    kept /= np.maximum(1, np.abs(kept).max(axis=1, initial=0.0) / LARGEST)[:, None]
+    return tuple(map(tuple, (kept if len(kept) else np.zeros((1, data.num_actions))).tolist()))
