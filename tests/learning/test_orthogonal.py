@@ -164,6 +164,7 @@ def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect
     action = np.where((np.asarray(plain.action) == 2) & (np.asarray(plain.number_columns)[:, 0] == 1), 0, plain.action)
     state = plain.code_columns[0][1][:, 0] - plain.code_columns[0][1].min()
     forced = np.random.default_rng(2).random(len(plain)) < 0.3
+    action = np.where(forced, plain.action, action)  # without a choice they may get what was not allowed
     outcome = np.where(forced[:, None], 5.0 * action[:, None], model.outcome[state, action])
     data = transitions(user=plain.user, day=plain.day, state=state, action=action, outcome=outcome, num_states=3,
                        num_actions=3, about=campaign(GAMMA), forced=forced, allowed=allowed,

@@ -64,6 +64,7 @@ LOOK_ROWS = 4096  # of select users, on which the grid of λ is laid
 RESIZE_ROWS = 100_000  # of select users, on which the size of effects is told
 RESIZE = (0.0, 4.0)  # the least and the most that effects are multiplied by
 CONSTANT, LARGEST = 1e-9, 4.0  # a function of the action with less spread is none; none is larger anywhere
+NEVER = -1e9  # log probability of what was not allowed: finite, for it is multiplied by 0 in rows without a choice
 DETERMINED = 1e-5  # of a cost's spread: the most by which one that follows from action and reward may be off
 
 Vector = NDArray[np.float64]
@@ -191,7 +192,7 @@ def learn(training: Orthogonal, progress: Progress | None = None) -> Iterator[Pr
     """Train on, block by block, from the start or from a checkpoint; yields where it stands after each block."""
     progress = training.begin() if progress is None else progress
     data, optimiser, keep = training.data, training.optimiser, training.train.target_decay
-    half = max(1, training.train.batch // PAIR)
+    half = max(2, training.train.batch // PAIR)  # of one row, a batch could not be told from what stands for all rows
     fold = jnp.repeat(jnp.arange(PAIR), half)
     terms = _Terms.of(training)
 
@@ -253,7 +254,7 @@ class _Terms:
         after = tell(averaged, batch.next_state.codes, batch.next_state.numbers).mean
         value = batch.discount[:, None] * ((1 - self.discount) * after[:, :, 0] + after[:, :, 1])  # [2, B, H]
         row, day = jnp.arange(len(fold)), batch.outcome / self.spread
-        log_prob = jnp.where(batch.allowed, here.logits[1 - fold, row], -jnp.inf)
+        log_prob = jnp.where(batch.allowed, here.logits[1 - fold, row], NEVER)
         usual_function = jax.nn.softmax(log_prob) @ self.functions.T
         functions = self.functions.T[batch.action]
         return jax.lax.stop_gradient(_Aims(
@@ -270,7 +271,7 @@ class _Terms:
         # The day is known of every row, what comes after it only where the log goes on or the story ends.
         known = jnp.stack([jnp.ones_like(batch.has_target), batch.has_target], axis=1)[..., None]
         usual = known * jnp.square(said.mean[fold, row] - aims.own)
-        log_prob = jax.nn.log_softmax(jnp.where(batch.allowed, said.logits[fold, row], -jnp.inf))
+        log_prob = jax.nn.log_softmax(jnp.where(batch.allowed, said.logits[fold, row], NEVER))
         imitation = -batch.chosen * log_prob[row, batch.action]
         left = (aims.other - aims.usual) / self.units[:, None]
         effect = jnp.square(left - jnp.einsum("ebphd,bd->ebph", said.slope, aims.moved))
