@@ -119,8 +119,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     assert all(0.917 <= hit / 400 <= 0.983 for hit in hits)
 
 
-@pytest.mark.parametrize("kind", ["adds", "multiplies"])
-@pytest.mark.parametrize("gain", [-0.5, 3.0])
+@pytest.mark.parametrize(("kind", "gain"), [("adds", 3.0), ("multiplies", -0.5)])
 def test_relative_intervals_of_large_lifts_cover_the_truth(kind: str, gain: float) -> None:
     """1,000 tests of 400 users with CUPED, at 95 %: 93 to 97 % are within three standard errors.
 
@@ -190,17 +189,17 @@ def test_a_user_who_dwarfs_all_others_makes_the_time_before_useless() -> None:
 
 
 def test_taking_the_smaller_error_keeps_the_level() -> None:
-    """2,000 A/A tests of skewed totals whose past says nothing, so that chance decides whether it is used: the
-    difference is 0 on average, and 5 % of the intervals miss it (3.5 to 6.5 % are within three standard errors).
+    """1,200 A/A tests of skewed totals whose past says nothing, so that chance decides whether it is used: the
+    difference is 0 on average, and 5 % of the intervals miss it (3.1 to 6.9 % are within three standard errors).
     """
     rng = np.random.default_rng(0)
     found = []
-    for _ in range(2000):
+    for _ in range(1200):
         a, b = (np.repeat(rng.lognormal(0, 0.5, (users, 2)), 2, axis=1) for users in (300, 100))
         found.append(lifted(ACTIVE, a, b))
     assert 0.2 < np.mean([x.covariate for x in found]) < 0.8
-    assert np.mean([abs(x.z) > 1.959964 for x in found]) == pytest.approx(0.05, abs=0.015)
-    assert abs(np.mean([x.absolute.value / x.std_error for x in found])) < 3 / np.sqrt(2000)
+    assert np.mean([abs(x.z) > 1.959964 for x in found]) == pytest.approx(0.05, abs=0.019)
+    assert abs(np.mean([x.absolute.value / x.std_error for x in found])) < 3 / np.sqrt(1200)
 
 
 def paying(users: int, chance: float, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -26,7 +26,7 @@ GAMMA = 0.8
 
 
 def training(data: Transitions, **train: Any) -> Orthogonal:
-    fast = {"layers": (16,), "embedding": 4, "batch": 256, "min_steps": 3000, "epochs": 0.1, "learning_rate": 5e-3}
+    fast = {"layers": (16,), "embedding": 4, "batch": 256, "min_steps": 2000, "epochs": 0.1, "learning_rate": 5e-3}
     about = data.campaign.train.model_copy(update=fast | train)
     coords = coordinates(data.campaign, np.asarray(data.outcome), steady=data.steady)
     bound = np.full(len(data.campaign.budgets), 3.0)
