@@ -49,3 +49,15 @@ def test_the_correlation_ratio_is_one_where_the_groups_do_not_overlap() -> None:
     assert correlation_ratio(np.array([[50, 0.0, 1e-9], [50, 1.0, 1e-9]]))[0] == pytest.approx(1, abs=1e-4)
     assert correlation_ratio(np.array([[50, 2.0, 1.0], [50, 2.0, 1.0]]))[0] == 0
     assert correlation_ratio(np.empty((0, 3))) == (0.0, 1.0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("unit", [1e-100, 1.0, 1e200])
+def test_the_correlation_ratio_does_not_depend_on_the_unit(unit: float) -> None:
+    groups = np.array([[50, 0.0, 0.01], [60, 0.1, 0.01], [40, 0.3, 0.02]])
+    large = groups * [1, unit, 1]
+    large[:, 2] = (np.sqrt(groups[:, 2]) * min(unit, 1e150)) ** 2
+    if unit <= 1:
+        assert correlation_ratio(large) == pytest.approx(correlation_ratio(groups), rel=1e-6)
+    else:  # the spread within groups is too small to matter beside the one between
+        assert correlation_ratio(large)[0] == pytest.approx(1, abs=0.02)

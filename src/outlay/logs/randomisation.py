@@ -196,6 +196,10 @@ def correlation_ratio(groups: NDArray[np.float64]) -> tuple[float, float]:
     if len(groups) < 2:
         return 0.0, 1.0
     n, mean, variance = groups.T
+    size = max(float(np.abs(mean).max()), float(np.sqrt(variance).max()))
+    if not 0 < size < np.inf:  # no spread, or numbers whose squares are beyond those of a computer
+        return 0.0, 1.0
+    mean, variance = mean / size, (np.sqrt(variance) / size) ** 2
     total = n.sum()
     between = float((n * (mean - (n * mean).sum() / total) ** 2).sum())
     within = float((n * variance).sum())
