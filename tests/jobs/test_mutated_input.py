@@ -14,3 +14,10 @@ def test_mutated_input_is_answered_or_refused(kind: str) -> None:
     assert {what for what, _ in found} == {"done", "refused"}
     for what, words in found:
         assert what == "done" or ": " in words, words
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("number", [492, 553])
+def test_propensities_that_are_next_to_nothing_are_answered_or_refused(number: int) -> None:
+    """Their inverses have squares beyond what a float holds."""
+    assert one("log", number, 11)[0] != "failed"

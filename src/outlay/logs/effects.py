@@ -12,6 +12,7 @@ Source: Hájek (1971) for the ratio; the interval is normal.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -71,7 +72,10 @@ def effects(log: Log, low: float, high: float) -> list[Effect]:
             if segment is not None and not grouped:
                 continue  # one segment, which is all
             mean = wy / w
-            spread = max(wwyy - 2 * mean * wwy + mean * mean * ww, 0.0) / w**2
+            # Divided one after the other: weights of tiny probabilities have squares beyond what a float holds.
+            spread = max(wwyy / w - 2 * mean * (wwy / w) + mean * mean * (ww / w), 0.0) / w
+            if not math.isfinite(spread):
+                continue  # nor can their interval be told
             arms.setdefault(segment, {})[bool(higher)] = (mean, spread * n / max(n - 1, 1), int(n))
         z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
         for segment, arm in arms.items():
