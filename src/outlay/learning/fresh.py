@@ -53,10 +53,19 @@ def fresh_pair(data: Transitions, shape: Shape, spread: NDArray[np.float64], see
     rows = data.rows_of(LEARN)
     if len(rows) > LEVEL_ROWS:
         rows = np.sort(np.random.default_rng(seed).choice(rows, LEVEL_ROWS, replace=False))
+    return init_pair(shape, seed, outcomes(data, rows).mean(axis=0) / spread)
+
+
+def outcomes(data: Transitions, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """`[n, H]` logged reward and costs of rows, and decisions where they are measured."""
     outcome = np.asarray(data.outcome[rows], np.float64)
-    if not data.steady:
-        outcome = np.column_stack([outcome, ~data.forced[rows]])
-    return init_pair(shape, seed, outcome.mean(axis=0) / spread)
+    return outcome if data.steady else np.column_stack([outcome, ~data.forced[rows]])
+
+
+def whole_blocks(train: Train, rows: int, block: int) -> int:
+    """Gradient steps of a schedule on so many learn rows, in whole blocks."""
+    wanted = max(train.epochs * rows / train.batch, train.min_steps)
+    return max(1, round(wanted / block)) * block
 
 
 def table_of(data: Transitions, batch: int) -> Table | None:

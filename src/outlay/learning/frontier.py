@@ -33,7 +33,7 @@ from outlay.core.campaign import Train
 from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
 from outlay.learning.critic import Critic, Settings
-from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of
+from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of, whole_blocks
 from outlay.learning.heads import Coordinates
 from outlay.learning.multiplier_grid import laid_again, pilot_grid
 from outlay.nets.batches import Batch, blocks
@@ -103,8 +103,7 @@ class Frontier:
     @property
     def steps(self) -> int:
         """Gradient steps in all: whole blocks."""
-        wanted = max(self.train.epochs * len(self.learn_rows) / self.train.batch, self.train.min_steps)
-        return max(1, round(wanted / BLOCK)) * BLOCK
+        return whole_blocks(self.train, len(self.learn_rows), BLOCK)
 
     @property
     def shape(self) -> Shape:

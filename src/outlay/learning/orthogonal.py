@@ -25,6 +25,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -38,6 +39,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Train
 from outlay.core.network import NetworkArrays
 from outlay.core.transitions import SELECT, Transitions
+from outlay.learning.fresh import outcomes, whole_blocks
 from outlay.learning.heads import Coordinates
 from outlay.learning.multiplier_grid import laid_again, pilot_grid
 from outlay.nets.batches import Batch, blocks, gather
@@ -140,12 +142,16 @@ class Orthogonal:
     @property
     def steps(self) -> int:
         """Gradient steps in all: whole blocks."""
-        wanted = max(self.train.epochs * len(self.learn_rows) / self.train.batch, self.train.min_steps)
-        return max(1, round(wanted / BLOCK)) * BLOCK
+        return whole_blocks(self.train, len(self.learn_rows), BLOCK)
 
-    @property
+    @cached_property
+    def derived(self) -> Determined:
+        """Costs that follow from action and reward."""
+        return determined_costs(self.data, self.learn_rows, self.coords.spread)
+
+    @cached_property
     def shape(self) -> EffectShape:
-        """Of the networks."""
+        """What the networks must be able to hold."""
         return EffectShape(
             sizes=self.data.schema.sizes,
             num_numbers=self.data.number_columns.shape[1],
@@ -163,7 +169,7 @@ class Orthogonal:
 
     def begin(self) -> Progress:
         """Fresh networks, which say the logged means."""
-        mean = _outcome(self.data, self.learn_rows).mean(axis=0) / self.coords.spread
+        mean = outcomes(self.data, self.learn_rows).mean(axis=0) / self.coords.spread
         pair = init_orthogonal(self.shape, self.seed, np.stack([mean, self.discount * mean]))
         return Progress(Learner(pair, pair, self.optimiser.init(eqx.filter(pair, eqx.is_array))))
 
@@ -242,9 +248,9 @@ class _Terms:
 
     @classmethod
     def of(cls, training: Orthogonal) -> _Terms:
-        derived = determined_costs(training.data, training.learn_rows, training.coords.spread)
+        known = training.derived.known
         learned = np.ones((TARGETS, len(training.coords.spread)))
-        learned[0, 1 : 1 + len(derived.known)] = ~derived.known
+        learned[0, 1 : 1 + len(known)] = ~known
         return cls(training.discount, jnp.asarray(training.coords.spread, jnp.float32),
                    jnp.asarray(training.shape.functions, jnp.float32), jnp.asarray(training.units, jnp.float32),
                    jnp.asarray(learned, jnp.float32))  # fmt: skip
@@ -265,21 +271,28 @@ class _Terms:
             functions=functions,
         ))  # fmt: skip
 
+    def left(self, aims: _Aims) -> Array:
+        """`[B, TARGETS, H]` what the means of the other half leave for effects to explain."""
+        return (aims.other - aims.usual) / self.units[:, None]
+
     def loss(self, online: OrthogonalNetwork, batch: Batch, aims: _Aims, fold: Array) -> Array:
         said: Told = tell(online, batch.state.codes, batch.state.numbers)
         row = jnp.arange(len(fold))
-        # The day is known of every row, what comes after it only where the log goes on or the story ends.
-        known = jnp.stack([jnp.ones_like(batch.has_target), batch.has_target], axis=1)[..., None]
+        known = _known(batch)
         usual = known * jnp.square(said.mean[fold, row] - aims.own)
         log_prob = jax.nn.log_softmax(jnp.where(batch.allowed, said.logits[fold, row], NEVER))
         imitation = -batch.chosen * log_prob[row, batch.action]
-        left = (aims.other - aims.usual) / self.units[:, None]
-        effect = jnp.square(left - jnp.einsum("ebphd,bd->ebph", said.slope, aims.moved))
+        effect = jnp.square(self.left(aims) - jnp.einsum("ebphd,bd->ebph", said.slope, aims.moved))
         effect *= self.learned * known * batch.chosen[:, None, None]
         slope = jax.lax.stop_gradient(jnp.einsum("ebphd,bd->ebph", said.slope, aims.functions))
         level = known * jnp.square(said.level + self.units[:, None] * slope - aims.other)
         total: Array = usual.sum((1, 2)).mean() + imitation.mean() + (effect + level).sum((0, 2, 3)).mean()
         return total
+
+
+def _known(batch: Batch) -> Array:
+    """`[B, TARGETS, 1]` 1 where a target is known: the day always, what comes after it where the log or story tells."""
+    return jnp.stack([jnp.ones_like(batch.has_target), batch.has_target], axis=1)[..., None]
 
 
 def _joined(one: Array, other: Array) -> Array:
@@ -329,7 +342,7 @@ def answers(training: Orthogonal, progress: Progress) -> Answers:
     """  # fmt: skip
     pair = _resized(training, progress.learner.averaged)
     heads, outcome = _raw_heads(training, pair)
-    values = _values(training, pair)
+    values = _values(training, pair, heads)
     grids, said = [], []
     for family in range(len(FAMILIES)):
         grid, told = _grid(training, *values, family)
@@ -357,10 +370,8 @@ def _resized(training: Orthogonal, pair: OrthogonalNetwork) -> OrthogonalNetwork
         aims = terms.aims(pair, batch, jnp.zeros(len(batch.action), jnp.int32))
         slope = tell(pair, batch.state.codes, batch.state.numbers).slope.mean(0)
         effect = jnp.einsum("bphd,bd->bph", slope, aims.moved)
-        left = (aims.other - aims.usual) / terms.units[:, None]
-        known = jnp.stack([jnp.ones_like(batch.has_target), batch.has_target], axis=1)[..., None]
-        weight = batch.chosen[:, None, None] * known
-        return (weight * left * effect).sum(0), (weight * effect**2).sum(0)
+        weight = batch.chosen[:, None, None] * _known(batch)
+        return (weight * terms.left(aims) * effect).sum(0), (weight * effect**2).sum(0)
 
     rows = _sampled(data, RESIZE_ROWS, training.seed)
     cross, square = np.zeros((2, TARGETS, shape.num_heads))
@@ -388,8 +399,8 @@ def _sampled(data: Transitions, most: int, seed: int) -> NDArray[np.int64]:
 def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
     """Q of the families `[..., K, FAMILIES, H]` and of the day's outcomes `[..., K, 1+m]`, raw: weights and biases."""
     weight, bias = value_heads(pair, training.units)
-    derived = determined_costs(training.data, training.learn_rows, training.coords.spread)
-    spread, count = training.coords.spread, len(derived.known)
+    derived, spread = training.derived, training.coords.spread
+    count = len(derived.known)
 
     def raw(part: Vector, constant: float) -> tuple[Vector, Vector]:
         day, after = part[..., 0, :] * spread, part[..., 1, :] * spread  # [..., K, H]
@@ -401,7 +412,9 @@ def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vec
     return (head_weight, head_bias), (day_weight, day_bias)
 
 
-def _values(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[Vector, NDArray[np.bool_]]:
+def _values(
+    training: Orthogonal, pair: OrthogonalNetwork, heads: tuple[Vector, Vector]
+) -> tuple[Vector, NDArray[np.bool_]]:
     """`[N, K, FAMILIES, H]` Q of rows of select users that had a choice, raw, and `[N, K]` what was allowed there."""
     data = training.data
     rows = _sampled(data, LOOK_ROWS, training.seed)
@@ -416,7 +429,7 @@ def _values(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[Vector, NDAr
         both: Array = eqx.filter_vmap(of)(pair)
         return both
 
-    (weight, bias), _ = _raw_heads(training, pair)
+    weight, bias = heads
     features = np.asarray(hidden(pair), np.float64)
     q = np.einsum("enw,ewkfh->nkfh", features, weight) / PAIR + bias.mean(axis=0)
     return q, data.allowed(rows)
@@ -440,12 +453,6 @@ def _grid(training: Orthogonal, q: Vector, allowed: NDArray[np.bool_], family: i
         asked_for = solve_mixture(said(grid), coords.limits, coords.scale).duals
         grid = laid_again(grid, said(grid)[:, 1:], np.where(np.arange(count) == training.money, 0, asked_for))
     return grid, said(grid)
-
-
-def _outcome(data: Transitions, rows: NDArray[np.int64]) -> Vector:
-    """`[n, H]` outcomes, and decisions where they are measured."""
-    outcome = np.asarray(data.outcome[rows], np.float64)
-    return outcome if data.steady else np.column_stack([outcome, ~data.forced[rows]])
 
 
 def _halves(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
