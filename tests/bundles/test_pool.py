@@ -18,6 +18,7 @@ from outlay.bundles.reference import forward
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.errors import BundleError
 from outlay.core.network import NetworkArrays, preferring_network
+from small_bundles import random_network
 
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(0, 4, (200, 2)).astype(np.int32)
@@ -113,9 +114,36 @@ def test_constant_actions_of_the_mixture_are_in_the_pool(
     assert mixed.members[-1].salt == bundle.members[-1].salt
 
 
-def test_a_policy_of_the_frontier_that_no_graph_computes_is_refused(with_constant: BundleSpec) -> None:
-    with pytest.raises(ValueError, match="nor a member of the mixture"):
-        replace(with_constant, members=(replace(with_constant.members[0], weight=1.0),))
+@pytest.fixture
+def several(make_frontier: Callable[[], BundleSpec], with_constant: BundleSpec) -> BundleSpec:
+    """A frontier of three networks: its own, one that imitates with two policies that share a Q, and a constant one."""
+    other = random_network(7, layers=(12,))
+    shared = [MemberSpec(other, 0.0, [price], [1.0, -price], [0.5, 1.0]) for price in (0.1, 2.0)]
+    return replace(make_frontier(), frontier=(*make_frontier().frontier, *shared, with_constant.members[-1]),
+                   imitation_threshold=0.9)  # fmt: skip
+
+
+def test_policies_of_several_networks_are_one_graph(
+    several: BundleSpec, tmp_path: Path, longhand: Callable[[list[float], int], list[int]]
+) -> None:
+    write_bundle(tmp_path / "bundle", several)
+    pool = Pool(load_bundle(tmp_path / "bundle"))
+    other = several.frontier[5].network
+    assert isinstance(other, NetworkArrays)
+    said = forward(other, CODES, NUMBERS)
+    assert said.imitation is not None
+    likely = said.imitation >= np.log(0.9) + said.imitation.max(axis=1, keepdims=True)
+    assert not likely.all()
+    shared = [np.where(likely, said.q @ [1.0, -price], -np.inf).argmax(axis=1).tolist() for price in (0.1, 2.0)]
+    wanted = [*(longhand([1.0, -0.2 * i], i) for i in range(POLICIES)), *shared, [1] * 200]
+    everybody = pool.mixture(np.full(8, 1 / 8))
+    assert actions(everybody) == wanted
+    assert len({id(member.session) for member in everybody.members}) == 1
+    for live in ([5], [7], [0, 6], [2, 5, 6, 7]):  # some networks are asked for nothing
+        some = pool.mixture(np.isin(np.arange(8), live) / len(live))
+        assert actions(some) == [wanted[i] for i in live]
+    first = everybody.members[0].run(["q"], CODES[:1], NUMBERS[:1])[0]
+    assert first.shape == (1, 3, (POLICIES + 1 + 1) * 2)  # the Q that two policies share is computed once
 
 
 def test_a_frontier_is_only_read_when_it_is_asked_for(frontier_bundle: Bundle, tmp_path: Path) -> None:

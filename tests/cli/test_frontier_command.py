@@ -138,7 +138,7 @@ def test_a_run_without_a_frontier_is_told_apart(finished: Path, habit: Habit, tm
 def test_a_damaged_frontier_is_not_read(a_run: Path, tmp_path: Path) -> None:
     folder = a_run / "frontier"
     again = "Train again with --method frontier"
-    for name in ("points.npz", "network.npz", MANIFEST):
+    for name in ("points.npz", "network-0.npz", MANIFEST):
         content = (folder / name).read_bytes()
         changed = bytearray(content)
         changed[len(content) // 2] ^= 1

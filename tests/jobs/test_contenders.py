@@ -133,7 +133,7 @@ def test_a_frontier_serves_one_network_for_the_campaigns_limits(
 
 def train_frontier_network(folder: Path) -> int:
     """Parameters of the network that answers every λ."""
-    return read_network(folder / "frontier" / "network.npz").num_parameters
+    return read_network(folder / "frontier" / "network-0.npz").num_parameters
 
 
 def test_a_frontier_that_cannot_keep_the_limit_is_refused(habit_data: Transitions, tmp_path: Path) -> None:

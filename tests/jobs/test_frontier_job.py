@@ -270,7 +270,7 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     limits = [b["limit"] for b in bundle.manifest["budgets"]]
     assert limits == [budget, *(b.limit for b in run.campaign.budgets[1:])]
 
-    network, data = read_network(run.folder / "frontier" / "network.npz"), run.data()
+    network, data = read_network(run.folder / "frontier" / "network-0.npz"), run.data()
     with np.load(run.folder / "frontier" / "points.npz") as file:
         multiplier, head_weights = file["multiplier"], file["head_weights"]
     rows = data.users["start_row"][:500]

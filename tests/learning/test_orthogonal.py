@@ -100,7 +100,9 @@ def test_without_a_future_there_is_the_day_alone() -> None:
     problem = training(data, min_steps=300)
     *_, progress = learn(problem)
     found = answers(problem, progress)
-    assert len(found.multiplier) == len(found.said) == found.network.num_policies == 33
+    assert len(found.multiplier) == len(found.said) == 33
+    assert found.network.num_policies == 1
+    assert not found.policy.any()
 
 
 def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
@@ -108,6 +110,7 @@ def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
     *_, progress = learn(problem)
     found = answers(problem, progress)
     assert found.multiplier.shape == (66, 1)
+    assert found.policy.tolist() == [0] * 33 + [1] * 33  # two Q, each with 33 vectors of head weights
     assert found.said.shape == (33, 2)
     assert found.said[0, 1] > found.said[-1, 1]
     assert found.said[0, 0] > found.said[-1, 0]

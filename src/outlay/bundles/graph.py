@@ -1,10 +1,12 @@
-"""A Q-network as an ONNX graph, written node by node.
+"""Q-networks as ONNX graphs, written node by node.
 
     codes [B, F], numbers [B, n]  →  q [B, K, L·H], features [B, E·width]
                                      and, where there are such heads, imitation [B, K] (log π_B), outcome [B, K, 1+m]
 
-A graph of very many policies computes the asked ones alone: it takes their positions, live [k], and gives
-q [B, K, k·H]. A runtime computes every node it has, wanted or not, so this is what keeps such a graph fast.
+The graph of a frontier has a branch for each of its N networks. It computes only the policies that are asked for: it
+takes their positions in network i as live_i [k_i], k_i ≥ 1, and gives q [B, K, (k_0 + k_1 + …)·H], network by network,
+and imitation [B, K, N] where any network has such a head. A runtime computes every node it has, wanted or not, so this
+is what keeps such a graph fast.
 
 The equations are those of `core/network.py`. A mean over the pair of heads is one product with the features of both:
 mean_e (h_e W_e + b_e) = concat(h_e) · concat(W_e)/E + mean(b_e). Only plain operations are used (Gather, Concat, Gemm,
@@ -13,6 +15,7 @@ Relu and their like), so any runtime reads it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,50 +24,25 @@ from outlay.bundles.nodes import Graph
 from outlay.core.network import Dense, NetworkArrays
 
 
-def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int, *, select: bool = False) -> Any:
+def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int) -> Any:
     """The graph of one network pair.
 
     Args:
         network: E networks of one shape.
         num_codes_fields: F, categorical fields; 0 leaves the input `codes` (int32) out.
         num_numbers: n, numbers per row; 0 leaves the input `numbers` (float32) out.
-        select: the graph takes `live` (int32), positions of the policies that are asked.
 
     Returns:
         An `onnx.ModelProto` that the ONNX checker accepts.
     """
     graph = Graph()
-    if num_codes_fields:
-        graph.integers("codes", num_codes_fields)
-        offsets = graph.constant("offsets", network.offsets.astype(np.int32))
-        places = graph.node("Add", ["codes", offsets], "places")
-        shape = graph.constant("flat", np.array([0, num_codes_fields * network.embedding.shape[2]], np.int64))
-    if num_numbers:
-        graph.floats("numbers", num_numbers)
+    _inputs(graph, num_codes_fields, num_numbers)
+    features = _features(graph, network, num_codes_fields, num_numbers, "", "features")
 
-    hidden = []
-    for e in range(network.head[0].shape[0]):
-        parts = []
-        if num_codes_fields:
-            table = graph.constant(f"embedding_{e}", network.embedding[e])
-            embedded = graph.node("Gather", [table, places], f"embedded_{e}", axis=0)
-            parts.append(graph.node("Reshape", [embedded, shape], f"flat_{e}"))
-        if num_numbers:
-            parts.append("numbers")
-        x = parts[0] if len(parts) == 1 else graph.node("Concat", parts, f"input_{e}", axis=1)
-        for depth, (weight, bias) in enumerate(network.layers):
-            layer = graph.dense(x, f"dense_{e}_{depth}", weight[e], bias[e])
-            x = graph.node("Relu", [layer], f"hidden_{e}_{depth}")
-        hidden.append(x)
-    features = graph.node("Concat", hidden, "features", axis=1)
-
-    if select:
-        _selected(graph, network)
-    else:
-        per_action = network.num_policies * network.num_heads
-        shape_q = graph.constant("shape_q", np.array([0, network.num_actions, per_action], np.int64))
-        graph.node("Reshape", [graph.dense(features, "head", *_mean_head(network.head)), shape_q], "q")
-        graph.output("q", network.num_actions, per_action)
+    per_action = network.num_policies * network.num_heads
+    shape_q = graph.constant("shape_q", np.array([0, network.num_actions, per_action], np.int64))
+    graph.node("Reshape", [graph.dense(features, "head", *_mean_head(network.head)), shape_q], "q")
+    graph.output("q", network.num_actions, per_action)
     graph.output("features", network.num_features)
     if network.imitation is not None:
         logits = graph.dense(features, "logits", *_mean_head(network.imitation))
@@ -79,21 +57,95 @@ def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int
     return graph.model()
 
 
-def _selected(graph: Graph, network: NetworkArrays) -> None:
-    """The output q of the policies at the positions `live`: their heads lie one after another, to be taken whole."""
+def frontier_graph(networks: Sequence[NetworkArrays], num_codes_fields: int, num_numbers: int) -> Any:
+    """The graph of several networks, of which each call asks for some policies.
+
+    Args:
+        networks: N, of the same actions and heads.
+        num_codes_fields: F, categorical fields; 0 leaves the input `codes` (int32) out.
+        num_numbers: n, numbers per row; 0 leaves the input `numbers` (float32) out.
+
+    Returns:
+        An `onnx.ModelProto` that the ONNX checker accepts.
+    """
+    graph = Graph()
+    _inputs(graph, num_codes_fields, num_numbers)
+    imitates = any(network.imitation is not None for network in networks)
+    values, imitations = [], []
+    actions = networks[0].num_actions
+    for i, network in enumerate(networks):
+        features = _features(graph, network, num_codes_fields, num_numbers, f"_{i}", f"features_{i}")
+        values.append(_selected(graph, network, features, f"_{i}"))
+        if imitates:
+            imitations.append(_imitation(graph, network, features, f"_{i}"))
+    graph.node("Concat", values, "q", axis=2)
+    graph.output("q", actions, None)
+    if imitates:
+        graph.node("Concat", imitations, "imitation", axis=2)
+        graph.output("imitation", actions, len(networks))
+    return graph.model()
+
+
+def _inputs(graph: Graph, num_codes_fields: int, num_numbers: int) -> None:
+    if num_codes_fields:
+        graph.integers("codes", num_codes_fields)
+    if num_numbers:
+        graph.floats("numbers", num_numbers)
+
+
+def _features(
+    graph: Graph, network: NetworkArrays, num_codes_fields: int, num_numbers: int, suffix: str, name: str
+) -> str:
+    """The node `name` of the last hidden layers, side by side; names of all others end in `suffix`."""
+    places = shape = ""
+    if num_codes_fields:
+        offsets = graph.constant(f"offsets{suffix}", network.offsets.astype(np.int32))
+        places = graph.node("Add", ["codes", offsets], f"places{suffix}")
+        flat = np.array([0, num_codes_fields * network.embedding.shape[2]], np.int64)
+        shape = graph.constant(f"flat{suffix}", flat)
+    hidden = []
+    for e in range(network.head[0].shape[0]):
+        parts = []
+        if num_codes_fields:
+            table = graph.constant(f"embedding{suffix}_{e}", network.embedding[e])
+            embedded = graph.node("Gather", [table, places], f"embedded{suffix}_{e}", axis=0)
+            parts.append(graph.node("Reshape", [embedded, shape], f"flat{suffix}_{e}"))
+        if num_numbers:
+            parts.append("numbers")
+        x = parts[0] if len(parts) == 1 else graph.node("Concat", parts, f"input{suffix}_{e}", axis=1)
+        for depth, (weight, bias) in enumerate(network.layers):
+            layer = graph.dense(x, f"dense{suffix}_{e}_{depth}", weight[e], bias[e])
+            x = graph.node("Relu", [layer], f"hidden{suffix}_{e}_{depth}")
+        hidden.append(x)
+    return graph.node("Concat", hidden, name, axis=1)
+
+
+def _selected(graph: Graph, network: NetworkArrays, features: str, suffix: str) -> str:
+    """Give q `[B, K, k·H]` of the policies at the positions `live`; heads of a policy lie side by side."""
     policies, actions, heads = network.num_policies, network.num_actions, network.num_heads
     weight, bias = (part.reshape(-1, actions, policies, heads) for part in _mean_head(network.head))
-    live = graph.positions("live")
+    live = graph.positions(f"live{suffix}")
     parts = []
     for name, part in (("head_weight", weight), ("head_bias", bias)):
-        whole = part.transpose(2, 0, 1, 3).reshape(policies, -1, actions * heads)
-        parts.append(graph.node("Gather", [graph.constant(name, whole), live], f"live_{name}", axis=0))
-    product = graph.node("MatMul", ["features", parts[0]], "product")
+        whole = graph.constant(f"{name}{suffix}", part.transpose(2, 0, 1, 3).reshape(policies, -1, actions * heads))
+        parts.append(graph.node("Gather", [whole, live], f"live_{name}{suffix}", axis=0))
+    product = graph.node("MatMul", [features, parts[0]], f"product{suffix}")
     split = graph.constant("split", np.array([0, 0, actions, heads], np.int64))
-    each = graph.node("Reshape", [graph.node("Add", [product, parts[1]], "head"), split], "each")  # [k, B, K, H]
+    head = graph.node("Add", [product, parts[1]], f"head{suffix}")
+    each = graph.node("Reshape", [head, split], f"each{suffix}")  # [k, B, K, H]
     joined = graph.constant("joined", np.array([0, 0, -1], np.int64))
-    graph.node("Reshape", [graph.node("Transpose", [each], "by_row", perm=[1, 2, 0, 3]), joined], "q")
-    graph.output("q", actions, None)
+    by_row = graph.node("Transpose", [each], f"by_row{suffix}", perm=[1, 2, 0, 3])
+    return graph.node("Reshape", [by_row, joined], f"q{suffix}")
+
+
+def _imitation(graph: Graph, network: NetworkArrays, features: str, suffix: str) -> str:
+    """Give log π_B `[B, K, 1]`; uniform where the network has no such head, which leaves no action out."""
+    none = np.zeros((network.num_features, network.num_actions), np.float32), np.zeros(network.num_actions, np.float32)
+    head = none if network.imitation is None else _mean_head(network.imitation)
+    logits = graph.dense(features, f"logits{suffix}", *head)
+    log_prob = graph.node("LogSoftmax", [logits], f"log_prob{suffix}", axis=1)
+    last = graph.constant("last", np.array([2], np.int64))
+    return graph.node("Unsqueeze", [log_prob, last], f"imitation{suffix}")
 
 
 def _mean_head(head: Dense) -> Dense:

@@ -30,6 +30,7 @@ class Member:
         head_weights: `[H]` w.
         policy: which of the L policies that the graph answers for.
         file: of the graph, for errors.
+        network: which of the graph's networks it is of, where log π_B `[N, K, networks]` comes from several.
     """
 
     session: Any
@@ -38,6 +39,7 @@ class Member:
     head_weights: NDArray[np.float64]
     policy: int = 0
     file: Path | None = None
+    network: int = 0
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -138,6 +140,7 @@ class Member:
             return value.argmax(1), value
         allowed = np.ones(value.shape, np.bool_) if eligible is None else eligible
         if len(answer) > 1:
-            log_prob = np.where(allowed, answer[1], -np.inf)
+            imitation = answer[1] if answer[1].ndim == 2 else answer[1][:, :, self.network]
+            log_prob = np.where(allowed, imitation, -np.inf)
             allowed = log_prob >= np.log(threshold) + log_prob.max(1, keepdims=True)
         return np.where(allowed, value, -np.inf).argmax(1), value

@@ -6,8 +6,10 @@
     member k acts by (w_reward, ρ · w_rest)       ρ > 1 makes all its costs dearer
 
 A policy keeps its salt in every mixture, so new weights move few users. The graph of the frontier is read when a policy
-outside the bundle's own mixture is first asked for. Constant actions of the mixture are in the pool as well: each has a
-graph of its own, which its entry names. The graph of the frontier has all entries without a `file`, which come first.
+outside the bundle's own mixture is first asked for; it computes policies of several networks. Constant actions of the
+mixture are in the pool as well: each has a graph of its own, which its entry names as its `file`. All other entries say
+which `policy` of which `network` of the frontier's graph they are; several may act by one policy's Q, each with its own
+head weights.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.manifest import GOLDEN, GOLDEN_FRONTIER, read_file
 from outlay.bundles.policy import Member
 from outlay.bundles.read import check_values, open_session
+
+LIVE = "live"  # what the names of inputs begin with that take positions of policies
 
 
 @dataclass(frozen=True)
@@ -94,24 +98,41 @@ class Pool:
 
     def _members(self, places: Sequence[int], own: Mapping[str, Member]) -> list[Member]:
         learned = [i for i in places if "file" not in self.entries[i]]
-        session = self._asked(self._session, learned)
-        found = {
-            i: Member(session, 0.0, self.entries[i]["salt"], np.array(self.entries[i]["head_weights"]), k)
-            for k, i in enumerate(learned)
-        }
+        asked, order = self._asked(self._session, [self._heads(i) for i in learned])
+        found = {}
+        for i in learned:
+            entry, heads = self.entries[i], self._heads(i)
+            weights = np.array(entry["head_weights"])
+            found[i] = Member(asked, 0.0, entry["salt"], weights, order[heads], network=heads[0])
         return [found[i] if i in found else own[self.entries[i]["salt"]] for i in places]
 
-    def _asked(self, session: Any, places: Sequence[int]) -> _Asked:
-        heads = sum(len(self.entries[i]["head_weights"]) for i in places)
-        return _Asked(session, np.array(places, np.int32), heads)
+    def _heads(self, place: int) -> tuple[int, int]:
+        """The network of an entry, and which of its policies it is. Bundles of older versions have one network."""
+        entry = self.entries[place]
+        return entry.get("network", 0), entry["policy"]
+
+    def _asked(self, session: Any, wanted: Sequence[tuple[int, int]]) -> tuple[_Asked, dict[tuple[int, int], int]]:
+        """The session for some policies (network, policy), and the position of each in what it gives.
+
+        Networks that none is of are asked for their first: runtimes refuse empty products.
+        """
+        inputs = [given.name for given in session.get_inputs() if given.name.startswith(LIVE)]
+        idle = set(range(len(inputs))) - {network for network, _ in wanted}
+        order = sorted({*wanted, *((network, 0) for network in idle)})
+        live = {
+            name: np.array([policy for network, policy in order if network == i], np.int32)
+            for i, name in enumerate(inputs)
+        }
+        values = len(order) * len(self.entries[0]["head_weights"])
+        return _Asked(session, live, values), {heads: k for k, heads in enumerate(order)}
 
     @cached_property
     def _session(self) -> Any:
         bundle = self.bundle
         name = bundle.manifest["frontier"]["file"]
         session = open_session(read_file(bundle.folder, name, bundle.manifest))
-        learned = [i for i, entry in enumerate(self.entries) if "file" not in entry]
-        every = Member(self._asked(session, learned), 0.0, "", np.empty(0))
+        learned = [self._heads(i) for i, entry in enumerate(self.entries) if "file" not in entry]
+        every = Member(self._asked(session, learned)[0], 0.0, "", np.empty(0))
         with np.load(io.BytesIO(read_file(bundle.folder, GOLDEN, bundle.manifest))) as golden:
             rows = len(golden[GOLDEN_FRONTIER])
             (found,) = every.run(["q"], golden["codes"][:rows], golden["numbers"][:rows])
@@ -129,11 +150,11 @@ class _Asked:
     """A session of the frontier that computes some of its policies, as `Member` uses sessions."""
 
     session: Any
-    live: NDArray[np.int32]
+    live: dict[str, NDArray[np.int32]]  # positions that each network is asked for
     values: int  # of each action: heads of all these policies
 
     def get_inputs(self) -> list[Any]:
-        return [given for given in self.session.get_inputs() if given.name != "live"]
+        return [given for given in self.session.get_inputs() if given.name not in self.live]
 
     def get_outputs(self) -> list[_Output]:
         return [
@@ -142,7 +163,7 @@ class _Asked:
         ]
 
     def run(self, outputs: Sequence[str], feed: dict[str, Any]) -> list[Any]:
-        return self.session.run(outputs, {**feed, "live": self.live})  # type: ignore[no-any-return]
+        return self.session.run(outputs, {**feed, **self.live})  # type: ignore[no-any-return]
 
 
 def _priced(head_weights: NDArray[np.float64], price: float) -> NDArray[np.float64]:

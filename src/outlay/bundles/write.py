@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import ArrayLike, NDArray
 
-from outlay.bundles.graph import policy_graph
+from outlay.bundles.graph import frontier_graph, policy_graph
 from outlay.bundles.manifest import FRONTIER, GOLDEN, GOLDEN_FRONTIER, VOCABULARY, digest, seal, unseal
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
@@ -77,8 +77,8 @@ class BundleSpec:
         certificate: the certificate, if there is one; JSON.
         versions: of what trained it, by package; those of what writes it are added.
         reserve: `[K]` money to set aside when each action is given; None: not known.
-        frontier: all policies that may be mixed anew: those of one network, then members of the mixture that are of
-            other networks (constant actions); their weights are not read.
+        frontier: all policies that may be mixed anew, of any number of networks; their weights are not read. The graph
+            of the frontier computes them, but for those whose network is that of a member (constant actions).
     """
 
     campaign: Campaign
@@ -112,9 +112,8 @@ class BundleSpec:
                     f"member {i} has {member.network.num_heads} heads and head weights of shape "
                     f"{np.shape(member.head_weights)}; the bundle names {len(self.heads)} heads"
                 )
-        own = {id(member.network) for member in (*self.members, *self.frontier[:1])}
-        if any(id(policy.network) not in own for policy in self.frontier):
-            raise ValueError("a policy of the frontier is neither of its network nor a member of the mixture")
+        if any(not isinstance(network, NetworkArrays) for network in self.frontier_networks):
+            raise ValueError("a policy of the frontier is a response model, and no member of the mixture")
         lengths = {network.past_days for network in self.networks if isinstance(network, ResponseArrays)} - {0}
         if len(lengths) > 1:
             raise ValueError(f"members look back {sorted(lengths)} days; it must be the same number for all")
@@ -123,6 +122,13 @@ class BundleSpec:
     def networks(self) -> list[NetworkArrays | ResponseArrays]:
         """The different ones, in the order of the members."""
         return list({id(member.network): member.network for member in self.members}.values())
+
+    @property
+    def frontier_networks(self) -> list[NetworkArrays]:
+        """The different ones that the graph of the frontier computes, in the order of its policies."""
+        own = {id(member.network) for member in self.members}
+        networks = {id(policy.network): policy.network for policy in self.frontier if id(policy.network) not in own}
+        return list(networks.values())  # type: ignore[arg-type]  # checked
 
     @property
     def past_days(self) -> int:
@@ -147,20 +153,21 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
     total = sum(member.weight for member in spec.members)
     with new_folder(Path(folder)) as temporary:
         written: dict[int, tuple[str, str]] = {}
+        hashes = _Hashes(rows)
         for i, network in enumerate(spec.networks):
             name = f"policy-{i}.onnx"
             graph, golden[f"q_{i}"], golden[f"q_{i}_size"] = _computed(network, rows, past)
             (temporary / name).write_bytes(graph)
             written[id(network)] = name, _hash(graph)
         members = [
-            _entry(member, rows, written[id(member.network)][1])
+            _entry(member, hashes.of(member, written[id(member.network)][1]))
             | {"file": written[id(member.network)][0], "weight": float(member.weight / total)}
             for member in spec.members
         ]
         salts = [member["salt"] for member in members]
         if len(set(salts)) < len(salts):
             raise ValueError("two members are the same policy; give it once, with the sum of their weights")
-        frontier = _write_frontier(temporary, spec.frontier, rows, golden, written) if spec.frontier else None
+        frontier = _write_frontier(temporary, spec, rows, golden, written) if spec.frontier else None
         spec.schema.write(temporary / VOCABULARY)
         np.savez(temporary / GOLDEN, **golden)  # type: ignore[arg-type]  # NumPy types the names as flags
         names = [*(name for name, _ in written.values()), VOCABULARY, GOLDEN, *([FRONTIER] if frontier else [])]
@@ -170,11 +177,28 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
     return identity
 
 
-def _entry(member: MemberSpec, rows: Rows, graph_hash: str) -> dict[str, Any]:
-    """What the manifest says of a policy."""
+class _Hashes:
+    """Hashes of the graphs of single policies, each computed once: policies of a network may share its heads."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._known: dict[tuple[int, int], str] = {}
+
+    def of(self, member: MemberSpec, graph_hash: str | None = None) -> str:
+        """Of the network with this policy alone; `graph_hash` is that of the whole network, where it is known."""
+        network = member.network
+        if isinstance(network, ResponseArrays) or (network.num_policies == 1 and graph_hash is not None):
+            assert graph_hash is not None
+            return graph_hash
+        key = id(network), member.policy
+        if key not in self._known:
+            self._known[key] = _hash(_graph(network.only([member.policy]), *self._rows))
+        return self._known[key]
+
+
+def _entry(member: MemberSpec, graph_hash: str) -> dict[str, Any]:
+    """What the manifest says of a policy; `graph_hash` is that of its network with this policy alone."""
     head_weights = _floats(member.head_weights)
-    if isinstance(member.network, NetworkArrays) and member.network.num_policies > 1:
-        graph_hash = _hash(_graph(member.network.only([member.policy]), *rows))
     return {
         "policy": member.policy,
         "multiplier": _floats(member.multiplier),
@@ -186,33 +210,30 @@ def _entry(member: MemberSpec, rows: Rows, graph_hash: str) -> dict[str, Any]:
 
 
 def _write_frontier(
-    folder: Path,
-    policies: tuple[MemberSpec, ...],
-    rows: Rows,
-    golden: dict[str, NDArray[Any]],
-    written: Mapping[int, tuple[str, str]],
+    folder: Path, spec: BundleSpec, rows: Rows, golden: dict[str, NDArray[Any]], written: Mapping[int, tuple[str, str]]
 ) -> dict[str, Any]:
-    """The graph of all policies of its network, its golden rows, and what the manifest says of all policies.
+    """The graph of the frontier's networks, its golden rows, and what the manifest says of all its policies.
 
     Args:
         folder: of the bundle.
-        policies: as in `BundleSpec.frontier`.
+        spec: of the bundle.
         rows: the golden ones.
         golden: is added to.
         written: file and hash of the graphs of members, by network. Policies that are computed by one of these, and not
-            by the graph of the frontier, name its file.
+            by the graph of the frontier, name its file; the others the number of their network in the graph.
     """
-    network = policies[0].network
-    assert isinstance(network, NetworkArrays)
-    graph = policy_graph(network, rows[0].shape[1], rows[1].shape[1], select=True)
+    networks, hashes = spec.frontier_networks, _Hashes(rows)
+    graph = frontier_graph(networks, rows[0].shape[1], rows[1].shape[1])
     (folder / FRONTIER).write_bytes(graph.SerializeToString(deterministic=True))
-    computed = forward(network, rows[0][:FRONTIER_ROWS], rows[1][:FRONTIER_ROWS])
-    golden[GOLDEN_FRONTIER], golden[f"{GOLDEN_FRONTIER}_size"] = computed.q.astype(np.float32), computed.size
-    graphs = {**written, id(network): ("", _hash(_graph(network, *rows)))}
+    computed = [forward(network, rows[0][:FRONTIER_ROWS], rows[1][:FRONTIER_ROWS]) for network in networks]
+    golden[GOLDEN_FRONTIER] = np.concatenate([each.q for each in computed], axis=2).astype(np.float32)
+    golden[f"{GOLDEN_FRONTIER}_size"] = np.concatenate([each.size for each in computed])
+    place = {id(network): i for i, network in enumerate(networks)}
     entries = []
-    for policy in policies:
-        file, graph_hash = graphs[id(policy.network)]
-        entries.append(_entry(policy, rows, graph_hash) | ({"file": file} if file else {}))
+    for policy in spec.frontier:
+        file, graph_hash = written.get(id(policy.network), ("", None))
+        entry = _entry(policy, hashes.of(policy, graph_hash))
+        entries.append(entry | ({"file": file} if file else {"network": place[id(policy.network)]}))
     return {"file": FRONTIER, "members": entries}
 
 

@@ -98,7 +98,7 @@ class Offered:
         number: of the candidate it was; None for a constant action.
         step: gradient steps made by then; None for a constant action.
         learned: `[1+m]` what learning itself said of it, as tables show it; None where it said nothing.
-        policy: which of the network's policies it is, where that answers several λ.
+        policy: which of the network's policies it acts by; several λ may act by one, each with its own weights.
     """
 
     name: str
@@ -430,7 +430,9 @@ def bundle_spec(frame: Frame, members: Sequence[Offered | Kept], weights: Vector
     policies = [member.policy if isinstance(member, Kept) else member for member in members]
     used: dict[int, list[int]] = {}
     for policy in policies:
-        used.setdefault(id(policy.network), []).append(policy.policy)
+        places = used.setdefault(id(policy.network), [])
+        if policy.policy not in places:
+            places.append(policy.policy)
     slim = {
         id(policy.network): policy.network.only(used[id(policy.network)])
         for policy in policies

@@ -1,6 +1,6 @@
-"""RUN/frontier: what every budget needs once training is over: the network of all policies, and what they measured.
+"""RUN/frontier: what every budget needs once training is over: the networks of all policies, and what they measured.
 
-write(run / "frontier", frame, network, measured, old, check)
+write(run / "frontier", frame, measured, old, check)
 stored = Stored.read(run / "frontier")
 """
 
@@ -22,7 +22,7 @@ from outlay.core.network import NetworkArrays, read_network, write_network
 from outlay.core.transitions import Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points
-from outlay.jobs.choose import Frame, Kept
+from outlay.jobs.choose import Frame, Kept, Offered
 from outlay.jobs.looks import next_look
 from outlay.jobs.reserve import known_reserves
 from outlay.jobs.window import window_of
@@ -38,7 +38,9 @@ class Stored:
 
     Attributes:
         folder: where it lies.
-        network: L policies.
+        networks: those of the policies.
+        network: `[L]` which of them each policy is of.
+        policy: `[L]` by which of that network's policies it acts.
         points: what they were measured at.
         old: the same of the log's policy.
         multiplier: `[L, m]`.
@@ -51,7 +53,9 @@ class Stored:
     """
 
     folder: Path
-    network: NetworkArrays
+    networks: tuple[NetworkArrays, ...]
+    network: NDArray[np.int64]
+    policy: NDArray[np.int64]
     points: Points
     old: Points
     multiplier: Vector
@@ -76,7 +80,9 @@ class Stored:
             users = int(manifest["users"])
             return cls(
                 folder=folder,
-                network=read_network(folder / "network.npz"),
+                networks=tuple(read_network(folder / _file(i)) for i in range(part["network"].max() + 1)),
+                network=part["network"],
+                policy=part["policy"],
                 points=Points(part["value"], part["covariance"], part["certifying"], users, part["tails"],
                               part["gains"]),
                 old=Points(part["old"], part["old_covariance"], part["old_certifying"], users, part["old_tails"],
@@ -93,9 +99,14 @@ class Stored:
                               way_out=AGAIN) from None  # fmt: skip
 
     def spec(self, weights: Vector, campaign: Campaign, data: Transitions) -> BundleSpec:
-        """The bundle of the mixture with weights `[L]`: the network with the heads of its members alone."""
-        used = np.flatnonzero(weights)
-        network, policies = self.network.only(used.tolist()), self.policies(campaign)
+        """The bundle of the mixture with weights `[L]`: the networks with the heads of its members alone."""
+        used, policies = np.flatnonzero(weights), self.policies(campaign)
+        slim: dict[int, NetworkArrays] = {}
+        place: dict[tuple[int, int], int] = {}
+        for i in np.unique(self.network[used]).tolist():
+            kept = np.unique(self.policy[used[self.network[used] == i]]).tolist()
+            slim[i] = self.networks[i].only(kept)
+            place |= {(i, policy): k for k, policy in enumerate(kept)}
         return BundleSpec(
             campaign=campaign,
             schema=data.schema,
@@ -103,8 +114,13 @@ class Stored:
             reserve=known_reserves(data, campaign),
             heads=tuple(self.manifest["heads"]),
             members=tuple(
-                replace(policies[i], network=network, weight=float(weights[i]), policy=place)
-                for place, i in enumerate(used)
+                replace(
+                    policies[i],
+                    network=slim[self.network[i]],
+                    weight=float(weights[i]),
+                    policy=place[self.network[i], self.policy[i]],
+                )
+                for i in used
             ),
             imitation_threshold=self.manifest["imitation_threshold"],
             data_hash=self.manifest["data_hash"],
@@ -115,29 +131,32 @@ class Stored:
         """All L of them, for a server that mixes them anew as money and users come."""
         return tuple(
             MemberSpec(
-                network=self.network,
+                network=self.networks[self.network[i]],
                 weight=0.0,
                 multiplier=self.multiplier[i],
                 head_weights=self.head_weights[i],
                 measurement=self.points.shown(alone, campaign)[0],
-                policy=i,
+                policy=int(self.policy[i]),
             )
             for i, alone in enumerate(np.eye(len(self.points)))
         )
 
 
-def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kept], old: Fitted, check: str) -> None:
-    """What every other budget needs: the network with the policies that could be measured, and the measurements."""
+def write(folder: Path, frame: Frame, measured: list[Kept], old: Fitted, check: str) -> None:
+    """What every other budget needs: networks with the policies that could be measured, and the measurements."""
     campaign = frame.campaign
     known = [kept.known for kept in measured]
     points = Points.of([kept.fitted for kept in measured], campaign, [kept.certifying for kept in measured], known)
     log = Points.of([old], campaign)
+    networks, network, policy = _networks([kept.policy for kept in measured])
     with new_folder(folder) as temporary:
-        write_network(temporary / "network.npz", network.only([kept.policy.policy for kept in measured]))
+        for i, each in enumerate(networks):
+            write_network(temporary / _file(i), each)
         np.savez(
             temporary / "points.npz",
             multiplier=np.array([kept.policy.multiplier for kept in measured]),
             head_weights=np.array([kept.policy.head_weights for kept in measured]),
+            network=network, policy=policy,
             value=points.value, covariance=points.covariance, certifying=points.certifying,
             tails=points.tails, gains=points.gains,
             old=log.value, old_covariance=log.covariance, old_certifying=log.certifying,
@@ -149,3 +168,21 @@ def write(folder: Path, frame: Frame, network: NetworkArrays, measured: list[Kep
             "look": next_look(frame.data) + 1,  # the next one is for the run's own mixture
             "window": window_of(frame.data),
         })  # fmt: skip
+
+
+def _networks(policies: list[Offered]) -> tuple[list[NetworkArrays], NDArray[np.int64], NDArray[np.int64]]:
+    """The different networks with the policies that are used, and for each policy its network and its place there."""
+    used: dict[int, tuple[NetworkArrays, list[int]]] = {}
+    for each in policies:
+        assert isinstance(each.network, NetworkArrays)
+        _, places = used.setdefault(id(each.network), (each.network, []))
+        if each.policy not in places:
+            places.append(each.policy)
+    order = list(used)
+    place = [(order.index(id(each.network)), used[id(each.network)][1].index(each.policy)) for each in policies]
+    network, policy = np.array(place, np.int64).T
+    return [whole.only(places) for whole, places in used.values()], network, policy
+
+
+def _file(number: int) -> str:
+    return f"network-{number}.npz"

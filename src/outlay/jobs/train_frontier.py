@@ -52,7 +52,8 @@ class Answers:
     """Every λ with its answer.
 
     Attributes:
-        network: L policies.
+        network: its policies answer all λ.
+        policy: `[L]` by which of the network's policies each λ is answered: several may act by one Q.
         multiplier: `[L, m]` λ, in reward units per unit of coordinate.
         critic: `[G, 1+m]` what learning itself said of the first G, as tables show it; None where it said nothing.
         steps: gradient steps.
@@ -62,6 +63,7 @@ class Answers:
     """
 
     network: NetworkArrays
+    policy: NDArray[np.int64]
     multiplier: Vector
     critic: Vector | None
     steps: int
@@ -134,14 +136,14 @@ def learn(
             number=number,
             step=answers.steps,
             learned=None if answers.critic is None or number >= answers.ahead else answers.critic[number],
-            policy=number,
+            policy=int(answers.policy[number]),
         )
         for number, multiplier in enumerate(answers.multiplier)
     ]
     chosen = choose(frame, offered)
     measured = [kept for kept in chosen.measured if kept.withheld is None]
     check = falls([kept for kept in measured if kept.policy.number is not None and kept.policy.number < answers.ahead])
-    write(folder / "frontier", frame, answers.network, measured, chosen.at.old(), check)
+    write(folder / "frontier", frame, measured, chosen.at.old(), check)
     found = {
         "oracle": oracle,
         "steps": answers.steps,
@@ -213,7 +215,7 @@ def _counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: 
         f"The log has {len(data.states)} distinct states, each met often enough to count: the counted model{smooth}, "
         "with exact best responses, instead of networks (--oracle orthogonal, bcq, edrr or ddqn for those)."
     )
-    return Answers(network, multiplier, None, 0, 0.0, [note], len(multiplier))
+    return Answers(network, np.arange(len(multiplier)), multiplier, None, 0, 0.0, [note], len(multiplier))
 
 
 def _networks(
@@ -232,7 +234,8 @@ def _networks(
     said = np.array([training.coords.shown(x, 1.0) for x in progress.own])
     top = " and ".join(f"{price:.3g}" for price in _last_but_one(progress.multipliers))
     note = f"One network answers {len(said)} λ, from 0 to {top}, where the cost stops falling."
-    return Answers(network, progress.multipliers, said, training.steps, before, [note], len(said))
+    policy = np.arange(len(said))
+    return Answers(network, policy, progress.multipliers, said, training.steps, before, [note], len(said))
 
 
 def _orthogonal(
@@ -254,7 +257,7 @@ def _orthogonal(
         f"One network answers {len(found.multiplier)} λ: {ahead} policies look ahead"
         + (f", {len(found.multiplier) - ahead} at the day alone." if len(found.multiplier) > ahead else ".")
     )  # fmt: skip
-    return Answers(found.network, found.multiplier, said, training.steps, before, [note], ahead)
+    return Answers(found.network, found.policy, found.multiplier, said, training.steps, before, [note], ahead)
 
 
 def _last_but_one(multipliers: Vector) -> list[float]:

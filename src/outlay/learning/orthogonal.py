@@ -101,13 +101,15 @@ class Answers(NamedTuple):
     """The policies of a finished training.
 
     Attributes:
-        network: L policies: first those that look ahead, then those that look at the day alone.
+        network: a policy for each family of Q.
+        policy: `[L]` the family by whose Q each λ is answered: first those that look ahead, then the day alone.
         multiplier: `[L, m]` λ, in reward units per unit of coordinate.
         said: `[G, 1+m]` what the critic says of the G that look ahead: reward and coordinates, the log's policy going
             on after the first day.
     """
 
     network: NetworkArrays
+    policy: NDArray[np.int64]
     multiplier: Vector
     said: Vector
 
@@ -353,7 +355,7 @@ def answers(training: Orthogonal, progress: Progress) -> Answers:
         heads = tuple(part[..., 1:, :] for part in heads)  # type: ignore[assignment]  # a pair
     network = arrays_of(pair, heads, outcome)
     families = np.repeat(np.arange(len(grids)), [len(grid) for grid in grids])
-    return Answers(network.only(families.tolist()), np.concatenate(grids), said[0])
+    return Answers(network, families, np.concatenate(grids), said[0])
 
 
 def _resized(training: Orthogonal, pair: OrthogonalNetwork) -> OrthogonalNetwork:
