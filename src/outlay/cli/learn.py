@@ -34,7 +34,10 @@ def train(
     ] = "auto",
     response: Annotated[Response, typer.Option(help="two-stage: the response model; din cannot be served.")] = "deepfm",
     label_days: Annotated[int, typer.Option(min=1, help="two-stage: days that its labels look ahead.")] = 1,
-    preset: Annotated[Preset | None, typer.Option(help="paper: the paper's schedule.")] = None,
+    preset: Annotated[
+        Preset | None,
+        typer.Option(help="paper: the paper's schedule, the rule's own weights, and no threshold on bcq's actions."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
     overwrite: Annotated[

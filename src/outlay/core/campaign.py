@@ -176,7 +176,7 @@ PAPER = {
     "small_q_weight": 0.8,
     "action_degree": 0,
     "imitation_weight": 1.0,
-    "imitation_threshold": 0.0,
+    "imitation_threshold": 0.0,  # the paper imitates as a further loss and forbids no action
 }
 PAPER_DISCOUNT = 0.8
 

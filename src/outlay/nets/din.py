@@ -5,7 +5,8 @@
     u_l     = unit(q, e_l) = w · relu(W [q, e_l, q·e_l] + b)         how much that day matters, 0 where absent
     y       = net(z, v_a, Σ_l u_l e_l)
 
-The weights u are not normalised by a softmax, so that their sum tells how much of the past matters.
+The weights u are not normalised by a softmax. The paper leaves it out too (section 4.3): a softmax makes the weights of
+every user sum to 1, so that one past day that resembles today counts as much as seven.
 
 Source: Zhou et al. (KDD 2018), sections 4.2 and 4.3. We differ in what an item is (a day, not a good), in the product
 q·e taken element by element, and in ReLU for PReLU and Dice.
