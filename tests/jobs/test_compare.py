@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +13,13 @@ from typer.testing import CliRunner, Result
 
 import outlay
 from outlay.cli.main import app
+from outlay.core.errors import FolderError, OutlayError
+from outlay.core.files import can_resume
 from outlay.jobs import compare as job
+from outlay.jobs import contenders, trainings
 from outlay.jobs.compare import Comparison, compare
 from outlay.jobs.findings import Finding, Limit
+from outlay.jobs.trainings import planned
 
 SMALL = "\n[train]\nlayers = [16, 8]\nbatch = 256\nepochs = 0.1\nmin_steps = 200\n"
 
@@ -81,6 +86,7 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(comp
     assert not [row.name for row in found.rows if row.control == "immediate" and "re-solved" in row.name]
     for name, course in found.stored.items():  # the figure's lines end where the tables stand
         assert {row.stored_parameters for row in found.rows if row.name == name} <= {course[-1][1]}
+        assert {sd for _, _, sd in course} == {None}, "one seed has no spread"
     assert rules[-2:] == ["frontier, bcq", "frontier, counted"]
     for row in found.rows:
         if row.rule == "frontier":
@@ -93,7 +99,7 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(comp
     assert {"frontier, bcq ≥ BCQ, aim-greedy, re-solved", "frontier, counted ≥ frontier, bcq"} <= {
         one.claim for one in found.findings if one.control == "total"}  # fmt: skip
     assert list(found.stored)[-1] == "frontier, bcq", "the counted one takes no steps"
-    assert [count for _, count in found.stored["frontier, bcq"]] == [
+    assert [count for _, count, _ in found.stored["frontier, bcq"]] == [
         next(row.stored_parameters for row in found.rows if row.name == "frontier, bcq")] * 2  # fmt: skip
     assert sorted(path.name for path in out.iterdir()) == [
         "comparison.html", "comparison.json", "data", "manifest.json"]  # fmt: skip
@@ -129,3 +135,78 @@ def test_the_terminal_prints_a_table_for_each_control_and_the_findings_as_senten
     said = [line for line in lines if "in one seed, which proves nothing (" in line]
     assert len(said) >= 6
     assert any(line.startswith("equal spend on day one: BCQ, aim-greedy ≥ BCQ, single-best: ") for line in said)
+
+
+def test_rows_are_chosen_by_name_and_bring_only_their_trainings() -> None:
+    every = planned(("bcq", "orthogonal"), ("deepfm", "din"), (1, 7), counted=True, wanted=None)
+    assert [one.name for one in every] == [
+        "response-deepfm-1", "response-deepfm-7", "response-din-1", "response-din-7", "game-bcq-0", "frontier-bcq-0",
+        "frontier-orthogonal-0", "frontier-tabular-0"]  # fmt: skip
+    some = planned(("bcq", "orthogonal"), ("deepfm", "din"), (1, 7), counted=True,
+                   wanted=("bcq, AIM-*", "frontier, o*", "DIN, 7-day label"))  # fmt: skip
+    assert [(one.name, one.rows) for one in some] == [
+        ("response-din-7", ("DIN, 7-day label",)),
+        ("game-bcq-0", ("BCQ, aim-mean", "BCQ, aim-mean, re-solved", "BCQ, aim-greedy", "BCQ, aim-greedy, re-solved")),
+        ("frontier-orthogonal-0", ("frontier, orthogonal",)),
+    ]
+    with pytest.raises(OutlayError, match=r"rows: is 'frontier, trees', which no row is called\. Rows: DeepFM, 1-day"):
+        planned(("bcq",), ("deepfm",), (1,), counted=False, wanted=("frontier*", "frontier, trees"))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = outlay.simulate("habit", tmp_path_factory.mktemp("small") / "campaign", users=3000, seed=1)
+    path.write_text(path.read_text() + SMALL)
+    return path
+
+
+def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, learned = ("deepfm, 1*", "frontier, counted", "bcq, single-best"), list[str]()
+    options: dict[str, Any] = {"seeds": 2, "rows": rows}
+    whole = compare(small, tmp_path / "whole", **options)
+    one = contenders.reinforcement
+
+    def interrupted(*arguments: Any) -> Any:
+        learned.append("game")
+        if len(learned) == 2:
+            raise KeyboardInterrupt
+        return one(*arguments)
+
+    monkeypatch.setattr(trainings, "reinforcement", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compare(small, tmp_path / "out", **options)
+    assert can_resume(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(FolderError, match="was begun with another immediate"):
+        compare(small, tmp_path / "out", resume=True, immediate=9.0, **options)
+    resumed = compare(small, tmp_path / "out", resume=True, **options)
+    assert len(learned) == 3, "the first seed's game is not played again"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "comparison.html", "comparison.json", "data", "manifest.json"]  # fmt: skip
+
+    def told(found: Comparison) -> list[Any]:
+        return [replace(row, seconds=None) for row in found.rows]
+
+    assert told(resumed) == told(whole)
+    assert resumed.stored == whole.stored
+    assert [row.name for row in whole.rows if row.control == "total"][1:] == [
+        "DeepFM, 1-day label", "BCQ, single-best", "frontier, counted"]  # fmt: skip
+    (course,) = [course for name, course in whole.stored.items() if name == "BCQ, single-best"]
+    assert course[-1][2] is not None, "two seeds have a spread"
+    with pytest.raises(FolderError, match="no unfinished comparison"):
+        compare(small, tmp_path / "other", resume=True)
+
+
+def test_seeds_side_by_side_find_what_they_find_one_after_the_other(small: Path, tmp_path: Path) -> None:
+    """In processes of their own; sums over several threads may differ in the last digits."""
+    options: dict[str, Any] = {"seeds": 2, "rows": ("deepfm, 1*",)}
+    one = compare(small, tmp_path / "one", **options)
+    said: list[str] = []
+    two = compare(small, tmp_path / "two", processes=2, progress=lambda _, text: said.append(text), **options)
+    assert any("of 2 trainings" in text for text in said)
+    for first, second in zip(one.rows, two.rows, strict=True):
+        assert first.name == second.name
+        for target, figure in first.figures.items():
+            assert second.figures[target].truth == pytest.approx(figure.truth, rel=0.02)

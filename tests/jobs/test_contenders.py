@@ -9,7 +9,16 @@ import pytest
 
 from outlay.core.network import read_network
 from outlay.core.transitions import Transitions
-from outlay.jobs.contenders import COMPARED_RULES, Contender, Several, frontier, reinforcement, response_model
+from outlay.jobs.contenders import (
+    COMPARED_RULES,
+    Contender,
+    Several,
+    fit_response,
+    frontier,
+    reinforcement,
+    response_model,
+    rows_of,
+)
 from outlay.learning.game import SPARES, first_state
 from outlay.learning.mixing import RULES, lp
 from outlay.reports.comparison_words import RE_SOLVED
@@ -19,7 +28,8 @@ from outlay.reports.comparison_words import RE_SOLVED
 def everyone(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Contender]:
     campaign = habit_data.campaign.with_train(min_steps=1000, epochs=0.1)
     folder = tmp_path_factory.mktemp("contenders")
-    return {one.rule: one for one in reinforcement(habit_data, campaign, "ddqn", 0, folder, lambda *_: None)}
+    rows = [name for rule in COMPARED_RULES for name in rows_of("ddqn", rule)]
+    return {one.rule: one for one in reinforcement(habit_data, campaign, "ddqn", 0, folder, rows, lambda *_: None)}
 
 
 @pytest.fixture
@@ -99,11 +109,12 @@ def test_rules_looking_on_end_where_they_would_alone() -> None:
 def test_a_limit_that_nothing_keeps_is_told_with_the_contender(habit_data: Transitions, tmp_path: Path) -> None:
     strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
     campaign = habit_data.campaign.with_train(min_steps=50, epochs=0.01).model_copy(update={"budgets": (strict,)})
-    found, model = response_model(habit_data, campaign, "deepfm", 1, 0, tmp_path, lambda *_: None)
+    fitting = fit_response(habit_data, campaign, "deepfm", 1, 0, lambda *_: None)
+    found = response_model(habit_data, campaign, fitting, 0, tmp_path)
     assert found.bundle is None
     assert found.refused is not None
     assert "keeps the limits" in found.refused
-    assert found.stored_parameters == model.num_parameters
+    assert found.stored_parameters == fitting.model.num_parameters
     assert found.learned is not None
     assert found.learned.members
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,14 +13,12 @@ from outlay.bundles.decide import Bundle
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.jobs import rollout
-from outlay.jobs.contenders import Contender, frontier, response_model
-from outlay.jobs.equal_spend import Judge
+from outlay.jobs.contenders import Contender, fit_response, frontier, response_model
+from outlay.jobs.equal_spend import Judge, Score, day_costs
+from outlay.jobs.known import KnownTable, known_values
 from outlay.jobs.measure import Measure
-from outlay.jobs.truth import Truth
 
 MOST = 1.4  # yuan on day one
-
-Costs = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Learned:
 
     deepfm: Contender
     din: Contender
-    costs: Costs
+    costs: Score
 
 
 @pytest.fixture(autouse=True)
@@ -64,17 +61,17 @@ def learned(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -
     campaign = habit_data.campaign.with_train(min_steps=1000, epochs=0.1)
     folder = tmp_path_factory.mktemp("learned")
 
-    def learn(kind: str) -> tuple[Contender, Costs]:
-        contender, model = response_model(habit_data, campaign, kind, 1, 0, folder / kind, lambda *_: None)
-        return contender, lambda rows: np.maximum(model.predict(habit_data, rows)[:, :, 1], 0)
+    def learn(kind: str) -> Contender:
+        fitting = fit_response(habit_data, campaign, kind, 1, 0, lambda *_: None)
+        return response_model(habit_data, campaign, fitting, 0, folder / kind)
 
-    deepfm, costs = learn("deepfm")
-    return Learned(deepfm, learn("din")[0], costs)
+    deepfm = learn("deepfm")
+    return Learned(deepfm, learn("din"), day_costs(values(deepfm), 0))
 
 
 @pytest.fixture(scope="module")
 def judge(habit_data: Transitions) -> Judge:
-    return Judge(habit_data, habit_data.campaign, Truth.beside(habit_data.campaign, habit_data))
+    return Judge(habit_data, habit_data.campaign, known_values(habit_data.campaign, habit_data))
 
 
 @pytest.mark.parametrize("kind", ["deepfm", "din"])
@@ -143,15 +140,16 @@ def test_a_limit_that_nothing_keeps_leaves_nothing_to_judge(judge: Judge, learne
 
 def test_where_the_truth_does_not_fit_none_is_told(judge: Judge, learned: Learned) -> None:
     """Not for states that the log does not show, nor for pasts whose days nobody can draw."""
-    assert judge.truth is not None
-    elsewhere = replace(judge, truth=replace(judge.truth, codes=judge.truth.codes + 100))
-    no_people = replace(judge, truth=replace(judge.truth, people=None))
+    known = judge.known
+    assert isinstance(known, KnownTable)
+    elsewhere = replace(judge, known=KnownTable(replace(known.truth, codes=known.truth.codes + 100), known.data))
+    no_people = replace(judge, known=KnownTable(replace(known.truth, people=None), known.data))
     deepfm, din = learned.deepfm.bundle, learned.din.bundle
     assert deepfm is not None
     assert din is not None
     at, looking_back = (Measure(judge.data, CERTIFY, bundle) for bundle in (deepfm, din))
     assert elsewhere.served(at).truth is None
-    assert replace(judge, truth=None).served(at).truth is None
+    assert replace(judge, known=None).served(at).truth is None
     assert no_people.served(looking_back).truth is None
     assert no_people.served(at).truth == judge.served(at).truth
 

@@ -69,16 +69,16 @@ def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> dict[str, 
                 "first_value": a, "second": second, "second_value": b, "target": f"reward@{days}", "true": truth,
                 "over": ()}  # fmt: skip
 
-    steps = range(200, 30_200, 200)
-    held = {"single-best": 1, "aim-mean": 1, "aim-greedy": 3, "lp": 12}
+    steps, sd = range(200, 30_200, 200), 0.4 * NETWORK if seeds > 1 else None
+    held = {"single-best": 1.0, "aim-mean": 1, "aim-greedy": 2.7, "lp": 12}
     stored = {
-        f"{oracle}, {rule}": [(step, min(step // 200, count) * NETWORK) for step in steps]
+        f"{oracle}, {rule}": [(step, min(step // 200, count) * NETWORK, sd) for step in steps]
         for oracle in ORACLES
         for rule, count in held.items()
     }
-    stored |= {f"frontier, {oracle.lower()}": [(step, round(NETWORK * 1.1)) for step in (0, 30_000)]
+    stored |= {f"frontier, {oracle.lower()}": [(step, round(NETWORK * 1.1), sd and 0.0) for step in (0, 30_000)]
                for oracle in ORACLES}  # fmt: skip
-    stored["original method"] = [(step, step // 200 * NETWORK) for step in steps]
+    stored["original method"] = [(step, step // 200 * NETWORK, sd and 0.0) for step in steps]
     return {
         "campaign": "habit",
         "unit": "yuan",

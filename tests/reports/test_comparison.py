@@ -323,15 +323,39 @@ def test_a_budget_per_user_stands_against_the_reward_of_the_same_days() -> None:
 
 def test_stored_parameters_show_the_rules_of_the_first_oracle_and_the_original_method() -> None:
     spec = full().figures["stored-parameters"]
-    data = spec["datasets"][spec["data"]["name"]]
+    (band, line), data = spec["layer"], spec["datasets"][spec["data"]["name"]]
     assert list(dict.fromkeys(d["rule"] for d in data)) == [
         "single-best", "aim-mean", "aim-greedy", "lp", "frontier", "original method"]  # fmt: skip
     assert [(d["step"], d["value"]) for d in data if d["rule"] == "frontier"] == [(0, 32_361), (30_000, 32_361)]
-    assert len(set(spec["encoding"]["color"]["scale"]["range"])) == 6, "no two lines have one colour"
+    assert len(set(line["encoding"]["color"]["scale"]["range"])) == 6, "no two lines have one colour"
+    spread = {(round(d["high"] - d["value"]), round(d["value"] - d["low"])) for d in data if d["rule"] == "lp"}
+    assert spread == {(11_768, 11_768)}, "one standard deviation over seeds on either side"
+    assert (band["encoding"]["y"]["field"], band["encoding"]["y2"]["field"]) == ("low", "high")
     text = " ".join(full().text.split())
     assert "lp 353,028, frontier 32,361, original method" in text
+    for row in found()["rows"]:  # the figure's lines end where the tables stand
+        if row["oracle"] == "ddqn" and row["stored_parameters"]:
+            last = [d["value"] for d in data if d["rule"] == row["rule"]][-1]
+            assert last == pytest.approx(row["stored_parameters"], rel=1e-4)
     assert "The frontier trains one network for every λ" in text
     assert "with DDQN as the oracle. The original method" in text, "and nothing of oracles that are not drawn"
+
+
+def test_one_seed_has_no_band() -> None:
+    assert "layer" not in _Page(render(found(seeds=1))).figures["stored-parameters"]
+
+
+def test_captured_shares_have_a_column_where_they_are_known() -> None:
+    content = found()
+    assert "captured share" not in _Page(render(content)).text
+    row = of(content, "BCQ, lp", "total")
+    row["figures"]["captured share"] = {**dict.fromkeys(("value", "low", "high", "sd")), "truth": 0.618,
+                                        "truth_sd": 0.049}  # fmt: skip
+    got = _Page(render(content))
+    place = got.rows["total"][0].index("captured share\ntrue")
+    cells = {line[0]: line[place] for line in got.rows["total"][1:] if len(line) > place}
+    assert " ".join(cells["BCQ, lp"].split()) == "0.62 ± 0.05"
+    assert cells["BCQ, aim-mean"] == "–"
 
 
 def test_without_methods_that_look_ahead_nothing_is_said_of_storing() -> None:

@@ -7,7 +7,18 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
+from outlay.cli.console import (
+    Json,
+    Quiet,
+    Threads,
+    print_json,
+    processors,
+    progress,
+    stderr,
+    stdout,
+    table,
+    use_threads,
+)
 from outlay.core.errors import OutlayError
 from outlay.core.files import can_resume
 
@@ -210,25 +221,38 @@ def compare(
     ] = None,
     label_days: Annotated[str, typer.Option(help="Days that labels of response models look ahead.")] = "1,3,7",
     oracles: Annotated[
-        str, typer.Option(help="Of the methods that look ahead, frontier among them.")
-    ] = "ddqn,edrr,bcq",
+        str, typer.Option(help="Of the methods that look ahead; orthogonal has a frontier alone.")
+    ] = "ddqn,edrr,bcq,orthogonal",
     responses: Annotated[str, typer.Option(help="The response models.")] = "deepfm,din",
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A row to make, by name, * for any text ('frontier*'); give several for several. Default: all."
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished comparison.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Methods side by side at equal spend, as in the paper's second table.
+    """Methods side by side at equal spend, as in the paper's second table; seeds run side by side on the processors.
 
     Example: outlay compare campaign.toml --out comparison --seeds 5
     """
     use_threads(threads)
-    with progress("compare", quiet=quiet or as_json) as report:
-        from outlay.jobs.compare import compare as job
+    try:
+        with progress("compare", quiet=quiet or as_json) as report:
+            from outlay.jobs.compare import compare as job
 
-        found = job(
-            campaign, out, seeds=seeds, immediate=immediate, label_days=_whole_numbers("--label-days", label_days),
-            oracles=_names(oracles), responses=_names(responses), threads=threads, progress=report,
-        )  # fmt: skip
+            found = job(
+                campaign, out, seeds=seeds, immediate=immediate, label_days=_whole_numbers("--label-days", label_days),
+                oracles=_names(oracles), responses=_names(responses), rows=rows or None, resume=resume,
+                processes=processors(), threads=threads, progress=report,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        if can_resume(out):
+            stderr.print("Finished rows are kept: the comparison goes on with --resume.", markup=False)
+        raise
     if as_json:
         print_json({"path": str(out), **found.to_dict()})
     elif not quiet:
@@ -252,6 +276,7 @@ def _show_comparison(found: Any) -> None:
     days = found.report_days
     targets = [*(f"reward@{k}" for k in days), f"{found.money}@1", *(budget.name for budget in found.budgets)]
     columns = ["method", *(f"{found.reward_label}, {k} d" for k in days), f"{found.money}, day one"]
+    shares = ["captured share"] if any("captured share" in row.figures for row in found.rows) else []
     limits = "; ".join(f"{budget.name} {budget.words}" for budget in found.budgets)
     true = any(figure.truth is not None for row in found.rows for figure in row.figures.values())
     for control, words in (("immediate", f"equal spend on day one: at most {found.immediate:.4g} {found.unit} a user"),
@@ -261,13 +286,15 @@ def _show_comparison(found: Any) -> None:
         costs += [f"{b.name} against its limit" for b in held]
         lines = [
             (row.name, *(_compared(row.figures.get(target)) for target in targets),
-             *(_of_limit(row.figures.get(b.name), b.limit) for b in held), *_costs_of(row))
-            if row.figures else (row.name, f"– {row.refused}", *[""] * (len(targets) + len(held) - 1), *_costs_of(row))
+             *(_of_limit(row.figures.get(b.name), b.limit) for b in held),
+             *(_captured(row.figures.get(share)) for share in shares), *_costs_of(row))
+            if row.figures else
+            (row.name, f"– {row.refused}", *[""] * (len(targets) + len(held) + len(shares) - 1), *_costs_of(row))
             for row in found.rows if row.control in (control, "none")
         ]  # fmt: skip
         said = "estimate ± sd over seeds" if found.seeds > 1 else "estimate"
         said += f"{' [true value]' if true else ''}, {found.seeds} seed{'s' if found.seeds > 1 else ''}"
-        table(f"{found.campaign}, {words}; {said}", [*columns, *costs, "stored parameters", "training"], lines)
+        table(f"{found.campaign}, {words}; {said}", [*columns, *costs, *shares, "stored parameters", "training"], lines)
     for finding in found.findings:
         stdout.print(finding.sentence(found.reward_label), markup=False, highlight=False)
 
@@ -287,6 +314,12 @@ def _of_limit(figure: Any, limit: float) -> str:
     if figure is None:
         return "–"
     return of_limit(figure.value, limit) if figure.truth is None else f"{of_limit(figure.truth, limit)} true"
+
+
+def _captured(figure: Any) -> str:
+    if figure is None or figure.truth is None:
+        return "–"
+    return f"{figure.truth:.2f}" + ("" if figure.truth_sd is None else f" ±{figure.truth_sd:.2f}")
 
 
 def _costs_of(row: Any) -> tuple[Any, str]:

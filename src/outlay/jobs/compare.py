@@ -18,35 +18,46 @@ here.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
-from outlay.core.errors import OutlayError
-from outlay.core.files import check_replaceable, new_file, partial_of, put_in_place, write_json, write_manifest
+from outlay.core.errors import FolderError, OutlayError
+from outlay.core.files import (
+    check_replaceable,
+    kind_of,
+    new_file,
+    partial_of,
+    put_in_place,
+    read_manifest,
+    write_json,
+    write_manifest,
+)
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import combine
 from outlay.estimators.units import estimates, objective
-from outlay.jobs.contenders import COUNTED, Contender, frontier, reinforcement, response_model
-from outlay.jobs.equal_spend import Judge, Judged, Scorer
+from outlay.jobs.equal_spend import Judge
 from outlay.jobs.findings import Figure, Finding, Limit, Row, findings
+from outlay.jobs.known import known_values
 from outlay.jobs.measure import Measure
 from outlay.jobs.prepare import prepare
 from outlay.jobs.train_frontier import countable
-from outlay.jobs.truth import Truth
+from outlay.jobs.trainings import ORTHOGONAL, TRAINED, Outcome, Training, kept, learn_seed, planned
 from outlay.reports.comparison import render
-from outlay.reports.comparison_words import CONTROLS, RE_SOLVED
+from outlay.reports.comparison_charts import ORIGINAL
+from outlay.reports.comparison_words import CAPTURED
 
-ORACLES = ("ddqn", "edrr", "bcq")
+ORACLES = ("ddqn", "edrr", "bcq", ORTHOGONAL)
 RESPONSES = ("deepfm", "din")
 
-Floats = NDArray[np.floating[Any]]
 Report = Callable[[float, str], None]
 
 
@@ -65,8 +76,9 @@ class Comparison:
         confidence: of intervals.
         users: certify users.
         rows: old policy, constants, then methods under each control.
-        stored: {method: [(gradient steps, parameters stored)]}, of the first seed, and `original method`; of a frontier
-            what its bundle stores, at both ends of the training.
+        stored: {method: [(gradient steps, mean over seeds of the parameters stored, their standard deviation)]}, and
+            `original method`; of a frontier what its bundle stores, at both ends of the training. The last mean is the
+            one that the rows have.
         findings: which orderings hold.
     """
 
@@ -82,23 +94,12 @@ class Comparison:
     confidence: float
     users: int
     rows: list[Row]
-    stored: dict[str, list[tuple[int, int]]]
+    stored: dict[str, list[tuple[int, float, float | None]]]
     findings: list[Finding]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON."""
         return asdict(self)
-
-
-@dataclass
-class _Tally:
-    """One row while the seeds go by."""
-
-    row: Row
-    judged: list[Judged] = field(default_factory=list)
-    parameters: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    refused: str | None = None
 
 
 def compare(
@@ -110,6 +111,9 @@ def compare(
     label_days: Sequence[int] = (1, 3, 7),
     oracles: Sequence[str] = ORACLES,
     responses: Sequence[str] = RESPONSES,
+    rows: Sequence[str] | None = None,
+    resume: bool = False,
+    processes: int = 1,
     threads: int | None = None,
     progress: Report | None = None,
 ) -> Comparison:
@@ -122,15 +126,20 @@ def compare(
         immediate: what day one may cost per user under immediate control, in the money budget's unit; default: what
             it costs under the log's policy.
         label_days: of the response models; those that the log is too short for are left out.
-        oracles: of the methods that look ahead: of each a game with every mixing rule, and a frontier. The frontier of
-            the counted model stands beside them where the log's states can be counted.
+        oracles: of the methods that look ahead: of each a game with every mixing rule, and a frontier; of `orthogonal`
+            a frontier alone. The frontier of the counted model stands beside them where the log's states can be
+            counted.
         responses: the response models.
+        rows: which rows to make, by name, `*` for any text (`frontier*`, `BCQ, aim-greedy`); default: all.
+        resume: go on with an unfinished comparison into the same folder; rows that are finished are not made again.
+        processes: seeds that are learned side by side. More than one needs the `if __name__ == "__main__":` that
+            Python's multiprocessing asks of a script.
         threads: for reading the log.
         progress: called with the fraction done and what is being done.
 
     Raises:
         OutlayError: for wrong input.
-        FolderError: if `out` holds something that outlay did not write.
+        FolderError: if `out` holds something that outlay did not write, or there is nothing to resume.
     """
     report = progress or (lambda _fraction, _text: None)
     _check("oracles", oracles, ORACLES)
@@ -141,36 +150,35 @@ def compare(
     check_replaceable(out, "comparison")
     campaign = source if isinstance(source, Campaign) else Campaign.load(source)
     partial = partial_of(out)
-    shutil.rmtree(partial, ignore_errors=True)
-    work = partial / "work"  # of one method after the other
-    work.mkdir(parents=True)
+    if not resume:
+        shutil.rmtree(partial, ignore_errors=True)
+    elif not partial.is_dir():
+        raise FolderError("there is no unfinished comparison to resume.", file=out,
+                          way_out="Compare without --resume.")  # fmt: skip
+    partial.mkdir(parents=True, exist_ok=True)
     try:
-        prepare(campaign, partial / "data", threads=threads, progress=lambda f, text: report(0.05 * f, text))
+        if kind_of(partial / "data") is None:
+            prepare(campaign, partial / "data", threads=threads, progress=lambda f, text: report(0.05 * f, text))
         data = Transitions.open(partial / "data")
-        longest = int(data.users["window"].max())
-        spans = [k for k in label_days if k <= longest]
-        judge = Judge(data, campaign, Truth.beside(campaign, data))
-        tallies: dict[tuple[str, str], _Tally] = {}
-        stored: dict[str, list[tuple[int, int]]] = {}
-        for seed in range(seeds):
-            begin, part = 0.05 + 0.9 * seed / seeds, 0.9 / seeds
-            within = _within(report, begin, part, f"seed {seed + 1} of {seeds}")
-            for contender, costs in _learned(data, campaign, seed, work, spans, oracles, responses, within):
-                shown = contender.bundle or contender.learned
-                at = None if shown is None else Measure(data, CERTIFY, shown)
-                if not tallies:
-                    assert at is not None  # frontiers alone may have nothing to show, and they come last
-                    immediate = judge.immediate_of_log(at) if immediate is None else immediate
-                    _yardsticks(tallies, judge, at)
-                assert immediate is not None
-                _add(tallies, judge, at, contender, costs, immediate)
-                if seed == 0 and contender.course:
-                    stored[contender.name] = contender.course
-                if seed == 0 and contender.original:
-                    stored.setdefault("original method", contender.original)  # of the first oracle
+        spans = [k for k in label_days if k <= int(data.users["window"].max())]
+        trainings = planned(oracles, responses, spans, counted=countable(data) is not None, wanted=rows)
+        report(0.05, "the truth, where it is known")
+        known = known_values(campaign, data)
+        judge, at = Judge(data, campaign, known), Measure(data, CERTIFY, None)
+        immediate = judge.immediate_of_log(at) if immediate is None else immediate
+        _same(partial / TRAINED, {"campaign": campaign.model_dump(mode="json"), "immediate": immediate})
+        found = [*_yardsticks(judge, at)]
+        _learn(partial, campaign, trainings, seeds, immediate, processes, _within(report, 0.1, 0.85, "learning"))
         report(0.97, "writing")
-        assert immediate is not None  # there is a contender
-        rows = [_row(tally, campaign) for tally in tallies.values()]
+        stored: dict[str, list[tuple[int, float, float | None]]] = {}
+        for training in trainings:
+            by_seed = [kept(partial / TRAINED, training, seed) for seed in range(seeds)]
+            for outcomes in zip(*by_seed, strict=True):
+                found.append(_row(outcomes[0].row, outcomes, campaign))
+                if outcomes[0].course:
+                    stored[outcomes[0].row.name] = _spread([outcome.course for outcome in outcomes])
+                if outcomes[0].original:  # of the first oracle
+                    stored.setdefault(ORIGINAL, _spread([outcome.original for outcome in outcomes]))
         limits = [Limit(b.name, b.limit, b.sign, b.per, b.words) for b in campaign.budgets]
         result = Comparison(
             campaign=campaign.meta.name,
@@ -184,21 +192,91 @@ def compare(
             seeds=seeds,
             confidence=campaign.train.confidence,
             users=len(data.users_of(CERTIFY)),
-            rows=rows,
+            rows=found,
             stored=stored,
-            findings=findings(rows, limits, campaign.meta.report_days),
+            findings=findings(found, limits, campaign.meta.report_days),
         )
-        shutil.rmtree(work)
+        for left in (partial / TRAINED, *partial.glob("work-*")):
+            shutil.rmtree(left, ignore_errors=True)
         write_json(partial / "comparison.json", result.to_dict())
         with new_file(partial / "comparison.html") as temporary:
             temporary.write_text(render(result.to_dict()), encoding="utf-8")
         write_manifest(partial, "comparison", {"campaign": campaign.meta.name, "seeds": seeds})
         put_in_place(partial, out)
     except OutlayError:
-        shutil.rmtree(partial, ignore_errors=True)
+        if not resume:  # the same input would fail again; a comparison to be resumed may only have met a wrong option
+            shutil.rmtree(partial, ignore_errors=True)
         raise
     report(1.0, "done")
     return result
+
+
+def _same(trained: Path, key: dict[str, Any]) -> None:
+    """What is kept there belongs to this comparison.
+
+    Raises:
+        FolderError: if it belongs to another one.
+    """
+    if kind_of(trained) is None:
+        trained.mkdir(exist_ok=True)
+        write_manifest(trained, "checkpoint", {"key": key})
+        return
+    made = read_manifest(trained, "checkpoint")["key"]
+    differing = [name for name in key if made.get(name) != key[name]]
+    if differing:
+        raise FolderError(f"the unfinished comparison was begun with another {' and '.join(differing)}.", file=trained,
+                          way_out="Put it back as it was, or compare without --resume.")  # fmt: skip
+
+
+def _learn(
+    folder: Path,
+    campaign: Campaign,
+    trainings: list[Training],
+    seeds: int,
+    most: float,
+    processes: int,
+    report: Report,
+) -> None:
+    """Every training with every seed; seeds side by side where there are several processes."""
+    if (count := min(processes, seeds)) <= 1:
+        for seed in range(seeds):
+            told = _within(report, seed / seeds, 1 / seeds, f"seed {seed + 1} of {seeds}")
+            learn_seed(folder, campaign, trainings, seed, most, told)
+        return
+    context = get_context("spawn")  # JAX has threads, which a fork would leave behind
+    shares = context.SimpleQueue()
+    for number in range(count):
+        shares.put(_cores()[number::count])
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_take_cores, initargs=(shares,))
+    try:
+        waiting = {pool.submit(learn_seed, folder, campaign, trainings, seed, most) for seed in range(seeds)}
+        while waiting:
+            done, waiting = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
+            for learned in done:
+                learned.result()
+            finished = len(list((folder / TRAINED).glob("seed-*/*/rows.json")))
+            report(finished / (seeds * len(trainings)), f"{finished} of {seeds * len(trainings)} trainings")
+    except BaseException:
+        for process in active_children():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _within(report: Report, begin: float, part: float, title: str) -> Report:
+    return lambda share, text: report(begin + part * share, f"{title}, {text}")
+
+
+def _cores() -> list[int]:
+    """The processors that this process may use, where the system says so."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def _take_cores(shares: Any) -> None:
+    """Keep a process of the pool to its share of the processors."""
+    if share := shares.get():
+        os.sched_setaffinity(0, share)
 
 
 def _check(name: str, given: Sequence[str], known: Sequence[str]) -> None:
@@ -207,95 +285,30 @@ def _check(name: str, given: Sequence[str], known: Sequence[str]) -> None:
         raise OutlayError(f"is {', '.join(unknown) or 'empty'}.", where=name, way_out=f"Known: {', '.join(known)}.")
 
 
-def _within(report: Report, begin: float, part: float, title: str) -> Report:
-    return lambda share, text: report(begin + part * share, f"{title}, {text}")
-
-
-def _learned(
-    data: Transitions,
-    campaign: Campaign,
-    seed: int,
-    folder: Path,
-    spans: Sequence[int],
-    oracles: Sequence[str],
-    responses: Sequence[str],
-    report: Report,
-) -> Iterator[tuple[Contender, Scorer]]:
-    """Every method after learning with one seed, and the expected cost of a day that all of them are held to."""
-    frontiers = [*oracles, *([COUNTED] if countable(data) is not None else [])]
-    count = len(oracles) + len(frontiers) + len(spans) * len(responses) + 1
-    done = 0
-
-    def further(share: float, text: str) -> None:
-        report((done + share) / count, text)
-
-    first, teller = response_model(data, campaign, "deepfm", 1, seed, folder, further)
-    place = 1 + campaign.money
-
-    def costs(rows: NDArray[np.int64]) -> Floats:
-        return np.maximum(teller.predict(data, rows)[:, :, place], 0)
-
-    done += 1
-    for kind in responses:
-        for days in spans:
-            if (kind, days) == ("deepfm", 1):
-                yield first, costs
-            else:
-                yield response_model(data, campaign, kind, days, seed, folder, further)[0], costs
-            done += 1
-    for oracle in oracles:
-        for contender in reinforcement(data, campaign, oracle, seed, folder, further):
-            yield contender, costs
-        done += 1
-    for oracle in frontiers:
-        yield frontier(data, campaign, oracle, seed, folder, further), costs
-        done += 1
-
-
-def _yardsticks(tallies: dict[tuple[str, str], _Tally], judge: Judge, at: Measure) -> None:
+def _yardsticks(judge: Judge, at: Measure) -> Iterator[Row]:
     """The log's policy and the best constants: nothing is learned, so once is enough."""
-    tallies["old", "none"] = _Tally(Row("old policy", "log", "none"), [judge.old(at)])
+    yield _row(
+        Row("old policy", "log", "none"), [Outcome(Row("", "log", "none"), judge.old(at), [], [])], judge.campaign
+    )
     if (found := judge.constants(at)) is not None:
         judged, words = found
-        tallies["constants", "total"] = _Tally(Row(f"best constants ({words})", "constant", "total"), [judged])
+        row = Row(f"best constants ({words})", "constant", "total")
+        yield _row(row, [Outcome(row, judged, [], [])], judge.campaign)
 
 
-def _add(
-    tallies: dict[tuple[str, str], _Tally],
-    judge: Judge,
-    at: Measure | None,
-    contender: Contender,
-    costs: Scorer,
-    most: float,
-) -> None:
-    """One seed of a method, under both controls; `at` is of what it serves, else of what it learned."""
-    found: dict[str, tuple[Judged | None, str | None]] = dict.fromkeys(CONTROLS, (None, contender.refused))
-    if at is not None and contender.learned is not None:
-        dear = f"even the cheapest actions cost more than {most:.4g} on day one"
-        found["immediate"] = judge.immediate(at, contender.learned, costs, most), dear
-    if at is not None and contender.bundle is not None:
-        found["total"] = judge.served(at), None
-    if (contender.rule or "").endswith(RE_SOLVED):  # what is learned is the same: the row beside it prices it
-        del found["immediate"]
-    for control, (judged, refused) in found.items():
-        group = "two-stage" if contender.rule is None else "rl"
-        fresh = Row(contender.name, group, control, contender.oracle, contender.rule, contender.label_days)
-        tally = tallies.setdefault((contender.name, control), _Tally(fresh))
-        tally.seconds.append(contender.seconds)
-        if judged is None:
-            tally.refused = refused
-        else:
-            tally.judged.append(judged)
-            tally.parameters.append(contender.stored_parameters)
-
-
-def _row(tally: _Tally, campaign: Campaign) -> Row:
-    if not tally.judged:
-        return replace(tally.row, refused=tally.refused)
-    confidence, count = campaign.train.confidence, len(tally.judged)
-    whole = combine([judged.fitted for judged in tally.judged], np.full(count, 1 / count))
-    each = [estimates(judged.fitted, campaign, "", "fqe", confidence=confidence) for judged in tally.judged]
-    truths = [judged.truth for judged in tally.judged]
+def _row(row: Row, outcomes: Sequence[Outcome], campaign: Campaign) -> Row:
+    """A row with the figures of its seeds."""
+    refused = next((outcome.row.refused for outcome in outcomes if outcome.row.refused), None)
+    rows = [outcome.row for outcome in outcomes if outcome.judged is not None]
+    seconds = [outcome.row.seconds for outcome in outcomes if outcome.row.seconds is not None]
+    row = replace(row, seconds=float(np.mean(seconds)) if seconds else None, refused=refused)
+    found = [outcome.judged for outcome in outcomes if outcome.judged is not None]
+    if not found:
+        return replace(row, stored_parameters=None)
+    confidence, count = campaign.train.confidence, len(found)
+    whole = combine([judged.fitted for judged in found], np.full(count, 1 / count))
+    each = [estimates(judged.fitted, campaign, "", "fqe", confidence=confidence) for judged in found]
+    truths = [judged.truth for judged in found if judged.truth is not None]
     wanted = _targets(campaign)
     # The truth has discounted means under a budget's name; what a table shows of a budget per user is its total.
     totals = {b.name: f"{b.name}@{campaign.meta.horizon_days}" for b in campaign.budgets if b.per == "user"}
@@ -303,23 +316,29 @@ def _row(tally: _Tally, campaign: Campaign) -> Row:
     for place, estimate in enumerate(estimates(whole, campaign, "", "fqe", confidence=confidence)):
         if estimate.target not in wanted:
             continue
-        values = [found[place].value for found in each]
-        known = [truth[totals.get(estimate.target, estimate.target)] for truth in truths if truth is not None]
-        figures[estimate.target] = Figure(
-            value=estimate.value,
-            low=estimate.low,
-            high=estimate.high,
-            sd=None if count < 2 or None in values else float(np.std(np.array(values, np.float64), ddof=1)),
-            truth=float(np.mean(known)) if len(known) == count else None,
-            truth_sd=float(np.std(known, ddof=1)) if len(known) == count > 1 else None,
-        )
-    return replace(
-        tally.row,
-        figures=figures,
-        stored_parameters=float(np.mean(tally.parameters)) if tally.parameters else None,
-        seconds=float(np.mean(tally.seconds)) if tally.seconds else None,
-        refused=tally.refused,
-    )
+        values = [every[place].value for every in each]
+        sd = None if count < 2 or None in values else float(np.std(np.array(values, np.float64), ddof=1))
+        true = [truth[totals.get(estimate.target, estimate.target)] for truth in truths]
+        figures[estimate.target] = Figure(estimate.value, estimate.low, estimate.high, sd, *_true(true, count))
+    if truths and all(CAPTURED in truth for truth in truths):
+        figures[CAPTURED] = Figure(None, None, None, None, *_true([truth[CAPTURED] for truth in truths], count))
+    stored = [one.stored_parameters for one in rows if one.stored_parameters is not None]
+    return replace(row, figures=figures, stored_parameters=float(np.mean(stored)) if stored else None)
+
+
+def _true(values: list[float], seeds: int) -> tuple[float | None, float | None]:
+    """Mean and standard deviation over seeds; None where it is not known of all of them."""
+    if len(values) < seeds:
+        return None, None
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if seeds > 1 else None
+
+
+def _spread(courses: Sequence[list[tuple[int, int]]]) -> list[tuple[int, float, float | None]]:
+    """(gradient steps, mean over seeds of the parameters stored, their standard deviation)."""
+    count = np.array([[stored for _, stored in course] for course in courses], np.float64)
+    deviation = [None] * count.shape[1] if len(count) < 2 else count.std(axis=0, ddof=1).tolist()
+    return [(step, mean, sd) for (step, _), mean, sd in
+            zip(courses[0], count.mean(axis=0).tolist(), deviation, strict=True)]  # fmt: skip
 
 
 def _targets(campaign: Campaign) -> set[str]:

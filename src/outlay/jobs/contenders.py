@@ -13,7 +13,7 @@ members, or the k-day prediction.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,6 +79,30 @@ class Contender:
     original: list[tuple[int, int]] = field(default_factory=list)
 
 
+class Fitting(NamedTuple):
+    """A response model (`kind`, of `label_days`-day labels) after `seconds` of training."""
+
+    kind: str
+    label_days: int
+    model: Response
+    seconds: float
+
+
+def rows_of(oracle: str, rule: str) -> tuple[str, str]:
+    """The rows of a rule: with its own weights, and with weights solved again."""
+    return f"{TITLES[oracle]}, {rule}", f"{TITLES[oracle]}, {rule}{RE_SOLVED}"
+
+
+def frontier_row(oracle: str) -> str:
+    """The row of a frontier."""
+    return f"{FRONTIER}, {'counted' if oracle == COUNTED else oracle}"
+
+
+def response_row(kind: str, label_days: int) -> str:
+    """The row of a response model."""
+    return f"{TITLES[kind]}, {label_days}-day label"
+
+
 class Several(NamedTuple):
     """Rules that look on at the same game: a mixing rule whose mixture holds the members of all of them."""
 
@@ -105,14 +129,15 @@ class Several(NamedTuple):
 
 
 def reinforcement(
-    data: Transitions, campaign: Campaign, oracle: Any, seed: int, folder: Path, report: Report
+    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, wanted: Sequence[str], report: Report
 ) -> Iterator[Contender]:
-    """One game of an oracle, and a contender for each rule."""
+    """One game of an oracle, and a contender for each of its rows that is wanted."""
     began = time.perf_counter()
-    rules = Several(COMPARED_RULES)
-    game = play.set_up(data, campaign, rules, oracle, seed)
+    rules = Several(tuple(rule for rule in COMPARED_RULES if set(rows_of(oracle, rule)) & set(wanted)))
+    learner: Any = oracle
+    game = play.set_up(data, campaign, rules, learner, seed)
     blocks = game.steps // game.train.candidate_every
-    stored: dict[str, list[int]] = {name: [] for name in COMPARED_RULES}
+    stored: dict[str, list[int]] = {name: [] for name in rules.names}
     progress = game.begin()
     for _ in played(game, progress):  # which moves `progress` on
         for name, state in (progress.rule_state or {}).items():  # None in the warm-up
@@ -126,42 +151,45 @@ def reinforcement(
     for name, state in progress.rule_state.items():
         mixture = RULES[name].mixture(state)
         offered = play.offered(game, progress, list(mixture.members))
-        own = _loaded(folder / "own", bundle_spec(frame, offered, mixture.weights))
-        counted = progress.candidates[game.first :]
-        course = [(c.step, n * size) for c, n in zip(counted, stored[name], strict=True)]
-        yield Contender(
-            name=f"{TITLES[oracle]}, {name}",
-            oracle=oracle,
-            rule=name,
-            label_days=None,
-            bundle=own,
-            learned=own,
-            refused=None,
-            stored_parameters=course[-1][1],
-            seconds=playing,
-            course=course,
-            original=[(c.step, (c.number + 1) * size) for c in progress.candidates],
-        )
-        began = time.perf_counter()
-        reserve = play.offered(game, progress, [] if spare in mixture.members else [spare])
-        served, refused, parameters = _served(frame, offered, reserve)
-        yield Contender(
-            name=f"{TITLES[oracle]}, {name}{RE_SOLVED}",
-            oracle=oracle,
-            rule=f"{name}{RE_SOLVED}",
-            label_days=None,
-            bundle=served,
-            learned=None,
-            refused=refused,
-            stored_parameters=parameters,
-            seconds=playing + time.perf_counter() - began,
-        )
+        own_row, re_solved_row = rows_of(oracle, name)
+        if own_row in wanted:
+            own = _loaded(folder / "own", bundle_spec(frame, offered, mixture.weights))
+            counted = progress.candidates[game.first :]
+            course = [(c.step, n * size) for c, n in zip(counted, stored[name], strict=True)]
+            yield Contender(
+                name=own_row,
+                oracle=oracle,
+                rule=name,
+                label_days=None,
+                bundle=own,
+                learned=own,
+                refused=None,
+                stored_parameters=course[-1][1],
+                seconds=playing,
+                course=course,
+                original=[(c.step, (c.number + 1) * size) for c in progress.candidates],
+            )
+        if re_solved_row in wanted:
+            began = time.perf_counter()
+            reserve = play.offered(game, progress, [] if spare in mixture.members else [spare])
+            served, refused, parameters = _served(frame, offered, reserve)
+            yield Contender(
+                name=re_solved_row,
+                oracle=oracle,
+                rule=f"{name}{RE_SOLVED}",
+                label_days=None,
+                bundle=served,
+                learned=None,
+                refused=refused,
+                stored_parameters=parameters,
+                seconds=playing + time.perf_counter() - began,
+            )
 
 
 def frontier(data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Report) -> Contender:
     """One training for every λ, and the mixture chosen for the campaign's limits; `tabular` counts instead."""
     began = time.perf_counter()
-    name = f"{FRONTIER}, {'counted' if oracle == COUNTED else oracle}"
+    name = frontier_row(oracle)
     try:
         found = train_frontier.learn(
             data,
@@ -191,27 +219,38 @@ def frontier(data: Transitions, campaign: Campaign, oracle: str, seed: int, fold
     )
 
 
-def response_model(
-    data: Transitions, campaign: Campaign, kind: Any, label_days: int, seed: int, folder: Path, report: Report
-) -> tuple[Contender, Response]:
-    """A response model of k-day labels, priced in every state; and the model itself."""
+def fit_response(
+    data: Transitions, campaign: Campaign, kind: Any, label_days: int, seed: int, report: Report
+) -> Fitting:
+    """A response model of k-day labels, not yet priced."""
     began = time.perf_counter()
     model, _ = two_stage.fitted(data, campaign, kind, label_days, seed, report)
+    return Fitting(kind, label_days, model, time.perf_counter() - began)
+
+
+def write_values(data: Transitions, campaign: Campaign, fitting: Fitting, seed: int, folder: Path) -> None:
+    """A bundle that tells what a response model predicts."""
     frame = two_stage.frame_of(data, campaign, seed, folder)
-    offered = two_stage.policies(frame, model)
+    write_bundle(folder, bundle_spec(frame, two_stage.policies(frame, fitting.model)[:1], np.ones(1)))
+
+
+def response_model(data: Transitions, campaign: Campaign, fitting: Fitting, seed: int, folder: Path) -> Contender:
+    """A response model priced in every state."""
+    began = time.perf_counter()
+    frame = two_stage.frame_of(data, campaign, seed, folder)
+    offered = two_stage.policies(frame, fitting.model)
     served, refused, _ = _served(frame, offered, [])
-    contender = Contender(
-        name=f"{TITLES[kind]}, {label_days}-day label",
-        oracle=kind,
+    return Contender(
+        name=response_row(fitting.kind, fitting.label_days),
+        oracle=fitting.kind,
         rule=None,
-        label_days=label_days,
+        label_days=fitting.label_days,
         bundle=served,
         learned=_loaded(folder / "values", bundle_spec(frame, offered[:1], np.ones(1))),
         refused=refused,
-        stored_parameters=model.num_parameters,
-        seconds=time.perf_counter() - began,
+        stored_parameters=fitting.model.num_parameters,
+        seconds=fitting.seconds + time.perf_counter() - began,
     )
-    return contender, model
 
 
 def _served(frame: Frame, offered: list[Offered], reserve: list[Offered]) -> tuple[Bundle | None, str | None, int]:

@@ -3,8 +3,7 @@
     immediate   argmax_a value(s, a) − λ ĉ(s, a), λ such that Σ over start rows of *select* users ĉ = immediate
     total       the mixture that a method serves under the campaign's limits
 
-Where the truth is known its value stands beside the estimate: exact for policies of the state, simulated for those that
-look at past days (`rollout.py`).
+Where the truth is known its value stands beside the estimate (`known.py`).
 """
 
 from __future__ import annotations
@@ -25,17 +24,18 @@ from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.observed import observe
 from outlay.jobs.constants import ConstantActions
+from outlay.jobs.known import Acts, Known
 from outlay.jobs.measure import CHUNK_ROWS, Measure
 from outlay.jobs.remembering import remembering
-from outlay.jobs.rollout import Decide, rolled_out
-from outlay.jobs.truth import Truth, mixed
 from outlay.jobs.window import window_of
 
 HALVINGS = 60  # of the interval of λ
 
 Floats = NDArray[np.floating[Any]]
 Rows = NDArray[np.int64]
-Scorer = Callable[[Rows], Floats]  # rows → [n, K]
+Codes = NDArray[np.int32]
+Numbers = NDArray[np.float32]
+Score = Callable[[Codes, Numbers], Floats]  # [n, F], [n, 2·F'] → [n, K]
 
 
 class Judged(NamedTuple):
@@ -59,12 +59,12 @@ class Judge:
     Attributes:
         data: the transitions.
         campaign: the campaign.
-        truth: the model behind the log, if it is known.
+        known: true values, if they are known.
     """
 
     data: Transitions
     campaign: Campaign
-    truth: Truth | None
+    known: Known | None
 
     @cached_property
     def days(self) -> tuple[int, ...]:
@@ -78,9 +78,9 @@ class Judge:
         """Days whose means stand in the place of discounted ones, in the truth as in the estimates."""
         return window_of(self.data)
 
-    def _told(self, truth: dict[str, float]) -> dict[str, float]:
+    def _told(self, truth: dict[str, float] | None) -> dict[str, float] | None:
         """The truth with the means over the window under the names of the discounted ones."""
-        if self.window is None:
+        if self.window is None or truth is None:
             return truth
         names = ("reward", *(budget.name for budget in self.campaign.budgets))
         return truth | {name: truth[f"{name}@{self.window}"] / self.window for name in names}
@@ -92,13 +92,8 @@ class Judge:
         return float(seen.value[seen.column(f"{name}@1")])
 
     def old(self, at: Measure) -> Judged:
-        """The log's policy. Its truth is taken for uniform draws if the log's propensities are all alike."""
-        truth, propensity = None, self.data.propensity
-        if self.truth is not None and propensity is not None and not np.asarray(self.data.forced).any():
-            share = 1 / self.data.num_actions
-            if np.allclose(propensity[:100_000], share):
-                truth = self._told(self.truth.values(np.full(self.truth.model.reward.shape, share), self.days))
-        return Judged(at.old(), truth)
+        """The log's policy."""
+        return Judged(at.old(), None if self.known is None else self._told(self.known.old(self.days)))
 
     def constants(self, at: Measure) -> tuple[Judged, str] | None:
         """The best mixture of constant actions under the campaign's limits, and it in words."""
@@ -106,26 +101,19 @@ class Judge:
         if actions is None:
             return None
         found = actions.best(self.campaign)
-        truth = None
-        if self.truth is not None:
-            states = self.truth.model.num_states
-            truth = mixed(
-                [self._told(self.truth.values(np.full(states, a), self.days)) for a in found.actions], found.weights
-            )
+        truth = self._true([partial(_always, action) for action in found.actions], found.weights, 0)
         fitted = combine(at.constants(found.actions, at.days), found.weights)
         return Judged(fitted, truth), found.words(self.data)
 
     def served(self, at: Measure) -> Judged:
         """The mixture that a bundle serves, measured on *certify* users."""
-        truth, bundle = None, at.served
-        if self._known is not None:
-            known, _ = self._known
-            asked = remembering(bundle)
-            members = [partial(_of_member, known, asked, number) for number in range(len(bundle.members))]
-            truth = self._in_truth(known, members, bundle.weights, bundle.past_days)
+        bundle = at.served
+        asked = _asked_often(bundle)
+        members = [partial(_of_member, asked, number) for number in range(len(bundle.members))]
+        truth = self._true(members, bundle.weights, bundle.past_days)
         return Judged(combine(at.members(), bundle.weights), truth)
 
-    def immediate(self, at: Measure, learned: Bundle, costs: Scorer, most: float) -> Judged | None:
+    def immediate(self, at: Measure, learned: Bundle, costs: Score, most: float) -> Judged | None:
         """The paper's budget control.
 
         Args:
@@ -137,39 +125,43 @@ class Judge:
         Returns:
             None where even the cheapest actions cost more.
         """
-        values = self._values(learned)
+        values, spent = self._values(learned), self._by_rows(costs)
         starts = self.data.users["start_row"][self.data.users_of(SELECT)].astype(np.int64)
-        priced = _priced(values(starts), costs(starts), self.data.allowed(starts), most)
+        priced = _priced(values(starts), spent(starts), self.data.allowed(starts), most)
         if priced is None:
             return None
-        truth = None
-        if self._known is not None:
-            known, shown = self._known
-            asked, cost = remembering(learned), costs(shown)
-            policies = [partial(_at_price, known, asked, cost, price) for price in priced.prices]
-            truth = self._in_truth(known, policies, priced.weights, learned.past_days)
-        parts = [at.policy(actions) for actions in self._actions(at.panel.rows, values, costs, priced.prices)]
+        asked = _asked_often(learned)
+        truth = self._true(
+            [partial(_at_price, asked, costs, price) for price in priced.prices], priced.weights, learned.past_days
+        )
+        parts = [at.policy(actions) for actions in self._actions(at.panel.rows, values, spent, priced.prices)]
         return Judged(combine(parts, priced.weights), truth)
 
-    def _values(self, learned: Bundle) -> Scorer:
-        """Q of the reward by rows of the log; once for each distinct state where those are few and say all."""
+    def _values(self, learned: Bundle) -> Callable[[Rows], Floats]:
+        """Q of the reward by rows of the log."""
+        if not learned.past_days:
+            return self._by_rows(partial(_rewards, learned))
+        look = Measure(self.data, CERTIFY, learned)
+
+        def with_past(rows: Rows) -> Floats:
+            parts = []
+            for block in _blocks(rows, CHUNK_ROWS // (1 + learned.past_days)):
+                parts.append(_rewards(learned, *self.data.features(block), look.past(block)))
+            return np.concatenate(parts)
+
+        return with_past
+
+    def _by_rows(self, score: Score) -> Callable[[Rows], Floats]:
+        """A score by rows of the log; evaluated once for each distinct state where those are few and say all."""
         data = self.data
-        if learned.past_days:
-            look = Measure(data, CERTIFY, learned)
-
-            def with_past(rows: Rows) -> Floats:
-                parts = []
-                for block in _blocks(rows, CHUNK_ROWS // (1 + learned.past_days)):
-                    parts.append(_rewards(learned, *data.features(block), look.past(block)))
-                return np.concatenate(parts)
-
-            return with_past
         if data.states is not None and data.state is not None:
-            state, of_state = data.state, _rewards(learned, data.states.codes, data.states.numbers)
+            state, of_state = data.state, score(data.states.codes, data.states.numbers)
             return lambda rows: of_state[state[rows]]
-        return lambda rows: _rewards(learned, *data.features(rows))
+        return lambda rows: score(*data.features(rows))
 
-    def _actions(self, rows: Rows, values: Scorer, costs: Scorer, prices: Sequence[float]) -> NDArray[np.int64]:
+    def _actions(
+        self, rows: Rows, values: Callable[[Rows], Floats], costs: Callable[[Rows], Floats], prices: Sequence[float]
+    ) -> NDArray[np.int64]:
         """`[L, n]` for L prices."""
         parts = []
         for block in _blocks(rows, CHUNK_ROWS):
@@ -177,43 +169,46 @@ class Judge:
             parts.append([_greedy(value, cost, price, allowed) for price in prices])
         return np.concatenate(parts, axis=1)
 
-    def _in_truth(
-        self, known: Truth, policies: Sequence[Decide], weights: NDArray[np.float64], past_days: int
-    ) -> dict[str, float] | None:
-        """True values of a mixture, of policies that look so far back."""
-        if not past_days:
-            states = np.arange(known.model.num_states)
-            return mixed([self._told(known.values(decide(states, None), self.days)) for decide in policies], weights)
-        if known.people is None:
+    def _true(self, policies: Sequence[Acts], weights: NDArray[np.float64], past_days: int) -> dict[str, float] | None:
+        """True values of a mixture of policies that look so far back; None where they cannot be told."""
+        if self.known is None:
             return None
-        rolled = (rolled_out(known, decide, past_days, self.days) for decide in policies)
-        return mixed([self._told(each.value) for each in rolled], weights)
-
-    @cached_property
-    def _known(self) -> tuple[Truth, Rows] | None:
-        """The truth, and `[S]` a row of the log that shows each of its states; None where the log shows other ones."""
-        data, truth = self.data, self.truth
-        if truth is None or data.states is None or data.state is None or len(data.states) != truth.model.num_states:
-            return None
-        first = dict(zip(*np.unique(data.state, return_index=True), strict=True))
-        shown = {
-            _key(*pair): first[i] for i, pair in enumerate(zip(data.states.codes, data.states.numbers, strict=True))
-        }
-        rows = [shown.get(_key(*pair)) for pair in zip(truth.codes, truth.numbers, strict=True)]
-        return None if None in rows else (truth, np.array(rows, np.int64))
+        return self._told(self.known.mixture(policies, weights, past_days=past_days, days=self.days))
 
 
-def _of_member(truth: Truth, bundle: Bundle, number: int, state: Rows, past: Past | None) -> Rows:
-    return bundle.member_actions(number, *truth.features(state), None, past)
+def day_costs(teller: Bundle, money: int) -> Score:
+    """What each action is expected to cost on its day, by a response model of 1-day labels.
+
+    Args:
+        teller: its bundle.
+        money: which budget is asked for.
+    """
+
+    def costs(codes: Codes, numbers: Numbers) -> Floats:
+        (q,) = teller.members[0].run(["q"], codes, numbers)
+        return np.maximum(q[:, :, 1 + money], 0)
+
+    return costs
 
 
-def _at_price(truth: Truth, learned: Bundle, cost: Floats, price: float, state: Rows, past: Past | None) -> Rows:
-    return _greedy(_rewards(learned, *truth.features(state), past), cost[state], price)
+def _asked_often(bundle: Bundle) -> Bundle:
+    """Policies that look at past days are asked about the same rows many times; states alone are not."""
+    return remembering(bundle) if bundle.past_days else bundle
 
 
-def _rewards(
-    learned: Bundle, codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
-) -> Floats:
+def _always(action: int, codes: Codes, _numbers: Numbers, _past: Past | None) -> Rows:
+    return np.full(len(codes), action, np.int64)
+
+
+def _of_member(bundle: Bundle, number: int, codes: Codes, numbers: Numbers, past: Past | None) -> Rows:
+    return bundle.member_actions(number, codes, numbers, None, past)
+
+
+def _at_price(learned: Bundle, costs: Score, price: float, codes: Codes, numbers: Numbers, past: Past | None) -> Rows:
+    return _greedy(_rewards(learned, codes, numbers, past), costs(codes, numbers), price)
+
+
+def _rewards(learned: Bundle, codes: Codes, numbers: Numbers, past: Past | None = None) -> Floats:
     """`[n, K]` Q of the reward, averaged over the members; a network that neighbours share is run once."""
     parts = []
     for _, alike in groupby(learned.members, key=lambda member: id(member.session)):
@@ -252,7 +247,3 @@ def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float
 
 def _blocks(rows: Rows, size: int) -> Iterator[Rows]:
     return (rows[begin : begin + size] for begin in range(0, len(rows), size))
-
-
-def _key(codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> bytes:
-    return np.asarray(codes, np.int32).tobytes() + np.asarray(numbers, np.float32).tobytes()

@@ -64,7 +64,8 @@ def render(found: Mapping[str, Any]) -> str:
             rows: each {name, group: log | constant | two-stage | rl, control: none | immediate | total, oracle, rule,
                 label_days, figures: {target: {value, low, high, sd, truth, truth_sd}}, stored_parameters, seconds,
                 refused}; targets are `reward@k`, `reward` (per decision), each budget's name (in its unit), `NAME@1`.
-            stored: {method: [(gradient step, parameters)]}, and `original method`.
+            stored: {method: [(gradient step, mean of the parameters over seeds, standard deviation)]}, and `original
+                method`.
             findings: each {control, claim, verdict: holds | does not hold | a tie, proven, first, first_value, second,
                 second_value, target, true, over}.
     """
@@ -87,13 +88,14 @@ def render(found: Mapping[str, Any]) -> str:
         tables={control: _table(found, budgets, held[control], rows) for control, rows in tables.items()},
         leads={control: comparison_words.lead(found, rows, held[control]) for control, rows in tables.items()},
         truth=any(f["truth"] is not None for row in found["rows"] for f in row["figures"].values()),
+        captures=_captures(found),
         findings={control: [f for f in found["findings"] if f["control"] == control] for control in CONTROLS},
         numbers=comparison_words.numbers,
         controls=CONTROLS,
         marks=MARKS,
         count=comparison_words.count(found["findings"]),
         stored_by=_first_oracle(found),
-        stored_words=_stored_words(found, lines),
+        stored_words=_stored_words(lines),
         stored_frontier="frontier" in lines,
         figures=figures,
         specs=specs,
@@ -142,6 +144,7 @@ def _heads(found: Mapping[str, Any], budgets: Sequence[BudgetLine], control: str
         unit = f"at most {words.number(found['immediate'])} {unit}"
     costs = [(b.name, words.limit(b) if control == "total" else words.per(b)) for b in budgets]
     against = [("against the limit", b.name) for b in budgets] if control == "total" else []
+    against += [("captured share", "true")] if _captures(found) else []
     return [*totals, (f"{found['money']} on day one", unit), *costs, *against]
 
 
@@ -150,6 +153,7 @@ def _table(
 ) -> list[Line]:
     columns = [_column(rows, target, limits, found["seeds"]) for target in _columns(found, budgets)]
     columns += [_against(rows, budget) for budget in limits]
+    columns += [_shares(rows)] if _captures(found) else []
     lines = []
     for i, row in enumerate(rows):
         cells = [column[i] for column in columns] if row["figures"] else []
@@ -207,6 +211,20 @@ def _against(rows: Sequence[Row], budget: BudgetLine) -> list[Cell]:
     return cells
 
 
+def _captures(found: Mapping[str, Any]) -> bool:
+    """Whether the optimum is known: of what share of it each row captures."""
+    return any(comparison_words.CAPTURED in row["figures"] for row in found["rows"])
+
+
+def _shares(rows: Sequence[Row]) -> list[Cell]:
+    """What each row captures of what the optimum has over the best constants, at its own true spend."""
+    cells = []
+    for row in rows:
+        figure = row["figures"].get(comparison_words.CAPTURED)
+        cells.append(Cell(*comparison_words.share(figure)) if figure else Cell(words.NONE))
+    return cells
+
+
 def _digits(figures: Sequence[Mapping[str, Any]]) -> int:
     """Digits after the point: those of the intervals, and one more where the spread over seeds calls for it."""
     known = [f for f in figures if f["value"] is not None]
@@ -235,7 +253,7 @@ def _first_oracle(found: Mapping[str, Any]) -> str:
     return next((charts.family(row) for row in found["rows"] if row["name"] in found["stored"]), "")
 
 
-def _stored(found: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]]:
+def _stored(found: Mapping[str, Any]) -> dict[str, list[tuple[float, float, float | None]]]:
     """{rule: course}, of the first oracle, and the original method."""
     rows = [row for row in found["rows"] if row["name"] in found["stored"]]
     lines = {row["rule"]: found["stored"][row["name"]] for row in rows if row["oracle"] == rows[0]["oracle"]}
@@ -244,9 +262,7 @@ def _stored(found: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]]:
     return {name: course for name, course in lines.items() if course}
 
 
-def _stored_words(found: Mapping[str, Any], lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """What each rule has in store at the end, as the tables have it: the mean over seeds."""
-    oracle = next((row["oracle"] for row in found["rows"] if row["name"] in found["stored"]), None)
-    of = {row["rule"]: row["stored_parameters"] for row in found["rows"] if row["oracle"] == oracle}
-    parts = [f"{name} {words.short(of.get(name) or course[-1][1])}" for name, course in lines.items()]
+def _stored_words(lines: Mapping[str, Sequence[tuple[float, float, float | None]]]) -> str:
+    """What each rule has in store at the end, the mean over seeds, as the figure and the tables have it."""
+    parts = [f"{name} {words.short(course[-1][1])}" for name, course in lines.items()]
     return f"Parameters in store at the end: {', '.join(parts)}"

@@ -119,18 +119,20 @@ def plane(rows: Sequence[Row], budget: BudgetLine, reward: str, horizon: int) ->
     return finished(alt.layer(*layers), 340, f"{reward} against {budget.name} by method, with the limit")
 
 
-def stored(lines: Mapping[str, Sequence[Sequence[float]]]) -> Spec:
+def stored(lines: Mapping[str, Sequence[Sequence[float | None]]]) -> Spec:
     """Parameters in store over training, a line for each rule, on a logarithmic axis; the original method in grey.
 
     Args:
-        lines: {rule, `frontier` or `original method`: (gradient step, parameters)}.
+        lines: {rule, `frontier` or `original method`: (gradient step, mean over seeds of the parameters, their standard
+            deviation)}; the band around a line is one standard deviation wide on either side.
     """
     data: list[Spec] = [
-        {"step": step, "rule": name, "value": count}
+        {"step": step, "rule": name, "value": count, "sd": sd,
+         "low": max(count - (sd or 0), count / 10), "high": count + (sd or 0)}
         for name, course in lines.items()
-        for step, count in thinned(course)
-        if count > 0
-    ]
+        for step, count, sd in thinned(course)
+        if count
+    ]  # fmt: skip
     low, high = (math.log10(end([d["value"] for d in data])) for end in (min, max))
     scale = alt.Scale(type="log", domain=[10 ** (low - 0.1), 10 ** (high + 0.1)], nice=False)
     ticks = [m * 10**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 3)]
@@ -138,18 +140,18 @@ def stored(lines: Mapping[str, Sequence[Sequence[float]]]) -> Spec:
     colors = dict(zip(rules, cycled((BLUE, GREEN, PURPLE, ORANGE, INK), range(len(rules))), strict=True))
     dashes = cycled(([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [1, 0]), range(len(rules)))
     names, legend = [*rules, ORIGINAL], alt.Legend(title=None, symbolType="stroke", symbolSize=300)
-    chart = (
-        alt.Chart(inline(data))
-        .mark_line(strokeWidth=2, clip=True)
-        .encode(
-            x=alt.X("step:Q", title="gradient step", axis=alt.Axis(tickCount=6), scale=alt.Scale(nice=False)),
-            y=alt.Y("value:Q", title="stored parameters (log axis)", scale=scale,
-                    axis=alt.Axis(format="~s", values=ticks)),
-            color=alt.Color("rule:N", legend=legend, scale=named_colors({**colors, ORIGINAL: GREY})),
-            strokeDash=alt.StrokeDash("rule:N", legend=legend, scale=alt.Scale(domain=names, range=[*dashes, [1, 0]])),
-            tooltip=[value_tip("step", "step"), text_tip("rule"), alt.Tooltip("value:Q", format=",")],
-        )
+    base = alt.Chart(inline(data)).encode(
+        x=alt.X("step:Q", title="gradient step", axis=alt.Axis(tickCount=6), scale=alt.Scale(nice=False)),
+        color=alt.Color("rule:N", legend=legend, scale=named_colors({**colors, ORIGINAL: GREY})),
+    )
+    line = base.mark_line(strokeWidth=2, clip=True).encode(
+        y=alt.Y("value:Q", title="stored parameters (log axis)", scale=scale, axis=alt.Axis(format="~s", values=ticks)),
+        strokeDash=alt.StrokeDash("rule:N", legend=legend, scale=alt.Scale(domain=names, range=[*dashes, [1, 0]])),
+        tooltip=[value_tip("step", "step"), text_tip("rule"), alt.Tooltip("value:Q", format=","),
+                 value_tip("sd", "± over seeds")],
     )  # fmt: skip
+    band = base.mark_area(opacity=0.15, clip=True).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
+    chart = alt.layer(band, line) if any(d["sd"] for d in data) else line
     return finished(chart, 240, "stored parameters over gradient steps, by mixing rule and for the original method")
 
 

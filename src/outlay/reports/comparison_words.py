@@ -14,6 +14,7 @@ from outlay.reports.content import BudgetLine
 CONTROLS = {"immediate": "equal spend on day one", "total": "the campaign's limits"}
 MARKS = {"holds": "✓", "a tie": "≈", "does not hold": "✕"}
 RE_SOLVED = ", re-solved"  # ends the name of a rule whose weights were solved again on the fitted figures
+CAPTURED = "captured share"  # (value − best constants) / (optimum − best constants), at the policy's own true spend
 TOLERANCE = 1e-3  # of a limit: what is past it by less was chosen to lie on it
 
 Kind = Literal["value", "truth"]
@@ -31,6 +32,14 @@ def past(cost: float | None, limit: float, sign: int) -> bool:
 def of_limit(cost: float | None, limit: float) -> str:
     """A cost as a share of its limit: `99.2 %`."""
     return words.NONE if cost is None or limit <= 0 else f"{100 * cost / limit:.1f} %"
+
+
+def share(figure: Mapping[str, Any]) -> tuple[str, str]:
+    """A true share with its spread over seeds: `0.62`, `± 0.05`."""
+    if figure["truth"] is None:
+        return words.NONE, ""
+    spread = figure["truth_sd"]
+    return f"{figure['truth']:.2f}", "" if spread is None else f"± {spread:.2f}"
 
 
 def seconds(time: float | None) -> str:
