@@ -90,7 +90,7 @@ class Loop:
         game = Game(
             data=data, train=campaign.train, settings=settings_of(campaign.train, "bcq", campaign.meta.discount),
             coords=coords, bound=np.full(len(coords.limits), 10.0), rule=self.rule,
-            measure=None if model is None else fitted, learn_rows=rows, seed=0,
+            measure=None if model is None else fitted, counted=model is not None, learn_rows=rows, seed=0,
         )  # fmt: skip
         self.blocks: Iterator[Any] = play(game)
         began = time.perf_counter()

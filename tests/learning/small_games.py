@@ -50,6 +50,7 @@ def game(
         bound=np.full(len(about.budgets), bound),
         rule=RULES[rule],
         measure=measure if measured else None,
+        counted=measured,
         learn_rows=data.rows_of(LEARN),
         seed=seed,
     )

@@ -16,6 +16,7 @@ from outlay.learning.critic import Oracle
 from outlay.learning.game import SPARES, Game, Progress, frugal, play
 from outlay.learning.heads import coordinates
 from outlay.learning.mixing import RULES
+from outlay.ops.tabular import measure
 from small_logs import campaign, draw, random_cmdp
 
 
@@ -147,6 +148,36 @@ def test_a_candidate_is_measured_by_what_is_given() -> None:
     np.testing.assert_allclose(mixture.measurements, [progress.candidates[n].measured for n in mixture.members])
     own, _ = played(game())
     assert all(np.array_equal(c.measured, c.critic) for c in own.candidates)
+
+
+def test_the_extra_network_tells_the_value_of_the_candidate_where_the_critic_lags() -> None:
+    """Against the exact value of each candidate in the model that the log was drawn from."""
+    model, errors = random_cmdp(3, costs=2), {}
+    for by in ("critic", "network"):
+        of = game(measured_by=by, min_steps=3000, candidate_every=100, learning_rate=3e-3, warm_up=0.0)
+        assert of.data.states is not None
+        off = []
+        for progress, _ in play(of):
+            newest = progress.candidates[-1]
+            policy = of.policy(progress.player.critic.target, newest.multiplier).choose(of.data.states)
+            off.append(newest.measured - of.coords.of(measure(model, policy)))
+        errors[by] = np.abs(off[5:]).mean(axis=0)
+    assert (errors["network"] < 0.75 * errors["critic"]).all()
+    assert (errors["network"] < [0.05, 0.15, 0.15]).all()
+
+
+def test_the_multiplier_sees_what_candidates_are_measured_at() -> None:
+    """The critic says that the limit is kept with room; the log says that every candidate is over it by 1."""
+    budgets = [{"name": "a", "cost": "a", "at_most": 5.0}]
+    kept = replace(game(budgets=budgets, measured=True, warm_up=0.0, bound=0.7), measure=None, counted=False)
+    over = replace(kept, measure=lambda _: np.array([0.5, 6.0]))
+    unknown = replace(kept, measure=lambda _: np.array([np.nan, np.nan]))
+    multipliers = {name: played(of)[0].candidates[-1].multiplier / of.multiplier_unit
+                   for name, of in {"kept": kept, "over": over, "unknown": unknown}.items()}  # fmt: skip
+    assert multipliers["over"] == pytest.approx([0.7])
+    assert multipliers["kept"] == multipliers["unknown"] == [0.0]
+    candidate = played(unknown)[0].candidates[-1]
+    assert np.array_equal(candidate.measured, candidate.critic), "what the log cannot tell, the critic does"
 
 
 def test_where_a_policy_changes_how_often_it_decides_there_is_a_head_for_that() -> None:

@@ -221,8 +221,9 @@ def compare(
     ] = None,
     label_days: Annotated[str, typer.Option(help="Days that labels of response models look ahead.")] = "1,3,7",
     oracles: Annotated[
-        str, typer.Option(help="Of the methods that look ahead; orthogonal has a frontier alone.")
-    ] = "ddqn,edrr,bcq,orthogonal",
+        str,
+        typer.Option(help="Of the methods that look ahead; orthogonal has a frontier alone, bcq+network a game alone."),
+    ] = "ddqn,edrr,bcq,bcq+network,orthogonal",
     responses: Annotated[str, typer.Option(help="The response models.")] = "deepfm,din",
     rows: Annotated[
         list[str] | None,

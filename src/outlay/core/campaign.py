@@ -139,6 +139,7 @@ class Train(_Section):
     candidate_every: Positive = 100  # gradient steps between candidates
     warm_up: float = Field(default=0.3, ge=0, lt=1)  # share of the steps before λ moves and candidates count
     spare_candidates: int = Field(default=8, ge=0)  # measured for the last choice beside those that the rule kept
+    measured_by: Literal["auto", "critic", "network"] = "auto"  # candidates of a game
     multiplier_max: float | None = Field(default=None, gt=0)  # λ_max in scaled costs; default: found from the data
     scaled_multipliers: bool = True  # OGD in scaled costs; the paper's preset: in raw units
     target_decay: float = Field(default=0.99, ge=0, lt=1)  # of the weight averages used as target and for acting
@@ -172,6 +173,7 @@ PAPER = {
     "candidate_every": 100,
     "warm_up": 0.0,
     "spare_candidates": 0,
+    "measured_by": "network",
     "scaled_multipliers": False,
     "small_q_weight": 0.8,
     "action_degree": 0,

@@ -65,8 +65,8 @@ class Panel:
     start: NDArray[np.intp]
 
     @classmethod
-    def of(cls, data: Transitions, split: int) -> Panel:
-        """The rows of LEARN, SELECT or CERTIFY.
+    def of(cls, data: Transitions, split: int, most_users: int | None = None) -> Panel:
+        """The rows of LEARN, SELECT or CERTIFY; of at most so many of its users, evenly spread.
 
         Raises:
             LogError: if no user fell into the split.
@@ -75,6 +75,9 @@ class Panel:
         if len(members) == 0:
             raise LogError(f"no user fell into the split {SPLITS[split]!r}.", where="train.shares",
                            way_out="Give that split a larger share, or take a log with more users.")  # fmt: skip
+        if most_users is not None and len(members) > most_users:
+            members = members[np.linspace(0, len(members) - 1, most_users).astype(np.int64)]
+            rows = rows[np.isin(data.user[rows], members)]
         users = data.users[members]
         linked = np.asarray(data.next_row[rows], np.int64)
         terminal = np.asarray(data.terminal[rows], np.bool_)

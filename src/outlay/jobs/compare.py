@@ -44,6 +44,7 @@ from outlay.core.files import (
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import combine
 from outlay.estimators.units import estimates, objective
+from outlay.jobs.contenders import NETWORK
 from outlay.jobs.equal_spend import Judge
 from outlay.jobs.findings import Figure, Finding, Limit, Row, findings
 from outlay.jobs.known import known_values
@@ -55,7 +56,7 @@ from outlay.reports.comparison import render
 from outlay.reports.comparison_charts import ORIGINAL
 from outlay.reports.comparison_words import CAPTURED
 
-ORACLES = ("ddqn", "edrr", "bcq", ORTHOGONAL)
+ORACLES = ("ddqn", "edrr", "bcq", f"bcq{NETWORK}", ORTHOGONAL)
 RESPONSES = ("deepfm", "din")
 
 Report = Callable[[float, str], None]
@@ -127,8 +128,8 @@ def compare(
             it costs under the log's policy.
         label_days: of the response models; those that the log is too short for are left out.
         oracles: of the methods that look ahead: of each a game with every mixing rule, and a frontier; of `orthogonal`
-            a frontier alone. The frontier of the counted model stands beside them where the log's states can be
-            counted.
+            a frontier alone, of `bcq+network`, whose candidates one more network measures, a game alone. The frontier
+            of the counted model stands beside them where the log's states can be counted.
         responses: the response models.
         rows: which rows to make, by name, `*` for any text (`frontier*`, `BCQ, aim-greedy`); default: all.
         resume: go on with an unfinished comparison into the same folder; rows that are finished are not made again.

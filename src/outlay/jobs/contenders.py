@@ -38,6 +38,7 @@ from outlay.twostage.answers import Response
 
 Report = Callable[[float, str], None]
 
+NETWORK = "+network"  # after an oracle whose game has one more network, which measures the candidates
 TITLES = {"ddqn": "DDQN", "edrr": "EDRR", "bcq": "BCQ", "deepfm": "DeepFM", "din": "DIN"}
 COMPARED_RULES = ("single-best", "aim-mean", "aim-greedy", "lp")
 FRONTIER = "frontier"  # stands where other methods that look ahead have their mixing rule
@@ -50,7 +51,7 @@ class Contender:
 
     Attributes:
         name: `BCQ, aim-greedy`, `frontier, bcq`, `DeepFM, 3-day label`.
-        oracle: `bcq`, …, `tabular`, or the response model.
+        oracle: `bcq`, `bcq+network`, …, `tabular`, or the response model.
         rule: the mixing rule, or `frontier`; None for a response model.
         label_days: of a response model; None for RL.
         bundle: what it serves under the campaign's limits: of a rule its own mixture, whether that keeps them or not;
@@ -90,7 +91,8 @@ class Fitting(NamedTuple):
 
 def rows_of(oracle: str, rule: str) -> tuple[str, str]:
     """The rows of a rule: with its own weights, and with weights solved again."""
-    return f"{TITLES[oracle]}, {rule}", f"{TITLES[oracle]}, {rule}{RE_SOLVED}"
+    title = TITLES[oracle.removesuffix(NETWORK)] + (" with a cost network" if oracle.endswith(NETWORK) else "")
+    return f"{title}, {rule}", f"{title}, {rule}{RE_SOLVED}"
 
 
 def frontier_row(oracle: str) -> str:
@@ -134,8 +136,8 @@ def reinforcement(
     """One game of an oracle, and a contender for each of its rows that is wanted."""
     began = time.perf_counter()
     rules = Several(tuple(rule for rule in COMPARED_RULES if set(rows_of(oracle, rule)) & set(wanted)))
-    learner: Any = oracle
-    game = play.set_up(data, campaign, rules, learner, seed)
+    by_network = campaign.with_train(measured_by="network") if oracle.endswith(NETWORK) else campaign
+    game = play.set_up(data, by_network, rules, oracle.removesuffix(NETWORK), seed)
     blocks = game.steps // game.train.candidate_every
     stored: dict[str, list[int]] = {name: [] for name in rules.names}
     progress = game.begin()

@@ -51,17 +51,19 @@ class Measure:
             policies come from elsewhere.
         smooth: whether amounts that are alike speak for each other, where states are counted. Errors are smaller where
             outcomes are smooth in the amount, and values wrong where they are not: to choose by, not to certify.
+        most_users: a sample of so many of the users is enough; None: all.
     """
 
     data: Transitions
     split: int
     bundle: Bundle | None
     smooth: bool = False
+    most_users: int | None = None
 
     @cached_property
     def panel(self) -> Panel:
         """The rows of the split."""
-        return Panel.of(self.data, self.split)
+        return Panel.of(self.data, self.split, self.most_users)
 
     @cached_property
     def window(self) -> int | None:

@@ -16,7 +16,9 @@ from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import InfeasibleError
 from outlay.core.mixture import Mixture
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.jobs.choose import Chosen, Frame, Offered, choose
+from outlay.estimators.units import coordinates as coordinates_of
+from outlay.jobs.choose import Chosen, Frame, Offered, choose, needed_days
+from outlay.jobs.measure import CHUNK_ROWS, Measure
 from outlay.learning import checkpoint
 from outlay.learning.game import Game, Progress, frugal, play, settings_of
 from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
@@ -34,6 +36,7 @@ WEIGHTS = {
     "with room for the certificate (--preset paper serves what the rule found).",
 }
 SPREAD_ROWS = 1_000_000  # from which spreads are taken
+MEASURED_USERS = 10_000  # select users that measure a candidate of a game
 
 Vector = NDArray[np.float64]
 
@@ -120,13 +123,14 @@ def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed:
         bound = np.full(len(coords.limits), train.multiplier_max)
     model = counted_model(data, SELECT)
 
-    def fitted(policy: Policy) -> Vector:
+    def counted(policy: Policy) -> Vector:
         assert model is not None  # it is given to the game only then
         assert data.states is not None
         return coords.of(measure(model, policy.choose(data.states)))
 
     if model is not None:
         check_possible(data, campaign, coords.limits, model)
+    by_log = train.measured_by == "auto"
     return Game(
         data=data,
         train=train,
@@ -134,10 +138,24 @@ def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed:
         coords=coords,
         bound=bound,
         rule=rule,
-        measure=None if model is None else fitted,
+        measure=None if not by_log else _by_fit(data, campaign) if model is None else counted,
+        counted=by_log and model is not None,
         learn_rows=rows,
         seed=seed,
     )
+
+
+def _by_fit(data: Transitions, campaign: Campaign) -> Callable[[Policy], Vector]:
+    """A fitted evaluation of a candidate on *select* users, on features that no network made."""
+    at = Measure(data, SELECT, None, most_users=MEASURED_USERS)
+    rows, days, evaluator = at.panel.rows, needed_days(campaign), at.second or at.evaluator()
+
+    def fitted(policy: Policy) -> Vector:
+        blocks = np.array_split(rows, max(1, len(rows) // CHUNK_ROWS))
+        actions = np.concatenate([policy.actions(*data.features(some), data.allowed(some)) for some in blocks])
+        return coordinates_of(evaluator.fit(actions, days=days), campaign)[0]
+
+    return fitted
 
 
 def check_possible(data: Transitions, campaign: Campaign, limits: Vector, model: TabularCMDP) -> None:
@@ -243,8 +261,16 @@ def _found(game: Game, progress: Progress, size: int) -> dict[str, Any]:
         "parameters": size,
         "multiplier_max": (game.bound * game.multiplier_unit).tolist(),
         "multiplier_mean": multipliers.mean(axis=0).tolist(),
-        "candidates_measured_by": "the critic" if game.measure is None else "the counted model of the select users",
+        "candidates_measured_by": _measured_by(game),
     }
+
+
+def _measured_by(game: Game) -> str:
+    if game.counted:
+        return "the counted model of the select users"
+    if game.measure is not None:
+        return "a fitted evaluation on the select users"
+    return "one more network" if game.train.measured_by == "network" else "the critic"
 
 
 def parameters(game: Game, progress: Progress) -> int:

@@ -28,6 +28,7 @@ from outlay.estimators.fitted import Fitted
 from outlay.jobs.contenders import (
     COMPARED_RULES,
     COUNTED,
+    NETWORK,
     Contender,
     Fitting,
     fit_response,
@@ -112,10 +113,11 @@ def planned(
         OutlayError: if a pattern fits no row.
     """
     games = [oracle for oracle in oracles if oracle != ORTHOGONAL]
+    frontiers = [*(oracle for oracle in oracles if not oracle.endswith(NETWORK)), *([COUNTED] if counted else [])]
     every = [
         *(Training("response", kind, k, (response_row(kind, k),)) for kind in responses for k in label_days),
         *(Training("game", o, 0, tuple(name for rule in COMPARED_RULES for name in rows_of(o, rule))) for o in games),
-        *(Training("frontier", o, 0, (frontier_row(o),)) for o in (*oracles, *([COUNTED] if counted else []))),
+        *(Training("frontier", o, 0, (frontier_row(o),)) for o in frontiers),
     ]
     if wanted is None:
         return every

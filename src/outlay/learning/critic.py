@@ -15,6 +15,9 @@ in a game, whose λ moves; one for each λ of a frontier.
 
 The target networks are exponential averages of the weights, and the same averages act.
 
+Given a policy that acts, the same steps learn the value of that policy instead: the paper's extra network, which
+measures costs.
+
 Source: Cai et al. (WSDM 2023), sections 4 and 6; the threshold is Fujimoto et al. (2019), not in the paper. We differ
 in what the paper leaves open: vector heads instead of one network per cost, γ^Δ, masks, weight averages.
 """
@@ -109,14 +112,26 @@ def pick_best(q: Array, best: Array) -> Array:
     return jnp.take_along_axis(q, best[None, :, None, :, None], axis=2)[:, :, 0]
 
 
-def target(critic: Critic, batch: Batch, table: Table | None, weights: Array, settings: Settings) -> Array:
-    """The future part of y: `[B, L, H]` γ^Δ · Q_target(s', a*), the smaller of the pair weighing more."""
-    online, row = evaluate(critic.online, batch.next_state, table)
+def target(
+    critic: Critic,
+    batch: Batch,
+    table: Table | None,
+    weights: Array,
+    settings: Settings,
+    acting: QNetwork | None = None,
+) -> Array:
+    """The future part of y: `[B, L, H]` γ^Δ · Q_target(s', a*), the smaller of the pair weighing more.
+
+    With `acting` a* is the action of that policy, and the pair weighs alike: its value, not that of a best response.
+    """
+    online, row = evaluate(critic.online if acting is None else acting, batch.next_state, table)
     averaged, _ = evaluate(critic.target, batch.next_state, table)
     allowed = batch.next_allowed if table is None else table.allowed
     best = act(online, weights, allowed, settings.threshold)
 
     def lower(values: Array) -> Array:
+        if acting is not None:
+            return values.mean(0)
         score = jnp.einsum("enlh,lh->enl", values, weights)
         share = jnp.where(score[0] <= score[1], settings.small_q_weight, 1 - settings.small_q_weight)[..., None]
         return share * values[0] + (1 - share) * values[1]
@@ -147,10 +162,16 @@ def loss(
 
 
 def gradient_step(
-    critic: Critic, batch: Batch, table: Table | None, weights: Array, spread: Array, settings: Settings
+    critic: Critic,
+    batch: Batch,
+    table: Table | None,
+    weights: Array,
+    spread: Array,
+    settings: Settings,
+    acting: QNetwork | None = None,
 ) -> tuple[Critic, Array]:
-    """One step of Adam and of the weight averages."""
-    future = target(critic, batch, table, weights, settings)
+    """One step of Adam and of the weight averages; `acting` as in `target`."""
+    future = target(critic, batch, table, weights, settings, acting)
     value, gradient = eqx.filter_value_and_grad(loss)(critic.online, batch, future, table, spread, settings)
     updates, optimiser = _adam(settings).update(gradient, critic.optimiser)
     online = eqx.apply_updates(critic.online, updates)

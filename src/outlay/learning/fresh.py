@@ -97,7 +97,15 @@ class Starts(NamedTuple):
         return cls(start.state, jnp.asarray(start.action), jnp.asarray(start.chosen == 0),
                    jnp.asarray(data.allowed(rows)))  # fmt: skip
 
-    def measure(self, pair: QNetwork, table: Table | None, weights: Array, spread: Array, threshold: float) -> Array:
+    def measure(
+        self,
+        pair: QNetwork,
+        table: Table | None,
+        weights: Array,
+        spread: Array,
+        threshold: float,
+        values: QNetwork | None = None,
+    ) -> Array:
         """`[L, H]` what a critic says of its greedy policies, raw units.
 
         Args:
@@ -106,10 +114,12 @@ class Starts(NamedTuple):
             weights: `[L, H]` w in units of the heads.
             spread: `[H]` those units.
             threshold: BCQ's.
+            values: other networks that say what these policies bring; None: the critic's own do.
         """
         outputs, row = critics.evaluate(pair, self.state, table)
         allowed = self.allowed if table is None else table.allowed
         best = critics.act(outputs, weights, allowed, threshold)
-        chosen = critics.pick_best(outputs.q, best)[:, row]
-        logged = critics.pick(outputs.q, row, self.action)
+        said = outputs.q if values is None else critics.evaluate(values, self.state, table)[0].q
+        chosen = critics.pick_best(said, best)[:, row]
+        logged = critics.pick(said, row, self.action)
         return jnp.where(self.forced[:, None, None], logged, chosen).mean((0, 1)) * spread

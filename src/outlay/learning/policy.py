@@ -32,9 +32,17 @@ class Policy(NamedTuple):
 
     def choose(self, states: States) -> NDArray[np.int64]:
         """`[S]` index of the action in every distinct state of a log."""
+        return self.actions(states.codes, states.numbers, states.allowed)
+
+    def actions(
+        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], allowed: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """`[n]` index of the action in states `codes [n, F]`, `numbers [n, 2·F']` that allow `allowed [n, K]`."""
         weights = jnp.asarray(self.weights * self.spread, jnp.float32)
-        codes, numbers, allowed = (jnp.asarray(part) for part in (states.codes, states.numbers, states.allowed))
-        return np.asarray(_choose(self.pair, codes, numbers, allowed, weights, self.threshold)).astype(np.int64)
+        found = _choose(
+            self.pair, jnp.asarray(codes), jnp.asarray(numbers), jnp.asarray(allowed), weights, self.threshold
+        )
+        return np.asarray(found).astype(np.int64)
 
 
 @eqx.filter_jit
