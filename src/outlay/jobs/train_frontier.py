@@ -27,7 +27,7 @@ from outlay.jobs.choose import Chosen, Kept, Offered, choose
 from outlay.jobs.frontier_folder import write
 from outlay.jobs.play import Learned, check_possible, critic_frame, spread_rows
 from outlay.jobs.record import course_of
-from outlay.learning import checkpoint, orthogonal
+from outlay.learning import checkpoint, orthogonal, orthogonal_policies
 from outlay.learning.frontier import Frontier
 from outlay.learning.frontier import learn as learn_network
 from outlay.learning.game import settings_of
@@ -250,7 +250,7 @@ def _orthogonal(
             checkpoint.save_orthogonal(folder, progress, key)
             saved = time.monotonic()
     checkpoint.save_orthogonal(folder, progress, key)
-    found = orthogonal.answers(training, progress)
+    found = orthogonal_policies.answers(training, progress)
     said = np.array([training.coords.shown(x, 1.0) for x in found.said])
     ahead = len(said)
     note = (

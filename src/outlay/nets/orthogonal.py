@@ -2,7 +2,9 @@
 
     h = usual(s):   m_p(s)                     mean of the target p under the log's policy, a vector of H
                     b(a|s)                     the log's policy
+                    u(s), κ(s, a)              what comes after a day without outcomes; and for each unit of them
     g = effect(s):  τ_p,j(s)                   coefficients of the effects, [H] for each of d functions e_j of a
+                    δ_j(s)                     those on what comes after the day, its outcomes held fixed
     h and g:        β_p(s)                     level, so that  Q_p(s, a) = β_p(s) + Σ_j τ_p,j(s) e_j(a)
 
 There are two targets p: what the day itself brings, and what comes after it. Two trunks, so that what is needed to tell
@@ -60,6 +62,9 @@ class Told(NamedTuple):
 
     mean: Array  # [B, TARGETS, H]
     logits: Array  # [B, K] of the log's policy
+    idle: Array  # [B, H] what comes after a day without outcomes, on average over actions
+    direct: Array  # [B, H, d] effects on it
+    carried: Array  # [B, K, H, H] what comes after the day for each unit of the day's outcomes, which stand last
     slope: Array  # [B, TARGETS, H, d]
     level: Array  # [B, TARGETS, H]
 
@@ -71,6 +76,9 @@ class OrthogonalNetwork(eqx.Module):
     effect: Trunk
     mean: Linear
     logits: Linear
+    idle: Linear
+    direct: Linear
+    carried: Linear
     slope: Linear
     level: Linear
     shape: EffectShape = eqx.field(static=True)
@@ -84,6 +92,9 @@ class OrthogonalNetwork(eqx.Module):
         return Told(
             mean=self.mean(h).reshape(count, *heads),
             logits=self.logits(h),
+            idle=self.idle(h),
+            direct=self.direct(g).reshape(count, heads[1], len(self.shape.functions)),
+            carried=self.carried(h).reshape(count, self.shape.num_actions, heads[1], heads[1]),
             slope=self.slope(g).reshape(count, *heads, len(self.shape.functions)),
             level=self.level(both).reshape(count, *heads),
         )
@@ -120,6 +131,9 @@ def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -
         effect=trunk(),
         mean=linear(widths[-1], values, 0.1, level),
         logits=linear(widths[-1], shape.num_actions, 0.1),
+        idle=linear(widths[-1], shape.num_heads, 0.1, level[1]),
+        direct=linear(widths[-1], shape.num_heads * len(shape.functions), 0.01),
+        carried=linear(widths[-1], shape.num_actions * shape.num_heads**2, 0.01),
         slope=linear(widths[-1], values * len(shape.functions), 0.01),
         level=linear(2 * widths[-1], values, 0.01, level),
         shape=shape,
