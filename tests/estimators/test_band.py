@@ -19,7 +19,7 @@ from outlay.estimators.band import Band
 from outlay.estimators.basis import Counted
 from outlay.estimators.certificate import LEAST_USERS
 from outlay.estimators.fitted import Evaluator
-from outlay.estimators.frontier import Points, solve
+from outlay.estimators.frontier import Points, room, solve
 from outlay.estimators.panel import Panel
 from outlay.ops import simultaneous, tabular
 from outlay.ops.simultaneous import critical_value
@@ -228,7 +228,8 @@ def test_a_mixture_chosen_with_the_margin_is_certified_nine_times_in_ten() -> No
     certified = 0
     for error, other in rng.multivariate_normal(np.zeros(27), flat, size=(draws, 2)):
         select = Points(truth + error.reshape(policies, 3), covariance, covariance, 1000, *normal(policies, 3))
-        solution, _ = solve(select, about, np.ones(1), factor=factor, certify_users=500)
+        margin = room(select, about, factor=factor, certify_users=500)
+        solution = solve(select, about, np.ones(1), margin)
         value = np.vstack([truth + np.sqrt(2) * other.reshape(policies, 3), [0.5, 0.9, 1.0]])
         wide = np.zeros((policies + 1, 3) * 2)
         wide[:policies, :, :policies] = 2 * covariance

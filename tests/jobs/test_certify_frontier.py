@@ -13,14 +13,17 @@ import pytest
 import outlay
 from conftest import Habit
 from outlay.core.errors import FolderError
-from outlay.core.transitions import CERTIFY
+from outlay.core.transitions import CERTIFY, EVERYONE
 from outlay.estimators.basis import Counted
 from outlay.estimators.fitted import combine
 from outlay.estimators.joint import Joint
 from outlay.estimators.units import coordinates
 from outlay.jobs import certify_frontier as job
 from outlay.jobs.certify_frontier import certified, certify_frontier
+from outlay.jobs.curve import Curve
+from outlay.jobs.folds import views
 from outlay.jobs.frontier import frontier
+from outlay.jobs.frontier_folder import Stored
 from outlay.jobs.looks import looks
 from outlay.jobs.measure import Measure
 from outlay.jobs.run import Run
@@ -42,30 +45,41 @@ def run(trained: Path, tmp_path: Path) -> Run:
     return Run.open(tmp_path / "run")
 
 
-def test_the_bundle_of_the_run_is_certified_from_what_its_members_measure(run: Run, habit: Habit) -> None:
-    """Values are those of its members on certify users; bounds lie as far above as k and each one's errors say."""
+def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_their_folds(
+    run: Run, habit: Habit, tmp_path: Path
+) -> None:
+    """Values and errors are those of the folds' mixtures side by side, everyone's influence once."""
     data, campaign = run.data(), run.campaign
     assert certified(run, data, campaign) is None
     found = certify_frontier(run, data, campaign)
     assert found.look == 2
     assert found.alpha == pytest.approx(0.0125)
-    assert looks(data)[0].startswith(f"{outlay.load_bundle(run.bundle).id}@")  # the look it was chosen for
-    assert looks(data)[1].startswith("frontier-")
-    bundle = outlay.load_bundle(run.bundle)
-    weights = found.weights_of(bundle)
-    assert weights is not None
-    assert len(weights) == len(found.band) == run.manifest["policies"]
-    assert weights[weights > 0] == pytest.approx(bundle.weights)
+    everyone = views(data, 4)[0]
+    known = looks(everyone, EVERYONE)
+    assert known[0].startswith(f"{outlay.load_bundle(run.bundle).id}@")  # the look it was chosen for
+    assert known[1].startswith("frontier-")
+    curve = Curve(Stored.read(run.folder / "frontier"), campaign, data)
+    budget = float(curve.stored.budgets[20])
+    frontier(run, [budget], export=tmp_path / "bundle")
+    bundle, between = outlay.load_bundle(tmp_path / "bundle"), curve.between(budget)
+    certificate = found.band.certificate(between, curve.under(budget))
+    assert (certificate.users, certificate.policies) == (len(data.users), len(curve.stored.budgets))
 
-    members = Measure(data, CERTIFY, bundle).members()
-    x, _, _ = coordinates(combine(members, bundle.weights), campaign)
-    above = [Spread.of(coordinates(member, campaign)[1][:, 1]).above(found.band.factor) for member in members]
-    certificate = found.band.certificate(weights, campaign)
+    fold = curve.stored.fold[np.flatnonzero(between @ curve.stored.weights)]
+    x, influence, gain = np.zeros(2), np.zeros(len(data.users)), 0.0
+    for k, view in enumerate(views(data, 4)):
+        at, users = Measure(view, CERTIFY, bundle), view.users_of(CERTIFY)
+        share = len(users) / len(data.users)
+        assert bundle.weights[fold == k].sum() == pytest.approx(share)
+        mixture = combine([at.members()[i] for i in np.flatnonzero(fold == k)], bundle.weights[fold == k] / share)
+        value, psi, _ = coordinates(mixture, campaign)
+        x += share * value
+        influence[users] = psi[:, 1]
+        gain += share * (value[0] - coordinates(at.old(), campaign)[0][0])
     (line,) = certificate.budgets
     assert line.value == pytest.approx(x[1])
-    assert line.bound == pytest.approx(x[1] + bundle.weights @ above)
-    old = Measure(data, CERTIFY, bundle).old()
-    assert certificate.gain == pytest.approx(x[0] - coordinates(old, campaign)[0][0])
+    assert line.bound == pytest.approx(x[1] + Spread.of(influence).above(found.band.factor))
+    assert certificate.gain == pytest.approx(gain)
     assert found.record(certificate)["look"] == 2
     json.dumps(found.record(certificate), allow_nan=False)
 
@@ -80,17 +94,17 @@ def test_it_looks_once_and_then_reads_at_any_confidence(run: Run, monkeypatch: p
     data = run.data()
     said: list[tuple[float, str]] = []
     first = certify_frontier(run, data, run.campaign, lambda share, text: said.append((share, text)))
-    assert len(said) == len(first.band)
+    assert len(said) > len(views(data, 4))
     assert [share for share, _ in said] == sorted(share for share, _ in said)
-    monkeypatch.setattr(job, "Measure", None)
+    monkeypatch.setattr(job, "measured_on", None)
     again = certify_frontier(run, data, run.campaign)
-    assert (again.look, again.salts, again.band.factor) == (first.look, first.salts, first.band.factor)
+    assert (again.look, again.band.factor) == (first.look, first.band.factor)
     assert np.array_equal(again.band.points.covariance, first.band.points.covariance)
     other = certify_frontier(run, data, run.campaign.with_train(confidence=0.9))
     assert other.look == 2
     assert other.alpha == pytest.approx(0.025)
     assert other.band.factor < first.band.factor
-    assert len(looks(data)) == 2
+    assert len(looks(views(data, 4)[0], EVERYONE)) == 2
 
 
 def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,35 +113,20 @@ def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest
 
     data = run.data()
     with monkeypatch.context() as patch:
-        patch.setattr(job, "Measure", killed)
+        patch.setattr(job, "measured_on", killed)
         with pytest.raises(KeyboardInterrupt):
             certify_frontier(run, data, run.campaign)
-    assert len(looks(data)) == 2
+    assert len(looks(data, EVERYONE)) == 2
     assert certified(run, data, run.campaign) is None
     assert certify_frontier(run, data, run.campaign).look == 2
-    assert len(looks(data)) == 2
-
-
-def test_every_exported_bundle_is_of_this_frontier_and_another_runs_is_not(
-    run: Run, finished: Path, tmp_path: Path
-) -> None:
-    found = certify_frontier(run, run.data(), run.campaign)
-    curve = frontier(run)
-    for share in (0.2, 0.8):
-        budget = curve.least + share * (curve.most - curve.least)
-        frontier(run, [budget], export=tmp_path / "bundle")
-        bundle = outlay.load_bundle(tmp_path / "bundle")
-        weights = found.weights_of(bundle)
-        assert weights is not None
-        assert sorted(weights[weights > 0]) == pytest.approx(sorted(bundle.weights))
-    assert found.weights_of(outlay.load_bundle(finished / "bundle")) is None
+    assert len(looks(data, EVERYONE)) == 2
 
 
 def test_what_stays_on_disk_says_nothing_of_any_user(run: Run) -> None:
     found = certify_frontier(run, run.data(), run.campaign)
     with np.load(run.folder / "frontier" / "band.npz") as file:
         assert max(file[name].size for name in file.files) == found.band.points.covariance.size
-        assert set(file.files) == {"value", "covariance", "tails", "gains", "users", "salts", "said"}
+        assert set(file.files) == {"value", "covariance", "tails", "gains", "users", "said"}
 
 
 def test_a_run_without_a_frontier_has_no_band(finished: Path) -> None:
@@ -156,11 +155,15 @@ def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_
     )
     monkeypatch.setattr(job, "single_steps", steps)
     found = certify_frontier(run, run.data(), run.campaign)
-    assert len(asked) == len(found.band)
+    stored = Stored.read(run.folder / "frontier")
+    used = np.flatnonzero(stored.weights.max(axis=0))
+    assert len(asked) == len(used)
     assert found.band.refused is None
-    assert [reason is None for reason in found.band.withheld] == [False] + [True] * (len(asked) - 1)
-    assert str(found.band.withheld[0]).startswith("not checked: the log did too little of what the policy does")
-    first, last = np.zeros(len(asked)), np.zeros(len(asked))
-    first[0] = last[-1] = 1
+    without = stored.weights[:, used[0]] == 0
+    assert [reason is None for reason in found.band.withheld] == without.tolist()
+    assert not without.all()
+    assert str(found.band.withheld[int((~without).argmax())]).startswith("not checked: the log did too little of what")
+    first, last = np.zeros(len(without)), np.zeros(len(without))
+    first[(~without).argmax()] = last[without.argmax()] = 1
     assert not found.band.certificate(first, run.campaign).certified
     assert found.band.certificate(last, run.campaign).withheld is None

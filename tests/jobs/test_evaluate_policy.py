@@ -246,7 +246,9 @@ def test_a_frontier_that_was_evaluated_costs_no_look_to_be_held_against(habit: H
     outlay.frontier(run, budgets=[2.0], export=tmp_path / "bundle")
     assert outlay.load_bundle(tmp_path / "bundle").manifest["certificate"]["look"] == 2
     policy = habit_policy(habit, tmp_path / "policy.parquet", generous)
-    assert outlay.evaluate(tmp_path / "data", policy=policy, against=run).look == 3
+    found = outlay.evaluate(tmp_path / "data", policy=policy, against=run)
+    assert found.look == 3
+    assert found.certificate.users == 6000  # who certify the run: all, in four folds
     assert len(json.loads((tmp_path / "data" / "looks.json").read_text())) == 3
 
 

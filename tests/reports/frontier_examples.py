@@ -75,6 +75,7 @@ def found(budgets: int = 1, *, per: str = "decision", certified: float | None = 
         "curve": [point(float(b)) for b in np.linspace(LEAST * times, MOST * times, 101)],
         "asked": [point(0.65 * times)],
         "old": {"value": 0.37 * times, "low": 0.366 * times, "high": 0.374 * times, "spend": costs(0.45)},
+        "folds": 1,
         "policies": [
             {"multiplier": [float(price), 0.12, 0.05][:budgets], "value": value(spend)[0] - 0.002 * times * (i % 3),
              "spend": costs(spend)}

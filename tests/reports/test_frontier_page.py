@@ -221,7 +221,7 @@ def test_after_the_look_every_budget_says_whether_it_is_certified_and_what_is_su
     got = page(2, certified=0.4)
     assert "41 of 101 budgets of the curve certified at 97.5 %" in got.text
     assert "Look 1 at 14,871 certify users" in got.text
-    assert "all 33 policies together, 2.78 standard errors from the estimate" in got.text
+    assert "all 33 mixtures of the curve together, 2.78 standard errors from the estimate" in got.text
     assert "stays under 2.5 %" in got.text
     first, last = got.records[0]["say"], got.records[-1]["say"]
     assert first["certificate"] == "✓ certified at 97.5 %"

@@ -89,3 +89,21 @@ def test_a_server_without_a_plan_does_not_wait_for_scipy_to_load() -> None:
     """It would take half a second of every process that starts."""
     code = "import sys, outlay.server.launch, outlay.server.desks.service; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_policies_of_folds_are_mixed_fold_by_fold() -> None:
+    """Half of the users go by each fold; a constant action is anybody's."""
+    cost = np.array([1.0, 2.0, 4.0, 1.0, 3.0, 0.0])[:, None]
+    reward = np.array([1.0, 3.0, 4.0, 1.5, 3.5, 0.0])
+    fold = np.array([0, 0, 0, 1, 1, -1])
+    policies = Policies(reward, cost, np.array([2.5]), 0, np.full(6, 1 / 6), fold)
+    for limit in (0.5, 1.5, 2.5):
+        weights = policies.mixture(limit, 1.0)
+        alone = [
+            Policies(reward[of], cost[of], np.array([2.5]), 0, np.ones(1)).mixture(limit, 1.0)
+            for of in ([0, 1, 2, 5], [3, 4, 5])
+        ]
+        assert weights[:3] == pytest.approx(alone[0][:3] / 2)
+        assert weights[3:5] == pytest.approx(alone[1][:2] / 2)
+        assert weights[5] == pytest.approx((alone[0][3] + alone[1][2]) / 2)
+        assert weights @ cost[:, 0] <= limit + 1e-9

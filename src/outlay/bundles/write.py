@@ -50,6 +50,7 @@ class MemberSpec:
         head_weights: `[H]` w: it gives the action with the largest w·Q.
         measurement: `[1+m]` reward and costs it was measured at, in (1−γ)·J.
         policy: which of the network's L policies it is.
+        fold: whose users had no part in it, of a frontier that was learned in folds.
     """
 
     network: NetworkArrays | ResponseArrays
@@ -58,6 +59,7 @@ class MemberSpec:
     head_weights: ArrayLike
     measurement: ArrayLike
     policy: int = 0
+    fold: int = 0
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,9 @@ def _write_frontier(
     for policy in spec.frontier:
         file, graph_hash = written.get(id(policy.network), ("", None))
         entry = _entry(policy, hashes.of(policy, graph_hash))
-        entries.append(entry | ({"file": file} if file else {"network": place[id(policy.network)]}))
+        entries.append(
+            entry | ({"file": file} if file else {"network": place[id(policy.network)], "fold": policy.fold})
+        )
     return {"file": FRONTIER, "members": entries}
 
 

@@ -203,9 +203,10 @@ def _certificate(found: dict[str, Any], curve: dict[str, Any] | None) -> None:
             )
     if curve is not None and curve["refused"] is None:
         _say(
-            f"Look {curve['look']}, at {100 * (1 - curve['alpha']):.5g} %, is for every mixture of its "
-            f"{curve['policies']} policies, so for every other budget: outlay frontier says which are certified. At "
-            "the campaign's own budget its mixture leaves room for that look, and has other figures than the one here."
+            f"Look {curve['look']}, at {100 * (1 - curve['alpha']):.5g} %, is for the curve, "
+            f"{curve['policies']} mixtures and all between them, so for every other budget: outlay frontier says which "
+            "are certified. At the campaign's own budget its mixture leaves room for that look, and has other figures "
+            "than the one here."
         )
     _say(f"Looks at these users are counted in {counted_in()}, whichever DATA folder their rows are in.")
 

@@ -49,6 +49,10 @@ def train(
         Preset | None,
         typer.Option(help="paper: the paper's schedule, the rule's own weights, and no threshold on bcq's actions."),
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(min=1, help="frontier: learn so many times, each without one fold, so that all users certify."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
     overwrite: Annotated[
@@ -71,7 +75,7 @@ def train(
 
             run = job(
                 source, out, method=method, oracle=oracle, response=response, label_days=label_days, preset=preset,
-                seed=seed, resume=resume, overwrite=overwrite, threads=threads, progress=report,
+                folds=folds, seed=seed, resume=resume, overwrite=overwrite, threads=threads, progress=report,
             )  # fmt: skip
     except KeyboardInterrupt:
         if can_resume(out):
@@ -135,6 +139,15 @@ def frontier(
         stdout.print(f"{run / 'frontier.html'} written: the curve with a slider, no network needed.", markup=False)
 
 
+def _mixture(members: list[dict[str, Any]], folds: int) -> str:
+    """λ of each member and its share of users; of a mixture of folds the ends of all λ."""
+    multipliers = [", ".join(f"{price:.3g}" for price in member["multiplier"]) for member in members]
+    if folds == 1:
+        return "; ".join(f"{of} ({member['weight']:.0%})" for of, member in zip(multipliers, members, strict=True))
+    order = sorted(range(len(members)), key=lambda i: members[i]["multiplier"])
+    return f"{multipliers[order[0]]} to {multipliers[order[-1]]}, {len(members)} members"
+
+
 def _show_frontier(found: Any, run: Path) -> None:
     from outlay.reports.frontier_words import CERTIFIED, beside_run, losses
 
@@ -150,10 +163,7 @@ def _show_frontier(found: Any, run: Path) -> None:
 
     def line(point: Any, mark: str) -> tuple[Any, ...]:
         spends = [f"{_near(s):.4g} ±{_near(h - s):.2g}" for s, h in zip(point.spend, point.spend_high, strict=True)]
-        mixture = "; ".join(
-            f"{', '.join(f'{price:.3g}' for price in member['multiplier'])} ({member['weight']:.0%})"
-            for member in point.members
-        )
+        mixture = _mixture(point.members, found.folds)
         return (f"{point.budget:.4g}{mark}", f"{point.value:.4f} ±{point.high - point.value:.4f}", spends[place],
                 *(s for j, s in enumerate(spends) if j != place), f"{_near(point.marginal):.3g}", mixture,
                 *(() if point.certified is None else ("yes" if point.certified else "no",)))  # fmt: skip

@@ -9,7 +9,7 @@ window ended: no next row, not terminal), which says nothing about the future.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from outlay.core.errors import FolderError
 from outlay.core.files import read_manifest
 from outlay.core.schema import Schema
 
-LEARN, SELECT, CERTIFY = 0, 1, 2
+LEARN, SELECT, CERTIFY, EVERYONE = 0, 1, 2, 3
 SPLITS = ("learn", "select", "certify")
 USERS = np.dtype([("first_row", "<i8"), ("start_row", "<i8"), ("window", "<i4"), ("split", "u1"), ("segment", "<i2")])
 CODE_TYPES = ("uint8", "uint16", "uint32")
@@ -77,6 +77,8 @@ class Transitions:
         propensity: `[N]` float32 probability of the logged action under the log's policy (1 in forced rows), or None.
         state: `[N]` index into `states`, or None where distinct states are many.
         states: the distinct states, or None.
+        folds: K where the split is that of one of K folds; 1: as it was prepared.
+        draw: `[U]` by which users fall into folds; None where there are none.
     """
 
     folder: Path
@@ -100,6 +102,8 @@ class Transitions:
     code_columns: tuple[tuple[tuple[int, ...], NDArray[Any]], ...]  # (positions in schema.categorical, [N, f])
     number_columns: NDArray[np.float32]
     eligible: NDArray[np.uint8] | None  # [N, ceil(K/8)] packed bits
+    folds: int = 1
+    draw: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -161,12 +165,36 @@ class Transitions:
             raise FolderError(f"cannot be read ({error}).", file=path, way_out=AGAIN) from None
 
     def rows_of(self, split: int) -> NDArray[np.int64]:
-        """Rows of the users of one split (LEARN, SELECT or CERTIFY), ascending."""
-        return np.flatnonzero(self._row_split == split)
+        """Rows of the users of one split (LEARN, SELECT or CERTIFY), or of EVERYONE, ascending."""
+        return np.arange(len(self)) if split == EVERYONE else np.flatnonzero(self._row_split == split)
 
     def users_of(self, split: int) -> NDArray[np.int64]:
-        """Users of one split, ascending."""
-        return np.flatnonzero(self.users["split"] == split)
+        """Users of one split, or EVERYONE, ascending."""
+        return np.arange(len(self.users)) if split == EVERYONE else np.flatnonzero(self.users["split"] == split)
+
+    def fold(self, number: int, of: int, draw: NDArray[np.float64]) -> Transitions:
+        """The same log with the users split for one of several folds.
+
+        The users of each fold, a share 1/K of all by hash, certify what others taught and chose: those next to them by
+        hash select (as many as were prepared to, but no more than a fold), and the rest teach. So every user certifies
+        in one fold, and selects in one fold at most.
+
+        Args:
+            number: k of the fold, from 0.
+            of: K folds, 2 or more.
+            draw: `[U]` of each user, uniform on [0, 1).
+        """
+        place = (draw - number / of) % 1.0
+        select = 1 / of + min(self.campaign.train.shares[SELECT], 1 / of)
+        split = np.where(place < 1 / of, CERTIFY, np.where(place < select, SELECT, LEARN))
+        users = self.users.copy()
+        users["split"] = split
+        return replace(self, users=users, folds=of, draw=draw)
+
+    @property
+    def certifying(self) -> int:
+        """The users that a certificate rests on: everyone, where folds take turns."""
+        return EVERYONE if self.folds > 1 else CERTIFY
 
     @classmethod
     def open(cls, folder: str | Path) -> Transitions:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from scipy.special import bdtr, bdtrc, ndtri
 
 from outlay.core.errors import LogError
 from outlay.core.transitions import Transitions
-from outlay.estimators.behaviour import Behaviour, shares
+from outlay.estimators.behaviour import shares
 from outlay.estimators.behaviour_logistic import sample
 
 Array = NDArray[np.float64]
@@ -96,7 +96,14 @@ class BehaviourCheck:
         return asdict(self)
 
 
-def diagnose(model: Behaviour | Array, data: Transitions, rows: NDArray[np.int64]) -> BehaviourCheck:
+class Model(Protocol):
+    """Anything that gives `[n, K]` probabilities of rows."""
+
+    def probability(self, rows: NDArray[np.int64], /) -> Array:
+        """Of the actions in some rows."""
+
+
+def diagnose(model: Model | Array, data: Transitions, rows: NDArray[np.int64]) -> BehaviourCheck:
     """Hold a model against rows it was not fitted on; forced rows are left out.
 
     Args:
@@ -113,7 +120,7 @@ def diagnose(model: Behaviour | Array, data: Transitions, rows: NDArray[np.int64
                        where="log.forced", way_out="Take rows with a choice.")  # fmt: skip
     place = sample(place, max(1, MOST_CELLS // data.num_actions))
     rows = rows[place]
-    probability = model.probability(rows) if isinstance(model, Behaviour) else model[place]
+    probability = model[place] if isinstance(model, np.ndarray) else model.probability(rows)
     action = np.asarray(data.action[rows], np.intp)
     segment = data.users["segment"][data.user[rows]].astype(np.intp)
     totals: list[Comparison] = []

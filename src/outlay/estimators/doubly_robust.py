@@ -31,7 +31,7 @@ from outlay.estimators.basis import Array, Basis
 from outlay.estimators.cells import Moves
 from outlay.estimators.critic import Critic
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
-from outlay.estimators.joint import Joint, certain, joined, mixed, withheld
+from outlay.estimators.joint import Fold, Joint, certain, joined, mixed, pooled, withheld
 from outlay.estimators.panel import Panel
 from outlay.estimators.paths import Paths
 from outlay.estimators.regression import Need, Stage
@@ -83,6 +83,11 @@ class Robust(Joint):
 def combine(parts: Sequence[Robust], weights: NDArray[np.float64]) -> Robust:
     """The sticky mixture of members estimated on the same users: per member, then per user."""
     return Robust(**mixed(parts, weights), covered=parts[0].covered)
+
+
+def pool(parts: Sequence[Robust], folds: Sequence[Fold], count: int) -> Robust:
+    """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
+    return Robust(**pooled(parts, folds, count), covered=np.sum([part.covered for part in parts], axis=0))
 
 
 def estimate(

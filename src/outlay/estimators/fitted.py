@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.cells import Moves
 from outlay.estimators.discounted import adjoint, solve
-from outlay.estimators.joint import Joint, certain, joined, mixed, withheld
+from outlay.estimators.joint import Fold, Joint, certain, joined, mixed, pooled, withheld
 from outlay.estimators.panel import Panel
 from outlay.estimators.recursion import Backward, backward, forward
 from outlay.estimators.regression import Need, Regression, Stage
@@ -68,6 +68,16 @@ def combine(fitted: Sequence[Fitted], weights: NDArray[np.float64]) -> Fitted:
         **mixed(fitted, weights),
         unsupported=np.asarray(sum(w * part.unsupported for w, part in used)),
         daily=np.asarray(sum(w * part.daily for w, part in used)),
+    )
+
+
+def pool(parts: Sequence[Fitted], folds: Sequence[Fold], count: int) -> Fitted:
+    """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
+    shared = list(zip(parts, folds, strict=True))
+    return Fitted(
+        **pooled(parts, folds, count),
+        unsupported=np.asarray(sum(fold.share * part.unsupported for part, fold in shared)),
+        daily=np.asarray(sum(fold.share * part.daily for part, fold in shared)),
     )
 
 

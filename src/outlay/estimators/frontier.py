@@ -12,7 +12,7 @@ Source: Altman (1999) for mixtures under limits; the units are those of `units.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,18 +67,15 @@ class Points:
             certifying: the same policies as the certificate will measure them; default: as in `fits`.
             known: `[m]` for each policy as `certificate.certify` takes it; default: nothing is known.
         """
-        names = [objective(campaign)]
-        for budget in campaign.budgets:
-            names.append(budget.name if budget.per == "decision" else f"{budget.name}@{campaign.meta.horizon_days}")
-        names.append("decisions")
+        names = needed(campaign)
         value, influence = _together(fits, names)
         covariance = exact = _covariance(influence)
         if certifying is not None:
             influence = _together(certifying, names)[1]
             exact = _covariance(influence)
         signs = np.array([budget.sign for budget in campaign.budgets])
-        none = (np.full(len(signs), np.inf) for _ in value)
-        tails = [_tails(influence[:, i], signs, most) for i, most in enumerate(none if known is None else known)]
+        largest = known if known is not None else [np.full(len(signs), np.inf)] * len(value)
+        tails = [_tails(influence[:, i], signs, most) for i, most in enumerate(largest)]
         gains = [_gain_tails(influence[:, i, 0] - influence[:, -1, 0]) for i in range(len(value))]
         return cls(value, covariance, exact, len(influence), np.array(tails), np.array(gains))
 
@@ -92,6 +89,25 @@ class Points:
             self, value=self.value[chosen], covariance=covariance, certifying=certifying,
             tails=self.tails[chosen], gains=self.gains[chosen],
         )  # fmt: skip
+
+    def mixed(self, weights: Array) -> Points:
+        """Of mixtures with weights `[G, L]` of the policies.
+
+        The skewness of a mixture is taken as the mean of its members': exact where their errors go together.
+        """
+        covariance, certifying = (
+            np.einsum("gl,ltku,hk->gthu", weights, whole, weights, optimize=True)
+            for whole in (self.covariance, self.certifying)
+        )
+        known = np.where(weights[:, :, None, None] > 0, self.tails, 0.0)  # a member of no weight may have no bound
+        return Points(
+            value=weights @ self.value,
+            covariance=covariance,
+            certifying=certifying,
+            users=self.users,
+            tails=np.einsum("gl,gljk->gjk", weights, known),
+            gains=np.einsum("gl,lk->gk", weights, self.gains),
+        )
 
     def coordinates(self, campaign: Campaign) -> tuple[Array, Array]:
         """`[L, 1+m]` objective and budgets in ≤ form, and their standard errors; limits as in this campaign."""
@@ -131,37 +147,76 @@ class Points:
     def shown(self, weights: Array, campaign: Campaign) -> tuple[Array, Array]:
         """`[1+m]` objective and costs of a mixture as tables show them, and their standard errors (delta method)."""
         value, covariance = self.mixture(weights)
-        jacobian = np.zeros((1 + len(campaign.budgets), len(value)))
-        jacobian[0, 0], out = 1.0, value[:-1].copy()
+        jacobian, out = np.zeros((1 + len(campaign.budgets), len(value))), shown(value, campaign)
+        jacobian[0, 0] = 1.0
         for j, budget in enumerate(campaign.budgets, start=1):
             jacobian[j, j] = 1.0
             if budget.per == "decision":
-                out[j] = value[j] / value[-1]
                 jacobian[j, j], jacobian[j, -1] = 1 / value[-1], -out[j] / value[-1]
         return out, np.sqrt(np.maximum(np.diag(jacobian @ covariance @ jacobian.T), 0))
 
 
-def solve(
-    points: Points, campaign: Campaign, scale: Array, *, factor: float, certify_users: int
-) -> tuple[MixtureSolution, Array]:
-    """Weights `[L]` under the campaign's limits, each cost raised by the margin of its policy.
+def needed(campaign: Campaign) -> list[str]:
+    """`[T]` names of the numbers: objective, costs in their budgets' units, decisions."""
+    days = campaign.meta.horizon_days
+    costs = [budget.name if budget.per == "decision" else f"{budget.name}@{days}" for budget in campaign.budgets]
+    return [objective(campaign), *costs, "decisions"]
+
+
+def shown(value: Array, campaign: Campaign) -> Array:
+    """`[1+m]` objective and costs as tables show them, of the numbers `[T]` of a policy."""
+    out = value[:-1].copy()
+    for j, budget in enumerate(campaign.budgets, start=1):
+        if budget.per == "decision":
+            out[j] = value[j] / value[-1]
+    return out
+
+
+def pooled(parts: Sequence[Points], shares: Array) -> Points:
+    """The weighted means of points from users that have nobody in common; `shares` sum to 1."""
+    users = sum(part.users for part in parts)
+    scale = [share * users / part.users for part, share in zip(parts, shares, strict=True)]
+    powers = np.array([3, 3, 3, 3, 1, 1, 1])
+    tails = np.array([part.tails * s**powers for part, s in zip(parts, scale, strict=True)])
+    gains = np.array([part.gains * s ** powers[[0, 4, 4]] for part, s in zip(parts, scale, strict=True)])
+    return Points(
+        value=np.asarray(sum(share * part.value for part, share in zip(parts, shares, strict=True))),
+        covariance=np.asarray(sum(share**2 * part.covariance for part, share in zip(parts, shares, strict=True))),
+        certifying=np.asarray(sum(share**2 * part.certifying for part, share in zip(parts, shares, strict=True))),
+        users=users,
+        tails=np.concatenate([tails[..., :4].sum(axis=0), tails[..., 4:].max(axis=0)], axis=-1),
+        gains=np.concatenate([gains[..., :1].sum(axis=0), gains[..., 1:].max(axis=0)], axis=-1),
+    )
+
+
+def solve(points: Points, campaign: Campaign, scale: Array, margin: Array) -> MixtureSolution:
+    """Weights `[L]` under the campaign's limits, each policy's costs raised by its margin.
+
+    Args:
+        points: measured on *select*.
+        campaign: its limits.
+        scale: `[m]` one unit of violation of each limit.
+        margin: `[L, m]`.
+    """
+    x, _ = points.coordinates(campaign)
+    raised = x + np.column_stack([np.zeros(len(x)), margin])
+    limits = np.array([budget.sign * budget.limit for budget in campaign.budgets])
+    return solve_mixture(raised, limits, scale)
+
+
+def room(points: Points, campaign: Campaign, *, factor: float, certify_users: int, folds: int = 1) -> Array:
+    """`[L, m]` by which to raise each policy's costs, so that what is chosen is likely to be certified.
 
     Args:
         points: measured on *select*.
         campaign: its limits, and `train.margin`.
-        scale: `[m]` one unit of violation of each limit.
         factor: k of the certificate to come (`Points.factor`).
         certify_users: that it will rest on.
-
-    Returns:
-        the solution, and `[L, m]` the margins.
+        folds: with whose mixtures this one is mixed, each chosen on users of its own: their errors cancel in part.
     """
-    x, errors = points.coordinates(campaign)
+    _, errors = points.coordinates(campaign)
     certifying = points.spread(campaign).scaled(certify_users)
-    margin = margins(errors[:, 1:], certifying, factor=factor, margin=campaign.train.margin)
-    raised = x + np.column_stack([np.zeros(len(x)), margin])
-    limits = np.array([budget.sign * budget.limit for budget in campaign.budgets])
-    return solve_mixture(raised, limits, scale), margin
+    return margins(errors[:, 1:] / np.sqrt(folds), certifying, factor=factor, margin=campaign.train.margin)
 
 
 def _together(fits: Iterable[Joint], names: list[str]) -> tuple[Array, Array]:

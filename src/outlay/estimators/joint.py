@@ -185,6 +185,47 @@ def withheld(targets: tuple[str, ...], users: int, reason: str) -> dict[str, Any
     }
 
 
+@dataclass(frozen=True)
+class Fold:
+    """What an estimate from a part of the users is in one from all of them.
+
+    Attributes:
+        users: `[n]` which of all U users the part has.
+        share: of the part in the whole: shares sum to 1.
+    """
+
+    users: NDArray[np.int64]
+    share: float
+
+
+def pooled(parts: Sequence[Joint], folds: Sequence[Fold], count: int) -> dict[str, Any]:
+    """The fields of the weighted mean of estimates from users that have nobody in common.
+
+    It is about a policy that may differ from fold to fold, as in cross-validation: Σ share · value, with one influence
+    for each of the `count` users.
+
+    Args:
+        parts: of the same targets.
+        folds: the users of each part. Users in none have no influence.
+        count: U, all users.
+    """
+    first = parts[0]
+    influence, mass = (np.zeros((count, len(first.targets))) for _ in range(2))
+    for part, fold in zip(parts, folds, strict=True):
+        influence[fold.users] = part.influence * (fold.share * count / max(1, len(fold.users)))
+        mass[fold.users] = part.mass
+    return {
+        "targets": first.targets,
+        "value": sum(fold.share * part.value for part, fold in zip(parts, folds, strict=True)),
+        "influence": influence,
+        "mass": mass,
+        "withheld": tuple(
+            next((reason for reason in reasons if reason is not None), None)
+            for reasons in zip(*(part.withheld for part in parts), strict=True)
+        ),
+    }
+
+
 def mixed(parts: Sequence[Joint], weights: NDArray[np.float64]) -> dict[str, Any]:
     """The fields of the sticky mixture of `parts`, made from the same users, with weights `[k]` ≥ 0.
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from outlay.core.errors import LogError
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
-from outlay.estimators.joint import Joint, certain, joined, mixed, withheld
+from outlay.estimators.joint import Fold, Joint, certain, joined, mixed, pooled, withheld
 from outlay.estimators.marginal_system import Solution, closed, discounted, of_states, totals
 from outlay.estimators.mean_ratio import mean_ratio
 from outlay.estimators.panel import Panel
@@ -144,6 +144,19 @@ def combine(parts: Sequence[Marginal], weights: NDArray[np.float64]) -> Marginal
         leverage=np.asarray(sum(w * part.leverage for w, part in used)),
         mean_ratio=sum(w * part.mean_ratio for w, part in used),
         mean_ratio_error=sum(w * part.mean_ratio_error for w, part in used),
+    )
+
+
+def pool(parts: Sequence[Marginal], folds: Sequence[Fold], count: int) -> Marginal:
+    """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
+    fields, shared = pooled(parts, folds, count), list(zip(parts, folds, strict=True))
+    return Marginal(
+        **fields,
+        unsupported=np.asarray(sum(fold.share * part.unsupported for part, fold in shared)),
+        largest=_largest(fields["mass"]),
+        leverage=np.asarray(sum(fold.share * part.leverage for part, fold in shared)),
+        mean_ratio=sum(fold.share * part.mean_ratio for part, fold in shared),
+        mean_ratio_error=sum((fold.share * part.mean_ratio_error) ** 2 for part, fold in shared) ** 0.5,
     )
 
 

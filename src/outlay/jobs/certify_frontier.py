@@ -1,19 +1,20 @@
 """One look at the certify users for the whole frontier of a run: every mixture and every budget is certified by it.
 
     found = certify_frontier(run, run.data(), run.campaign)
-    weights = found.weights_of(bundle)                      # None: a member is not of this frontier
-    certificate = found.band.certificate(weights, campaign)
+    certificate = found.band.certificate(curve.between(budget), curve.under(budget))
 
-All policies of RUN/frontier are measured there, once; what was measured stays in RUN/frontier/band.npz, without a line
-about any user. Whoever asks again, at this confidence or another, reads it, and it stays the same look.
+The mixtures of the grid of budgets (`budget_grid.py`) are measured there, once: each policy on the users of its fold.
+What was measured stays in RUN/frontier/band.npz, without a line about any user. Whoever asks again, at this confidence
+or another, reads it, and it stays the same look.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,26 +22,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.bundles.decide import Bundle
 from outlay.bundles.manifest import digest
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import write_bundle
 from outlay.core.campaign import Campaign
-from outlay.core.errors import FolderError
+from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.files import new_file
-from outlay.core.transitions import CERTIFY, Transitions
+from outlay.core.transitions import Transitions
 from outlay.estimators.band import Band
 from outlay.estimators.certificate import Certificate
-from outlay.estimators.fitted import Fitted
-from outlay.estimators.frontier import Points
-from outlay.estimators.observed import observe, reproduces
+from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.frontier import Points, needed
+from outlay.estimators.observed import Reproduction, observe, reproduces
 from outlay.estimators.reach import largest
 from outlay.estimators.units import missing
 from outlay.jobs.checks import Checks
 from outlay.jobs.choose import needed_days
+from outlay.jobs.folds import views
 from outlay.jobs.frontier_folder import Stored
 from outlay.jobs.looks import look
 from outlay.jobs.measure import Measure
+from outlay.jobs.rotation import measured_on
 from outlay.jobs.run import Run
 from outlay.jobs.side_by_side import Told, single_steps
 from outlay.jobs.subject import served
@@ -54,25 +56,14 @@ class Certified:
     """The band of a run's frontier, and the look that it cost.
 
     Attributes:
-        band: bounds of the L policies at 1 − `alpha`.
+        band: bounds of the G mixtures at 1 − `alpha`.
         look: which look at the certify users it was.
         alpha: what that look may spend.
-        salts: `[L]` of the policies, by which bundles name their members.
     """
 
     band: Band
     look: int
     alpha: float
-    salts: tuple[str, ...]
-
-    def weights_of(self, bundle: Bundle) -> NDArray[np.float64] | None:
-        """`[L]` weights of a bundle's members; None where one is not of this frontier (a constant action, say)."""
-        place = {salt: i for i, salt in enumerate(self.salts)}
-        if any(member.salt not in place for member in bundle.members):
-            return None
-        weights = np.zeros(len(self.salts))
-        weights[[place[member.salt] for member in bundle.members]] = bundle.weights
-        return weights
 
     def record(self, certificate: Certificate) -> dict[str, Any]:
         """A certificate from this band as files have it: with its look and α."""
@@ -103,41 +94,45 @@ def certify_frontier(
         return found
     said = report or (lambda _fraction, _text: None)
     stored = Stored.read(run.folder / "frontier")
-    count = len(stored.points)
+    if not len(stored.budgets):
+        raise InfeasibleError(stored.manifest["no_curve"], file=stored.folder,
+                              way_out="Change the limits in the campaign file, and train again.")  # fmt: skip
+    share = stored.weights.max(axis=0) > 0  # policies that any mixture needs
+    used = np.flatnonzero(share)
     with tempfile.TemporaryDirectory() as folder:
-        write_bundle(Path(folder) / "all", stored.spec(np.full(count, 1 / count), campaign, data))
+        write_bundle(Path(folder) / "all", stored.spec(share / len(used), campaign, data))
         bundle = load_bundle(Path(folder) / "all")
-        salts = [member.salt for member in bundle.members]
         # Counted before anything is seen: a killed run may have looked. The run's own mixture keeps the look before,
         # for which it was chosen.
-        look(data, str(load_bundle(run.bundle).manifest["id"]), campaign.train.confidence)
-        look(data, _identity(stored, salts), campaign.train.confidence)
-        at, withheld, known = Measure(data, CERTIFY, bundle), [], []
-        days = needed_days(campaign) if at.counted else at.days
+        confidence, view = campaign.train.confidence, views(data, len(stored.shares))[0]
+        look(view, str(load_bundle(run.bundle).manifest["id"]), confidence, view.certifying)
+        look(view, _identity(stored), confidence, view.certifying)
+        at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
         old = at.old()
         check = reproduces(observe(at.panel, days=at.days), old)
-        propensity, behaviour = at.propensity(), at.behaviour_check()
+        folds = _measured(at, campaign, check, lambda f, text: said(0.9 * f, text))
+    withheld, known = [], []
 
-        def fits() -> Iterator[Fitted]:
-            whole = served(at, "the frontier")
-            for i, policy in enumerate(whole.members() or [whole]):
-                said(0.95 * i / count, f"policy {i + 1} of {count} on certify users")
-                fitted = at.evaluator(i).fit(policy.parts[0], days=days)
-                known.append(largest(fitted, campaign, at.known_costs(policy.parts)))
-                reason = missing(fitted, campaign)
-                if reason is None and not at.counted:  # each policy is to be confirmed by something that assumes less
-                    told = Told(policy, {"fqe": fitted}, {}, single_steps(at, policy, propensity))
-                    reason = Checks.of(told, check, behaviour).agreement.reason
-                withheld.append(reason)
-                yield fitted
-            known.append(largest(old, campaign, at.known_costs([None])))
-            yield old
+    def mixtures() -> Iterator[Fitted]:
+        for weights in stored.weights:
+            shares = [weights[used[stored.fold[used] == k]] for k in range(len(folds))]
+            live = [policy for fold, share in zip(folds, shares, strict=True)
+                    for policy, weight in zip(fold, share, strict=True) if weight > 0]  # fmt: skip
+            whole = at.pool([
+                combine([policy.fitted for policy in fold], share / share.sum())
+                for fold, share in zip(folds, shares, strict=True)
+            ])  # fmt: skip
+            withheld.append(next((policy.withheld for policy in live if policy.withheld is not None), None))
+            known.append(largest(whole, campaign, np.max([policy.known for policy in live], axis=0)))
+            yield whole
+        known.append(largest(old, campaign, at.known_costs([None])))
+        yield old
 
-        points = Points.of(fits(), campaign, known=known)
+    points = Points.of(mixtures(), campaign, known=known)
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
             handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
-            users=points.users, salts=np.array(salts),
+            users=points.users,
             said=json.dumps({"withheld": withheld, "refused": refused if check.ok else check.words,
                              "window": at.window}),
         )  # fmt: skip
@@ -159,21 +154,64 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
     try:
         with path.open("rb") as handle, np.load(handle) as file:
             part = {name: file[name] for name in file.files}
-        salts = tuple(str(salt) for salt in part["salts"])
         said = json.loads(str(part["said"]))
         withheld, refused, window = said["withheld"], said["refused"], said.get("window")
         covariance, users = part["covariance"], int(part["users"])
         points = Points(part["value"], covariance, covariance, users, part["tails"], part["gains"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
-    if window != window_of(data):  # of an older version, which certified discounted figures between features
+    view = views(data, len(stored.shares))[0]
+    if window != window_of(view):  # of an older version, which certified discounted figures between features
         return None
-    number, alpha = look(data, _identity(stored, salts), campaign.train.confidence)
+    number, alpha = look(view, _identity(stored), campaign.train.confidence, view.certifying)
     band = Band.of(points, withheld, refused, campaign, confidence=1 - alpha, window=claimed(campaign, window))
-    return Certified(band, number, alpha, salts)
+    return Certified(band, number, alpha)
 
 
-def _identity(stored: Stored, salts: Sequence[str]) -> str:
-    """What is looked at: these policies, on these data."""
-    what = [list(salts), stored.manifest["imitation_threshold"], stored.manifest["data_hash"]]
+@dataclass(frozen=True)
+class _Policy:
+    """What one policy was measured at on the users of its fold.
+
+    Attributes:
+        fitted: the numbers that mixtures are computed in.
+        known: `[m]` how far the costs of a row may leave their mean.
+        withheld: why there are none that could be believed, or None.
+    """
+
+    fitted: Fitted
+    known: NDArray[np.float64]
+    withheld: str | None
+
+
+def _measured(
+    at: Measure, campaign: Campaign, check: Reproduction, report: Callable[[float, str], None]
+) -> list[list[_Policy]]:
+    """Every policy on the users of its fold, by fold in the order of the bundle's members."""
+    names, found = needed(campaign), []
+    for k, part in enumerate(at.folds):
+        propensity, behaviour = part.propensity(), part.behaviour_check()
+        whole = served(part, "the frontier")
+        policies = []
+        for i, policy in enumerate(whole.members() or [whole]):
+            share = (i / len(whole.parts) + k) / len(at.folds)
+            report(share, f"policy {i + 1} of {len(whole.parts)} on certify users")
+            days = needed_days(campaign) if at.counted else at.days
+            fitted = part.evaluator(i).fit(policy.parts[0], days=days)
+            reason = missing(fitted, campaign)
+            if reason is None and not at.counted:  # each policy is to be confirmed by something that assumes less
+                told = Told(policy, {"fqe": fitted}, {}, single_steps(part, policy, propensity))
+                reason = Checks.of(told, check, behaviour).agreement.reason
+            columns = [fitted.column(name) for name in names]
+            kept = fitted.picked(names, columns, [1.0] * len(names))
+            policies.append(_Policy(kept, part.known_costs(policy.parts), reason))
+        found.append(policies)
+    return found
+
+
+def _identity(stored: Stored) -> str:
+    """What is looked at: these mixtures of these policies, on these data."""
+    content = hashlib.sha256()
+    for part in (stored.network, stored.policy, stored.fold, stored.head_weights, stored.value, stored.weights):
+        content.update(np.ascontiguousarray(part).tobytes())
+    what = [content.hexdigest(), stored.manifest["imitation_threshold"], stored.manifest["data_hash"]]
     return f"frontier-{digest(what)[:16]}"

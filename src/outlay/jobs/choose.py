@@ -32,7 +32,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
 from outlay.core.network import NetworkArrays, preferring_network
 from outlay.core.response import ResponseArrays
-from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import largest
@@ -83,7 +83,7 @@ class Frame:
     @cached_property
     def alpha(self) -> float:
         """What the next look at the certify users may spend."""
-        return next_alpha(self.data, self.campaign.train.confidence)
+        return next_alpha(self.data, self.campaign.train.confidence, self.data.certifying)
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ class Offered:
         step: gradient steps made by then; None for a constant action.
         learned: `[1+m]` what learning itself said of it, as tables show it; None where it said nothing.
         policy: which of the network's policies it acts by; several λ may act by one, each with its own weights.
+        fold: whose users had no part in it.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Offered:
     step: int | None = None
     learned: Vector | None = None
     policy: int = 0
+    fold: int = 0
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,7 @@ class Chosen:
         margin: `[m]` by which the costs were raised, weighted.
         measured: every policy that was offered, reserve included.
         at: what measured them.
+        fold_weights: `[K, k]` of the members in the mixture of each fold.
     """
 
     members: tuple[Kept, ...]
@@ -153,6 +156,7 @@ class Chosen:
     margin: Vector
     measured: tuple[Kept, ...]
     at: Measure
+    fold_weights: Vector
 
 
 def choose(
@@ -364,9 +368,12 @@ def _room(members: list[Kept], weights: Vector, frame: Frame) -> Vector:
         parts = [w * coordinates(fitted, frame.campaign)[1][:, 1:] for fitted, w in zip(fits, weights, strict=True)]
         influence.append(np.sum(parts, axis=0))
     known = weights @ np.array([k.known for k in members])
-    certifying = Spread.of(influence[1], known).scaled(len(frame.data.users_of(CERTIFY)))
-    margin = frame.campaign.train.margin
-    return margins(std_error(influence[0]), certifying, factor=quantile(1 - frame.alpha), margin=margin)
+    data, margin = frame.data, frame.campaign.train.margin
+    certifying = Spread.of(influence[1], known).scaled(len(data.users_of(data.certifying)))
+    # The folds' mixtures are certified as one, and were chosen on users who have nobody in common.
+    return margins(
+        std_error(influence[0]) / np.sqrt(data.folds), certifying, factor=quantile(1 - frame.alpha), margin=margin
+    )
 
 
 def _margins(pool: list[Kept], frame: Frame) -> Vector:
@@ -377,7 +384,7 @@ def _margins(pool: list[Kept], frame: Frame) -> Vector:
 def _mixed(pool: list[Kept], weights: Vector, margin: Vector, measured: list[Kept], at: Measure) -> Chosen:
     members = tuple(k for k, w in zip(pool, weights, strict=True) if w > 0)
     share = weights[weights > 0]
-    return Chosen(members, share, share @ margin[weights > 0], tuple(measured), at)
+    return Chosen(members, share, share @ margin[weights > 0], tuple(measured), at, share[None])
 
 
 def _infeasible(kept: list[Kept], pool: list[Kept], limits: Vector, campaign: Campaign) -> InfeasibleError:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
-from outlay.core.transitions import CERTIFY, Transitions
+from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.units import coordinates, decisions, displayed, objective
@@ -89,12 +89,17 @@ class ConstantActions:
     def _room(self, parts: list[Any], campaign: Campaign) -> NDArray[np.float64]:
         """`[k, 1+m]` by which the costs are raised."""
         users, factor, margin = (
-            len(self.data.users_of(CERTIFY)),
+            len(self.data.users_of(self.data.certifying)),
             quantile(campaign.train.confidence),
             campaign.train.margin,
         )
         room = [
-            margins(std_error(psi)[1:], Spread.of(psi[:, 1:]).scaled(users), factor=factor, margin=margin)
+            margins(
+                std_error(psi)[1:] / np.sqrt(self.data.folds),
+                Spread.of(psi[:, 1:]).scaled(users),
+                factor=factor,
+                margin=margin,
+            )
             for _, psi, _ in parts
         ]
         return np.column_stack([np.zeros(len(parts)), room])
@@ -107,6 +112,26 @@ def _missed(whole: Fitted, campaign: Campaign) -> str:
     least = FEASIBLE * np.where(limits == 0, 1.0, np.abs(limits))
     over = zip(campaign.budgets, excess, least, strict=True)
     return ", ".join(f"{b.name} by {by:.3g}" for b, by, rounding in over if by > rounding)
+
+
+def constants_of(at: Measure, campaign: Campaign) -> tuple[Constants, Fitted] | None:
+    """The best mixture of constant actions as *select* users say, and what it brings on the users of `at`.
+
+    Where folds take turns, each chooses its own; None without constants in one of them.
+    """
+    chosen, fits = [], []
+    for part in at.folds:
+        choice = ConstantActions.of(replace(part, split=SELECT), campaign)
+        if choice is None:
+            return None
+        chosen.append(best := choice.best(campaign))
+        fits.append(combine(part.constants(best.actions, at.days), best.weights))
+    actions = sorted({a for best in chosen for a in best.actions})
+    weights = np.array([
+        np.mean([best.weights[best.actions.index(a)] if a in best.actions else 0.0 for best in chosen]) for a in actions
+    ])  # fmt: skip
+    missed = next((best.missed for best in chosen if best.missed is not None), None)
+    return Constants(actions, weights, missed), at.pool(fits)
 
 
 @dataclass(frozen=True)

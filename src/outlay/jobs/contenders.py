@@ -195,7 +195,7 @@ def frontier(data: Transitions, campaign: Campaign, oracle: str, seed: int, fold
     try:
         found = train_frontier.learn(
             data,
-            campaign,
+            campaign.with_train(folds=1),  # all methods learn from the same users
             oracle,
             seed,
             folder=folder,

@@ -24,20 +24,22 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.estimate import Estimate
 from outlay.core.files import kind_of, write_json
-from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
-from outlay.estimators.fitted import combine
+from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.reach import largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
-from outlay.jobs.certify_frontier import certified, certify_frontier
+from outlay.jobs.certify_frontier import certify_frontier
 from outlay.jobs.checks import Checks
-from outlay.jobs.constants import ConstantActions, Constants, beside_constants
+from outlay.jobs.constants import Constants, beside_constants, constants_of
 from outlay.jobs.diagnose import daily, overlap, paths, shares
 from outlay.jobs.evaluation import Evaluation
+from outlay.jobs.frontier_folder import Stored
 from outlay.jobs.looks import look
 from outlay.jobs.measure import Measure
+from outlay.jobs.rotation import measured_on
 from outlay.jobs.run import ESTIMATES, Run
 from outlay.jobs.side_by_side import Told, tell
 from outlay.jobs.subject import OLD, Subject, from_file, rival, served
@@ -78,7 +80,7 @@ def evaluate(
         raise OutlayError("is a DATA folder, which holds no policy.", file=data.folder,
                           way_out="Name one with --policy FILE, or give a RUN folder.")  # fmt: skip
     campaign = (run.campaign if run else data.campaign).with_train(confidence=confidence)
-    at = Measure(data, CERTIFY, load_bundle(run.bundle) if run else None)
+    at = _measure(data, run, policy, against)
     if policy is None:
         assert run is not None
         subject = served(at, f"{run.manifest['method']}, as served")
@@ -93,6 +95,21 @@ def evaluate(
         written = result.to_dict()
         update_certificate(run.bundle, written["estimates"], written["certificate"])
     return result
+
+
+def _measure(
+    data: Transitions, run: Run | None, policy: str | Path | None, against: str | Path | Run | None
+) -> Measure:
+    """The users who certify a run, where its mixture is evaluated or a policy is held against it."""
+    if run is not None and policy is None:
+        return measured_on(data, load_bundle(run.bundle), run.fold_weights)
+    if against is not None and not isinstance(against, Run) and against != "old" and Path(against).is_dir():
+        against = Run.open(against)
+    if isinstance(against, Run) and len(against.fold_weights) > 1:
+        return measured_on(data, load_bundle(against.bundle), against.fold_weights)
+    # Networks of folds were taught by these users, so what they make of a state is no basis to measure others on.
+    taught = run is None or len(run.fold_weights) > 1
+    return Measure(data, CERTIFY, None if taught or run is None else load_bundle(run.bundle))
 
 
 def opened(source: str | Path | Run | Transitions) -> tuple[Run | None, Transitions]:
@@ -113,9 +130,7 @@ def opened(source: str | Path | Run | Transitions) -> tuple[Run | None, Transiti
 def _seen_beside(result: Evaluation, at: Measure, other: Subject, campaign: Campaign) -> Evaluation:
     """The evaluation, after the look that the other policy has cost: its figures on the certify users are known now."""
     run = other.run
-    known = certified(run, at.data, campaign) if run is not None and (run.folder / "frontier").is_dir() else None
-    if known is None or run is None or known.weights_of(load_bundle(run.bundle)) is None:
-        look(at.data, other.identity, campaign.train.confidence)
+    look(at.data, other.identity, campaign.train.confidence, at.data.certifying)
     if run is None or run.manifest["data_hash"] == at.data.manifest["data_hash"]:
         return result
     return replace(result, notes={**result.notes, other.name: "trained on other data, maybe on these users"})
@@ -145,10 +160,9 @@ def _evaluated(
     report(0.4, "the policies beside it")
     held = [] if other is None else [tell(at, other, propensity)]
     held = [checks.doubted(Checks.of(each, reproduction, behaviour).doubted(each)) for each in held]
-    choice = ConstantActions.of(replace(at, split=SELECT), campaign)
-    constants = None if choice is None else choice.best(campaign)
-    members = [checks.doubted(tell(at, part, propensity, estimators=("fqe",))) for part in subject.members()]
-    beside_it = [] if constants is None else [_constants(at, constants, checks)]
+    constants = constants_of(at, campaign)
+    members = [checks.doubted(each) for each in _members(at, subject, propensity)]
+    beside_it = [] if constants is None else [_constants(*constants, checks)]
     others = [*beside_it, *held, *members]
     order = [old, *others[: len(others) - len(members)], told, *members]
     beside = [e for each in [old, *others] for e in each.rows(campaign, level)]
@@ -191,16 +205,26 @@ def _evaluated(
             "overlap": overlap(at, subject, propensity),
             "curve": curve,
         },
-        notes={"constants": constants.words(at.data)} if constants else {},
+        notes={"constants": constants[0].words(at.data)} if constants else {},
         daily=[*daily("old", old.fitted), *daily(subject.name, told.fitted)],
         shares=shares(at, subject),
         window=window_words(at.data),
     )
 
 
-def _constants(at: Measure, found: Constants, checks: Checks) -> Told:
-    """The best mixture of constant actions, measured."""
-    whole = combine(at.constants(found.actions, at.days), found.weights)
+def _members(at: Measure, subject: Subject, propensity: NDArray[np.float64]) -> list[Told]:
+    """Each member of a mixture; of a mixture of folds each fold's own mixture, on its own users."""
+    if len(at.folds) == 1 or subject.name != "mixture":
+        return [tell(at, part, propensity, estimators=("fqe",)) for part in subject.members()]
+    found = []
+    for k, part in enumerate(at.folds):
+        own = replace(served(part, f"fold {k + 1}, on its users"), name=f"fold {k + 1}")
+        found.append(tell(part, own, np.empty(0), estimators=("fqe",)))
+    return found
+
+
+def _constants(found: Constants, whole: Fitted, checks: Checks) -> Told:
+    """The best mixture of constant actions, as it was measured."""
     subject = replace(OLD, name="constants", title=found.title)
     return checks.doubted(Told(subject, {"fqe": whole}, {"fqe": [None] * len(whole.targets)}))
 
@@ -212,7 +236,7 @@ def _certified(
     x, influence, limits = coordinates(told.fitted, campaign)
     x_old, influence_old, _ = coordinates(old.fitted, campaign)
     gain, gain_influence = float(x[0] - x_old[0]), influence[:, 0] - influence_old[:, 0]
-    number, alpha = look(at.data, told.subject.identity, campaign.train.confidence)
+    number, alpha = look(at.data, told.subject.identity, campaign.train.confidence, at.data.certifying)
     reason = missing(told.fitted, campaign) or refused
     if refused is not None:
         x, gain = np.full_like(x, np.nan), float("nan")
@@ -235,6 +259,8 @@ def _certified(
 def _curve(at: Measure, run: Run, campaign: Campaign, refused: str | None, report: Report) -> dict[str, Any] | None:
     """The look that certifies every other budget of a frontier (`certify_frontier.py`), in a few numbers."""
     if not (run.folder / "frontier").is_dir():
+        return None
+    if not len(Stored.read(run.folder / "frontier").budgets):
         return None
     found = certify_frontier(run, at.data, campaign, lambda f, text: report(0.8 + 0.15 * f, text), refused=refused)
     return {"policies": len(found.band), "look": found.look, "alpha": found.alpha, "refused": found.band.refused}

@@ -23,16 +23,17 @@ from outlay.bundles.write import update_certificate, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
-from outlay.core.transitions import CERTIFY
 from outlay.estimators.certificate import CONDITION
 from outlay.estimators.fitted import combine
+from outlay.estimators.frontier import shown
 from outlay.estimators.units import objective
 from outlay.jobs.certify_frontier import Certified, certified, certify_frontier
 from outlay.jobs.constants import beside_constants
 from outlay.jobs.curve import Curve, Point
 from outlay.jobs.frontier_folder import Stored
-from outlay.jobs.measure import Measure
+from outlay.jobs.rotation import measured_on
 from outlay.jobs.run import Run
+from outlay.jobs.subject import served
 from outlay.jobs.verdict import verdict
 from outlay.jobs.window import window_words
 from outlay.ops.intervals import interval
@@ -57,7 +58,8 @@ class Frontier:
         curve: from the least to the most.
         asked: for the budgets asked for; else for the campaign's own, or the least where that lies above.
         old: where the log's policy stands: `{value, low, high, spend}`; None where that could not be measured.
-        policies: `[{multiplier, value, spend}]` measured.
+        folds: in which users took turns to certify; 1: they did not.
+        policies: `[{multiplier, fold, value, spend}]` measured.
         check: whether costs fall as λ grows, in words.
         band: `{users, policies, confidence, factor, look, old}` of the look at the *certify* users: how many policies'
             bounds hold together, with which confidence, standard errors above the estimate; `old`: the objective of the
@@ -81,6 +83,7 @@ class Frontier:
     asked: list[Point]
     old: dict[str, Any] | None
     policies: list[dict[str, Any]]
+    folds: int
     check: str
     band: dict[str, Any] | None = None
     window: dict[str, Any] | None = None
@@ -155,12 +158,12 @@ def frontier(
         asked=[_bounded(point, curve, known) for point in asked],
         old=_old(stored, campaign),
         policies=[
-            {"multiplier": multiplier.tolist(), "value": float(shown[0]), "spend": shown[1:].tolist()}
-            for multiplier, shown in zip(
-                stored.multiplier, (stored.points.shown(unit, campaign)[0] for unit in np.eye(len(stored.points))),
-                strict=True,
+            {"multiplier": multiplier.tolist(), "fold": int(fold), "value": float(of[0]), "spend": of[1:].tolist()}
+            for multiplier, fold, of in zip(
+                stored.multiplier, stored.fold, (shown(value, campaign) for value in stored.value), strict=True
             )
         ],
+        folds=len(stored.shares),
         check=stored.manifest["check"],
         band=None if known is None else _band(known),
         window=window_words(curve.data),
@@ -216,7 +219,7 @@ def _bounded(point: Point, curve: Curve, known: Certified | None) -> Point:
     """With what the look at the certify users says of it, if there was one."""
     if known is None:
         return point
-    found = known.band.certificate(curve.weights(point.budget), curve.under(point.budget))
+    found = known.band.certificate(curve.between(point.budget), curve.under(point.budget))
     return replace(point, certified=found.certified, certificate=found.words, gain=found.gain,
                    gain_bound=found.gain_bound, gain_most=found.gain_most,
                    bounds=[line.bound for line in found.budgets])  # fmt: skip
@@ -225,11 +228,12 @@ def _bounded(point: Point, curve: Curve, known: Certified | None) -> Point:
 def _exported(curve: Curve, budget: float, folder: Path, known: Certified) -> dict[str, Any]:
     identity, campaign = write_bundle(folder, curve.spec(budget)), curve.under(budget)
     bundle = load_bundle(folder)
-    weights = known.weights_of(bundle)
-    assert weights is not None
-    certificate, estimates = known.band.certificate(weights, campaign), known.band.estimates(weights, campaign)
-    at = Measure(curve.data, CERTIFY, bundle)
-    fitted = combine(at.members(), bundle.weights)
+    between = curve.between(budget)
+    certificate, estimates = known.band.certificate(between, campaign), known.band.estimates(between, campaign)
+    weights = between @ curve.stored.weights
+    at = measured_on(curve.data, bundle, curve.stored.fold_weights(weights))
+    subject = served(at, "")
+    fitted = combine([at.fit(*part) for part in zip(subject.parts, subject.features, strict=True)], subject.weights)
     constants = beside_constants(at, fitted, campaign, certificate.confidence)
     update_certificate(folder, [estimate.to_dict() for estimate in estimates], known.record(certificate))
     return {"path": str(folder), "id": identity, "budget": float(budget), "look": known.look,

@@ -4,6 +4,8 @@ Each mixture that is evaluated on them is a look, and so is the frontier of a ru
 gets α/2ᵏ, so that all looks together keep α. The same bundle or frontier looked at again, on the same data, is the same
 look.
 
+Where folds take turns everyone certifies: one look at them is one look at all folds.
+
 A look counts for all data that share half of their certify rows or more: a row is the same where user, time and action
 are. So another DATA folder, another reward, more features, a longer log or some of its users do not begin anew. Users
 who are called the same in another campaign do, as their days or actions are others.
@@ -70,8 +72,8 @@ def counted_in() -> Path:
     return state / "outlay" / "looks.sqlite"
 
 
-def looks(data: Transitions) -> list[str]:
-    """What was looked at that counts for these data, in order.
+def looks(data: Transitions, split: int = CERTIFY) -> list[str]:
+    """What was looked at that counts for these users, in order.
 
     Raises:
         FolderError: if a record is damaged: without it no level can be stated.
@@ -81,12 +83,12 @@ def looks(data: Transitions) -> list[str]:
         if not file.exists():
             return _copy(data.folder)
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", timeout=PATIENCE, uri=True)) as store:
-            return _known(store, data, _sample(data))
+            return _known(store, data, _sample(data, split))
 
 
-def next_look(data: Transitions) -> int:
+def next_look(data: Transitions, split: int = CERTIFY) -> int:
     """The number of the next new look, from 1."""
-    return len(looks(data)) + 1
+    return len(looks(data, split)) + 1
 
 
 def alpha_of(number: int, confidence: float) -> float:
@@ -94,18 +96,18 @@ def alpha_of(number: int, confidence: float) -> float:
     return float((1 - confidence) / 2**number)
 
 
-def next_alpha(data: Transitions, confidence: float) -> float:
+def next_alpha(data: Transitions, confidence: float, split: int = CERTIFY) -> float:
     """The α that the next new look will get."""
-    return alpha_of(next_look(data), confidence)
+    return alpha_of(next_look(data, split), confidence)
 
 
-def look(data: Transitions, what: str, confidence: float) -> Look:
-    """Count a look at a bundle, a policy or a frontier on these data.
+def look(data: Transitions, what: str, confidence: float, split: int = CERTIFY) -> Look:
+    """Count a look at a bundle, a policy or a frontier on the users of a split of these data.
 
     Raises:
         FolderError: if it cannot be counted: a certificate rests on the count.
     """
-    name, file, sample = f"{what}@{data.manifest['data_hash'][:16]}", counted_in(), _sample(data)
+    name, file, sample = f"{what}@{data.manifest['data_hash'][:16]}", counted_in(), _sample(data, split)
     with _refusing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(file, timeout=PATIENCE, isolation_level=None)) as store:
@@ -123,12 +125,12 @@ def look(data: Transitions, what: str, confidence: float) -> Look:
     return Look(number, alpha_of(number, confidence))
 
 
-def _sample(data: Transitions) -> Hashes:
-    """Some of the certify rows: user, time and action of each, hashed."""
-    users = data.users_of(CERTIFY)
+def _sample(data: Transitions, split: int) -> Hashes:
+    """Some of the rows: user, time and action of each, hashed."""
+    users = data.users_of(split)
     names = np.zeros(len(data.users))
     names[users] = uniform("looks", data.user_ids().take(users).to_pylist())
-    rows = data.rows_of(CERTIFY)
+    rows = data.rows_of(split)
     user = data.user[rows]
     time = data.first_times()[user] + data.day[rows]
     return smallest(mixed(names[user], time, data.actions[data.action[rows]] + 0.0))  # −0 is 0

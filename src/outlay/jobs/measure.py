@@ -16,15 +16,18 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.core.response import Past
 from outlay.core.transitions import Transitions
-from outlay.estimators import reach
+from outlay.estimators import marginalised, reach
 from outlay.estimators.basis import Basis, Counted, Features, Smooth
 from outlay.estimators.behaviour import Behaviour
 from outlay.estimators.behaviour_check import BehaviourCheck, diagnose
-from outlay.estimators.doubly_robust import DoublyRobust
+from outlay.estimators.doubly_robust import DoublyRobust, Robust
 from outlay.estimators.fitted import Evaluator, Fitted
+from outlay.estimators.joint import Joint
+from outlay.estimators.marginalised import Marginal
 from outlay.estimators.panel import Panel
 from outlay.estimators.plain_features import Directions, plain_features
 from outlay.estimators.units import horizons
+from outlay.estimators.weighted_residuals import weighted_residuals
 from outlay.jobs.reserve import stated_reserves
 from outlay.jobs.window import counted, window_of
 from outlay.ops.action_basis import ActionBasis, smooth_basis
@@ -34,6 +37,9 @@ WITHIN = 3.0  # standard deviations: squares of plain features go no further
 # Rows of an action for each feature. Hidden directions that vary little live on few rows: with 100 rows for each, more
 # than 1 % of the paths of small logs met rows without their like. Plain features are what the old policy may have seen.
 HIDDEN_ROWS, PLAIN_ROWS = 150, 5
+
+Part = NDArray[Any] | None  # of a policy, as `Panel.follow` takes it
+Source = int | tuple[int, ...]  # the member whose features tell it; in each fold, where folds take turns
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,54 @@ class Measure:
         own = () if self.window is None else (self.window,)
         return tuple(sorted({1, *horizons(self.data.campaign), *own}))
 
+    @property
+    def folds(self) -> tuple[Measure, ...]:
+        """Itself: where folds take turns, one a fold (`rotation.py`)."""
+        return (self,)
+
+    def mixture(self) -> tuple[list[Part], NDArray[np.float64], list[Source]]:
+        """What the members do in every row, their weights, and whose features tell each."""
+        count = len(self.served.members)
+        return [self.actions(i) for i in range(count)], self.served.weights, list(range(count))
+
+    def fit(self, policy: Part, source: Source | None = None, among: NDArray[np.bool_] | None = None) -> Fitted:
+        """The fitted evaluation of a policy, as `Panel.follow` takes it, with totals of `self.days` days.
+
+        Args:
+            policy: what it does in every row.
+            source: the member whose features tell it; default the first.
+            among: `[U]` users whose value it is; default all.
+        """
+        return self.evaluator(_number(source)).fit(policy, days=self.days, among=among)
+
+    def fit_second(self, policy: Part, among: NDArray[np.bool_] | None = None) -> Fitted | None:
+        """The same on a basis that no network made; None where states are counted."""
+        return None if self.second is None else self.second.fit(policy, days=self.days, among=among)
+
+    def doubly_robust(
+        self, policy: Part, source: Source, propensity: NDArray[np.float64], among: NDArray[np.bool_] | None = None
+    ) -> Robust:
+        """The doubly robust estimate; arguments as for `fit`, and `[n]` propensities of the logged actions."""
+        robust = self.robust(_number(source))
+        return robust.estimate(policy, days=self.days, propensity=propensity, among=among)
+
+    def marginal(
+        self, policy: Part, source: Source, propensity: NDArray[np.float64], among: NDArray[np.bool_] | None = None
+    ) -> Marginal:
+        """The marginalised estimate; arguments as for `doubly_robust`."""
+        return marginalised.estimate(self.panel, self.evaluator(_number(source)).basis, policy, days=self.days,
+                                     propensity=propensity, among=among, window=self.window)  # fmt: skip
+
+    def residuals(self, policy: Part, source: Source, propensity: NDArray[np.float64]) -> Joint:
+        """What single steps make of the fitted totals, less those (`weighted_residuals.py`)."""
+        days = [k for k in self.days if self.panel.covers(k).any()]
+        return weighted_residuals(self.evaluator(_number(source)).sample, policy, propensity, days=days)
+
+    def pool(self, fits: Sequence[Fitted]) -> Fitted:
+        """One estimate from that of every fold: the only one."""
+        (fitted,) = fits
+        return fitted
+
     def members(self, days: Sequence[int] | None = None) -> list[Fitted]:
         """Every member of the bundle, with totals of `days` days (default: those of `self.days`).
 
@@ -94,11 +148,11 @@ class Measure:
 
     def old(self) -> Fitted:
         """The log's own policy."""
-        return self.evaluator().fit(days=self.days)
+        return self.fit(None)
 
     def policy(self, actions: NDArray[np.integer]) -> Fitted:
         """A policy from elsewhere, by its action index `[n]` in every row of the panel."""
-        return self.evaluator().fit(actions, days=self.days)
+        return self.fit(actions)
 
     def constants(self, actions: Sequence[int], days: Sequence[int]) -> list[Fitted]:
         """Always the same action, for each of `actions`, with totals of `days` days."""
@@ -159,14 +213,15 @@ class Measure:
         Raises:
             LogError: if there is nothing that the model could be fitted on.
         """
-        return self._behaviour.propensity(self.panel.rows) if self.panel.propensity is None else self.panel.propensity
+        return self.behaviour.propensity(self.panel.rows) if self.panel.propensity is None else self.panel.propensity
 
     def behaviour_check(self) -> BehaviourCheck | None:
         """Whether the model of the old policy fits the rows of the split; None where propensities are as logged."""
-        return diagnose(self._behaviour, self.data, self.panel.rows) if self.panel.propensity is None else None
+        return diagnose(self.behaviour, self.data, self.panel.rows) if self.panel.propensity is None else None
 
     @cached_property
-    def _behaviour(self) -> Behaviour:
+    def behaviour(self) -> Behaviour:
+        """The model of the old policy, where propensities are not logged."""
         return Behaviour.fit(self.data)
 
     @cached_property
@@ -285,3 +340,8 @@ class Measure:
     def _chunks(self) -> list[NDArray[np.int64]]:
         rows, size = self.panel.rows, max(1, CHUNK_ROWS // (1 + (self.bundle.past_days if self.bundle else 0)))
         return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+def _number(source: Source | None) -> int:
+    assert not isinstance(source, tuple)
+    return source or 0

@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from outlay.bundles.write import write_bundle
+from outlay.bundles.write import MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.files import write_manifest
+from outlay.core.network import NetworkArrays
 from outlay.estimators.units import objective
 from outlay.jobs.choose import Chosen, Frame, bundle_spec, shown
 from outlay.jobs.frontier_folder import Stored
@@ -33,9 +34,11 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
     folder, campaign, data = frame.folder, frame.campaign, frame.data
     spec = bundle_spec(frame, chosen.members, chosen.weights)
     if (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
+        policies = Stored.read(folder / "frontier").policies(campaign)
+        known = {_values(policy) for policy in policies}
         pairs = zip(spec.members, chosen.members, strict=True)
-        constants = [member for member, kept in pairs if kept.policy.number is None]
-        spec = replace(spec, frontier=(*Stored.read(folder / "frontier").policies(campaign), *constants))
+        constants = [m for m, kept in pairs if kept.policy.number is None and _values(m) not in known]
+        spec = replace(spec, frontier=(*policies, *constants))
     write_bundle(folder / "bundle", spec)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in course), encoding="utf-8")
     pq.write_table(pa.Table.from_pylist(list(course)), folder / "candidates.parquet")
@@ -46,6 +49,7 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
             "step": kept.policy.step,
             "multiplier": kept.policy.multiplier.tolist(),
             "weight": float(weight),
+            "fold": kept.policy.fold,
             "critic": None if kept.policy.learned is None else kept.policy.learned.tolist(),
             "fitted": shown(kept, campaign).tolist(),
             "std_error": kept.std_error.tolist(),
@@ -63,6 +67,7 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
         "objective": objective(campaign),
         "window": window_of(data),
         "members": members,
+        "fold_weights": chosen.fold_weights.tolist(),
         "margin": chosen.margin.tolist(),
         "stored_parameters": sum(network.num_parameters for network in spec.networks),
         "versions": {name: version(name) for name in ("outlay", "jax", "equinox", "optax", "numpy", "duckdb")},
@@ -74,6 +79,12 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
     lines = ["[train]", *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]
     (folder / "settings.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_manifest(folder, "run", manifest)
+
+
+def _values(member: MemberSpec) -> bytes | None:
+    """What a constant action is told by; None of a policy that looks at states."""
+    network = member.network
+    return network.head[1].tobytes() if isinstance(network, NetworkArrays) and not network.head[0].any() else None
 
 
 def course_of(chosen: Chosen, campaign: Campaign, parameters: int) -> list[dict[str, Any]]:

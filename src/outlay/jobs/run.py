@@ -50,6 +50,11 @@ class Run:
         return self.folder / "bundle"
 
     @property
+    def fold_weights(self) -> list[list[float]]:
+        """`[K, k]` of the members of its bundle in the mixture of each fold; one row where there were no folds."""
+        return list(self.manifest.get("fold_weights", [[]]))
+
+    @property
     def campaign(self) -> Campaign:
         """The campaign it was trained for, settings as used."""
         return Campaign.parse(self.manifest["campaign"], Path(self.manifest["campaign_file"]))

@@ -23,7 +23,6 @@ from outlay.core.estimate import Estimate
 from outlay.estimators import doubly_robust, fitted, importance, marginalised
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.units import displayed, estimates
-from outlay.estimators.weighted_residuals import weighted_residuals
 from outlay.estimators.windowed import BEYOND, extrapolated
 from outlay.jobs.measure import Measure
 from outlay.jobs.subject import Subject
@@ -120,27 +119,20 @@ def tell(
     parts = list(zip(subject.parts, subject.features, strict=True))
     for name in estimators:
         if name == "fqe":
-            fits = [at.evaluator(f).fit(part, days=at.days, among=among) for part, f in parts]
+            fits = [at.fit(part, f, among) for part, f in parts]
             joints[name] = whole = fitted.combine(fits, weights)
             cautions[name] = [None] * len(whole.targets)
         elif name == "fqe2":
-            if at.second is None:
+            seconds = [found for part, _ in parts if (found := at.fit_second(part, among)) is not None]
+            if not seconds:
                 continue
-            joints[name] = whole = fitted.combine(
-                [at.second.fit(part, days=at.days, among=among) for part, _ in parts], weights
-            )
+            joints[name] = whole = fitted.combine(seconds, weights)
             cautions[name] = [None] * len(whole.targets)
         elif name == "dr":
-            robust = doubly_robust.combine(
-                [at.robust(f).estimate(part, days=at.days, propensity=propensity, among=among) for part, f in parts],
-                weights,
-            )
+            robust = doubly_robust.combine([at.doubly_robust(part, f, propensity, among) for part, f in parts], weights)
             joints[name], cautions[name] = robust, robust.cautions()
         elif name == "mis":
-            marginal = marginalised.combine(
-                [marginalised.estimate(panel, at.evaluator(f).basis, part, days=at.days, propensity=propensity,
-                                       among=among, window=at.window) for part, f in parts], weights,
-            )  # fmt: skip
+            marginal = marginalised.combine([at.marginal(part, f, propensity, among) for part, f in parts], weights)
             joints[name], cautions[name] = marginal, marginal.cautions()
         else:
             kind: importance.Kind = "plain" if name == "pdis" else "self-normalised"
@@ -171,11 +163,7 @@ def single_steps(at: Measure, subject: Subject, propensity: NDArray[np.float64])
     """
     if at.counted or all(part is None for part in subject.parts):
         return None
-    days = [k for k in at.days if at.panel.covers(k).any()]
-    parts = [
-        weighted_residuals(at.evaluator(f).sample, part, propensity, days=days)
-        for part, f in zip(subject.parts, subject.features, strict=True)
-    ]
+    parts = [at.residuals(part, f, propensity) for part, f in zip(subject.parts, subject.features, strict=True)]
     return Joint(**mixed(parts, subject.weights))
 
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from outlay.bundles.read import load_bundle
 from outlay.core.errors import FolderError
-from outlay.jobs.measure import Measure
+from outlay.jobs.measure import Measure, Source
+from outlay.jobs.rotation import measured_on
 from outlay.jobs.run import Run
 from outlay.logs.policy_file import read_policy
 
@@ -38,7 +39,7 @@ class Subject:
     title: str
     parts: tuple[NDArray[Any] | None, ...]
     weights: NDArray[np.float64]
-    features: tuple[int, ...]
+    features: tuple[Source, ...]
     identity: str
     run: Run | None = None
 
@@ -57,16 +58,9 @@ OLD = Subject("old", "old policy", (None,), np.ones(1), (0,), "old")
 
 def served(at: Measure, title: str) -> Subject:
     """The mixture of the bundle that measures."""
-    bundle = at.served
-    count = len(bundle.members)
-    return Subject(
-        name="mixture",
-        title=title,
-        parts=tuple(at.actions(i) for i in range(count)),
-        weights=np.array([member.weight for member in bundle.members]),
-        features=tuple(range(count)),
-        identity=str(bundle.manifest["id"]),
-    )
+    parts, weights, features = at.mixture()
+    identity = str(at.served.manifest["id"])
+    return Subject("mixture", title, tuple(parts), weights, tuple(features), identity)
 
 
 def from_file(at: Measure, path: str | Path, name: str) -> Subject:
@@ -91,7 +85,14 @@ def from_run(at: Measure, run: Run, name: str) -> Subject:
             "was trained on a log with other features, values or actions.", file=run.folder, where="--against",
             way_out="Train both runs on one DATA folder: outlay prepare once, then outlay train DATA.",
         )  # fmt: skip
-    other = served(Measure(at.data, at.split, bundle), "")
+    if len(run.fold_weights) != at.data.folds:
+        raise FolderError(
+            f"was trained with folds = {len(run.fold_weights)}, and the policy beside it with folds = {at.data.folds}: "
+            "no users certify both.", file=run.folder, where="--against",
+            way_out="Train both runs with the same --folds.",
+        )  # fmt: skip
+    whole = measured_on(at.data, bundle, run.fold_weights) if at.data.folds > 1 else Measure(at.data, at.split, bundle)
+    other = served(whole, "")
     features = (0,) * len(other.parts)
     title = f"{run.folder.name} ({run.manifest['method']})"
     return Subject(name, title, other.parts, other.weights, features, other.identity, run)

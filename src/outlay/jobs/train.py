@@ -42,6 +42,7 @@ def train(
     response: Literal["deepfm", "din"] = "deepfm",
     label_days: int = 1,
     preset: Literal["outlay", "paper"] | None = None,
+    folds: int | None = None,
     seed: int = 0,
     resume: bool = False,
     overwrite: bool = False,
@@ -61,6 +62,8 @@ def train(
             users and a request do not have: it can be evaluated and compared, not scored, allocated or served.
         label_days: days that its labels look ahead.
         preset: `paper` for the paper's schedule; default: as in the campaign file.
+        folds: K of `frontier`: it learns K times, each time without the users of one fold, so that all users certify;
+            1 certifies on one part of the users alone. Default: as in the campaign file.
         seed: of everything random.
         resume: go on from the last checkpoint of an unfinished run into the same folder.
         overwrite: replace a run that was evaluated, estimates included; one that was not is replaced anyway.
@@ -80,6 +83,11 @@ def train(
             f"is {oracle!r}, which {method} does not take.", where="oracle",
             way_out="Take --method frontier, or --oracle bcq, edrr or ddqn.",
         )  # fmt: skip
+    if folds is not None and method != "frontier":
+        raise OutlayError(f"is {folds}, which {method} does not take.", where="folds",
+                          way_out="Leave it out, or take --method frontier.")  # fmt: skip
+    if folds is not None and folds < 1:
+        raise OutlayError(f"is {folds}; it must be 1 or more.", where="folds", way_out="Give 1 to learn once.")
     if label_days < 1:
         raise OutlayError(f"is {label_days}.", where="label_days", way_out="Give 1 or more.")
     report = progress or (lambda _fraction, _text: None)
@@ -100,7 +108,9 @@ def train(
     partial.mkdir(parents=True, exist_ok=True)
 
     try:
-        return _train(source, out, partial, method, oracle, response, label_days, preset, seed, resume, threads, report)
+        return _train(
+            source, out, partial, method, oracle, response, label_days, preset, folds, seed, resume, threads, report
+        )
     except OutlayError:
         if not resume:  # the same input would fail again; a run to be resumed may only have met a wrong option
             shutil.rmtree(partial, ignore_errors=True)
@@ -116,12 +126,14 @@ def _train(
     response: Any,
     label_days: int,
     preset: str | None,
+    folds: int | None,
     seed: int,
     resume: bool,
     threads: int | None,
     report: Callable[[float, str], None],
 ) -> Run:
     data, campaign, notes = _data(source, partial, preset, threads, report)
+    campaign = campaign.with_train(folds=folds)
 
     def further(fraction: float, text: str) -> None:
         report(0.15 + 0.85 * fraction, text)

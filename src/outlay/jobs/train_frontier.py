@@ -9,9 +9,10 @@ network and the measurements, stays in RUN/frontier: `outlay frontier` reads it.
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
-from outlay.core.errors import CampaignError, OutlayError
+from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.core.network import NetworkArrays
-from outlay.core.transitions import LEARN, Transitions
+from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.choose import Chosen, Kept, Offered, choose
-from outlay.jobs.frontier_folder import write
+from outlay.jobs.folds import fold_shares, seed_of, views
+from outlay.jobs.frontier_folder import Fold, write
 from outlay.jobs.play import Learned, check_possible, critic_frame, spread_rows
 from outlay.jobs.record import course_of
 from outlay.learning import checkpoint, orthogonal, orthogonal_policies
@@ -42,6 +44,8 @@ from outlay.ops.intervals import quantile
 
 ROWS_A_PAIR = 30  # learn rows for each state and action, on average, with which `auto` takes the counted model
 NETWORK = "orthogonal"  # what `auto` takes otherwise
+COUNTED_FOLDS, NETWORK_FOLDS = 4, 1  # where the campaign says nothing
+RISES = "costs rise with λ"
 LEVEL = 0.05  # chance that the check finds fault where there is none
 
 Vector = NDArray[np.float64]
@@ -72,6 +76,23 @@ class Answers:
     ahead: int
 
 
+@dataclass(frozen=True)
+class FoldAnswers:
+    """What one fold learned and chose.
+
+    Attributes:
+        answers: to every λ.
+        chosen: the fold's mixture.
+        fold: what it measured.
+        check: whether costs fall as λ grows, in words.
+    """
+
+    answers: Answers
+    chosen: Chosen
+    fold: Fold
+    check: str
+
+
 def learn(
     data: Transitions,
     campaign: Campaign,
@@ -81,11 +102,12 @@ def learn(
     resume: bool,
     report: Callable[[float, str], None],
 ) -> Learned:
-    """Learn every λ's answer, with checkpoints in the folder, measure them all, choose for the campaign's limits.
+    """Learn every λ's answer in every fold, with checkpoints in the folder, measure them all, choose for the limits.
 
     Raises:
         CampaignError: for more budgets than λ are laid for.
         InfeasibleError: if no mixture of the policies keeps the limits.
+        LogError: if there are too few users for the folds.
         OutlayError: if the counted model does not apply.
     """
     began = time.perf_counter()
@@ -94,12 +116,72 @@ def learn(
             f"has {len(campaign.budgets)} budgets; one training for every λ is made for at most {max(POINTS)}.",
             file=campaign.path, where="[[budget]]", way_out="Train with --method aim-greedy, or join budgets.",
         )  # fmt: skip
+    folds = views(data, _num_folds(data, campaign, oracle))
+    _check_users(folds, campaign)
+    if oracle == "auto":
+        oracle = "tabular" if all(countable(view) is not None and _well_counted(view) for view in folds) else NETWORK
+    found = []
+    for k, view in enumerate(folds):
+        part = folder if len(folds) == 1 else folder / f"fold-{k + 1}"
+        part.mkdir(exist_ok=True)
+
+        def told(share: float, text: str, k: int = k) -> None:
+            report((k + share) / len(folds), text if len(folds) == 1 else f"fold {k + 1} of {len(folds)}: {text}")
+
+        found.append(_learn_fold(view, campaign, oracle, seed_of(seed, k), part, resume, told))
+        if len(folds) > 1:
+            shutil.rmtree(part / "bundle", ignore_errors=True)  # it was measured
+    # Where costs do not fall in some fold, that is told.
+    check = next((each.check for each in found if RISES in each.check), found[0].check)
+    write(folder / "frontier", [each.fold for each in found], check)
+    chosen = _together([each.chosen for each in found], fold_shares(folds))
+    frame = replace(found[0].fold.frame, folder=folder)
+    answers = [each.answers for each in found]
+    multiplier = np.concatenate([each.multiplier for each in answers])
+    parameters = sum(each.network.num_parameters for each in answers)
+    before = sum(each.before for each in answers)
+    record = {
+        "oracle": oracle,
+        "folds": len(folds),
+        "steps": sum(each.steps for each in answers),
+        "seconds": before + time.perf_counter() - began,
+        "parameters": parameters,
+        "multiplier_max": multiplier.max(axis=0).tolist(),
+        "multiplier_mean": multiplier.mean(axis=0).tolist(),
+        "candidates_measured_by": "a fitted evaluation on the select users",
+        "policies": sum(len(each.fold.measured) for each in found),
+        "cost_falls": check,
+    }
+    course = course_of(chosen, campaign, parameters)
+    notes = [*answers[0].notes, *_left_out(chosen), check]
+    if len(folds) > 1:
+        notes.insert(
+            1,
+            f"Learned {len(folds)} times, each time without the users of one fold, who certify what was learned then: "
+            f"so all {len(data.users):,} users certify, and the mixture of the {len(folds)} mixtures is served.",
+        )
+    if not data.steady and any(budget.per == "decision" for budget in campaign.budgets):
+        notes.append(
+            "Policies differ in how often they decide, so the answer to a λ depends on the limit too: these are for "
+            "the campaign's. At other budgets of the curve a training of their own may find more."
+        )
+    return Learned(frame, chosen, course, record, notes)
+
+
+def _learn_fold(
+    data: Transitions,
+    campaign: Campaign,
+    oracle: str,
+    seed: int,
+    folder: Path,
+    resume: bool,
+    report: Callable[[float, str], None],
+) -> FoldAnswers:
+    """Learn from the users who teach in this fold, measure on those who select, choose for the limits."""
     rows = data.rows_of(LEARN)
     sample = spread_rows(rows)
     coords = coordinates(campaign, data.outcome[sample], steady=data.steady)
     model = countable(data)
-    if oracle == "auto":
-        oracle = "tabular" if model is not None and _well_counted(data) else NETWORK
     if model is not None:
         check_possible(data, campaign, coords.limits, model)
     elif oracle == "tabular":
@@ -111,6 +193,7 @@ def learn(
         answers = _counted(data, campaign, coords, model)
     else:
         key = checkpoint.key_of(data, campaign, "frontier", oracle, seed)
+        key |= {"folds": data.folds} if data.folds > 1 else {}
         scaled = largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
         bound = scaled * coords.reward_scale / coords.scale
         place, told = (folder / "checkpoints", key, resume), lambda f, text: report(0.8 * f, text)
@@ -143,26 +226,56 @@ def learn(
     chosen = choose(frame, offered)
     measured = [kept for kept in chosen.measured if kept.withheld is None]
     check = falls([kept for kept in measured if kept.policy.number is not None and kept.policy.number < answers.ahead])
-    write(folder / "frontier", frame, measured, chosen.at.old(), check)
-    found = {
-        "oracle": oracle,
-        "steps": answers.steps,
-        "seconds": answers.before + time.perf_counter() - began,
-        "parameters": answers.network.num_parameters,
-        "multiplier_max": answers.multiplier.max(axis=0).tolist(),
-        "multiplier_mean": answers.multiplier.mean(axis=0).tolist(),
-        "candidates_measured_by": "a fitted evaluation on the select users",
-        "policies": len(measured),
-        "cost_falls": check,
-    }
-    course = course_of(chosen, campaign, answers.network.num_parameters)
-    notes = [*answers.notes, *_left_out(chosen, measured), check]
-    if not data.steady and any(budget.per == "decision" for budget in campaign.budgets):
-        notes.append(
-            "Policies differ in how often they decide, so the answer to a λ depends on the limit too: these are for "
-            "the campaign's. At other budgets of the curve a training of their own may find more."
-        )
-    return Learned(frame, chosen, course, found, notes)
+    kept = measured or list(chosen.members)  # constant actions stand in for policies that could not be measured
+    return FoldAnswers(answers, chosen, Fold(frame, kept, chosen.at.old()), check)
+
+
+def _num_folds(data: Transitions, campaign: Campaign, oracle: str) -> int:
+    """K as asked for; else COUNTED_FOLDS where counting learns, which takes no time, and NETWORK_FOLDS of networks."""
+    if campaign.train.folds is not None:
+        return campaign.train.folds
+    counts = oracle == "tabular" or (oracle == "auto" and countable(data) is not None and _well_counted(data))
+    return COUNTED_FOLDS if counts else NETWORK_FOLDS
+
+
+def _check_users(folds: Sequence[Transitions], campaign: Campaign) -> None:
+    """Whether every fold has users who teach, who select and who certify."""
+    for view in folds:
+        for split, name in enumerate(SPLITS):
+            if len(view.users_of(split)) == 0:
+                raise LogError(f"no user fell into the split {name!r} of one of {len(folds)} folds.",
+                               file=campaign.path, where="[train] folds",
+                               way_out="Take a log with more users, or fewer folds.")  # fmt: skip
+
+
+def _together(chosen: Sequence[Chosen], shares: Vector) -> Chosen:
+    """The mixture of the folds' mixtures, and all that was measured."""
+
+    def numbered(kept: Kept, fold: int) -> Kept:
+        return replace(kept, policy=replace(kept.policy, fold=fold))
+
+    members: list[Kept] = []
+    place: dict[Any, int] = {}
+    weights = np.zeros((len(chosen), sum(len(each.members) for each in chosen)))
+    for k, each in enumerate(chosen):
+        for kept, weight in zip(each.members, each.weights, strict=True):
+            of = kept.policy
+            # Constant actions that several folds take are one member.
+            alike = of.number is None and isinstance(of.network, NetworkArrays)
+            key = (of.name, of.network.head[1].tobytes()) if alike else (k, id(of))  # type: ignore[union-attr]
+            if key not in place:
+                place[key] = len(members)
+                members.append(numbered(kept, k))
+            weights[k, place[key]] += weight
+    fold_weights = weights[:, : len(members)]
+    return Chosen(
+        members=tuple(members),
+        weights=shares @ fold_weights,
+        margin=np.asarray(sum(share * each.margin for share, each in zip(shares, chosen, strict=True))),
+        measured=tuple(numbered(kept, k) for k, each in enumerate(chosen) for kept in each.measured),
+        at=chosen[0].at,
+        fold_weights=fold_weights,
+    )
 
 
 def countable(data: Transitions) -> TabularCMDP | None:
@@ -192,7 +305,7 @@ def falls(measured: list[Kept]) -> str:
     first = wrong[0]
     low, high = (", ".join(f"{price:.3g}" for price in multiplier[pair[first]]) for pair in (one, other))
     return (
-        f"Check: costs rise with λ in {len(wrong):,} of {len(one):,} pairs of policies, by more than noise explains, "
+        f"Check: {RISES} in {len(wrong):,} of {len(one):,} pairs of policies, by more than noise explains, "
         f"first from λ = {low} to {high}. Those answers are not exact; mixtures go by measured values."
     )
 
@@ -265,9 +378,9 @@ def _last_but_one(multipliers: Vector) -> list[float]:
     return [float(np.unique(column)[-2]) for column in multipliers.T]
 
 
-def _left_out(chosen: Chosen, measured: list[Kept]) -> list[str]:
+def _left_out(chosen: Chosen) -> list[str]:
     absent = [kept for kept in chosen.measured if kept.withheld is not None]
     if not absent:
         return []
-    return [f"{len(absent)} of {len(absent) + len(measured)} policies could not be measured and are left out: "
+    return [f"{len(absent)} of {len(chosen.measured)} policies could not be measured and are left out: "
             f"{absent[0].withheld}."]  # fmt: skip

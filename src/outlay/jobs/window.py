@@ -14,6 +14,7 @@ import numpy as np
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.windowed import LITTLE
+from outlay.jobs.folds import siblings
 
 LEAST_ROWS = 4  # for each state and action: with fewer most are thin, and counts say nothing
 COVERED = 0.5  # of the users, whose windows cover the days that claims are about
@@ -53,7 +54,14 @@ def window_of(data: Transitions) -> int | None:
 
 
 def counted(data: Transitions, split: int) -> bool:
-    """Whether the states of a split are few, and each met often enough that its rows can speak for it."""
+    """Whether the states of a split are few, and each met often enough that its rows can speak for it.
+
+    Of a fold: whether they are so in all folds, which are then measured alike.
+    """
+    return all(_counted(view, split) for view in siblings(data))
+
+
+def _counted(data: Transitions, split: int) -> bool:
     if data.states is None or data.state is None:
         return False
     rows = data.rows_of(split)

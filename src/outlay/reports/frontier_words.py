@@ -96,12 +96,13 @@ class Say:
 
     def mixture(self, point: Point) -> str:
         """A line per member: its λ's and its share of users."""
-        lines = []
+        lines, many = [], any(m.get("fold") for m in point["members"])
         for member in (m for m in point["members"] if m["weight"] > ROUNDING):
             prices = ", ".join(words.number(price) for price in member["multiplier"])
             prices = prices if len(self.budgets) == 1 else f"({prices})"
             share = "under 0.1 %" if member["weight"] < 0.0005 else words.percent(member["weight"])
-            lines.append(f"λ = {prices} for {'all' if member['weight'] >= 1 - ROUNDING else share + ' of'} users")
+            of = f"fold {member['fold'] + 1}: " if many else ""
+            lines.append(f"{of}λ = {prices} for {'all' if member['weight'] >= 1 - ROUNDING else share + ' of'} users")
         return "\n".join(lines)
 
     def panel(self, point: Point) -> dict[str, str]:
@@ -218,12 +219,19 @@ def look(found: Mapping[str, Any]) -> Look:
     badge = f"{share} of the curve certified at {sure}" + (f"; {lost} lose against the old policy" if lost else "")
     told = "" if not lost else f"{CERTIFIED}: {losses(found)} "
     return Look(badge, "no" if not kept else "open" if kept < len(curve) or lost else "yes", told + (
-        f"Look {band['look']} at {words.number(band['users'], 0)} certify users, who had no part in learning or "
-        f"choosing, bounds the costs of all {words.number(band['policies'], 0)} policies together, "
-        f"{words.number(band['factor'], 2)} standard errors from the estimate. So the bounds hold for every mixture of "
-        "them at once: wherever the slider stands, and however often it was moved, the chance that any budget is "
-        f"certified and over its limit stays under {words.exact(1 - band['confidence'])}."
+        f"Look {band['look']} at {words.number(band['users'], 0)} certify users, {_apart(found)}, bounds the costs of "
+        f"all {words.number(band['policies'], 0)} mixtures of the curve together, "
+        f"{words.number(band['factor'], 2)} standard errors from the estimate. So the bounds hold for every mixture "
+        "between them at once: wherever the slider stands, and however often it was moved, the chance that any budget "
+        f"is certified and over its limit stays under {words.exact(1 - band['confidence'])}."
     ))  # fmt: skip
+
+
+def _apart(found: Mapping[str, Any]) -> str:
+    """Who the certify users are."""
+    if found["folds"] == 1:
+        return "who had no part in learning or choosing"
+    return f"all users of the log, each measuring what was learned and chosen without their fold of {found['folds']}"
 
 
 def losses(found: Mapping[str, Any]) -> str:

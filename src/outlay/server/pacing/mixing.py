@@ -32,6 +32,7 @@ class Policies:
         limits: `[m]`, in the same units.
         money: which budget is money.
         own: `[P]` weights of the bundle's own mixture.
+        fold: `[P]` whose users had no part in each, where they were learned in folds; −1: of any fold.
     """
 
     reward: Vector
@@ -39,6 +40,7 @@ class Policies:
     limits: Vector
     money: int
     own: Vector
+    fold: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, pool: Pool, minor: int) -> Policies:
@@ -51,17 +53,27 @@ class Policies:
         days = pool.bundle.manifest["campaign"]["campaign"]["horizon_days"]
         unit[money] = minor / (days if budgets[money]["per"] == "user" else 1)
         limits = sign * unit * [budget["limit"] for budget in budgets]
-        return cls(pool.measurements[:, 0], pool.measurements[:, 1:] * sign * unit, limits, money, pool.weights)
+        fold = np.array([entry.get("fold", -1 if "file" in entry else 0) for entry in pool.entries])
+        costs = pool.measurements[:, 1:] * sign * unit
+        return cls(pool.measurements[:, 0], costs, limits, money, pool.weights, fold)
 
     def mixture(self, limit: float, factor: float) -> Vector:
-        """`[P]` weights for so much money per decision, where policies cost `factor` times what was measured."""
+        """`[P]` weights for so much money per decision, where policies cost `factor` times what was measured.
+
+        Of policies that were learned in folds each fold's are mixed by themselves, as training does.
+        """
         from outlay.ops.mixture_lp import solve_mixture  # SciPy's solvers take half a second to load: only for a plan
 
         costs, limits = self.cost.copy(), self.limits.copy()
         costs[:, self.money] *= factor
         limits[self.money] = limit
         scale = np.maximum(np.abs(costs).max(axis=0), np.finfo(np.float64).tiny)
-        weights = solve_mixture(np.column_stack([self.reward, costs]), limits, scale).weights
+        fold = np.zeros(len(self.reward), np.int64) if self.fold is None else self.fold
+        folds, weights = np.unique(fold[fold >= 0]), np.zeros(len(fold))
+        for k in folds if len(folds) else [-1]:
+            live = (fold == k) | (fold == -1)
+            best = solve_mixture(np.column_stack([self.reward, costs])[live], limits, scale).weights
+            weights[live] += best / max(1, len(folds))
         weights = np.where(weights > ROUNDING, weights, 0.0)
         solved: Vector = weights / weights.sum()
         return solved

@@ -1,0 +1,115 @@
+"""Mixtures for a grid of budgets, from the least that can be kept to the most that is of use: the curve, solved once.
+
+Each fold solves its own linear programme at every budget of the grid, from what its own select users say, with the
+room that a certificate on all users will need; the mixture for a budget is the mean of the folds'. Between two budgets
+of the grid their mixtures are mixed in proportion. So every mixture of the curve is one of the grid's or lies between
+two, and one look at the certify users bounds them all (`certify_frontier.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+from outlay.core.errors import InfeasibleError
+from outlay.estimators.frontier import Points, room, solve
+
+BUDGETS = 51  # of the grid
+ROUNDING = 1e-9  # a smaller weight is none
+HALVINGS = 50  # of the interval that holds the least budget
+REFININGS = 5  # of the room at the dearest useful budget, which depends on that budget a little
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a fold chooses by.
+
+    Attributes:
+        points: its L policies, measured on its *select* users.
+        campaign: the limits; the money budget's moves.
+        scale: `[m]` one unit of violation of each limit.
+        alpha: of the look that will certify the whole curve.
+        certify_users: that it will rest on, of all folds.
+        folds: how many.
+    """
+
+    points: Points
+    campaign: Campaign
+    scale: Vector
+    alpha: float
+    certify_users: int
+    folds: int
+
+    def solve(self, budget: float) -> tuple[Vector, float] | None:
+        """Weights `[L]` for a budget and their room, in its coordinate; None where no mixture keeps the limits."""
+        campaign = self.campaign.with_money_limit(budget)
+        margin = self._room(campaign)
+        solution = solve(self.points, campaign, self.scale, margin)
+        weights = np.where(solution.weights > ROUNDING, solution.weights, 0)
+        weights /= weights.sum()
+        return (weights, float(weights @ margin[:, campaign.money])) if solution.feasible else None
+
+    @cached_property
+    def least(self) -> float:
+        """The least budget that can be kept."""
+        if self.solve(0.0) is not None:
+            return 0.0
+        low, high = 0.0, max(self.most, float(self.scale[self.campaign.money]))
+        while self.solve(high) is None:
+            high *= 2
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.solve(middle) is not None else (middle, high)
+            if high - low <= ROUNDING * high:
+                break
+        return high
+
+    @cached_property
+    def most(self) -> float:
+        """What is spent, room included, where money is no object.
+
+        Raises:
+            InfeasibleError: if the other limits cannot be kept however much is spent.
+        """
+        campaign, place = self.campaign, self.campaign.money
+        free = self.solve(1e3 * float(np.abs(self.points.value[:, 1 + place]).max() + 1))
+        if free is None:
+            raise InfeasibleError("no mixture keeps the other limits with room for a certificate of every budget.",
+                                  file=campaign.path, where="[[budget]]",
+                                  way_out="Loosen them, or take a larger log.")  # fmt: skip
+        weights, _ = free
+        budget = spend = float(self.points.shown(weights, campaign)[0][1 + place])
+        decisions = float(weights @ self.points.value[:, -1]) if campaign.budgets[place].per == "decision" else 1.0
+        for _ in range(REFININGS):
+            needed = weights @ self._room(campaign.with_money_limit(budget))
+            budget = spend + float(needed[place]) / decisions
+        return budget
+
+    def _room(self, campaign: Campaign) -> Vector:
+        return room(self.points, campaign, factor=self._factor, certify_users=self.certify_users, folds=self.folds)
+
+    @cached_property
+    def _factor(self) -> float:
+        return self.points.factor(self.campaign, self.alpha)
+
+
+def grid(choices: Sequence[Choice]) -> tuple[Vector, list[Vector], list[Vector]]:
+    """Budgets `[G]`, and for each fold its weights `[G, L]` and their room `[G]`."""
+    least, most = (max(getattr(choice, end) for choice in choices) for end in ("least", "most"))
+    budgets = np.unique(np.linspace(least, max(least, most), BUDGETS))
+    weights: list[Vector] = []
+    rooms: list[Vector] = []
+    for choice in choices:
+        found = [choice.solve(float(budget)) for budget in budgets]
+        # The least budget lies at the edge of what can be solved.
+        kept = [each if each is not None else next(later for later in found if later is not None) for each in found]
+        weights.append(np.array([each for each, _ in kept]))
+        rooms.append(np.array([each for _, each in kept]))
+    return budgets, weights, rooms
