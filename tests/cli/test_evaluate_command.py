@@ -65,7 +65,7 @@ def judged(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 def printed(judged: tuple[Path, Path, Path]) -> list[str]:
     """The lines of an evaluation on DATA."""
     data, policy, other = judged
-    found = outlay("evaluate", data, "--policy", policy, "--against", other)
+    found = outlay("evaluate", data, "--policy", policy, "--against", other, "--learned-here")
     assert (found.code, found.err) == (0, "")
     return found.out.splitlines()
 
@@ -112,7 +112,7 @@ def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], jud
                                                           "coupon_cost:", "Looks"]  # fmt: skip
     assert "(limit ≤ 2.2)" in printed[-4]
     assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-3])
-    found = package.evaluate(judged[0], policy=judged[1])
+    found = package.evaluate(judged[0], policy=judged[1], learned_here=True)
     assert printed[-2] == found.verdict
     assert printed[-1].startswith("Sure and certified hold if ")
     assert found.look == 1
@@ -162,7 +162,7 @@ def test_a_run_may_be_held_against_old_by_name(run: Path) -> None:
 
 def test_numbers_that_cannot_be_given_have_their_reason_in_the_output(small: Path) -> None:
     """All that is left of 30 users is a dash and why."""
-    found = outlay("evaluate", small / "data", "--policy", written(small))
+    found = outlay("evaluate", small / "data", "--policy", written(small), "--learned-here")
     assert found.code == 0
     assert "not certified" in found.out
     assert "are needed" in found.out

@@ -77,7 +77,7 @@ def test_the_old_policy_is_given_back_by_every_estimator_there(gappy: tuple[Eval
         seen = by["observed", target]
         assert seen.value is not None
         assert seen.std_error is not None
-        for estimator in ("fqe", "dr", "mis", "pdis"):
+        for estimator in ("fqe", "fqe2", "dr", "pdis"):
             value = by[estimator, target].value
             assert value is not None
             assert abs(value - seen.value) < 3 * seen.std_error

@@ -42,7 +42,7 @@ def found(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     shutil.copytree(habit.data, folder / "data")
     policy = habit_policy(habit, folder / "generous.parquet", generous, SURE)
     against = habit_policy(habit, folder / "thrifty.parquet", thrifty, SURE)
-    return outlay.evaluate(folder / "data", policy=policy, against=against)
+    return outlay.evaluate(folder / "data", policy=policy, against=against, learned_here=True)
 
 
 def true_values(habit: Habit, policy: Any) -> dict[str, float]:
@@ -63,7 +63,7 @@ def test_a_table_of_what_a_member_does_gives_the_members_numbers_without_the_run
     one_hot = (member[:, None] == bundle.actions).astype(np.float64)
     path = policy_file(tmp_path / "member.parquet", log, bundle.actions, one_hot)
 
-    alone = outlay.evaluate(run / "data", policy=path)
+    alone = outlay.evaluate(run / "data", policy=path, learned_here=True)
     beside = outlay.evaluate(run, policy=path)
     at = Measure(Transitions.open(run / "data"), CERTIFY, bundle)
     mixture = served(at, "")
@@ -78,6 +78,25 @@ def test_a_table_of_what_a_member_does_gives_the_members_numbers_without_the_run
             assert (e.withheld, e.recommended) == (other.withheld, other.recommended)
     assert (alone.look, beside.look) == (1, 1)
     assert not (run / "estimates.json").exists()  # which is about the mixture of the run
+
+
+def test_a_policy_that_learned_from_none_is_measured_on_all(found: Evaluation, habit: Habit, data: Path) -> None:
+    """The same truth with the error of 100 instead of 15 % of the users, and one look all the same."""
+    policy = habit_policy(habit, data / "generous.parquet", generous, SURE)
+    every = outlay.evaluate(data, policy=policy)
+    truth = true_values(habit, habit_states(habit, generous, SURE))
+    some = {e.target: e for e in found.estimates if e.estimator == "fqe"}
+    for e in every.estimates:
+        if e.estimator == "fqe":
+            before = some[e.target].std_error
+            assert e.value is not None
+            assert e.std_error is not None
+            assert before is not None
+            assert abs(e.value - truth[e.target]) < 3.5 * e.std_error
+            assert e.std_error == pytest.approx(before * math.sqrt(0.15), rel=0.2)
+    assert (every.users, found.users) == ("all", "certify")
+    assert every.certificate.users == len(Transitions.open(habit.data).users)
+    assert (every.look, outlay.evaluate(data, policy=policy, learned_here=True).look) == (1, 2)
 
 
 def test_the_truth_lies_in_the_intervals_of_what_is_recommended(found: Evaluation, habit: Habit) -> None:

@@ -109,7 +109,7 @@ def walked(request: pytest.FixtureRequest) -> Transitions:
     """A log with gaps between the days, of users in all three splits."""
     split = np.arange(400) % 3
     data = draw(random_cmdp(3, states=5), 400, 6, 0, split=split, counted=request.param)
-    return replace(data, day=data.day + data.day // 3)
+    return replace(data, day=data.day + data.day // 3, propensity=np.full(len(data), 1 / 3, np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -177,12 +177,14 @@ def test_everything_is_measured_where_members_look_back(walked: Transitions, wal
     for found in (*members, old, constant):
         assert np.isfinite(found.value[found.column("reward@3")])
     np.testing.assert_allclose(members[2].value, constant.value, rtol=1e-6)
-    cost = [found.value[found.column("cost")] for found in members]
-    assert cost[1] < cost[0]  # the dearer price
+    dearer = members[1].minus(members[0])
+    place = dearer.column("cost")
+    assert dearer.value[place] < 2 * dearer.std_error[place]
 
 
 def test_a_response_model_that_does_not_look_back_is_asked_once_per_state(tmp_path: Path) -> None:
     data = draw(random_cmdp(3, states=5), 60, 7, 0)
+    data = replace(data, propensity=np.full(len(data), 1 / 3, np.float32))
     response = random_response(0, sizes=data.schema.sizes, numbers=2)
     members = (MemberSpec(response, 1.0, [0.5], [1.0, -0.5], [0, 0]),)
     write_bundle(tmp_path / "bundle", BundleSpec(campaign(), data.schema, [0.0, 1.0, 2.0], ("reward", "cost"), members))

@@ -14,8 +14,8 @@ from conftest import Habit
 from outlay.bundles.read import load_bundle
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators.basis import Features
-from outlay.estimators.windowed import extrapolated
+from outlay.estimators.sequential import Sequential
+from outlay.estimators.windowed import discounted_weights, room
 from outlay.jobs.evaluation import Evaluation
 from outlay.jobs.measure import Measure
 from outlay.jobs.window import window_of
@@ -79,7 +79,9 @@ def test_claims_are_about_the_days_that_the_log_shows(judged: tuple[Evaluation, 
     assert "over the first 7 days" in found.verdict
 
 
-def test_what_is_extrapolated_is_shown_and_not_relied_on(judged: tuple[Evaluation, Transitions]) -> None:
+def test_what_lies_beyond_the_window_is_shown_with_its_room_and_not_relied_on(
+    judged: tuple[Evaluation, Transitions],
+) -> None:
     found, _ = judged
     for policy in ("old", "policy"):
         for name in ("reward", "coupon_cost"):
@@ -88,6 +90,7 @@ def test_what_is_extrapolated_is_shown_and_not_relied_on(judged: tuple[Evaluatio
             assert not beyond.recommended
             assert beyond.caution is not None
             assert beyond.caution.startswith("48% of its weight lies after the first 7 days")
+            assert "it lies between" in beyond.caution
     assert found.window is not None
     assert found.window["days"] == 7
     assert found.window["beyond"] == pytest.approx(0.9**7)
@@ -102,21 +105,18 @@ def test_a_second_basis_and_the_network_s_with_plain_features_beside(
     second = next(e for e in found.estimates if (e.estimator, e.target) == ("fqe2", "reward@7"))
     assert second.value == pytest.approx(of(found, "policy", "reward@7").value, rel=0.05)
     assert "fqe2" in {d["estimator"] for d in found.diagnostics["agreement"]["differences"]}
-    at = Measure(data, CERTIFY, None)
-    assert at.second is not None
-    plain = at.evaluator().basis
-    assert isinstance(plain, Features)
-    assert isinstance(at.second.basis, Features)
-    assert at.second.basis.f.shape[1] == 2 * plain.f.shape[1]
+    second_one = Measure(data, CERTIFY, None).second
+    assert isinstance(second_one, Sequential)
+    assert second_one.paths
 
     bundle = load_bundle(finished / "bundle")
     wide = replace(habit_data, state=None, states=None)
-    with_network = Measure(wide, CERTIFY, bundle).evaluator().basis
-    alone = Measure(wide, CERTIFY, None).evaluator().basis
-    assert isinstance(with_network, Features)
-    assert isinstance(alone, Features)
-    assert with_network.f.shape[1] > alone.f.shape[1]
-    assert np.array_equal(with_network.f[:, -alone.f.shape[1] :], alone.f)
+    with_network = Measure(wide, CERTIFY, bundle).evaluator()
+    alone = Measure(wide, CERTIFY, None).evaluator()
+    assert isinstance(with_network, Sequential)
+    assert isinstance(alone, Sequential)
+    assert with_network.features.shape[1] > alone.features.shape[1]
+    assert np.array_equal(with_network.features[:, -alone.features.shape[1] :], alone.features)
     assert Measure(habit_data, CERTIFY, None).second is None
 
 
@@ -138,20 +138,18 @@ def test_which_days_claims_are_about(judged: tuple[Evaluation, Transitions], hab
     assert window_of(replace(data, users=late)) == 4, "half of the users reach no further"
 
 
-def test_discounted_means_are_relied_on_where_hardly_anything_is_extrapolated(
+def test_discounted_means_are_relied_on_where_hardly_anything_lies_beyond(
     judged: tuple[Evaluation, Transitions],
 ) -> None:
-    """γ 0.5, seven days: 3 % lies beyond five of them; and each reason by itself."""
+    """γ 0.5, seven days: 3 % lies beyond five of them."""
     at = Measure(with_discount(judged[1], 0.5), CERTIFY, None)
     assert at.window == 5
-    assert at.second is not None
-    old, again = at.old(), at.second.fit(days=at.days)
-    assert extrapolated(old, old.daily, again, 5, 0.5) is None
-    assert "after the first 5 days" in (extrapolated(old, old.daily, again, 5, 0.6) or "")
-    place = old.column("reward/discounted")
-    value = old.value.copy()
-    value[place] += 0.1 * value[place]
-    invented = replace(old, value=value)
-    assert "it implies reward" in (extrapolated(invented, old.daily, None, 5, 0.5) or "")
-    other = replace(again, value=np.where(np.array(again.targets) == "reward/discounted", 0.6, again.value))
-    assert "another basis gives 0.6 for reward" in (extrapolated(old, old.daily, other, 5, 0.5) or "")
+    old = at.old()
+    least, most = np.zeros(2), np.array([1.0, 2.0])
+    assert room(old.daily, least, most, 5, 0.5) is None
+    words = room(old.daily, least, most, 5, 0.9) or ""
+    shown = float(0.1 * 0.9 ** np.arange(5) @ old.daily[:5, 0])
+    assert f"it lies between {shown:.4g} and {shown + 0.9**5:.4g} for the reward" in words
+    weights = discounted_weights(5, 0.5)
+    assert weights.sum() == pytest.approx(1)
+    assert old.value[old.column("reward/discounted")] == pytest.approx(weights @ old.daily[:5, 0])

@@ -11,7 +11,7 @@ from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stdou
 
 NOT_RELIED_ON = "*"
 ESTIMATORS = {
-    "fqe": "fitted to states and actions, alike on every day; the certificate rests on it",
+    "fqe": "fitted values, and where states are not counted by day and by propensities; the certificate rests on it",
     "fqe2": "the same on a basis of its own, which no network made",
     "dr": "fitted values, put right by the users whose logged paths go the policy's way",
     "mis": "logged rows, reweighted by state and action",
@@ -32,11 +32,17 @@ def evaluate(
         str | None, typer.Option(help="Hold it against another RUN or policy file too. Default: old, the log's own.")
     ] = None,
     confidence: Annotated[float | None, typer.Option(help="Of intervals and certificate, e.g. 0.95.")] = None,
+    learned_here: Annotated[
+        bool,
+        typer.Option("--learned-here", help="The policy learned from this log: measure it on certify users alone."),
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
     """Estimates with intervals and the certificate, on users never used for choosing.
+
+    With DATA and a policy file these are all users of the log, where it states propensities.
 
     Example: outlay evaluate run --against other-run
 
@@ -48,7 +54,8 @@ def evaluate(
         from outlay.jobs.evaluate import opened
 
         run, data = opened(source)
-        found = job(run or data, policy=policy, against=against, confidence=confidence, progress=report)
+        found = job(run or data, policy=policy, against=against, confidence=confidence,
+                    learned_here=learned_here, progress=report)  # fmt: skip
     if as_json:
         print_json(found.to_dict())
     elif not quiet:
@@ -100,7 +107,8 @@ def _policies(rows: Any, campaign: Any, found: dict[str, Any]) -> None:
         cells = [_cell(v.value, v.low, v.high) + star if v else "–" for v, star in marked]
         known = {None: "–", True: "yes", False: "no"}[row.certified]
         lines.append((row.name, *cells, known))
-    level = f"{100 * found['confidence']:.4g} % intervals, users never used for choosing"
+    whom = "all users" if found["users"] == "all" else "users never used for choosing"
+    level = f"{100 * found['confidence']:.4g} % intervals, {whom}"
     table(f"{campaign.meta.name}: per user, {level}", (*columns, "certified"), lines)
     for row in rows:
         if row.note:

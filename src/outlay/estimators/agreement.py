@@ -81,6 +81,7 @@ def agree(
     fitted: Joint,
     others: Mapping[str, tuple[Joint, Sequence[str | None]]],
     steps: Joint | None = None,
+    vague: str | None = None,
     *,
     assume_less: Sequence[str] = (),
 ) -> Agreement:
@@ -90,7 +91,8 @@ def agree(
         fitted: the fitted evaluation.
         others: by estimator: the estimates of the same policy, and why not to rely on each of its targets.
         steps: what single steps make of its totals, less the fitted ones (`weighted_residuals.py`), which have to
-            confirm them; None where states are counted.
+            confirm them; None where they need not.
+        vague: why the fitted evaluation is no more than a guess, where it knows by itself.
         assume_less: the estimators among the others that assume less than the fitted evaluation.
     """
     found: list[Difference] = []
@@ -110,7 +112,6 @@ def agree(
                 continue
             tolerance = BY_CHANCE * error + trifle
             found.append(Difference(name, target, value, error, tolerance))
-    vague = None
     if steps is not None:
         by_steps = _by_steps(fitted, steps)
         vague = _vague(fitted, steps, by_steps)

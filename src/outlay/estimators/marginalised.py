@@ -27,17 +27,15 @@ from outlay.estimators.basis import Array, Basis
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
 from outlay.estimators.joint import Fold, Joint, certain, joined, mixed, pooled, withheld
 from outlay.estimators.marginal_system import Solution, closed, discounted, of_states, totals
-from outlay.estimators.mean_ratio import mean_ratio
+from outlay.estimators.mean_ratio import mean_ratio, off_one
 from outlay.estimators.panel import Panel
 from outlay.estimators.sample import IMPOSSIBLE, NOTHING_FOLLOWS, UNSTABLE
 from outlay.estimators.target import Index
 from outlay.estimators.windowed import over_window
 
-MISFIT = 4.0  # standard errors by which the mean ratio may leave 1
 NOBODY = "none of the users asked for is in the log"
 LEAST_BEHIND = 40  # rows
 FEW_ROWS = f"some {{:.0f}} rows stand behind each of its states; {LEAST_BEHIND} are needed"
-ROUNDING = 1e-6  # propensities are logged as float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +62,7 @@ class Marginal(Joint):
         The mean ratio speaks against the propensities, few users carry the number, or so few rows stand behind a state
         that their weighted mean is biased.
         """
-        off = abs(self.mean_ratio - 1)
-        misfit = (
-            f"π/p has mean {self.mean_ratio:.3f} ± {self.mean_ratio_error:.3f}, where right propensities give 1"
-            if off > MISFIT * self.mean_ratio_error + ROUNDING
-            else None
-        )
+        misfit = off_one(self.mean_ratio, self.mean_ratio_error)
         return [
             misfit or few_users(ess) or (FEW_ROWS.format(1 / leverage) if leverage > 1 / LEAST_BEHIND else None)
             for ess, leverage in zip(self.ess, self.leverage, strict=True)

@@ -12,6 +12,16 @@ from outlay.estimators.panel import Panel
 from outlay.ops.intervals import ratio as quotient
 from outlay.ops.intervals import std_error
 
+MISFIT = 4.0  # standard errors by which the mean ratio may leave 1
+ROUNDING = 1e-6  # propensities are logged as float32
+
+
+def off_one(mean: float, error: float) -> str | None:
+    """Why the propensities cannot be right, or None."""
+    if abs(mean - 1) <= MISFIT * error + ROUNDING:
+        return None
+    return f"π/p has mean {mean:.3f} ± {error:.3f}, where right propensities give 1"
+
 
 def mean_ratio(panel: Panel, ratio: Array) -> tuple[float, float]:
     """Mean of ρ `[n]` over the rows with a choice, and its standard error by user; 1 and 0 where no row has one."""

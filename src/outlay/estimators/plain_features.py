@@ -22,6 +22,7 @@ CHUNK_CELLS = 16_000_000  # codes looked at in one go: 128 MB as whole numbers
 LEARN_ROWS, SAMPLE_ROWS = 400_000, 50_000  # from which means and directions are taken, evenly spread
 SHRINK = 20.0  # rows that the mean of all counts as
 MOST_FEATURES = 32  # directions that a fitted evaluation uses
+MOST_BENT, KNOTS = 8, (0.2, 0.4, 0.6, 0.8)  # numeric fields that are bent, and at which shares of their rows
 
 Narrow = NDArray[np.float32]
 
@@ -61,6 +62,22 @@ def plain_features(data: Transitions, rows: NDArray[np.int64]) -> Narrow:
     sample = np.concatenate([encode(rows[spread[i : i + size]]) for i in range(0, len(spread), size)])
     directions = Directions.of(sample)
     return np.concatenate([directions(encode(rows[i : i + size])) for i in range(0, len(rows), size)])
+
+
+def hinges(numbers: NDArray[np.floating], first: NDArray[np.integer]) -> Narrow:
+    """`[n, ≤ 4·MOST_BENT]` of numeric fields `[n, d]`: max(x − knot, 0), of those that move most within a user.
+
+    Args:
+        numbers: of every row.
+        first: `[n]` each user's first row.
+    """
+    moved = np.abs(numbers - numbers[first]).mean(axis=0)
+    found = []
+    for field in np.argsort(-moved, kind="stable")[:MOST_BENT]:
+        if moved[field] > 0:
+            x = numbers[:, field]
+            found += [np.maximum(x - knot, 0) for knot in np.unique(np.quantile(x, KNOTS))]
+    return np.asarray(np.stack(found, axis=1) if found else np.empty((len(numbers), 0)), np.float32)
 
 
 def _encoder(data: Transitions) -> Callable[[NDArray[np.int64]], Narrow]:

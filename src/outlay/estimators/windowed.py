@@ -18,11 +18,8 @@ import numpy as np
 
 from outlay.estimators.basis import Array
 from outlay.estimators.joint import Joint
-from outlay.ops.intervals import std_error
 
 LITTLE = 0.05  # of the discounted weight: what may lie beyond the days that the log shows
-BY_CHANCE = 2.0  # standard errors by which two figures of a discounted mean may differ
-TRIFLE = 0.01  # of the value, beside
 
 BEYOND = "/discounted"  # `reward/discounted`: the discounted mean of a policy whose `reward` is a mean over a window
 
@@ -49,47 +46,36 @@ def over_window(joint: J, names: Sequence[str], days: int | None) -> J:
     )
 
 
-def extrapolated(joint: Joint, daily: Array, other: Joint | None, days: int, discount: float) -> str | None:
-    """Why the discounted means beside means over a window are not to be relied on, or None.
+def discounted_weights(days: int, discount: float) -> Array:
+    """`[k]` weights of the first k days in a discounted mean whose later days are as the later half of these.
 
-    They are where the discount leaves little beyond the window, where the day that they imply for the time after it
-    lies within what the later half of the window shows, and where a fit on another basis agrees.
+    They are (1−γ)γᵗ, and the γᵏ that lies beyond them is spread evenly over that half.
+    """
+    weights = np.asarray((1 - discount) * discount ** np.arange(days), np.float64)
+    late = days // 2
+    weights[late:] += discount**days / (days - late)
+    return weights
+
+
+def room(daily: Array, least: Array, most: Array, days: int, discount: float) -> str | None:
+    """Why not to rely on a discounted mean that takes later days to be as those shown, and where it must lie; or None.
+
+    It may be where the discount leaves little beyond the window.
 
     Args:
-        joint: of `over_window`.
         daily: `[D, 1+m]` of the first, second, … day per user, D ≥ `days`.
-        other: the same policy on another basis; None: there is none.
+        least: `[1+m]` of a day in the log.
+        most: the same.
         days: k.
         discount: γ.
     """
     beyond = discount**days
-    if beyond > LITTLE:
-        return (
-            f"{beyond:.0%} of its weight lies after the first {days} days, where it is extrapolated: take the means "
-            "over those days, a longer log or a shorter discount"
-        )
-    if not np.isfinite(daily[:days]).all():
-        return f"the days of the first {days} could not be measured one by one"
-    today = daily[:days]
-    shown = (1 - discount) * discount ** np.arange(days) @ today
-    names = [target for target in joint.targets if target.endswith(BEYOND) and not target.startswith("decisions")]
-    places = [joint.column(target) for target in names]
-    value, error = joint.value[places], joint.std_error[places]
-    later = today[days // 2 :]
-    implied, slack = (value - shown) / beyond, BY_CHANCE * error / beyond
-    for j, target in enumerate(names):
-        if not later[:, j].min() - slack[j] <= implied[j] <= later[:, j].max() + slack[j]:
-            name, low, high = target.removesuffix(BEYOND), later[:, j].min(), later[:, j].max()
-            return (
-                f"it implies {name} {implied[j]:.4g} a day after the first {days} days, where their later half shows "
-                f"{low:.4g} to {high:.4g}"
-            )
-    if other is None:
+    if beyond <= LITTLE:
         return None
-    for target, place in zip(names, places, strict=True):
-        there = other.column(target)
-        off = abs(float(joint.value[place] - other.value[there]))
-        chance = float(std_error(joint.influence[:, place] - other.influence[:, there]))
-        if not off <= BY_CHANCE * chance + TRIFLE * abs(float(joint.value[place])):
-            return f"a fit on another basis gives {other.value[there]:.4g} for {target.removesuffix(BEYOND)}"
-    return None
+    shown = (1 - discount) * discount ** np.arange(days) @ daily[:days]
+    low, high = shown + beyond * least, shown + beyond * most
+    return (
+        f"{beyond:.0%} of its weight lies after the first {days} days, which are taken to go on as their later half. "
+        f"By what a day can bring it lies between {low[0]:.4g} and {high[0]:.4g} for the reward: take the means over "
+        "those days, a longer log or a shorter discount"
+    )

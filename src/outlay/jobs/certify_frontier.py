@@ -44,7 +44,7 @@ from outlay.jobs.looks import look
 from outlay.jobs.measure import Measure
 from outlay.jobs.rotation import measured_on
 from outlay.jobs.run import Run
-from outlay.jobs.side_by_side import Told, single_steps
+from outlay.jobs.side_by_side import Told, single_steps, too_vague
 from outlay.jobs.subject import served
 from outlay.jobs.window import claimed, window_of
 
@@ -199,7 +199,9 @@ def _measured(
             fitted = part.evaluator(i).fit(policy.parts[0], days=days)
             reason = missing(fitted, campaign)
             if reason is None and not at.counted:  # each policy is to be confirmed by something that assumes less
-                told = Told(policy, {"fqe": fitted}, {}, single_steps(part, policy, propensity))
+                vague = too_vague(part, policy, propensity, fitted) if part.sequential else None
+                steps = single_steps(part, policy, propensity)
+                told = Told(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
                 reason = Checks.of(told, check, behaviour).agreement.reason
             columns = [fitted.column(name) for name in names]
             kept = fitted.picked(names, columns, [1.0] * len(names))

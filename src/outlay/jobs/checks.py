@@ -45,10 +45,10 @@ class Checks:
     def of(cls, told: Told, reproduction: Reproduction, behaviour: BehaviourCheck | None) -> Checks:
         """Those of a policy."""
         if behaviour is not None and not behaviour.ok:
-            agreement = Agreement(told.steps is None, f"{NOT_CHECKED}: {MISFIT}", ())
+            agreement = Agreement(told.steps is None and not told.by_day, f"{NOT_CHECKED}: {MISFIT}", ())
         else:
             others = {name: (told.joints[name], told.cautions[name]) for name in OTHERS if name in told.joints}
-            agreement = agree(told.fitted, others, told.steps, assume_less=ASSUME_LESS)
+            agreement = agree(told.fitted, others, told.steps, told.vague, assume_less=ASSUME_LESS)
         return cls(reproduction, agreement, behaviour)
 
     @property

@@ -1,7 +1,7 @@
 """`outlay evaluate`: what a policy will bring and cost as it will be served, on users never used for choosing.
 
     result = evaluate("runs/first")                          # the mixture of a run; written to RUN/estimates.json
-    result = evaluate("data", policy="rules.parquet")        # any policy, on the log alone
+    result = evaluate("data", policy="rules.parquet")        # any policy, on the log alone, on all its users
     result = evaluate("runs/first", against="runs/second")   # and the paired difference to another
 
 Every estimator stands beside every other; the log's own policy, the best constant actions and the members stand beside
@@ -24,7 +24,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.estimate import Estimate
 from outlay.core.files import kind_of, write_json
-from outlay.core.transitions import CERTIFY, Transitions
+from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
 from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import Weighted
@@ -55,9 +55,14 @@ def evaluate(
     policy: str | Path | None = None,
     against: str | Path | Run | None = None,
     confidence: float | None = None,
+    learned_here: bool = False,
     progress: Report | None = None,
 ) -> Evaluation:
     """Evaluate and certify a policy on users never used for choosing.
+
+    The mixture of a run is measured on *certify* users. A policy from outside learned from none, so that with a DATA
+    folder it is measured on all of them, where the log states propensities (a model of them needs users of its own)
+    and no run is held against it.
 
     Args:
         source: a RUN folder, or a DATA folder together with `policy`.
@@ -65,6 +70,7 @@ def evaluate(
         against: another policy to hold it against, user by user: a RUN folder or a Parquet table; the log's own policy
             (`"old"`) is always there. It is looked at like any other, and counted.
         confidence: of intervals and certificate, in (0.5, 1); default as in the campaign file.
+        learned_here: whether the policy from outside was learned from this log: then on *certify* users alone.
         progress: called with the fraction done and what is being done.
 
     Raises:
@@ -80,7 +86,7 @@ def evaluate(
         raise OutlayError("is a DATA folder, which holds no policy.", file=data.folder,
                           way_out="Name one with --policy FILE, or give a RUN folder.")  # fmt: skip
     campaign = (run.campaign if run else data.campaign).with_train(confidence=confidence)
-    at = _measure(data, run, policy, against)
+    at = _measure(data, run, policy, against, learned_here)
     if policy is None:
         assert run is not None
         subject = served(at, f"{run.manifest['method']}, as served")
@@ -98,15 +104,21 @@ def evaluate(
 
 
 def _measure(
-    data: Transitions, run: Run | None, policy: str | Path | None, against: str | Path | Run | None
+    data: Transitions,
+    run: Run | None,
+    policy: str | Path | None,
+    against: str | Path | Run | None,
+    learned_here: bool,
 ) -> Measure:
-    """The users who certify a run, where its mixture is evaluated or a policy is held against it."""
+    """The users who certify a run, where its mixture is evaluated or a policy is held against it; else all."""
     if run is not None and policy is None:
         return measured_on(data, load_bundle(run.bundle), run.fold_weights)
     if against is not None and not isinstance(against, Run) and against != "old" and Path(against).is_dir():
         against = Run.open(against)
     if isinstance(against, Run) and len(against.fold_weights) > 1:
         return measured_on(data, load_bundle(against.bundle), against.fold_weights)
+    if run is None and not learned_here and not isinstance(against, Run) and data.propensity is not None:
+        return Measure(data, EVERYONE, None)
     # Networks of folds were taught by these users, so what they make of a state is no basis to measure others on.
     taught = run is None or len(run.fold_weights) > 1
     return Measure(data, CERTIFY, None if taught or run is None else load_bundle(run.bundle))
@@ -209,6 +221,7 @@ def _evaluated(
         daily=[*daily("old", old.fitted), *daily(subject.name, told.fitted)],
         shares=shares(at, subject),
         window=window_words(at.data),
+        users="all" if at.split == EVERYONE and at.data.folds == 1 else "certify",
     )
 
 
@@ -283,7 +296,7 @@ def _segments(
     for s, name in enumerate(at.data.segments if len(at.data.segments) > 1 else ()):
         among = segment == s
         users = int(among.sum())
-        few = f"{users} of the certify users are in it; {LEAST_USERS} are needed" if users < LEAST_USERS else None
+        few = f"{users} of these users are in it; {LEAST_USERS} are needed" if users < LEAST_USERS else None
         mine, its = told, old
         if few is None:
             mine, its = (

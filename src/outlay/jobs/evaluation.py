@@ -31,6 +31,7 @@ class Evaluation:
         shares: actions by segment, `[{segment, policy, action, share}]`.
         window: where states are not counted: `{days, beyond, words}` of the days that claims are about, whose means
             stand in the place of discounted ones; else None.
+        users: on whom it was measured: `certify`, or `all` where the policy learned from none of them.
         condition: what every "sure" and "certified" rests on.
     """
 
@@ -50,6 +51,7 @@ class Evaluation:
     daily: list[dict[str, Any]]
     shares: list[dict[str, Any]]
     window: dict[str, Any] | None = None
+    users: str = "certify"
     condition: str = CONDITION
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,5 +71,6 @@ class Evaluation:
             "daily": self.daily,
             "shares": self.shares,
             "window": self.window,
+            "users": self.users,
             "condition": self.condition,
         }

@@ -20,12 +20,15 @@ from outlay.estimators import marginalised, reach
 from outlay.estimators.basis import Basis, Counted, Features, Smooth
 from outlay.estimators.behaviour import Behaviour
 from outlay.estimators.behaviour_check import BehaviourCheck, diagnose
+from outlay.estimators.days_before import days_before, standardised
 from outlay.estimators.doubly_robust import DoublyRobust, Robust
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.joint import Joint
 from outlay.estimators.marginalised import Marginal
 from outlay.estimators.panel import Panel
-from outlay.estimators.plain_features import Directions, plain_features
+from outlay.estimators.plain_features import Directions, hinges, plain_features
+from outlay.estimators.sample import Sample
+from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import horizons
 from outlay.estimators.weighted_residuals import weighted_residuals
 from outlay.jobs.reserve import stated_reserves
@@ -117,13 +120,14 @@ class Measure:
         self, policy: Part, source: Source, propensity: NDArray[np.float64], among: NDArray[np.bool_] | None = None
     ) -> Marginal:
         """The marginalised estimate; arguments as for `doubly_robust`."""
-        return marginalised.estimate(self.panel, self.evaluator(_number(source)).basis, policy, days=self.days,
+        return marginalised.estimate(self.panel, self.basis(_number(source)), policy, days=self.days,
                                      propensity=propensity, among=among, window=self.window)  # fmt: skip
 
     def residuals(self, policy: Part, source: Source, propensity: NDArray[np.float64]) -> Joint:
         """What single steps make of the fitted totals, less those (`weighted_residuals.py`)."""
         days = [k for k in self.days if self.panel.covers(k).any()]
-        return weighted_residuals(self.evaluator(_number(source)).sample, policy, propensity, days=days)
+        sample = Sample.of(self.panel, self.basis(_number(source)))
+        return weighted_residuals(sample, policy, propensity, days=days)
 
     def pool(self, fits: Sequence[Fitted]) -> Fitted:
         """One estimate from that of every fold: the only one."""
@@ -138,9 +142,13 @@ class Measure:
         spans = self.days if days is None else days
         return [self.evaluator(i).fit(self.actions(i), days=spans) for i in range(len(self.served.members))]
 
-    def evaluator(self, member: int = 0) -> Evaluator:
+    def evaluator(self, member: int = 0) -> Evaluator | Sequential:
         """Of the policies that are told by the features of a member; all have one where states are counted."""
         return self._evaluator(self._source(member))
+
+    def basis(self, member: int = 0) -> Basis:
+        """Of values that depend on state and action alone."""
+        return self._basis(self._source(member))
 
     def robust(self, member: int = 0) -> DoublyRobust:
         """The doubly robust estimator on the same basis."""
@@ -213,6 +221,10 @@ class Measure:
         Raises:
             LogError: if there is nothing that the model could be fitted on.
         """
+        return self._propensity
+
+    @cached_property
+    def _propensity(self) -> NDArray[np.float64]:
         return self.behaviour.propensity(self.panel.rows) if self.panel.propensity is None else self.panel.propensity
 
     def behaviour_check(self) -> BehaviourCheck | None:
@@ -263,27 +275,56 @@ class Measure:
         return smooth_basis(self.data.actions, campaign.train.action_degree, campaign.meta.none)
 
     @cached_property
-    def _evaluator(self) -> Callable[[int], Evaluator]:
+    def _evaluator(self) -> Callable[[int], Evaluator | Sequential]:
         """By source; the latest is kept, as the features of every row are large."""
-        return lru_cache(maxsize=1)(lambda source: Evaluator(self.panel, self._basis(source), window=self.window))
+        return lru_cache(maxsize=1)(self._made)
+
+    def _made(self, source: int) -> Evaluator | Sequential:
+        if not self.sequential:
+            return Evaluator(self.panel, self._basis(source), window=self.window)
+        parts = [self._plain, hinges(self._numbers, self.panel.first[self.panel.user]), self._before]
+        if self.bundle is not None:
+            parts.insert(0, self._hidden(source))
+        return self._by_day(parts)
+
+    def _by_day(self, parts: Sequence[NDArray[np.float32]], *, paths: bool = False) -> Sequential:
+        assert self.window is not None
+        return Sequential(self.panel, standardised(np.hstack(parts)), self.propensity(), self.window, paths)
 
     @cached_property
     def _robust(self) -> Callable[[int], DoublyRobust]:
-        return lru_cache(maxsize=1)(
-            lambda source: DoublyRobust(self.panel, self._evaluator(source).basis, window=self.window)
-        )
+        return lru_cache(maxsize=1)(lambda source: DoublyRobust(self.panel, self._basis(source), window=self.window))
 
     @cached_property
-    def second(self) -> Evaluator | None:
-        """The same on a basis that no network made: plain features and their squares; None where states are counted."""
+    def second(self) -> Evaluator | Sequential | None:
+        """The same on a basis that no network made: plain features and their squares; None where states are counted.
+
+        Day by day it also knows how far a user's days went the policy's way (`Sequential.paths`).
+        """
         if self.counted:
             return None
         square = np.clip(self._plain, -WITHIN, WITHIN) ** 2
+        if self.sequential:
+            return self._by_day([self._plain, square, self._before], paths=True)
         return Evaluator(self.panel, self._features(square), window=self.window)
+
+    @property
+    def sequential(self) -> bool:
+        """Whether policies are evaluated day by day, given the days before: where states are not counted."""
+        return self.window is not None and not self.counted
 
     @cached_property
     def _plain(self) -> NDArray[np.float32]:
         return plain_features(self.data, self.panel.rows)
+
+    @cached_property
+    def _before(self) -> NDArray[np.float32]:
+        return days_before(self.panel)
+
+    @property
+    def _numbers(self) -> NDArray[np.float32]:
+        """`[n, F']` of the numeric fields."""
+        return np.concatenate([self.data.features(rows)[1][:, ::2] for rows in self._chunks()])
 
     def _basis(self, source: int) -> Basis:
         if self.counted and self.panel.state is not None and self.data.states is not None:
@@ -291,12 +332,18 @@ class Measure:
             return Smooth(counted, np.array(self.action_basis)) if self.smooth and self.action_basis else counted
         if self.bundle is None:
             return self._features()
-        hidden = np.concatenate([
-            self.bundle.features(source, *self.data.features(rows), self.past(rows)) for rows in self._chunks()
-        ])  # fmt: skip
-        # Hidden units are many and nearly collinear; the work of a fitted evaluation grows with their number squared.
         # A layer that was learned to act forgets what only moves: the plain features bring it back.
-        return self._features(Directions.of(hidden)(hidden))
+        return self._features(self._hidden(source))
+
+    def _hidden(self, source: int) -> NDArray[np.float32]:
+        """`[n, ≤ MOST_FEATURES]` directions of a hidden layer.
+
+        Its units are many and nearly collinear; the work of an evaluation grows with their number squared.
+        """
+        hidden = np.concatenate([
+            self.served.features(source, *self.data.features(rows), self.past(rows)) for rows in self._chunks()
+        ])  # fmt: skip
+        return Directions.of(hidden)(hidden)
 
     def _features(self, further: NDArray[np.float32] | None = None) -> Features:
         """The basis of `further` columns `[n, d]` and the plain features: of both as many as an action's rows carry.

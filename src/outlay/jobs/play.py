@@ -148,7 +148,7 @@ def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed:
 def _by_fit(data: Transitions, campaign: Campaign) -> Callable[[Policy], Vector]:
     """A fitted evaluation of a candidate on *select* users, on features that no network made."""
     at = Measure(data, SELECT, None, most_users=MEASURED_USERS)
-    rows, days, evaluator = at.panel.rows, needed_days(campaign), at.second or at.evaluator()
+    rows, days, evaluator = at.panel.rows, needed_days(campaign), at.evaluator()
 
     def fitted(policy: Policy) -> Vector:
         blocks = np.array_split(rows, max(1, len(rows) // CHUNK_ROWS))

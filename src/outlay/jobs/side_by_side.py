@@ -21,17 +21,18 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.estimators import doubly_robust, fitted, importance, marginalised
+from outlay.estimators.importance import few_users, row_ratios
 from outlay.estimators.joint import Joint, mixed
+from outlay.estimators.mean_ratio import mean_ratio, off_one
+from outlay.estimators.sequential import FEWEST, HARDLY_ANY
 from outlay.estimators.units import displayed, estimates
-from outlay.estimators.windowed import BEYOND, extrapolated
+from outlay.estimators.windowed import BEYOND, room
 from outlay.jobs.measure import Measure
 from outlay.jobs.subject import Subject
 
 ESTIMATORS = ("fqe", "fqe2", "dr", "mis", "snpdis", "pdis")
 FITTED = ("fqe", "fqe2")
 IN_WINDOW = ("snpdis", "pdis")  # for totals alone
-FEWEST = 10.0  # effective users: a number that fewer carry is noise, and no interval of it means anything
-HARDLY_ANY = f"the weights of fewer than {FEWEST:.0f} effective users carry it"
 
 UNSEEN = "it is alike for all these users, and not in the whole log: ±0 is no error"
 
@@ -48,12 +49,16 @@ class Told:
         cautions: by estimator, why not to rely on each target.
         steps: what single steps make of the fitted totals, less those (`weighted_residuals.py`); None where states are
             counted, or where it was not asked for.
+        by_day: whether the fitted values go day by day and weigh rows by propensities (`sequential.py`).
+        vague: why the log's decisions cannot tell them then, or None.
     """
 
     subject: Subject
     joints: dict[str, Joint]
     cautions: dict[str, Cautions]
     steps: Joint | None = None
+    by_day: bool = False
+    vague: str | None = None
 
     @property
     def fitted(self) -> fitted.Fitted:
@@ -132,6 +137,8 @@ def tell(
             robust = doubly_robust.combine([at.doubly_robust(part, f, propensity, among) for part, f in parts], weights)
             joints[name], cautions[name] = robust, robust.cautions()
         elif name == "mis":
+            if at.sequential:  # the fitted one is that, given more
+                continue
             marginal = marginalised.combine([at.marginal(part, f, propensity, among) for part, f in parts], weights)
             joints[name], cautions[name] = marginal, marginal.cautions()
         else:
@@ -149,11 +156,28 @@ def tell(
     steps = None if among is not None or "dr" not in estimators else single_steps(at, subject, propensity)
     if at.window is not None and "fqe" in joints:
         found = Told(subject, joints, cautions).fitted
-        reason = extrapolated(found, found.daily, joints.get("fqe2"), at.window, panel.discount)
+        least, most = panel.outcome.min(axis=0), panel.outcome.max(axis=0)
+        reason = room(found.daily, least, most, at.window, panel.discount)
         for name, joint in joints.items():
             own = zip(joint.targets, cautions[name], strict=True)
             cautions[name] = [said or (reason if target.endswith(BEYOND) else None) for target, said in own]
-    return Told(subject, joints, cautions, steps)
+    vague = too_vague(at, subject, propensity, joints["fqe"]) if at.sequential and "fqe" in joints else None
+    return Told(subject, joints, cautions, steps, at.sequential, vague)
+
+
+def too_vague(at: Measure, subject: Subject, propensity: NDArray[np.float64], fitted: Joint) -> str | None:
+    """Why the log's decisions cannot tell the value of a policy, or None: the propensities are wrong, or few follow it.
+
+    None of the log's own policy.
+    """
+    if all(part is None for part in subject.parts):
+        return None
+    each = [row_ratios(at.panel, part, propensity)[1] for part in subject.parts]
+    ratio = np.sum([w * r for w, r in zip(subject.weights, each, strict=True) if r is not None], axis=0)
+    misfit = off_one(*mean_ratio(at.panel, ratio))
+    told = [ess for target, ess, why in zip(fitted.targets, fitted.ess, fitted.withheld, strict=True)
+            if why is None and not target.startswith("decisions")]  # fmt: skip
+    return misfit or (few_users(min(told)) if told else None)
 
 
 def single_steps(at: Measure, subject: Subject, propensity: NDArray[np.float64]) -> Joint | None:
@@ -161,7 +185,7 @@ def single_steps(at: Measure, subject: Subject, propensity: NDArray[np.float64])
 
     None where states are counted, and of the log's own policy, which needs no propensities.
     """
-    if at.counted or all(part is None for part in subject.parts):
+    if at.counted or at.sequential or all(part is None for part in subject.parts):
         return None
     parts = [at.residuals(part, f, propensity) for part, f in zip(subject.parts, subject.features, strict=True)]
     return Joint(**mixed(parts, subject.weights))

@@ -11,7 +11,8 @@ from outlay.reports.words import NONE, budget, days, decimals, exact, number, pe
 
 ESTIMATORS = {
     "fqe": ("fitted Q evaluation",
-            "the state says enough: outcomes and moves depend on state and action alone, the same on every day"),
+            "where states are counted: the state says enough, outcomes and moves depend on state and action alone, the "
+            "same on every day. Elsewhere propensities, and values nearly linear in the features and the days before"),
     "fqe2": ("fitted Q evaluation on another basis",
              "the same, with features that no network made; where it differs from the first, neither is believed"),
     "dr": ("doubly robust",

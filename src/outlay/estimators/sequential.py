@@ -1,0 +1,284 @@
+"""Totals of a user's first days, day by day, each given the days before it: where states are not counted.
+
+    from the last day    (Σ ρ g gᵀ + Λ) θ_d = Σ ρ g y_d              y_d = x_d + V_{d+1},   V_d = gᵀθ_d
+    from the first       (Σ ρ g gᵀ + Λ) β_d = Σ g · what arrives      a row's mass is ρ gᵀβ_d, and arrives at the next
+    value                mean V_0 + Σ mass (y_d − V_d)
+    ψ_u                  U (share_u (V_0 − mean V_0) + Σ_{t∈u} mass_t (y_t − V_t) / (1 − leverage_t))
+
+ρ = π(a) / p(a) of one step, g = features of the row, of the user's days before it (`days_before.py`), what the policy
+gives there, and the features times that amount: a cost jumps where the policy's action does. Λ is as much as `RIDGE`
+effective rows have, in standardised features; the sum of the masses times the residuals takes back what it shrinks.
+
+What this rests on: the propensities, and that no user influences another. The state need not say all that matters for
+what follows. Where features leave something out that lasts (who is eager, who hunts for deals), the state's habit
+stands for it in the log, and a policy that builds habits would be promised eager users. But what was drawn at random
+was drawn given all days before it, so that expectations given the state *and* those days are right whatever the
+features leave out. What is approximated is their form: the value is wrong by the product of the errors of V and of the
+ratio of states, both linear in g.
+
+Source: Robins (1986) and Bang & Robins (2005) for the recursion given the past; Kallus & Uehara (2020) for the ratio
+and the influence function; MacKinnon & White (1985) for the leverage. The adjoint as ratio, days apart: ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from outlay.estimators.basis import Array
+from outlay.estimators.days_before import before, standardised
+from outlay.estimators.fitted import Fitted
+from outlay.estimators.importance import row_ratios
+from outlay.estimators.joint import certain, joined, withheld
+from outlay.estimators.panel import Panel
+from outlay.estimators.sample import IMPOSSIBLE, UNSTABLE
+from outlay.estimators.target import Index, Target
+from outlay.estimators.windowed import discounted_weights, over_window
+from outlay.ops.importance import effective_size
+
+RIDGE = 5.0  # effective rows that the prior of each standardised feature counts as
+MOST_LEVERAGE = 0.5  # of a row in its own fit
+FEWEST = 10.0  # effective users: a number that fewer carry is noise, and no interval of it means anything
+HARDLY_ANY = f"the weights of fewer than {FEWEST:.0f} effective users carry it"
+
+
+@dataclass(frozen=True)
+class Days:
+    """Means of each of k days over some users, by outcome.
+
+    Attributes:
+        value: `[T, k]`.
+        influence: `[U, T, k]`.
+        mass: `[U, k]` the policy's visits to each user's row of a day.
+        told: days after which nobody was given what the policy gives, k or fewer.
+    """
+
+    value: Array
+    influence: Array
+    mass: Array
+    told: int
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """Evaluation day by day on the rows of a panel.
+
+    A fit takes 8 bytes for each user, day and outcome, twice, while it works, and 8 for each feature of a day's rows.
+
+    Attributes:
+        panel: the rows.
+        features: `[n, p]` of each row's state and the user's days before it, of spread 1.
+        propensity: `[n]` of the logged action.
+        window: days k whose means stand in the place of discounted ones (`windowed.py`).
+        paths: whether g also has how far the user's days before went the policy's way, which the ratio depends on. It
+            then errs less and has about twice the noise.
+    """
+
+    panel: Panel
+    features: NDArray[np.float32]
+    propensity: Array
+    window: int
+    paths: bool = False
+
+    def fit(
+        self,
+        policy: NDArray[Any] | None = None,
+        *,
+        days: Sequence[int] = (),
+        among: NDArray[np.bool_] | None = None,
+    ) -> Fitted:
+        """Value of a policy on the users of the panel.
+
+        Args:
+            policy: as `Panel.follow` takes it: `[n]`, `[n, K]` or None.
+            days: horizons k of the totals.
+            among: `[U]` users whose value it is, and whose rows speak; default all.
+
+        Raises:
+            LogError: if the policy takes an action that is not allowed, or a propensity of a row with a choice is
+                missing or outside (0, 1].
+        """
+        panel = self.panel
+        members = np.ones(panel.num_users, np.bool_) if among is None else among
+        target, ratio = row_ratios(panel, policy, self.propensity)
+        assert ratio is not None
+        given = None if policy is None else self._given(target)
+        never = None if policy is None else self._never(target, members)
+        horizons = sorted({*days, self.window})
+        told = [k for k in horizons if (members & panel.covers(k)).any()]
+        parts: list[Fitted] = []
+        daily = np.full((max(horizons), len(panel.names)), np.nan)
+        found, covered = None, np.zeros(panel.num_users, np.bool_)
+        for k in reversed(told):
+            users = members & panel.covers(k)
+            if found is None or (users != covered).any():
+                found, covered = self._days(k, users, ratio, given), users
+            names = self._names if k == self.window else panel.names
+            parts.insert(0, self._told([f"{name}@{k}" for name in names], found, np.ones(k), never, k))
+            if parts[0].withheld[0] is None:
+                daily[:k] = found.value[: len(panel.names), :k].T
+            if k == self.window:
+                parts.insert(0, self._told(names, found, discounted_weights(k, panel.discount), never, 1))
+        parts += [self._untold(k) for k in horizons if k not in told]
+        if panel.data.steady:
+            parts += [self._certain("decisions", 1.0), self._certain(f"decisions@{self.window}", self.window)]
+        whole = Fitted(**joined(parts), unsupported=np.concatenate([part.unsupported for part in parts]), daily=daily)
+        return over_window(whole, (*panel.names, "decisions"), self.window)
+
+    def _days(self, days: int, users: NDArray[np.bool_], ratio: Array, given: Array | None) -> Days:
+        """Each of the first `days` days over `users` `[U]`, whose rows alone speak."""
+        panel, outcome = self.panel, self._outcome
+        U, T = panel.num_users, outcome.shape[1]
+        share = users / users.sum()
+        ahead = np.zeros((U, T, days))  # of each user's next row
+        stages: list[tuple[Index, Index, Any, Array, Array]] = []
+        for day in range(days - 1, -1, -1):
+            rows = self._rows[day][users[panel.user[self._rows[day]]]]
+            on = rows[ratio[rows] > 0]
+            if len(on) == 0:
+                stages.append((rows, on, None, np.zeros(0), np.zeros(0)))
+                continue
+            user, weight = panel.user[on], ratio[on]
+            block = self._block(on, given)
+            weighted = block * weight[:, None]
+            gram = block.T @ weighted
+            gram[np.diag_indices_from(gram)] += 1e-9 * max(1.0, float(gram[-1, -1]))
+            inner = np.arange(len(gram) - 1)
+            gram[inner, inner] += RIDGE * float(weight @ weight) / float(weight.sum())
+            factor = cho_factor(gram)
+            goal = np.where(panel.following[on, None, None] >= 0, ahead[user, :, day:], 0.0)
+            goal[:, :, 0] = outcome[on]
+            theta = cho_solve(factor, weighted.T @ goal.reshape(len(on), -1))
+            lever = weight * np.einsum("np,np->n", cho_solve(factor, block.T).T, block)
+            residual = goal - (block @ theta).reshape(goal.shape)
+            ahead[panel.user[rows], :, day:] = (self._block(rows, given) @ theta).reshape(len(rows), T, -1)
+            stages.append((rows, on, factor, residual, np.minimum(lever, MOST_LEVERAGE)))
+        value = np.tensordot(share, ahead, 1)
+        influence = share[:, None, None] * (ahead - value)
+        mass, told = np.zeros((U, days)), days
+        arriving = np.array(share)
+        for day, (rows, on, factor, residual, lever) in enumerate(reversed(stages)):
+            came = arriving[panel.user[rows]]
+            arriving[panel.user[rows]] = 0.0
+            if factor is None:  # nobody has a row, or none that the policy would have made
+                told = min(told, day) if came.any() else told
+                continue
+            user = panel.user[on]
+            beta = cho_solve(factor, self._block(rows, given).T @ came)
+            moved = (self._block(on, given) @ beta) * ratio[on]
+            value[:, day:] += np.tensordot(moved, residual, 1)
+            influence[user, :, day:] += (moved / (1 - lever))[:, None, None] * residual
+            mass[user, day] = moved
+            arriving[user] = moved
+        return Days(value, U * influence, mass, told)
+
+    def _block(self, rows: Index, given: Array | None) -> Array:
+        """`[r, p']` what some rows are told by, a constant last; `given` is of `_given`."""
+        features, constant = self.features[rows], np.ones((len(rows), 1))
+        if given is None:
+            return np.hstack([features, constant], dtype=np.float64)
+        amount, further = given[rows, :1], given[rows, 1:]
+        return np.hstack([features, features * amount, amount, further, constant], dtype=np.float64)
+
+    def _given(self, target: Target) -> Array | None:
+        """`[n, 1+q]` of a policy: the amount that it gives, of spread 1, then whether it gives each action.
+
+        None where all rows are given the same, and `paths` is not asked for.
+        """
+        panel, kinds = self.panel, np.unique(target.kind)
+        table = target.table[:, target.table[kinds].std(axis=0) > 0][:, 1:]
+        amount = (target.table @ panel.data.actions)[target.kind, None]
+        columns = [
+            (amount - amount.mean()) / (amount.std() or 1.0),
+            (table - table[target.kind].mean(axis=0))[target.kind],
+        ]
+        if self.paths:
+            columns.append(standardised(before(panel, target.of(panel.action)[:, None])))
+        elif len(kinds) < 2:
+            return None
+        return np.hstack(columns, dtype=np.float64)
+
+    def _told(
+        self, names: Sequence[str], found: Days, weights: Array, never: tuple[str, float] | None, rows_at_most: int
+    ) -> Fitted:
+        """The sums of the first k days found with `weights` `[k]`, of the first `names` outcomes."""
+        k, T = len(weights), len(names)
+        value = found.value[:T, :k] @ weights
+        low, high = self._range[0][:T], self._range[1][:T]
+        slack = IMPOSSIBLE * (high - low) + 1e-9
+        possible = (value / rows_at_most >= low - slack) & (value / rows_at_most <= high + slack)
+        lost = (
+            f"after {found.told} days none of these users was given what the policy gives" if k > found.told else None
+        )
+        mass = found.mass[:, :k].sum(axis=1)
+        few = HARDLY_ANY if effective_size(mass) < FEWEST else None
+        reasons = tuple(never[0] if never else lost or few or (None if ok else UNSTABLE) for ok in possible)
+        gone = np.array([reason is not None for reason in reasons])
+        return Fitted(
+            targets=tuple(names),
+            value=np.where(gone, np.nan, value),
+            influence=np.where(gone, np.nan, found.influence[:, :T, :k] @ weights),
+            mass=np.repeat(mass[:, None], T, axis=1),
+            withheld=reasons,
+            unsupported=np.full(T, never[1] if never else 0.0),
+            daily=np.empty((0, len(self.panel.names))),
+        )
+
+    def _untold(self, days: int) -> Fitted:
+        """Totals of so many days where nobody's are in the log."""
+        names = self._names if days == self.window else self.panel.names
+        targets = tuple(f"{name}@{days}" for name in names)
+        if days == self.window:
+            targets = (*names, *targets)
+        return Fitted(
+            **withheld(targets, self.panel.num_users, f"no user's window covers {days} days"),
+            unsupported=np.ones(len(targets)),
+            daily=np.empty((0, len(self.panel.names))),
+        )
+
+    def _certain(self, target: str, value: float) -> Fitted:
+        known = certain(target, value, self.panel.num_users)
+        return Fitted(**vars(known), unsupported=np.zeros(1), daily=np.empty((0, len(self.panel.names))))
+
+    def _never(self, target: Target, members: NDArray[np.bool_]) -> tuple[str, float] | None:
+        """That the policy gives what these users were never given, and how often; None where it does not."""
+        panel = self.panel
+        rows = np.flatnonzero(members[panel.user])
+        logged = np.bincount(panel.action[rows], minlength=panel.data.num_actions)
+        gives = np.bincount(target.kind[rows], minlength=len(target.table)) @ target.table
+        unseen = np.flatnonzero((logged == 0) & (gives > 0))
+        if len(unseen) == 0:
+            return None
+        action = panel.data.actions[unseen[gives[unseen].argmax()]]
+        return f"the policy gives {action:g}, which these users were never given", float(
+            gives[unseen].sum() / len(rows)
+        )
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return self.panel.names if self.panel.data.steady else (*self.panel.names, "decisions")
+
+    @cached_property
+    def _outcome(self) -> Array:
+        """`[n, T]` reward, costs, and 1 per decision where policies differ in that."""
+        panel = self.panel
+        return panel.outcome if panel.data.steady else np.column_stack([panel.outcome, ~panel.forced])
+
+    @cached_property
+    def _range(self) -> tuple[Array, Array]:
+        """Least and most `[T]` that a day can bring; a day without a row brings 0."""
+        return np.minimum(self._outcome.min(axis=0), 0), np.maximum(self._outcome.max(axis=0), 0)
+
+    @cached_property
+    def _rows(self) -> list[Index]:
+        """Rows by day."""
+        day = self.panel.day
+        order = np.argsort(day, kind="stable")
+        ends = np.cumsum(np.bincount(day, minlength=int(self.panel.window.max())))
+        return np.split(order, ends[:-1])
