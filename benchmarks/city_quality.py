@@ -131,7 +131,7 @@ def learned(method: str, data: Transitions, seed: int, folder: Path) -> Chosen:
     if method.startswith("DeepFM"):
         days = int(method.split()[1][0])
         return two_stage.learn(data, data.campaign, "deepfm", days, seed, folder, quiet).chosen
-    return train_frontier.learn(data, data.campaign, method, seed, folder, False, quiet).chosen
+    return train_frontier.learn(data, data.campaign.with_train(folds=1), method, seed, folder, False, quiet).chosen
 
 
 def table(results: list[Result]) -> str:

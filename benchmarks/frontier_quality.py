@@ -126,7 +126,8 @@ def methods(
         pass
 
     def frontier(oracle: str, degree: int | None = None) -> tuple[list[Any], int]:
-        campaign = data.campaign if degree is None else data.campaign.with_train(action_degree=degree)
+        # All methods learn from the same users: no folds.
+        campaign = data.campaign.with_train(action_degree=degree, folds=1)
         learned = train_frontier.learn(data, campaign, oracle, seed, folder, False, quiet)
         return of_policies(exact, learned.chosen, data), int(learned.found["parameters"])
 
@@ -203,9 +204,10 @@ per = "decision"
     model = TabularCMDP(**arrays, discount=data.campaign.meta.discount)
     limits = np.array([budget.limit for budget in data.campaign.budgets])
     states = outlay_states(path, data)
+    campaign = data.campaign.with_train(folds=1)
     for oracle in ("tabular", *oracles):
         began = time.perf_counter()
-        learned = train_frontier.learn(data, data.campaign, oracle, seed, folder, False, lambda _share, _text: None)
+        learned = train_frontier.learn(data, campaign, oracle, seed, folder, False, lambda _share, _text: None)
         kept = [(i, k) for i, k in enumerate(learned.chosen.measured) if k.withheld is None]
         true = np.array([measure(model, learned.chosen.at.served.member_actions(i, *states)) for i, _ in kept])
         points = Points.of([k.fitted for _, k in kept], data.campaign)
