@@ -226,7 +226,10 @@ def _together(fits: Iterable[Joint], names: list[str]) -> tuple[Array, Array]:
         columns = [fit.column(name) for name in names]
         value.append(fit.value[columns])
         parts.append(fit.influence[:, columns])
-    influence = np.nan_to_num(np.stack(parts, axis=1))
+    influence = np.empty((len(parts[0]), len(parts), len(names)))
+    for i in range(len(parts)):
+        influence[:, i], parts[i] = parts[i], parts[i][:0]  # of many users they are large: each is let go
+    np.nan_to_num(influence, copy=False)
     influence -= influence.mean(axis=0)
     return np.array(value), influence
 

@@ -83,36 +83,38 @@ class Rotation(Measure):
 
     def fit(self, policy: Part, source: Source | None = None, among: Users | None = None) -> Fitted:
         """As in `Measure`."""
-        return self._each(lambda at, of, part, users, _: at.fit(part, of, users), fitted.pool, policy, source, among)
+        return self._each(
+            "fit", lambda at, of, part, users, _: at.fit(part, of, users), fitted.pool, policy, source, among
+        )
 
     def fit_second(self, policy: Part, among: Users | None = None) -> Fitted | None:
         """As in `Measure`."""
 
         def one(at: Measure, _: Source, part: Part, users: Users | None, __: Array) -> Fitted:
-            found = at.fit_second(part, users)
+            found = at.fit_second(part, among=users)
             assert found is not None
             return found
 
-        return None if self.counted else self._each(one, fitted.pool, policy, None, among)
+        return None if self.counted else self._each("second", one, fitted.pool, policy, None, among)
 
     def doubly_robust(self, policy: Part, source: Source, propensity: Array, among: Users | None = None) -> Robust:
         """As in `Measure`."""
         return self._each(
-            lambda at, of, part, users, given: at.doubly_robust(part, of, given, users),
+            "dr", lambda at, of, part, users, given: at.doubly_robust(part, of, given, users),
             doubly_robust.pool, policy, source, among, propensity,
         )  # fmt: skip
 
     def marginal(self, policy: Part, source: Source, propensity: Array, among: Users | None = None) -> Marginal:
         """As in `Measure`."""
         return self._each(
-            lambda at, of, part, users, given: at.marginal(part, of, given, users),
+            "mis", lambda at, of, part, users, given: at.marginal(part, of, given, users),
             marginalised.pool, policy, source, among, propensity,
         )  # fmt: skip
 
     def residuals(self, policy: Part, source: Source, propensity: Array) -> Joint:
         """As in `Measure`."""
         return self._each(
-            lambda at, of, part, _, given: at.residuals(part, of, given),
+            "steps", lambda at, of, part, _, given: at.residuals(part, of, given),
             lambda parts, folds, count: Joint(**pooled(parts, folds, count)), policy, source, None, propensity,
         )  # fmt: skip
 
@@ -144,6 +146,7 @@ class Rotation(Measure):
 
     def _each(
         self,
+        kind: str,
         one: Callable[[Measure, Source, Part, Users | None, Array], J],
         pool: Callable[[list[J], list[Fold], int], J],
         policy: Part,
@@ -151,15 +154,33 @@ class Rotation(Measure):
         among: Users | None,
         propensity: Array | None = None,
     ) -> J:
-        """Estimate in every fold that has some of the users, and pool."""
-        found, folds, given = [], self._shares(among), np.empty(0) if propensity is None else propensity
+        """Estimate in every fold that has some of the users, and pool.
+
+        A source of several is a part of the own mixture: it names the member of each fold, which several parts share.
+        """
+        found: list[J] = []
+        folds, given = self._shares(among), np.empty(0) if propensity is None else propensity
         sources = source if isinstance(source, tuple) else (source or 0,) * len(self.parts)
-        for at, fold, of, rows in zip(self.parts, folds, sources, self._rows, strict=True):
-            if fold.share > 0:
+        about = kind, None if among is None else among.tobytes()
+        if self._members_told.get("about") != about:  # of the estimator in work alone
+            self._members_told.clear()
+            self._members_told["about"] = about
+        for k, (at, fold, of, rows) in enumerate(zip(self.parts, folds, sources, self._rows, strict=True)):
+            if fold.share == 0:
+                continue
+            known = self._members_told.get((k, of)) if isinstance(source, tuple) else None
+            if known is None:
                 part = None if policy is None else policy[rows]
                 users = None if among is None else among[fold.users]
-                found.append(one(at, of, part, users, given[rows] if len(given) else given))
+                known = one(at, of, part, users, given[rows] if len(given) else given)
+                if isinstance(source, tuple):
+                    self._members_told[k, of] = known
+            found.append(known)
         return pool(found, [fold for fold in folds if fold.share > 0], len(self.data.users))
+
+    @cached_property
+    def _members_told(self) -> dict[Any, Any]:
+        return {}
 
     def _shares(self, among: Users | None) -> list[Fold]:
         """The users of each fold, and their share in all, or in those among whom a value is asked for."""
