@@ -105,11 +105,11 @@ def inputs(table: Any, numeric: Sequence[str]) -> NDArray[Any]:
     return np.hstack([np.column_stack([column(table, name) for name in numeric]), *wide])
 
 
-def linear(log: Any, city: City) -> Policy:
+def linear(log: Any, city: City, price: float = PRICE) -> Policy:
     """The best coupon of the day less its price, by a ridge regression for each coupon."""
     x, reward = inputs(log, city.numeric), column(log, "spend" if city.money else "active").astype(float)
     action, cost = np.searchsorted(COUPONS, column(log, "coupon")), column(log, "cost")
-    goal = reward - PRICE * reward.mean() * cost
+    goal = reward - price * reward.mean() * cost
     slopes = []
     for a in range(len(COUPONS)):
         rows = action == a
