@@ -48,6 +48,7 @@ def random_response(
         layers=tuple(layer(a, b) for a, b in itertools.pairwise(widths)),
         own=own,
         num_heads=outcomes,
+        binary=np.zeros(heads, np.bool_),
     )
 
 

@@ -52,12 +52,12 @@ def longhand(of: DeepFM, codes: NDArray[np.int32], numbers: Floats, action: int)
         first.append(number * np.asarray(weights.number, float)[j])
     vectors.append(np.asarray(table.action, float)[action])
     first.append(np.asarray(weights.action, float)[action])
-    product = np.asarray(of.product, float)
-    pairs = sum((v * w) @ product for v, w in combinations(vectors, 2))
+    by_head = [v.reshape(of.shape.num_heads, of.shape.embedding) for v in vectors]
+    pairs = sum((v * w).sum(axis=1) for v, w in combinations(by_head, 2))
     h = np.concatenate(vectors)
     for i, layer in enumerate(of.dense):
         h = (np.maximum(h, 0) if i else h) @ np.asarray(layer.weight, float) + np.asarray(layer.bias, float)
-    found: Floats = np.sum(first, axis=0) + pairs / len(vectors) + h
+    found: Floats = np.sum(first, axis=0) + pairs / (10 * len(vectors)) + h
     return found
 
 

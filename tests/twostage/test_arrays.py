@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from outlay.bundles.response_graph import response_graph
 from outlay.bundles.response_reference import respond
@@ -33,14 +34,20 @@ FIELDS = pytest.mark.parametrize(
 
 
 def response(
-    kind: str, sizes: tuple[int, ...], num_numbers: int, heads: int = 3, layers: tuple[int, ...] = (32, 16)
+    kind: str,
+    sizes: tuple[int, ...],
+    num_numbers: int,
+    heads: int = 3,
+    layers: tuple[int, ...] = (32, 16),
+    binary: tuple[bool, ...] = (False, False, False),
 ) -> Response:
     """With every parameter away from zero, where a term that is forgotten would pass."""
     shape = ResponseShape(sizes, num_numbers, ACTIONS, heads, layers, 8)
     fresh: Any = deepfm.init(shape, 0) if kind == "deepfm" else din.init(shape, 2, 0)
     rng = np.random.default_rng(1)
     network = jax.tree.map(lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), fresh)
-    return Response(network, MEAN[:heads], SPREAD[:heads], BACK if kind == "din" else 0, OUTCOME_SPREAD)
+    mean, spread = np.where(binary, 0.0, MEAN)[:heads], np.where(binary, 1.0, SPREAD)[:heads]
+    return Response(network, mean, spread, binary[:heads], BACK if kind == "din" else 0, OUTCOME_SPREAD)
 
 
 def predicted(of: Response, codes: Any, numbers: Any, past: Past | None) -> NDArray[np.float64]:
@@ -50,7 +57,8 @@ def predicted(of: Response, codes: Any, numbers: Any, past: Past | None) -> NDAr
         told = (past.outcome / OUTCOME_SPREAD).astype(np.float32)
         days = PastDays(past.codes, past.numbers, past.action, told, np.maximum(past.age, 0), past.age >= 0)
     rows = Rows(codes, numbers, np.zeros(len(codes), np.int32), days)
-    return np.asarray(answer(of.network, rows, logged=False), np.float64) * of.spread + of.mean
+    found = np.asarray(answer(of.network, rows, logged=False), np.float64) * of.spread + of.mean
+    return np.where(of.binary, expit(found), found)
 
 
 def run(network: ResponseArrays, codes: Any, numbers: Any, past: Past | None) -> dict[str, Any]:
@@ -72,9 +80,12 @@ def close(found: Any, wanted: Any) -> None:
 
 
 @FIELDS
+@pytest.mark.parametrize("binary", [(False, False, False), (True, False, True)], ids=["totals", "binary"])
 @pytest.mark.parametrize("kind", ["deepfm", "din"])
-def test_arrays_reference_and_onnx_agree_with_jax(kind: str, sizes: tuple[int, ...], num_numbers: int) -> None:
-    of = response(kind, sizes, num_numbers)
+def test_arrays_reference_and_onnx_agree_with_jax(
+    kind: str, sizes: tuple[int, ...], num_numbers: int, binary: tuple[bool, ...]
+) -> None:
+    of = response(kind, sizes, num_numbers, binary=binary)
     codes, numbers = random_states(ROWS, sizes, num_numbers)
     past = random_past(ROWS, BACK, sizes, num_numbers, actions=ACTIONS) if kind == "din" else None
     y = predicted(of, codes, numbers, past)
@@ -84,7 +95,8 @@ def test_arrays_reference_and_onnx_agree_with_jax(kind: str, sizes: tuple[int, .
         close(q, y[:, :, :2])
         close(outcome, y[:, :, [0, 2]])
     close(found["features"], reference.features)
-    assert found["features"].shape == (ROWS, network.num_features) == (ROWS, 32 + 8)
+    width = 8 * (3 if kind == "deepfm" else 1)  # DeepFM has embeddings for each head
+    assert found["features"].shape == (ROWS, network.num_features) == (ROWS, 32 + width)
 
 
 @pytest.mark.parametrize("kind", ["deepfm", "din"])
@@ -103,7 +115,8 @@ def test_other_shapes_agree_too(kind: str, heads: int, layers: tuple[int, ...]) 
 def test_arrays_say_what_the_model_holds(kind: str) -> None:
     of = response(kind, (5, 9), 4)
     network = arrays(of)
-    assert network.num_parameters == of.num_parameters
+    products = 3 * 8 * 3 if kind == "deepfm" else 0  # which products belong to which head, which JAX need not store
+    assert network.num_parameters == of.num_parameters + products
     assert (network.num_actions, network.num_heads) == (ACTIONS, 2)
     assert network.past_days == of.days_back
     assert network.day_heads.tolist() == [0, 2]

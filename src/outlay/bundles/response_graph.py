@@ -52,6 +52,9 @@ def response_graph(network: ResponseArrays) -> Any:
         x = graph.node("Add", [x, graph.constant(f"dense_{depth}_bias", bias)], f"dense_{depth}")
     if isinstance(network.own, Pairs):
         x = graph.node("Add", [x, _pairs(graph, network, network.own, fields, total)], "with_pairs")
+    if network.binary.any():
+        chance = graph.node("Sigmoid", [x], "chance")
+        x = graph.node("Where", [graph.constant("binary", network.binary), chance, x], "answers")
 
     K, heads = network.num_actions, network.num_heads
     graph.node("Gather", [x, graph.constant("total_heads", np.arange(heads))], "q", axis=2)

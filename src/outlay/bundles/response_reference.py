@@ -44,6 +44,7 @@ def respond(
         answers.append(answer)
         sizes.append(size.max(axis=0))
     every = np.stack(answers, axis=1)
+    every = np.where(network.binary, (1 + np.tanh(every / 2)) / 2, every)
     weight, bias = network.layers[0]
     flat = fields.reshape(rows, -1)
     first = np.maximum(flat @ weight[: flat.shape[1]].astype(np.float64) + bias, 0)

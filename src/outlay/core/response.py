@@ -2,13 +2,15 @@
 
     v_i     = code[codes_i + offset_i], or number_i · its row of `number`; N = F + n + 1 fields with the incentive's v_a
     z       = concat(v_1 … v_{N−1}, v_a)
-    ŷ(s, a) = net(z) + Σ_i w_i + w_a + (Σ_{i<j} v_i v_j) P           DeepFM; w: a table like those of v, of width H
+    ŷ(s, a) = net(z) + Σ_i w_i + w_a + (Σ_{i<j} v_i v_j) P           DeepFM; w: a table like those of v, of width H;
+                                                                     P: which products belong to which head
     ŷ(s, a) = net(concat(z, Σ_l u_l e_l))                            DIN, over the L days before:
     q       = z W_day;   e_l = z_l W_day + outcome_l W_o + age_l     with biases; ages above the last count as the last
     u_l     = w · relu([q, e_l, q·e_l] W_u)                          with biases; 0 where the day is absent
 
-ŷ has H heads in raw units: the reward, the m costs, then the costs of the first day where the label has more days. The
-spread and mean of the labels, the spread of past outcomes and DeepFM's division by N are in the arrays.
+ŷ has H heads in raw units: the reward, the m costs, then the costs of the first day where the label has more days.
+Heads of binary labels are log odds, and what is told of them is the chance 1 / (1 + exp(−ŷ)). The spread and mean of
+the labels, the spread of past outcomes and DeepFM's division by N are in the arrays.
 """
 
 from __future__ import annotations
@@ -84,6 +86,7 @@ class ResponseArrays:
         layers: of the network, the last one gives the heads; ReLU between.
         own: what one of the two models has and the other has not.
         num_heads: 1+m: the heads that decide. The costs of the first day are the last m of all H.
+        binary: `[H]` heads that are log odds before the last step.
     """
 
     code: Floats
@@ -93,6 +96,7 @@ class ResponseArrays:
     layers: tuple[Layer, ...]
     own: Pairs | Attention
     num_heads: int
+    binary: NDArray[np.bool_]
 
     @property
     def num_actions(self) -> int:

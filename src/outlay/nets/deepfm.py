@@ -1,14 +1,16 @@
 """DeepFM: how a user responds to each incentive, from a factorisation machine and a network on the same embeddings.
 
-    v_i     = embedding of field i: of its code, or a number times its own vector; the incentive a is a field too
-    y_h     = b_h + Σ_i w_ih  +  Σ_d p_dh (Σ_{i<j} v_id v_jd) / N  +  net_h(v_1 … v_N)
+    v_ih    = embedding of field i for head h: of its code, or a number times its own vector; the incentive a is a field
+    y_h     = b_h + Σ_i w_ih  +  Σ_{i<j} ⟨v_ih, v_jh⟩ / 10 N  +  net_h(v_1 … v_N)
     Σ_{i<j} = ½ [(Σ_i v_i)² − Σ_i v_i²] over the state's fields, plus (Σ_i v_i) · v_a
 
 so that all K incentives cost one sum over the state's fields and one product of them with the first layer; only what
 comes after the first layer is done K times.
 
-Source: Guo et al. (IJCAI 2017). We differ in having H heads (each with its own weights p of the k products: with p = 1
-the pairwise part is theirs) and in dividing by the number of fields N, so that wide logs start at the same scale.
+Source: Guo et al. (IJCAI 2017). With one head it is their model: the pairwise part reads v / √(10 N), a constant that
+the first layer of the network makes up for. With it wide logs start at the same scale as narrow ones, and the pairwise
+part grows where pairs matter: without the 10 it learned the noise of heavy-tailed rewards. With H heads each has
+embeddings of its own in the pairwise part, and the network reads those of all.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import numpy as np
 from jax import Array
 
 from outlay.nets.network import Linear, offsets
+
+PAIRS_START = 10  # the 10 of the pairwise part
 
 
 class ResponseShape(NamedTuple):
@@ -42,15 +46,15 @@ class ResponseShape(NamedTuple):
 
 
 class Fields(eqx.Module):
-    """Embeddings of the fields of a state and of the incentive, all of width k."""
+    """Embeddings of the fields of a state and of the incentive, all of width D."""
 
-    code: Array  # [V, k]
-    number: Array  # [n, k]
-    action: Array  # [K, k]
+    code: Array  # [V, D]
+    number: Array  # [n, D]
+    action: Array  # [K, D]
     sizes: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, codes: Array, numbers: Array) -> Array:
-        """`[…, F]`, `[…, n]` → `[…, F + n, k]`; the incentive is not among them."""
+        """`[…, F]`, `[…, n]` → `[…, F + n, D]`; the incentive is not among them."""
         of_codes = self.code[codes + jnp.asarray(offsets(self.sizes))]
         return jnp.concatenate([of_codes, numbers[..., None] * self.number], axis=-2)
 
@@ -59,33 +63,37 @@ class StateTerms(NamedTuple):
     """What the answer for any incentive needs of B states."""
 
     first: Array  # [B, H] Σ w over the fields
-    total: Array  # [B, k] Σ v
-    pairs: Array  # [B, k] Σ_{i<j} v_i v_j
+    total: Array  # [B, H·k] Σ v
+    pairs: Array  # [B, H·k] Σ_{i<j} v_i v_j, element by element
     deep: Array  # [B, width] of the first layer's product
 
 
 class DeepFM(eqx.Module):
-    """The model; heads in units of their spread around their mean."""
+    """The model; heads in units of their spread around their mean, or log odds."""
 
-    fields: Fields
-    weight: Fields  # first order: embeddings of width H
-    product: Array  # [k, H] p
+    fields: Fields  # D = H·k, head after head
+    weight: Fields  # first order: D = H
     dense: tuple[Linear, ...]  # the last one gives the heads
     shape: ResponseShape = eqx.field(static=True)
 
     def logged(self, codes: Array, numbers: Array, action: Array) -> Array:
         """`[B, H]` the answer to one incentive each: `codes [B, F]`, `numbers [B, n]`, `action [B]`."""
         states, v = self._terms(codes, numbers), self.fields.action[action]
-        pairs = (states.pairs + states.total * v) / self.shape.num_fields
         deep = tower(self.dense, states.deep + v @ self._action_weight)
-        return states.first + self.weight.action[action] + pairs @ self.product + deep
+        return states.first + self.weight.action[action] + self._inner(states.pairs + states.total * v) + deep
 
     def every(self, codes: Array, numbers: Array) -> Array:
         """`[B, K, H]` the answer to every incentive."""
         states, v = self._terms(codes, numbers), self.fields.action
-        pairs = (states.pairs[:, None] + states.total[:, None] * v) / self.shape.num_fields
+        pairs = self._inner(states.pairs[:, None] + states.total[:, None] * v)
         deep = tower(self.dense, states.deep[:, None] + v @ self._action_weight)
-        return states.first[:, None] + self.weight.action + pairs @ self.product + deep
+        return states.first[:, None] + self.weight.action + pairs + deep
+
+    def _inner(self, products: Array) -> Array:
+        """`[…, H·k]` products of elements → `[…, H]` inner products over N."""
+        shape = self.shape
+        by_head = products.reshape(*products.shape[:-1], shape.num_heads, shape.embedding)
+        return by_head.sum(-1) / (PAIRS_START * shape.num_fields)
 
     def _terms(self, codes: Array, numbers: Array) -> StateTerms:
         v = self.fields(codes, numbers)
@@ -100,11 +108,11 @@ class DeepFM(eqx.Module):
 
     @property
     def _action_weight(self) -> Array:
-        return self.dense[0].weight[-self.shape.embedding :]
+        return self.dense[0].weight[-self.fields.action.shape[1] :]
 
 
 def flatten(fields: Array) -> Array:
-    """Embeddings `[…, F + n, k]` side by side: `[…, (F + n)·k]`."""
+    """Embeddings `[…, F + n, D]` side by side: `[…, (F + n)·D]`."""
     return fields.reshape(*fields.shape[:-2], fields.shape[-2] * fields.shape[-1])
 
 
@@ -145,11 +153,10 @@ class Draw:
 
 def init(shape: ResponseShape, seed: int) -> DeepFM:
     """A fresh model, a function of the seed."""
-    draw = Draw(seed)
+    draw, width = Draw(seed), shape.num_heads * shape.embedding
     return DeepFM(
-        fields=draw.fields(shape, shape.embedding, 0.5),
+        fields=draw.fields(shape, width, 0.5),
         weight=draw.fields(shape, shape.num_heads, 0.0),
-        product=draw.normal(0.1, shape.embedding, shape.num_heads),
-        dense=draw.layers(shape.num_fields * shape.embedding, shape.layers, shape.num_heads),
+        dense=draw.layers(shape.num_fields * width, shape.layers, shape.num_heads),
         shape=shape,
     )

@@ -42,7 +42,7 @@ class PastDays(NamedTuple):
 
 
 class DIN(eqx.Module):
-    """The model; heads in units of their spread around their mean."""
+    """The model; heads in units of their spread around their mean, or log odds."""
 
     fields: Fields
     day: Linear  # [(n·k), D] of q and e

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from outlay.core.transitions import Transitions
 from outlay.nets import din
@@ -45,9 +46,10 @@ class Response:
     """A trained response model.
 
     Attributes:
-        network: heads in units of `spread` around `mean`.
-        mean: `[H]` of the labels.
-        spread: `[H]` of the labels.
+        network: heads in units of `spread` around `mean`, or log odds.
+        mean: `[H]` of the labels; 0 where they are binary.
+        spread: `[H]` of the labels; 1 where they are binary.
+        binary: `[H]` heads whose labels are 0 or 1: what is predicted is the chance of 1.
         days_back: L, the days of history that DIN reads; 0 for DeepFM.
         outcome_spread: `[1+m]` units in which history tells outcomes.
     """
@@ -55,6 +57,7 @@ class Response:
     network: DeepFM | DIN
     mean: NDArray[np.float64]
     spread: NDArray[np.float64]
+    binary: tuple[bool, ...]
     days_back: int
     outcome_spread: NDArray[np.float64]
 
@@ -100,7 +103,8 @@ class Response:
         for begin in range(0, count, size):
             part = np.arange(begin, min(begin + size, count))
             found = np.asarray(_evaluate(self.network, gather(np.resize(part, size)), logged))[: len(part)]
-            answers[part] = found * self.spread + self.mean
+            found = found * self.spread + self.mean
+            answers[part] = np.where(self.binary, expit(found), found)
         return answers
 
 
@@ -131,6 +135,6 @@ def _evaluate(network: DeepFM | DIN, rows: Rows, logged: bool) -> Array:
 
 def _numbers_held(shape: ResponseShape, days_back: int) -> int:
     """Of each row in a prediction: embeddings, hidden units, and what the attention unit makes."""
-    embedded = (1 + days_back) * shape.num_fields * shape.embedding
+    embedded = (1 + days_back) * shape.num_fields * shape.embedding * (1 if days_back else shape.num_heads)
     attention = days_back * (2 * shape.embedding + 2 * din.UNIT_WIDTH)
     return embedded + shape.num_actions * (sum(shape.layers) + attention + shape.num_heads)

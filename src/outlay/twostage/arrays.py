@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.response import Attention, Layer, Pairs, ResponseArrays
-from outlay.nets.deepfm import DeepFM
+from outlay.nets.deepfm import PAIRS_START, DeepFM, ResponseShape
 from outlay.nets.network import Linear, offsets
 from outlay.twostage.answers import Response
 
@@ -27,7 +27,7 @@ def arrays(response: Response) -> ResponseArrays:
             code=_plain(np.asarray(first.code) * spread),
             number=_plain(np.asarray(first.number) * spread),
             action=_plain(np.asarray(first.action) * spread),
-            product=_plain(np.asarray(network.product) * spread / network.shape.num_fields),
+            product=_plain(_inner(network.shape) * spread),
         )
     else:
         own = Attention(
@@ -46,7 +46,13 @@ def arrays(response: Response) -> ResponseArrays:
         layers=tuple(layers),
         own=own,
         num_heads=len(response.outcome_spread),
+        binary=np.array(response.binary),
     )
+
+
+def _inner(shape: ResponseShape) -> NDArray[np.float64]:
+    """`[H·k, H]` what makes inner products of each head's own embeddings, over N, of products of elements."""
+    return np.repeat(np.eye(shape.num_heads), shape.embedding, axis=0) / (PAIRS_START * shape.num_fields)
 
 
 def _layer(layer: Linear) -> Layer:

@@ -4,7 +4,9 @@
     response = fit(data, rows, label, response="din")
     response.predict(data, rows)                       # [n, K, H], columns as in labels.py
 
-    loss = mean over rows of ‖ ŷ(s, a) − (label − mean) / spread ‖²,   only the logged a has a label
+    loss = mean over rows of Σ_h (ŷ_h(s, a) − (label_h − mean_h) / spread_h)²,         only the logged a has a label
+           of a binary label instead 2 [log(1 + exp ŷ_h) − label_h ŷ_h]: as steep as the square of such a label is near
+           its mean, so that heads weigh alike
 
 The step size of Adam falls to 0 along a half cosine, so that the last rows seen do not colour the predictions.
 
@@ -56,7 +58,7 @@ class Batch(NamedTuple):
     """A gradient step's rows; with a leading axis of steps in a block."""
 
     rows: Rows
-    label: Column  # [..., batch, H] in units of the network
+    label: Column  # [..., batch, H] in units of the network; 0 or 1 where it is binary
     rate: Column  # [...] step size
 
 
@@ -96,7 +98,9 @@ def fit(
                        way_out="Take a longer log, or labels of fewer days.")  # fmt: skip
     train = data.campaign.train if train is None else train
     back = days_back if response == "din" else 0
-    spread, mean = spreads(label), label.mean(0, dtype=np.float64)
+    binary = ((label == 0) | (label == 1)).all(axis=0) & (np.ptp(label, axis=0) > 0)
+    share = label.mean(0, dtype=np.float64)
+    spread, mean = np.where(binary, 1.0, spreads(label)), np.where(binary, 0.0, share)
     outcome_spread = spreads(data.outcome[rows])
     history = History.of(data, back, outcome_spread) if back else None
 
@@ -105,6 +109,11 @@ def fit(
     network: DeepFM | DIN = deepfm.init(shape, seed)
     if back:
         network = din.init(shape, len(outcome_spread), seed)
+    odds = np.log(
+        np.where(binary, share, 0.5) / np.where(binary, 1 - share, 0.5)
+    )  # where a head of a binary label begins
+    bias = network.dense[-1].bias + jnp.asarray(odds, jnp.float32)
+    network = eqx.tree_at(lambda net: net.dense[-1].bias, network, bias)
     row_bytes = 4 * ((1 + back) * (shape.num_fields + data.outcome.shape[1]) + label.shape[1])
     every = int(np.clip(BLOCK_BYTES // (train.batch * row_bytes), 1, BLOCK_STEPS))
     blocks = max(1, round(max(train.epochs * len(rows) / train.batch, train.min_steps) / every))
@@ -112,7 +121,7 @@ def fit(
     total = blocks * every
     rate = train.learning_rate * (1 + np.cos(np.pi * np.arange(total, dtype=np.float32) / total)) / 2
     learner = Learner(network, ADAM.init(network))
-    block = _compiled(every)
+    block = _compiled(every, tuple(binary.tolist()))
     running: Array | None = None
     for number, places in enumerate(_batches(len(rows), every, train.batch, blocks, seed)):
         done = number * every
@@ -124,7 +133,7 @@ def fit(
         learner, (running, _) = block(learner, batch)
         if progress is not None:
             progress((done + every) / total, f"{done + every} of {total} steps")
-    return Response(learner.network, mean, spread, back, outcome_spread)
+    return Response(learner.network, mean, spread, tuple(binary.tolist()), back, outcome_spread)
 
 
 def cross_fitted(
@@ -191,11 +200,13 @@ def _batches(count: int, steps: int, batch: int, blocks: int, seed: int) -> Iter
 
 
 @lru_cache(maxsize=8)
-def _compiled(every: int) -> Callable[[Learner, Batch], tuple[Learner, tuple[Array, None]]]:
+def _compiled(every: int, binary: tuple[bool, ...]) -> Callable[[Learner, Batch], tuple[Learner, tuple[Array, None]]]:
     """The compiled block of so many steps; kept, so that folds, seeds and label days share a program."""
 
     def loss(network: DeepFM | DIN, batch: Batch) -> Array:
-        return jnp.square(answer(network, batch.rows, logged=True) - batch.label).sum(1).mean()
+        found = answer(network, batch.rows, logged=True)
+        logistic = 2 * (jax.nn.softplus(found) - batch.label * found)
+        return jnp.where(jnp.asarray(binary), logistic, jnp.square(found - batch.label)).sum(1).mean()
 
     def step(learner: Learner, batch: Batch) -> tuple[Learner, Array]:
         value, gradient = eqx.filter_value_and_grad(loss)(learner.network, batch)
