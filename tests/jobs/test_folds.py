@@ -25,6 +25,7 @@ from outlay.estimators.fitted import Evaluator, pool
 from outlay.estimators.joint import Fold
 from outlay.estimators.panel import Panel
 from outlay.jobs.choose import Chosen
+from outlay.jobs.evaluate import _members
 from outlay.jobs.folds import fold_shares, views
 from outlay.jobs.looks import looks
 from outlay.jobs.measure import Measure
@@ -190,6 +191,9 @@ def test_every_estimator_is_pooled_from_what_the_folds_say_where_states_are_not_
         for view, one in zip(folds, both, strict=True):
             np.testing.assert_allclose(found.influence[view.users_of(CERTIFY)], one.influence, rtol=1e-6)
     assert at.behaviour_check() is not None
+    told = _members(at, whole, propensity)
+    assert [each.subject.name for each in told] == ["fold 1", "fold 2"]
+    assert told[0].fitted.value == pytest.approx(single["fqe"][0].value)
     among = np.zeros(len(data.users), np.bool_)
     mine = folds[1].users_of(CERTIFY)
     among[mine[:500]] = True  # nobody of the first fold

@@ -232,7 +232,7 @@ def _members(at: Measure, subject: Subject, propensity: NDArray[np.float64]) -> 
     found = []
     for k, part in enumerate(at.folds):
         own = replace(served(part, f"fold {k + 1}, on its users"), name=f"fold {k + 1}")
-        found.append(tell(part, own, np.empty(0), estimators=("fqe",)))
+        found.append(tell(part, own, propensity[part.panel.rows], estimators=("fqe",)))
     return found
 
 
