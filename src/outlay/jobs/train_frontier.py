@@ -365,12 +365,9 @@ def _orthogonal(
     checkpoint.save_orthogonal(folder, progress, key)
     found = orthogonal_policies.answers(training, progress)
     said = np.array([training.coords.shown(x, 1.0) for x in found.said])
-    ahead = len(said)
-    note = (
-        f"One network answers {len(found.multiplier)} λ: {ahead} policies look ahead"
-        + (f", {len(found.multiplier) - ahead} at the day alone." if len(found.multiplier) > ahead else ".")
-    )  # fmt: skip
-    return Answers(found.network, found.policy, found.multiplier, said, training.steps, before, [note], ahead)
+    note = f"One network answers {len(said)} λ."
+    policy = np.zeros(len(said), np.int64)
+    return Answers(found.network, policy, found.multiplier, said, progress.best.step, before, [note], len(said))
 
 
 def _last_but_one(multipliers: Vector) -> list[float]:

@@ -96,8 +96,11 @@ def load_frontier(folder: Path, frontier: frontiers.Frontier, key: dict[str, Any
 
 def save_orthogonal(folder: Path, progress: orthogonal.Progress, key: dict[str, Any]) -> None:
     """Write a checkpoint, replacing the last."""
-    plain = {"step": progress.step, "losses": progress.losses, "seconds": progress.seconds}
-    _write(folder, key, {"learner": progress.learner}, plain)
+    plain = {
+        "step": progress.step, "losses": progress.losses, "seconds": progress.seconds,
+        "best_step": progress.best.step, "explained": progress.best.explained,
+    }  # fmt: skip
+    _write(folder, key, {"learner": progress.learner, "best": progress.best.learner}, plain)
 
 
 def load_orthogonal(folder: Path, training: orthogonal.Orthogonal, key: dict[str, Any]) -> orthogonal.Progress:
@@ -108,8 +111,12 @@ def load_orthogonal(folder: Path, training: orthogonal.Orthogonal, key: dict[str
     """
     with _whole(folder):
         found = _read(folder, key)
-        learner = _tree(folder, "learner", training.begin().learner)
-        return orthogonal.Progress(learner, found["step"], found["losses"], found["seconds"])
+        fresh = training.begin().learner
+        learner, best = (_tree(folder, name, fresh) for name in ("learner", "best"))
+        return orthogonal.Progress(
+            learner, orthogonal.Best(best, found["best_step"], found["explained"]),
+            found["step"], found["losses"], found["seconds"],
+        )  # fmt: skip
 
 
 def _write(folder: Path, key: dict[str, Any], trees: dict[str, Any], plain: dict[str, Any]) -> None:

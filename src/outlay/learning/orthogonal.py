@@ -21,9 +21,10 @@ select users from y₁ itself, less luck: y₁ − κ(s, a) (x − E[x | s, a]),
 
 Most of what varies in y is who is active anyway; what an action changes is a small difference on top, which a plain
 regression of Q gives up first. Errors of m and b do not bias τ to first order, and only τ decides the action. Values
-are vectors, reward and costs, so one training answers every λ: the policy of λ is the argmax of (1, −λ)ᵀQ. Two families
-of policies come of it, which a mixture may use side by side: those that look ahead, and those that look at the day
-alone. A look ahead of one step of policy improvement is the log's policy going on afterwards.
+are vectors, reward and costs, so one training answers every λ: the policy of λ is the argmax of (1, −λ)ᵀQ. Because the
+log's policy goes on after today, this is one step of policy improvement.
+
+Training ends when it explains no more of the day for select users.
 
 Where a cost is determined by action and reward (`coupon * active`), the day's Q of the cost follows from that of the
 reward and is not learned again.
@@ -39,7 +40,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -52,8 +53,9 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Train
 from outlay.core.transitions import Transitions
 from outlay.learning.derived_costs import Determined, determined_costs
-from outlay.learning.fresh import outcomes, whole_blocks
+from outlay.learning.fresh import outcomes
 from outlay.learning.heads import Coordinates
+from outlay.learning.held_out import HeldOut
 from outlay.learning.orthogonal_loss import Learner, Loss, Value
 from outlay.nets.batches import Batch, blocks, gather
 from outlay.nets.loop import compiled_block
@@ -72,6 +74,8 @@ USUAL_DECAY, EFFECT_DECAY = 1.0, 1.0  # weight decay of what happens anyway and 
 FINAL_RATE = 0.02  # of the learning rate, at the end of a cosine
 CHUNK_ROWS = 4096  # whose features are computed at a time
 RATE, PASSES = 2.0, 2.0  # times [train] learning_rate, and epochs: means see half of the users
+MIN_BLOCKS = 3  # of BLOCK steps: a small log is soon known by heart
+CHECK, PATIENCE = 200, 1000  # steps between looks at select users; without a better one, and as many again as it took
 REFITS = 6  # times that V is solved for, evenly over the training: the first when a share of it is over
 VALUE_ROWS = 500_000  # at most, on which V is solved for
 RIDGE = 1e-4  # of the mean square of a feature
@@ -80,18 +84,28 @@ CONSTANT, LARGEST = 1e-9, 4.0  # a function of the action with less spread is no
 Vector = NDArray[np.float64]
 
 
+class Best(NamedTuple):
+    """The networks that explained most for select users, so far."""
+
+    learner: Learner
+    step: int
+    explained: float
+
+
 @dataclass
 class Progress:
     """Where a training stands after a block.
 
     Attributes:
         learner: the networks.
+        best: those that were best for select users.
         step: gradient steps made.
         losses: mean loss of each block.
         seconds: of training so far.
     """
 
     learner: Learner
+    best: Best
     step: int = 0
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -127,7 +141,8 @@ class Orthogonal:
     @property
     def steps(self) -> int:
         """Gradient steps in all: whole blocks."""
-        return whole_blocks(self.train, round(PASSES * len(self.learn_rows)), BLOCK)
+        wanted = PASSES * self.train.epochs * len(self.learn_rows) / self.train.batch
+        return max(MIN_BLOCKS, round(wanted / BLOCK)) * BLOCK
 
     @cached_property
     def derived(self) -> Determined:
@@ -169,7 +184,18 @@ class Orthogonal:
             jnp.zeros((PAIR, self.train.layers[-1], len(mean))), jnp.tile(jnp.asarray(mean, jnp.float32), (PAIR, 1))
         )
         value = Value(pair.usual, flat)
-        return Progress(Learner(pair, pair, value, self.optimiser.init(eqx.filter(pair, eqx.is_array))))
+        learner = Learner(pair, pair, value, self.optimiser.init(eqx.filter(pair, eqx.is_array)))
+        return Progress(learner, Best(learner, 0, -np.inf))
+
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """Users who teach no effects."""
+        return HeldOut(self.data, self.loss, self.seed)
+
+    def explained(self, learner: Learner) -> float:
+        """Share of the day's outcomes that is explained for them, in the mean over those that are learned."""
+        learned = np.asarray(self.loss.learned)[0]
+        return float(self.held_out.moments(learner).explained @ learned / learned.sum())
 
     @property
     def optimiser(self) -> optax.GradientTransformation:
@@ -195,7 +221,10 @@ class Orthogonal:
 
 
 def learn(training: Orthogonal, progress: Progress | None = None) -> Iterator[Progress]:
-    """Train on, block by block, from the start or from a checkpoint; yields where it stands after each block."""
+    """Train on, block by block, from the start or from a checkpoint; yields where it stands after each block.
+
+    It ends when effects explain no more for select users.
+    """
     progress = training.begin() if progress is None else progress
     data, optimiser, keep = training.data, training.optimiser, training.train.target_decay
     half = max(2, training.train.batch // PAIR)  # of one row, a batch could not be told from what stands for all rows
@@ -219,12 +248,18 @@ def learn(training: Orthogonal, progress: Progress | None = None) -> Iterator[Pr
     ]  # fmt: skip
     refits = {round(training.steps / BLOCK * part / (REFITS + 1)) * BLOCK for part in range(1, REFITS + 1)} - {0}
     for halves in zip(*streams, strict=True):
+        if progress.step - progress.best.step >= max(PATIENCE, progress.best.step):
+            return
         began = time.perf_counter()
         if progress.step in refits and training.discount > 0:
             progress.learner = progress.learner._replace(value=_solved(training, progress.learner.averaged))
         progress.learner, (losses, _) = block(progress.learner, halves)
         progress.losses.append(float(losses.mean()))
         progress.step += BLOCK
+        if progress.step % CHECK == 0 or progress.step == training.steps:
+            explained = training.explained(progress.learner)
+            if explained >= progress.best.explained:
+                progress.best = Best(progress.learner, progress.step, explained)
         progress.seconds += time.perf_counter() - began
         yield progress
 

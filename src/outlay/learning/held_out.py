@@ -1,0 +1,97 @@
+"""How well a critic holds for users who taught it nothing: what training stops by, and the size that effects are given.
+
+    explained_h = 1 − Σ (y − m(s) − f · effect)² / Σ (y − ȳ)²       of the day's outcome h, over rows of *select* users
+
+f is the size that suits effects best, so shrinking them all alike changes nothing. What comes after the day is not
+regarded: it is told by a value that training itself learns, and one that overfits is easier to explain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from outlay.core.transitions import SELECT, Transitions
+from outlay.learning.orthogonal_loss import Learner, Loss, known_targets
+from outlay.nets.batches import Batch, gather
+from outlay.nets.orthogonal import TARGETS, tell
+
+ROWS = 50_000  # of select users, at most
+CHUNK_ROWS = 4096  # at a time
+TINY = 1e-12
+
+Vector = NDArray[np.float64]
+
+
+class Moments(NamedTuple):
+    """Sums over rows, `[TARGETS, H]` each."""
+
+    cross: Vector  # left · effect
+    effect: Vector  # effect²
+    left: Vector  # left²: what the means leave
+    spread: Vector  # (target − its mean)²
+
+    @property
+    def explained(self) -> Vector:
+        """`[H]` share of the day that means and effects explain."""
+        gained = np.maximum(self.cross, 0) ** 2 / np.maximum(self.effect, TINY)
+        share: Vector = 1 - (self.left - gained)[0] / np.maximum(self.spread[0], TINY)
+        return share
+
+    @property
+    def size(self) -> Vector:
+        """What effects have to be multiplied by."""
+        return self.cross / np.maximum(self.effect, TINY)
+
+
+class HeldOut:
+    """Rows of select users in which there was a choice."""
+
+    def __init__(self, data: Transitions, loss: Loss, seed: int) -> None:
+        """Draw them.
+
+        Args:
+            data: the log.
+            loss: of the training.
+            seed: of the draw, where there are more than are needed.
+        """
+        rows = choice_rows(data, ROWS, seed)
+        parts = np.array_split(rows, max(1, len(rows) // CHUNK_ROWS)) if len(rows) else []
+        self._shape = (TARGETS, len(loss.spread))
+        self._batches = [gather(data, part, table=False) for part in parts]
+
+        @eqx.filter_jit
+        def sums(learner: Learner, batch: Batch) -> tuple[Array, ...]:
+            # Neither half was taught by these users, so the means of one are as good as those of the other.
+            aims = loss.aims(learner, batch, jnp.zeros(len(batch.action), jnp.int32))
+            slope = tell(learner.averaged, batch.state.codes, batch.state.numbers).slope.mean(0)
+            effect = jnp.einsum("bphd,bd->bph", slope, aims.moved)
+            weight = batch.chosen[:, None, None] * known_targets(batch)
+            left = jnp.stack([aims.day - aims.usual[:, 0], aims.without_luck], axis=1) / loss.units[:, None]
+            target = jnp.stack([aims.day, aims.other], axis=1) / loss.units[:, None]
+            parts = (left * effect, effect**2, left**2, target, target**2, jnp.ones_like(target))
+            return tuple((weight * part).sum(0) for part in parts)
+
+        self._sums = sums
+
+    def moments(self, learner: Learner) -> Moments:
+        """Of the averaged networks of a learner."""
+        found = [self._sums(learner, jax.tree.map(jnp.asarray, batch)) for batch in self._batches]
+        sums = [sum((np.asarray(each[i], np.float64) for each in found), np.zeros(self._shape)) for i in range(6)]
+        cross, effect, left, total, square, count = sums
+        return Moments(cross, effect, left, square - total**2 / np.maximum(count, 1))
+
+
+def choice_rows(data: Transitions, most: int, seed: int) -> NDArray[np.int64]:
+    """Rows of select users in which there was a choice, at most so many of them, ascending."""
+    rows = data.rows_of(SELECT)
+    rows = rows[~data.forced[rows]]
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+    return rows
