@@ -133,9 +133,9 @@ class Train(_Section):
     layers: tuple[Positive, ...] = (128, 64)  # widths of the hidden layers
     embedding: Positive = 8  # width of a categorical field's embedding
     action_degree: int = Field(default=4, ge=0)  # of the polynomial in the amount given; 0: each action on its own
-    learning_rate: float = Field(default=1e-3, gt=0)  # of Adam
-    epochs: float = Field(default=4.0, gt=0)  # passes over the learn rows
-    min_steps: int = Field(default=2000, ge=0)  # gradient steps at least, so that a small log is passed more often
+    learning_rate: float = Field(default=1e-3, gt=0)  # of Adam; the orthogonal critic takes twice as much
+    epochs: float = Field(default=4.0, gt=0)  # passes over the learn rows; the orthogonal critic makes twice as many
+    min_steps: int = Field(default=2000, ge=0)  # gradient steps at least, for small logs; not of the orthogonal critic
     multiplier_every: Positive = 10  # gradient steps between λ steps
     candidate_every: Positive = 100  # gradient steps between candidates
     warm_up: float = Field(default=0.3, ge=0, lt=1)  # share of the steps before λ moves and candidates count

@@ -59,11 +59,10 @@ class Answers:
         network: its policies answer all λ.
         policy: `[L]` by which of the network's policies each λ is answered: several may act by one Q.
         multiplier: `[L, m]` λ, in reward units per unit of coordinate.
-        critic: `[G, 1+m]` what learning itself said of the first G, as tables show it; None where it said nothing.
+        critic: `[L, 1+m]` what learning itself said of them, as tables show it; None where it said nothing.
         steps: gradient steps.
         before: seconds of training before it was resumed.
         notes: what to tell the user.
-        ahead: the first so many look ahead; those after them look at the day alone.
     """
 
     network: NetworkArrays
@@ -73,7 +72,6 @@ class Answers:
     steps: int
     before: float
     notes: list[str]
-    ahead: int
 
 
 @dataclass(frozen=True)
@@ -211,21 +209,20 @@ def _learn_fold(
     frame = critic_frame(data, campaign, coords, oracle, seed, folder)
     offered = [
         Offered(
-            name=f"λ {', '.join(f'{price:.3g}' for price in multiplier)}"
-            + (", one day" if number >= answers.ahead else ""),
+            name=f"λ {', '.join(f'{price:.3g}' for price in multiplier)}",
             network=answers.network,
             multiplier=multiplier,
             head_weights=coords.weights(multiplier),
             number=number,
             step=answers.steps,
-            learned=None if answers.critic is None or number >= answers.ahead else answers.critic[number],
+            learned=None if answers.critic is None else answers.critic[number],
             policy=int(answers.policy[number]),
         )
         for number, multiplier in enumerate(answers.multiplier)
     ]
     chosen = choose(frame, offered)
     measured = [kept for kept in chosen.measured if kept.withheld is None]
-    check = falls([kept for kept in measured if kept.policy.number is not None and kept.policy.number < answers.ahead])
+    check = falls([kept for kept in measured if kept.policy.number is not None])
     kept = measured or list(chosen.members)  # constant actions stand in for policies that could not be measured
     return FoldAnswers(answers, chosen, Fold(frame, kept, chosen.at.old()), check)
 
@@ -328,7 +325,7 @@ def _counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: 
         f"The log has {len(data.states)} distinct states, each met often enough to count: the counted model{smooth}, "
         "with exact best responses, instead of networks (--oracle orthogonal, bcq, edrr or ddqn for those)."
     )
-    return Answers(network, np.arange(len(multiplier)), multiplier, None, 0, 0.0, [note], len(multiplier))
+    return Answers(network, np.arange(len(multiplier)), multiplier, None, 0, 0.0, [note])
 
 
 def _networks(
@@ -348,7 +345,7 @@ def _networks(
     top = " and ".join(f"{price:.3g}" for price in _last_but_one(progress.multipliers))
     note = f"One network answers {len(said)} λ, from 0 to {top}, where the cost stops falling."
     policy = np.arange(len(said))
-    return Answers(network, policy, progress.multipliers, said, training.steps, before, [note], len(said))
+    return Answers(network, policy, progress.multipliers, said, training.steps, before, [note])
 
 
 def _orthogonal(
@@ -367,7 +364,7 @@ def _orthogonal(
     said = np.array([training.coords.shown(x, 1.0) for x in found.said])
     note = f"One network answers {len(said)} λ."
     policy = np.zeros(len(said), np.int64)
-    return Answers(found.network, policy, found.multiplier, said, progress.best.step, before, [note], len(said))
+    return Answers(found.network, policy, found.multiplier, said, progress.best.step, before, [note])
 
 
 def _last_but_one(multipliers: Vector) -> list[float]:
