@@ -45,7 +45,8 @@ def always(action: int, bought: int, folder: Path, limit: float = 0.01, stated: 
         columns["active"][i] = 1
     data = prepared(folder, columns, limit, stated)
     chance = np.eye(len(ACTIONS))[np.full(USERS, action)]
-    return outlay.evaluate(data, policy=policy_file(folder / "policy.parquet", pa.table(columns), ACTIONS, chance))
+    policy = policy_file(folder / "policy.parquet", pa.table(columns), ACTIONS, chance)
+    return outlay.evaluate(data, policy=policy, learned_here=True)
 
 
 def cost(found: Evaluation) -> Estimate:
