@@ -35,7 +35,7 @@ from slow_habits import World, served
 
 OUT = Path(__file__).parent / "out" / "rich_claims.json"
 NOISE = 0.002  # of the value
-TRAIN = {"layers": [32, 16], "epochs": 1.0, "min_steps": 1000}
+TRAIN = {"layers": [32, 16]}
 USERS = {7: 20_000, 21: 8_000}
 
 
