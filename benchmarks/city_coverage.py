@@ -142,7 +142,7 @@ class Ground:
 
 
 def options(setting: str) -> dict[str, Any]:
-    """Of `outlay simulate city`."""
+    """Options of `outlay simulate city` for a setting."""
     return {} if setting == "fast" else {setting: True}
 
 

@@ -3,7 +3,7 @@
     codes [B, F], numbers [B, n]  →  q [B, K, L·H], features [B, E·width]
                                      and, where there are such heads, imitation [B, K] (log π_B), outcome [B, K, 1+m]
 
-The graph of a frontier has a branch for each of its N networks. It computes only the policies that are asked for: it
+The graph of a frontier has a branch for each of its N networks. It computes only the requested policies: it
 takes their positions in network i as live_i [k_i], k_i ≥ 1, and gives q [B, K, (k_0 + k_1 + …)·H], network by network,
 and imitation [B, K, N] where any network has such a head. A runtime computes every node it has, wanted or not, so this
 is what keeps such a graph fast.

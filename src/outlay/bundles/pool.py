@@ -6,7 +6,7 @@
     member k acts by (w_reward, ρ · w_rest)       ρ > 1 makes all its costs dearer
 
 A policy keeps its salt in every mixture, so new weights move few users. The graph of the frontier is read when a policy
-outside the bundle's own mixture is first asked for; it computes policies of several networks. Constant actions of the
+outside the bundle's own mixture is first needed; it computes policies of several networks. Constant actions of the
 mixture are in the pool as well: each has a graph of its own, which its entry names as its `file`. All other entries say
 which `policy` of which `network` of the frontier's graph they are; several may act by one policy's Q, each with its own
 head weights.
@@ -114,7 +114,7 @@ class Pool:
     def _asked(self, session: Any, wanted: Sequence[tuple[int, int]]) -> tuple[_Asked, dict[tuple[int, int], int]]:
         """The session for some policies (network, policy), and the position of each in what it gives.
 
-        Networks that none is of are asked for their first: runtimes refuse empty products.
+        A network without such a policy computes its first: runtimes refuse empty products.
         """
         inputs = [given.name for given in session.get_inputs() if given.name.startswith(LIVE)]
         idle = set(range(len(inputs))) - {network for network, _ in wanted}
@@ -150,7 +150,7 @@ class _Asked:
     """A session of the frontier that computes some of its policies, as `Member` uses sessions."""
 
     session: Any
-    live: dict[str, NDArray[np.int32]]  # positions that each network is asked for
+    live: dict[str, NDArray[np.int32]]  # positions of the policies that each network computes
     values: int  # of each action: heads of all these policies
 
     def get_inputs(self) -> list[Any]:

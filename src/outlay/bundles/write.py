@@ -187,7 +187,7 @@ class _Hashes:
         self._known: dict[tuple[int, int], str] = {}
 
     def of(self, member: MemberSpec, graph_hash: str | None = None) -> str:
-        """Of the network with this policy alone; `graph_hash` is that of the whole network, where it is known."""
+        """Hash of the network with this policy alone; `graph_hash` is that of the whole network, where it is known."""
         network = member.network
         if isinstance(network, ResponseArrays) or (network.num_policies == 1 and graph_hash is not None):
             assert graph_hash is not None

@@ -100,7 +100,7 @@ class Model(Protocol):
     """Anything that gives `[n, K]` probabilities of rows."""
 
     def probability(self, rows: NDArray[np.int64], /) -> Array:
-        """Of the actions in some rows."""
+        """Probability of each action in some rows."""
 
 
 def diagnose(model: Model | Array, data: Transitions, rows: NDArray[np.int64]) -> BehaviourCheck:

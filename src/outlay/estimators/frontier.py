@@ -91,7 +91,7 @@ class Points:
         )  # fmt: skip
 
     def mixed(self, weights: Array) -> Points:
-        """Of mixtures with weights `[G, L]` of the policies.
+        """Points of mixtures with weights `[G, L]` of the policies.
 
         The skewness of a mixture is taken as the mean of its members': exact where their errors go together.
         """

@@ -4,7 +4,7 @@
     certificate = found.band.certificate(curve.between(budget), curve.under(budget))
 
 The mixtures of the grid of budgets (`budget_grid.py`) are measured there, once: each policy on the users of its fold.
-What was measured stays in RUN/frontier/band.npz, without a line about any user. Whoever asks again, at this confidence
+What was measured stays in RUN/frontier/band.npz, without a line about any user. A later request, at this confidence
 or another, reads it, and it stays the same look.
 """
 

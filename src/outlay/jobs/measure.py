@@ -147,7 +147,7 @@ class Measure:
         return self._evaluator(self._source(member))
 
     def basis(self, member: int = 0) -> Basis:
-        """Of values that depend on state and action alone."""
+        """The basis of values that depend on state and action alone, by the features of a member."""
         return self._basis(self._source(member))
 
     def robust(self, member: int = 0) -> DoublyRobust:

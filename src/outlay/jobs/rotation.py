@@ -198,7 +198,7 @@ class Rotation(Measure):
 
     @cached_property
     def _rows(self) -> list[NDArray[np.int64]]:
-        """Of everyone's rows those of each fold."""
+        """The rows of each fold among the rows of all users."""
         return [at.panel.rows for at in self.parts]
 
     @cached_property

@@ -129,7 +129,7 @@ def learn(
         found.append(_learn_fold(view, campaign, oracle, seed_of(seed, k), part, resume, told))
         if len(folds) > 1:
             shutil.rmtree(part / "bundle", ignore_errors=True)  # it was measured
-    # Where costs do not fall in some fold, that is told.
+    # The note is about a fold whose costs rise with λ, if there is one.
     check = next((each.check for each in found if RISES in each.check), found[0].check)
     write(folder / "frontier", [each.fold for each in found], check)
     chosen = _together([each.chosen for each in found], fold_shares(folds))

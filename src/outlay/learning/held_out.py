@@ -2,8 +2,8 @@
 
     explained_h = 1 − Σ (y − m(s) − f · effect)² / Σ (y − ȳ)²       of the day's outcome h, over rows of *select* users
 
-f is the size that suits effects best, so shrinking them all alike changes nothing. What comes after the day is not
-regarded: it is told by a value that training itself learns, and one that overfits is easier to explain.
+f is the size that suits effects best, so shrinking them all alike changes nothing. What comes after the day is left
+out: its target is a value that training itself learns, and a value that overfits is easier to explain.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class HeldOut:
         self._sums = sums
 
     def moments(self, learner: Learner) -> Moments:
-        """Of the averaged networks of a learner."""
+        """Sums for the averaged networks of a learner."""
         found = [self._sums(learner, jax.tree.map(jnp.asarray, batch)) for batch in self._batches]
         sums = [sum((np.asarray(each[i], np.float64) for each in found), np.zeros(self._shape)) for i in range(6)]
         cross, effect, left, total, square, count = sums

@@ -169,7 +169,7 @@ class Orthogonal:
 
     @cached_property
     def loss(self) -> Loss:
-        """Of a step."""
+        """The loss of a gradient step."""
         known = self.derived.known
         learned = np.ones((TARGETS, len(self.coords.spread)))
         learned[0, 1 : 1 + len(known)] = ~known
@@ -264,6 +264,12 @@ def learn(training: Orthogonal, progress: Progress | None = None) -> Iterator[Pr
         yield progress
 
 
+@eqx.filter_jit
+def _features(trunk: Trunk, codes: Array, numbers: Array) -> Array:
+    """`[B, width]`; compiled once for all the times that V is solved for."""
+    return trunk(codes, numbers)
+
+
 def _solved(training: Orthogonal, pair: OrthogonalNetwork) -> Value:
     """V of the log's policy on the features of the usual trunks: least-squares temporal differences, by half.
 
@@ -274,10 +280,6 @@ def _solved(training: Orthogonal, pair: OrthogonalNetwork) -> Value:
     Source: Bradtke and Barto (1996).
     """
     data, gamma, spread = training.data, training.discount, training.coords.spread
-
-    @eqx.filter_jit
-    def features(trunk: Trunk, codes: Array, numbers: Array) -> Array:
-        return trunk(codes, numbers)
 
     weights, biases = [], []
     for half, rows in enumerate(_halves(data, training.learn_rows)):
@@ -291,7 +293,7 @@ def _solved(training: Orthogonal, pair: OrthogonalNetwork) -> Value:
             batch = gather(data, part, table=False)
             here, after = (
                 np.column_stack(
-                    [np.asarray(features(trunk, *map(jnp.asarray, at[:2])), np.float64), np.ones(len(part))]
+                    [np.asarray(_features(trunk, *map(jnp.asarray, at[:2])), np.float64), np.ones(len(part))]
                 )
                 for at in (batch.state, batch.next_state)
             )
