@@ -229,7 +229,7 @@ def test_a_mixture_chosen_with_the_margin_is_certified_nine_times_in_ten() -> No
     for error, other in rng.multivariate_normal(np.zeros(27), flat, size=(draws, 2)):
         select = Points(truth + error.reshape(policies, 3), covariance, covariance, 1000, *normal(policies, 3))
         margin = room(select, about, factor=factor, certify_users=500)
-        solution = solve(select, about, np.ones(1), margin)
+        solution = solve(select, select.value[:, 0], about, np.ones(1), margin)
         value = np.vstack([truth + np.sqrt(2) * other.reshape(policies, 3), [0.5, 0.9, 1.0]])
         wide = np.zeros((policies + 1, 3) * 2)
         wide[:policies, :, :policies] = 2 * covariance

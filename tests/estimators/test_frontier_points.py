@@ -110,7 +110,7 @@ def test_a_mixture_is_shown_as_the_units_show_it(fits: list[Fitted], about: Camp
 def test_weights_are_solved_on_costs_raised_by_each_policys_margin(fits: list[Fitted], about: Campaign) -> None:
     points, scale = Points.of(fits, about), np.ones(len(about.budgets))
     margin = room(points, about, factor=2.7, certify_users=150)
-    solution = solve(points, about, scale, margin)
+    solution = solve(points, points.value[:, 0], about, scale, margin)
     raised, limits = [], np.empty(0)
     for fitted, found in zip(fits, margin, strict=True):
         x, influence, limits = coordinates(fitted, about)

@@ -32,7 +32,7 @@ def points(policies: int = 6, costs: int = 1, users: int = 900, seed: int = 0, c
 
 def choice(of: Points, costs: int = 1, users: int = 3000, folds: int = 1) -> Choice:
     about = campaign(0.8, [LIMIT, LARGE][:costs])
-    return Choice(of, about, np.ones(costs), 0.0125, users, folds)
+    return Choice(of, of.value[:, 0], about, np.ones(costs), 0.0125, users, folds)
 
 
 @pytest.mark.parametrize("costs", [1, 2])

@@ -13,8 +13,10 @@ import outlay
 from conftest import Habit
 from outlay.bundles.read import load_bundle
 from outlay.core.estimate import Estimate
-from outlay.core.transitions import CERTIFY, Transitions
+from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
+from outlay.estimators.long_run import LONG_RUN
 from outlay.estimators.sequential import Sequential
+from outlay.estimators.units import chosen_by, displayed
 from outlay.estimators.windowed import discounted_weights, room
 from outlay.jobs.evaluation import Evaluation
 from outlay.jobs.measure import Measure
@@ -96,6 +98,29 @@ def test_what_lies_beyond_the_window_is_shown_with_its_room_and_not_relied_on(
     assert found.window["beyond"] == pytest.approx(0.9**7)
     assert "48 % of the discounted weight" in found.window["words"]
     assert found.to_dict()["condition"].startswith("if the features say enough")
+
+
+def test_choices_credit_what_lasts_beyond_the_window(tmp_path: Path) -> None:
+    path = WORLD.write(tmp_path, users=USERS, seed=3)
+    data = outlay.prepare(path, tmp_path / "data")
+    at = Measure(data, EVERYONE, None, long_run=True)
+    ones = at.policy(np.ones(len(at.panel), np.int64))
+    value, error = (float(part[ones.column(LONG_RUN)]) for part in (ones.value, ones.std_error))
+    true = WORLD.value(WORLD.daily(always(1)), (7,))
+    assert error < 0.025
+    assert abs(value - true["reward"]) <= 3 * error
+    assert true["reward@7"] / 7 < true["reward"] - 0.015  # a week's mean is less: habits have hardly begun
+    old = at.old()
+    assert old.value[old.column(LONG_RUN)] == pytest.approx(WORLD.value(WORLD.daily(None), ())["reward"], abs=0.013)
+    assert LONG_RUN not in Measure(data, EVERYONE, None).old().targets
+    shown = displayed(ones, data.campaign)
+    assert LONG_RUN not in shown.targets
+    assert chosen_by(ones, data.campaign)[0] == value
+    per_user = tuple(budget.model_copy(update={"per": "user"}) for budget in data.campaign.budgets)
+    assert (
+        chosen_by(ones, data.campaign.model_copy(update={"budgets": per_user}))[0]
+        == ones.value[ones.column("reward@7")]
+    )
 
 
 def test_a_second_basis_and_the_network_s_with_plain_features_beside(

@@ -189,17 +189,18 @@ def pooled(parts: Sequence[Points], shares: Array) -> Points:
     )
 
 
-def solve(points: Points, campaign: Campaign, scale: Array, margin: Array) -> MixtureSolution:
+def solve(points: Points, aim: Array, campaign: Campaign, scale: Array, margin: Array) -> MixtureSolution:
     """Weights `[L]` under the campaign's limits, each policy's costs raised by its margin.
 
     Args:
         points: measured on *select*.
+        aim: `[L]` what the mixture shall have much of (`units.chosen_by`).
         campaign: its limits.
         scale: `[m]` one unit of violation of each limit.
         margin: `[L, m]`.
     """
     x, _ = points.coordinates(campaign)
-    raised = x + np.column_stack([np.zeros(len(x)), margin])
+    raised = np.column_stack([aim, x[:, 1:] + margin])
     limits = np.array([budget.sign * budget.limit for budget in campaign.budgets])
     return solve_mixture(raised, limits, scale)
 

@@ -36,6 +36,7 @@ from outlay.estimators.days_before import before, standardised
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import certain, joined, withheld
+from outlay.estimators.long_run import LONG_RUN, advantages
 from outlay.estimators.panel import Panel
 from outlay.estimators.sample import IMPOSSIBLE, UNSTABLE
 from outlay.estimators.target import Index, Target
@@ -78,6 +79,7 @@ class Sequential:
         window: days k whose means stand in the place of discounted ones (`windowed.py`).
         paths: whether g also has how far the user's days before went the policy's way, which the ratio depends on. It
             then errs less and has about twice the noise.
+        long_run: whether `LONG_RUN` is estimated too (`long_run.py`).
     """
 
     panel: Panel
@@ -85,6 +87,7 @@ class Sequential:
     propensity: Array
     window: int
     paths: bool = False
+    long_run: bool = False
 
     def fit(
         self,
@@ -125,6 +128,8 @@ class Sequential:
                 daily[:k] = found.value[: len(panel.names), :k].T
             if k == self.window:
                 parts.insert(0, self._told(names, found, discounted_weights(k, panel.discount), never, 1))
+                if self._advantages is not None:
+                    parts.append(self._told_of_long_run(found, users, never))
         parts += [self._untold(k) for k in horizons if k not in told]
         if panel.data.steady:
             parts += [self._certain("decisions", 1.0), self._certain(f"decisions@{self.window}", self.window)]
@@ -230,6 +235,25 @@ class Sequential:
             daily=np.empty((0, len(self.panel.names))),
         )
 
+    def _told_of_long_run(self, found: Days, users: NDArray[np.bool_], never: tuple[str, float] | None) -> Fitted:
+        """The mean advantage of the days after which a row is known, beside the log's value of where users start."""
+        assert self._advantages is not None
+        start = self._advantages[1][self.panel.first]
+        base = start[users].mean()
+        days = max(1, found.value.shape[1] - 1)
+        own = np.where(users, (start - base) * len(users) / users.sum(), 0.0)
+        lost = f"after {found.told} days none of these users was given what the policy gives"
+        reason = never[0] if never else lost if days > found.told else None
+        return Fitted(
+            targets=(LONG_RUN,),
+            value=np.array([np.nan if reason else base + found.value[-1, :days].mean()]),
+            influence=(own + found.influence[:, -1, :days].mean(axis=1) + (np.nan if reason else 0.0))[:, None],
+            mass=found.mass[:, :days].sum(axis=1)[:, None],
+            withheld=(reason,),
+            unsupported=np.array([never[1] if never else 0.0]),
+            daily=np.empty((0, len(self.panel.names))),
+        )
+
     def _untold(self, days: int) -> Fitted:
         """Totals of so many days where nobody's are in the log."""
         names = self._names if days == self.window else self.panel.names
@@ -266,9 +290,19 @@ class Sequential:
 
     @cached_property
     def _outcome(self) -> Array:
-        """`[n, T]` reward, costs, and 1 per decision where policies differ in that."""
+        """`[n, T]` reward, costs, 1 per decision where policies differ in that; the advantage if asked for."""
         panel = self.panel
-        return panel.outcome if panel.data.steady else np.column_stack([panel.outcome, ~panel.forced])
+        columns = [panel.outcome]
+        if not panel.data.steady:
+            columns.append(np.asarray(~panel.forced[:, None], np.float64))
+        if self._advantages is not None:
+            columns.append(self._advantages[0][:, None])
+        return np.hstack(columns, dtype=np.float64)
+
+    @cached_property
+    def _advantages(self) -> tuple[Array, Array] | None:
+        """Of every row, and the log's value there; None where they are not asked for, or a window shows one day."""
+        return advantages(self.panel) if self.long_run and self.window > 1 else None
 
     @cached_property
     def _range(self) -> tuple[Array, Array]:

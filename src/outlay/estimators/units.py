@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Budget, Campaign
 from outlay.core.estimate import Estimate
 from outlay.estimators.joint import Joint
+from outlay.estimators.long_run import LONG_RUN
 from outlay.estimators.windowed import BEYOND
 from outlay.ops.intervals import ratio
 
@@ -57,6 +58,17 @@ def coordinates(joint: Joint, campaign: Campaign) -> tuple[Array, Array, Array]:
     return np.array(x), np.column_stack(psi), np.array(limits)
 
 
+def chosen_by(joint: Joint, campaign: Campaign) -> tuple[float, Array]:
+    """What mixtures are chosen to have much of, and its influence `[U]`: the objective, or what lasts of it.
+
+    Where budgets are per decision and it was estimated, it is `LONG_RUN`: a window's total does not credit a policy
+    with the habits that it leaves behind.
+    """
+    lasting = LONG_RUN in joint.targets and not _per_user(campaign)
+    place = joint.column(LONG_RUN if lasting else objective(campaign))
+    return float(joint.value[place]), joint.influence[:, place]
+
+
 def decisions(joint: Joint, campaign: Campaign) -> Array:
     """`[m]` what the excess of a coordinate over its limit is divided by in tables: x_1; 1 for totals per user."""
     ones = float(joint.value[joint.column("decisions")])
@@ -86,7 +98,7 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
             )
             if np.isnan(value[place]) and withheld[place] is None:
                 withheld[place] = joint.withheld[ones] or "the policy meets no decision"
-    kept = [t for t, target in enumerate(joint.targets) if not counts_decisions(target)]
+    kept = [t for t, target in enumerate(joint.targets) if not counts_decisions(target) and target != LONG_RUN]
     return Joint(
         targets=tuple(joint.targets[t] for t in kept),
         value=value[kept],

@@ -33,6 +33,7 @@ class Choice:
 
     Attributes:
         points: its L policies, measured on its *select* users.
+        aim: `[L]` what mixtures are chosen to have much of (`units.chosen_by`).
         campaign: the limits; the money budget's moves.
         scale: `[m]` one unit of violation of each limit.
         alpha: of the look that will certify the whole curve.
@@ -41,6 +42,7 @@ class Choice:
     """
 
     points: Points
+    aim: Vector
     campaign: Campaign
     scale: Vector
     alpha: float
@@ -51,7 +53,7 @@ class Choice:
         """Weights `[L]` for a budget and their room, in its coordinate; None where no mixture keeps the limits."""
         campaign = self.campaign.with_money_limit(budget)
         margin = self._room(campaign)
-        solution = solve(self.points, campaign, self.scale, margin)
+        solution = solve(self.points, self.aim, campaign, self.scale, margin)
         weights = np.where(solution.weights > ROUNDING, solution.weights, 0)
         weights /= weights.sum()
         return (weights, float(weights @ margin[:, campaign.money])) if solution.feasible else None

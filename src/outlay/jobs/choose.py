@@ -7,6 +7,9 @@ their weights are solved with every cost raised by the margin that makes a certi
 in. Constant actions also take part where a mixture with them is better by more than noise: no mixture is served that
 they beat by what can be seen.
 
+What is mixed by is the aim of each policy: what it is worth beyond the log's days too, where states are not counted
+(`estimators/long_run.py`), less the luck of single measurements (`jobs/aims.py`). Costs are taken as measured.
+
 Where states are counted, amounts that are alike speak for each other, which takes a third or more off every standard
 error: to choose by, as the certificate does not rest on it. Policies are measured without it too, and where the two
 disagree by more than chance (Hausman's test) the amounts are not smooth, and the figures without it are taken.
@@ -36,7 +39,8 @@ from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import largest
-from outlay.estimators.units import coordinates, decisions, missing, objective
+from outlay.estimators.units import chosen_by, coordinates, decisions, missing, objective
+from outlay.jobs.aims import in_line
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
 from outlay.jobs.reserve import known_reserves
@@ -126,6 +130,8 @@ class Kept:
         certifying: the same as the certificate will measure it.
         withheld: why not, where it could not be measured.
         known: `[m]` the largest influence of a user on its costs (`estimators/reach.py`).
+        aim: what mixtures are chosen to have much of (`units.chosen_by`, `jobs/aims.py`).
+        aim_influence: `[U]` of each user on it.
     """
 
     policy: Offered
@@ -136,6 +142,8 @@ class Kept:
     certifying: Fitted
     withheld: str | None
     known: Vector
+    aim: float
+    aim_influence: Vector
 
 
 @dataclass(frozen=True)
@@ -190,14 +198,13 @@ def choose(
         return _mixed(pool, weights[known] / weights[known].sum(), _margins(pool, frame), kept, at)
     found = next((found for pool in (first, kept) if (found := _best(pool, frame, alone)) is not None), None)
     every = [*kept, *_constants(frame, at)]
-    if (wider := _best(every, frame, alone)) is not None and (found is None or _better(wider, found, frame)):
+    if (wider := _best(every, frame, alone)) is not None and (found is None or _better(wider, found)):
         found = wider
     if found is not None:
         return _mixed(found.pool, found.weights, found.margin, kept, at)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
     pool = [k for k in every if k.withheld is None]
-    x = np.array([k.x for k in pool]) if pool else np.empty((0, 1 + len(limits)))
-    if pool and not alone and (exact := solve_mixture(x, limits, frame.scale)).feasible:
+    if pool and not alone and (exact := solve_mixture(_to_solve(pool), limits, frame.scale)).feasible:
         return _mixed(pool, exact.weights, _margins(pool, frame), kept, at)
     raise _infeasible(every, pool, limits, frame.campaign)
 
@@ -206,7 +213,7 @@ def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure
     """Policies with their fitted evaluation, by way of a bundle: measured as they would be served."""
     write_bundle(frame.folder / "bundle", bundle_spec(frame, offered, np.full(len(offered), 1 / len(offered))))
     campaign, days = frame.campaign, needed_days(frame.campaign)
-    plain = Measure(frame.data, SELECT, load_bundle(frame.folder / "bundle"))
+    plain = Measure(frame.data, SELECT, load_bundle(frame.folder / "bundle"), long_run=True)
     fits = certifying = plain.members(days)
     at = plain
     if plain.action_basis is not None:
@@ -220,7 +227,21 @@ def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure
         _kept(policy, fitted, plainly, campaign, plain.known_costs([plain.actions(i)]))
         for i, (policy, fitted, plainly) in enumerate(measured)
     ]
-    return kept, at
+    return _in_line(kept), at
+
+
+def _in_line(kept: list[Kept]) -> list[Kept]:
+    """The same with the aims of each network's policies brought in line with what learning said of them."""
+    found = list(kept)
+    known = [i for i, each in enumerate(kept) if each.withheld is None and each.policy.learned is not None]
+    for network in {id(kept[i].policy.network) for i in known}:
+        alike = [i for i in known if id(kept[i].policy.network) == network]
+        said = np.array([one.policy.learned[0] for one in (kept[i] for i in alike) if one.policy.learned is not None])
+        measured = np.array([kept[i].aim for i in alike])
+        told = in_line(said, measured, np.stack([kept[i].aim_influence for i in alike], axis=1))
+        for i, aim, influence in zip(alike, told[0], told[1].T, strict=True):
+            found[i] = replace(kept[i], aim=float(aim), aim_influence=influence)
+    return found
 
 
 def _constants(frame: Frame, at: Measure) -> list[Kept]:
@@ -281,16 +302,25 @@ def _surer(smooth: Fitted, plain: Fitted, campaign: Campaign) -> Fitted:
 
 def _kept(policy: Offered, fitted: Fitted, certifying: Fitted, campaign: Campaign, costs: Vector) -> Kept:
     x, influence, _ = coordinates(fitted, campaign)
+    aim, influence_of_aim = chosen_by(fitted, campaign)
     reason = missing(certifying, campaign) or missing(fitted, campaign)
-    if reason is None and not np.isfinite(x).all():
+    if reason is None and not np.isfinite([*x, aim]).all():
         reason = "it could not be measured"
     most = largest(certifying, campaign, costs)
-    return Kept(policy, x, std_error(influence), decisions(fitted, campaign), fitted, certifying, reason, most)
+    return Kept(
+        policy, x, std_error(influence), decisions(fitted, campaign), fitted, certifying, reason, most,
+        aim, influence_of_aim,
+    )  # fmt: skip
+
+
+def _to_solve(pool: list[Kept]) -> Vector:
+    """`[k, 1+m]` what mixtures are chosen by, and budgets in ≤ form."""
+    return np.array([[kept.aim, *kept.x[1:]] for kept in pool])
 
 
 def _solved(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None:
     """The best weights with all costs raised by the margins `[k, m]`; None where no mixture keeps the limits."""
-    raised = np.array([k.x for k in pool]) + np.column_stack([np.zeros(len(pool)), margin])
+    raised = _to_solve(pool) + np.column_stack([np.zeros(len(pool)), margin])
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
     solution = solve_mixture(raised, limits, frame.scale)
     return solution.weights if solution.feasible else None
@@ -298,7 +328,7 @@ def _solved(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None:
 
 def _best_alone(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None:
     """All weight on the policy of the largest objective that keeps the limits: with the margins where one does."""
-    x = np.array([k.x for k in pool])
+    x = _to_solve(pool)
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
     for raised in (margin, 0 * margin):
         keeps = ((x[:, 1:] + raised - limits) / frame.scale <= FEASIBLE).all(axis=1)
@@ -331,16 +361,15 @@ def _best(policies: list[Kept], frame: Frame, alone: bool) -> _Found | None:
     return None if weights is None else _Found(pool, *_tightened(pool, weights, margin, frame))
 
 
-def _better(one: _Found, other: _Found, frame: Frame) -> bool:
-    """Whether one mixture's objective is above the other's by more than noise: they are measured on the same users."""
+def _better(one: _Found, other: _Found) -> bool:
+    """Whether one mixture is above the other by more than noise: they are measured on the same users."""
 
-    def objective_of(found: _Found) -> tuple[float, Vector]:
-        parts = [coordinates(kept.fitted, frame.campaign) for kept in found.pool]
-        value = sum(w * x[0] for w, (x, _, _) in zip(found.weights, parts, strict=True))
-        influence = [w * psi[:, 0] for w, (_, psi, _) in zip(found.weights, parts, strict=True)]
-        return float(value), np.sum(influence, axis=0)
+    def aim_of(found: _Found) -> tuple[float, Vector]:
+        pairs = [(weight, kept) for weight, kept in zip(found.weights, found.pool, strict=True) if weight > 0]
+        value = sum(weight * kept.aim for weight, kept in pairs)
+        return float(value), np.sum([weight * kept.aim_influence for weight, kept in pairs], axis=0)
 
-    (a, first), (b, second) = objective_of(one), objective_of(other)
+    (a, first), (b, second) = aim_of(one), aim_of(other)
     return a - b > NOISE * float(std_error(first - second))
 
 

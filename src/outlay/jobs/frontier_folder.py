@@ -186,7 +186,10 @@ def write(folder: Path, folds: Sequence[Fold], check: str) -> None:
                   [kept.known for kept in fold.measured]) for fold in folds
     ]  # fmt: skip
     alpha, users = alpha_of(look, campaign.train.confidence), len(data.users_of(data.certifying))
-    choices = [Choice(each, campaign, frame.scale, alpha, users, len(folds)) for each in points]
+    choices = [
+        Choice(each, np.array([kept.aim for kept in fold.measured]), campaign, frame.scale, alpha, users, len(folds))
+        for each, fold in zip(points, folds, strict=True)
+    ]
     budgets, weights, rooms, no_curve = _grid(choices)
     log = pooled([Points.of([fold.old], campaign) for fold in folds], shares)
     mixtures = pooled([each.mixed(w) for each, w in zip(points, weights, strict=True)], shares)

@@ -61,6 +61,7 @@ class Measure:
         smooth: whether amounts that are alike speak for each other, where states are counted. Errors are smaller where
             outcomes are smooth in the amount, and values wrong where they are not: to choose by, not to certify.
         most_users: a sample of so many of the users is enough; None: all.
+        long_run: whether day by day evaluation tells `LONG_RUN` too: to choose by (`estimators/long_run.py`).
     """
 
     data: Transitions
@@ -68,6 +69,7 @@ class Measure:
     bundle: Bundle | None
     smooth: bool = False
     most_users: int | None = None
+    long_run: bool = False
 
     @cached_property
     def panel(self) -> Panel:
@@ -289,7 +291,8 @@ class Measure:
 
     def _by_day(self, parts: Sequence[NDArray[np.float32]], *, paths: bool = False) -> Sequential:
         assert self.window is not None
-        return Sequential(self.panel, standardised(np.hstack(parts)), self.propensity(), self.window, paths)
+        columns = standardised(np.hstack(parts))
+        return Sequential(self.panel, columns, self.propensity(), self.window, paths, self.long_run and not paths)
 
     @cached_property
     def _robust(self) -> Callable[[int], DoublyRobust]:
