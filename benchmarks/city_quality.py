@@ -75,7 +75,8 @@ def act(bundle: Bundle, member: int) -> Callable[[Any], NDArray[Any]]:
 def of_mixtures(chosen: Chosen, data: Transitions, curve: Curve, values: PolicyValues, budgets: Vector) -> list[Any]:
     """Captured share and spend of every budget's mixture, chosen by what was measured."""
     kept = [(i, k) for i, k in enumerate(chosen.measured) if k.withheld is None and k.policy.number is not None]
-    points = Points.of([k.fitted for _, k in kept], data.campaign).value[:, :2]
+    cost = Points.of([k.fitted for _, k in kept], data.campaign).value[:, 1]
+    points = np.column_stack([[k.aim for _, k in kept], cost])
     true: dict[int, Vector] = {}
     judged = []
     for budget in budgets:

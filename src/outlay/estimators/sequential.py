@@ -150,7 +150,8 @@ class Sequential:
                 stages.append((rows, on, None, np.zeros(0), np.zeros(0)))
                 continue
             user, weight = panel.user[on], ratio[on]
-            block = self._block(on, given)
+            every = self._block(rows, given)
+            block = every[ratio[rows] > 0]
             weighted = block * weight[:, None]
             gram = block.T @ weighted
             gram[np.diag_indices_from(gram)] += 1e-9 * max(1.0, float(gram[-1, -1]))
@@ -160,9 +161,10 @@ class Sequential:
             goal = np.where(panel.following[on, None, None] >= 0, ahead[user, :, day:], 0.0)
             goal[:, :, 0] = outcome[on]
             theta = cho_solve(factor, weighted.T @ goal.reshape(len(on), -1))
-            lever = weight * np.einsum("np,np->n", cho_solve(factor, block.T).T, block)
+            inverse = cho_solve(factor, np.eye(len(gram)))
+            lever = weight * np.einsum("np,np->n", block @ inverse, block)
             residual = goal - (block @ theta).reshape(goal.shape)
-            ahead[panel.user[rows], :, day:] = (self._block(rows, given) @ theta).reshape(len(rows), T, -1)
+            ahead[panel.user[rows], :, day:] = (every @ theta).reshape(len(rows), T, -1)
             stages.append((rows, on, factor, residual, np.minimum(lever, MOST_LEVERAGE)))
         value = np.tensordot(share, ahead, 1)
         influence = share[:, None, None] * (ahead - value)
@@ -175,8 +177,8 @@ class Sequential:
                 told = min(told, day) if came.any() else told
                 continue
             user = panel.user[on]
-            beta = cho_solve(factor, self._block(rows, given).T @ came)
-            moved = (self._block(on, given) @ beta) * ratio[on]
+            every = self._block(rows, given)
+            moved = (every @ cho_solve(factor, every.T @ came))[ratio[rows] > 0] * ratio[on]
             value[:, day:] += np.tensordot(moved, residual, 1)
             influence[user, :, day:] += (moved / (1 - lever))[:, None, None] * residual
             mass[user, day] = moved
