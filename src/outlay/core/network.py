@@ -60,6 +60,18 @@ class NetworkArrays:
         )
         return replace(self, head=(weight, bias), num_policies=len(chosen))
 
+    def beside(self, others: Sequence[NetworkArrays]) -> NetworkArrays:
+        """The same network with the policies of others, which have its hidden layers, after its own."""
+        parts = [self, *others]
+
+        def joined(place: int) -> NDArray[np.float32]:
+            split = [each.head[place].reshape(*each.head[place].shape[:-1], each.num_actions, each.num_policies, -1)
+                     for each in parts]  # fmt: skip
+            whole = np.concatenate(split, axis=-2)
+            return whole.reshape(*whole.shape[:-3], -1)
+
+        return replace(self, head=(joined(0), joined(1)), num_policies=sum(each.num_policies for each in parts))
+
     @property
     def num_features(self) -> int:
         """Width of the last hidden layer, over the pair: E · width."""

@@ -20,6 +20,7 @@ Source: Hausman (1978) for the test.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
@@ -187,29 +189,48 @@ def choose(
     Raises:
         InfeasibleError: if no mixture of what was found keeps the limits, or nothing can be measured.
     """
-    kept, at = _measured(frame, [*offered, *reserve])
+    kept, at = measure(frame, [*offered, *reserve])
+    return choose_among(frame, kept, at, len(offered), weights=weights, alone=alone)
+
+
+def choose_among(
+    frame: Frame, kept: list[Kept], at: Measure, count: int, *, weights: Vector | None = None, alone: bool = False
+) -> Chosen:
+    """Solve the weights of policies that were measured.
+
+    Args:
+        frame: what they share.
+        kept: the policies, first those to mix, then the reserve.
+        at: what measured them.
+        count: how many are to be mixed.
+        weights: as of `choose`.
+        alone: as of `choose`.
+
+    Raises:
+        InfeasibleError: as `choose` does.
+    """
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
-    first = kept[: len(offered)]
+    first = kept[:count]
     if weights is not None:
         known = np.array([k.withheld is None for k in first])
         if not (weights * known).any():
             raise _infeasible(first, [], limits, frame.campaign)
         pool = [k for k in first if k.withheld is None]
-        return _mixed(pool, weights[known] / weights[known].sum(), _margins(pool, frame), kept, at)
-    found = next((found for pool in (first, kept) if (found := _best(pool, frame, alone)) is not None), None)
+        return _mixed(pool, weights[known] / weights[known].sum(), margins_of(pool, frame), kept, at)
+    found = next((found for pool in (first, kept) if (found := best(pool, frame, alone)) is not None), None)
     every = [*kept, *_constants(frame, at)]
-    if (wider := _best(every, frame, alone)) is not None and (found is None or _better(wider, found)):
+    if (wider := best(every, frame, alone)) is not None and (found is None or _better(wider, found)):
         found = wider
     if found is not None:
         return _mixed(found.pool, found.weights, found.margin, kept, at)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
     pool = [k for k in every if k.withheld is None]
-    if pool and not alone and (exact := solve_mixture(_to_solve(pool), limits, frame.scale)).feasible:
-        return _mixed(pool, exact.weights, _margins(pool, frame), kept, at)
+    if pool and not alone and (exact := solve_mixture(to_solve(pool), limits, frame.scale)).feasible:
+        return _mixed(pool, exact.weights, margins_of(pool, frame), kept, at)
     raise _infeasible(every, pool, limits, frame.campaign)
 
 
-def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure]:
+def measure(frame: Frame, offered: Sequence[Offered]) -> tuple[list[Kept], Measure]:
     """Policies with their fitted evaluation, by way of a bundle: measured as they would be served."""
     write_bundle(frame.folder / "bundle", bundle_spec(frame, offered, np.full(len(offered), 1 / len(offered))))
     campaign, days = frame.campaign, needed_days(frame.campaign)
@@ -227,21 +248,45 @@ def _measured(frame: Frame, offered: list[Offered]) -> tuple[list[Kept], Measure
         _kept(policy, fitted, plainly, campaign, plain.known_costs([plain.actions(i)]))
         for i, (policy, fitted, plainly) in enumerate(measured)
     ]
-    return _in_line(kept), at
+    return aimed(kept, campaign), at
 
 
-def _in_line(kept: list[Kept]) -> list[Kept]:
+def aimed(kept: Sequence[Kept], campaign: Campaign) -> list[Kept]:
     """The same with the aims of each network's policies brought in line with what learning said of them."""
-    found = list(kept)
+    measured_aims = [chosen_by(each.fitted, campaign) for each in kept]
+    found = [replace(k, aim=aim, aim_influence=psi) for k, (aim, psi) in zip(kept, measured_aims, strict=True)]
     known = [i for i, each in enumerate(kept) if each.withheld is None and each.policy.learned is not None]
     for network in {id(kept[i].policy.network) for i in known}:
         alike = [i for i in known if id(kept[i].policy.network) == network]
         said = np.array([one.policy.learned[0] for one in (kept[i] for i in alike) if one.policy.learned is not None])
-        measured = np.array([kept[i].aim for i in alike])
-        told = in_line(said, measured, np.stack([kept[i].aim_influence for i in alike], axis=1))
+        measured = np.array([found[i].aim for i in alike])
+        told = in_line(said, measured, np.stack([found[i].aim_influence for i in alike], axis=1))
         for i, aim, influence in zip(alike, told[0], told[1].T, strict=True):
-            found[i] = replace(kept[i], aim=float(aim), aim_influence=influence)
+            found[i] = replace(found[i], aim=float(aim), aim_influence=influence)
     return found
+
+
+def measure_further(
+    frame: Frame, offered: Sequence[Offered], kept: Sequence[Kept], at: Measure
+) -> tuple[list[Kept], Bundle]:
+    """Policies found later, measured at `at` as `kept` were, whose first are those of its bundle; and their bundle.
+
+    They are told by the features of the network that they share with one of those, or else by those of the first.
+    """
+    folder, campaign, days = frame.folder / "bundle-further", frame.campaign, needed_days(frame.campaign)
+    write_bundle(folder, bundle_spec(frame, offered, np.full(len(offered), 1 / len(offered))))
+    theirs = replace(at, bundle=load_bundle(folder))
+    shutil.rmtree(folder)
+    plain = replace(at, smooth=False) if at.smooth else at
+    networks = [k.policy.network for k in kept[: len(at.served.members)]]
+    out = []
+    for i, policy in enumerate(offered):
+        source = next((j for j, network in enumerate(networks) if network is policy.network), 0)
+        actions = theirs.actions(i)
+        certifying = plain.evaluator(source).fit(actions, days=days)
+        fitted = _surer(at.evaluator(source).fit(actions, days=days), certifying, campaign) if at.smooth else certifying
+        out.append(_kept(policy, fitted, certifying, campaign, plain.known_costs([actions])))
+    return out, theirs.served
 
 
 def _constants(frame: Frame, at: Measure) -> list[Kept]:
@@ -313,14 +358,14 @@ def _kept(policy: Offered, fitted: Fitted, certifying: Fitted, campaign: Campaig
     )  # fmt: skip
 
 
-def _to_solve(pool: list[Kept]) -> Vector:
+def to_solve(pool: Sequence[Kept]) -> Vector:
     """`[k, 1+m]` what mixtures are chosen by, and budgets in ≤ form."""
     return np.array([[kept.aim, *kept.x[1:]] for kept in pool])
 
 
 def _solved(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None:
     """The best weights with all costs raised by the margins `[k, m]`; None where no mixture keeps the limits."""
-    raised = _to_solve(pool) + np.column_stack([np.zeros(len(pool)), margin])
+    raised = to_solve(pool) + np.column_stack([np.zeros(len(pool)), margin])
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
     solution = solve_mixture(raised, limits, frame.scale)
     return solution.weights if solution.feasible else None
@@ -328,7 +373,7 @@ def _solved(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None:
 
 def _best_alone(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None:
     """All weight on the policy of the largest objective that keeps the limits: with the margins where one does."""
-    x = _to_solve(pool)
+    x = to_solve(pool)
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
     for raised in (margin, 0 * margin):
         keeps = ((x[:, 1:] + raised - limits) / frame.scale <= FEASIBLE).all(axis=1)
@@ -340,7 +385,7 @@ def _best_alone(pool: list[Kept], margin: Vector, frame: Frame) -> Vector | None
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
     """The best mixture of a pool: weights `[k]`, and the margins `[k, m]` that it keeps the limits with."""
 
     pool: list[Kept]
@@ -348,23 +393,23 @@ class _Found:
     margin: Vector
 
 
-def _best(policies: list[Kept], frame: Frame, alone: bool) -> _Found | None:
+def best(policies: Sequence[Kept], frame: Frame, alone: bool = False) -> Found | None:
     """The best mixture of those measured, or the best one `alone`; None where none keeps the limits with its margin."""
     pool = [k for k in policies if k.withheld is None]
     if not pool:
         return None
-    margin = _margins(pool, frame)
+    margin = margins_of(pool, frame)
     if alone:
         one = _best_alone(pool, margin, frame)
-        return None if one is None else _Found(pool, one, margin)
+        return None if one is None else Found(pool, one, margin)
     weights = _solved(pool, margin, frame)
-    return None if weights is None else _Found(pool, *_tightened(pool, weights, margin, frame))
+    return None if weights is None else Found(pool, *_tightened(pool, weights, margin, frame))
 
 
-def _better(one: _Found, other: _Found) -> bool:
+def _better(one: Found, other: Found) -> bool:
     """Whether one mixture is above the other by more than noise: they are measured on the same users."""
 
-    def aim_of(found: _Found) -> tuple[float, Vector]:
+    def aim_of(found: Found) -> tuple[float, Vector]:
         pairs = [(weight, kept) for weight, kept in zip(found.weights, found.pool, strict=True) if weight > 0]
         value = sum(weight * kept.aim for weight, kept in pairs)
         return float(value), np.sum([weight * kept.aim_influence for weight, kept in pairs], axis=0)
@@ -405,7 +450,7 @@ def _room(members: list[Kept], weights: Vector, frame: Frame) -> Vector:
     )
 
 
-def _margins(pool: list[Kept], frame: Frame) -> Vector:
+def margins_of(pool: list[Kept], frame: Frame) -> Vector:
     """`[k, m]` by which each policy's costs are raised."""
     return np.array([_room([kept], np.ones(1), frame) for kept in pool])
 

@@ -18,6 +18,7 @@ from outlay.core.mixture import Mixture
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.estimators.units import coordinates as coordinates_of
 from outlay.jobs.choose import Chosen, Frame, Offered, choose, needed_days
+from outlay.jobs.joint_limits import check_together
 from outlay.jobs.measure import CHUNK_ROWS, Measure
 from outlay.learning import checkpoint
 from outlay.learning.game import Game, Progress, frugal, play, settings_of
@@ -128,6 +129,7 @@ def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed:
         assert data.states is not None
         return coords.of(measure(model, policy.choose(data.states)))
 
+    check_together(data, campaign)
     if model is not None:
         check_possible(data, campaign, coords.limits, model)
     by_log = train.measured_by == "auto"

@@ -219,7 +219,8 @@ def _settings(run: Run) -> dict[str, dict[str, object]]:
     m = run.manifest
     return {
         "run": {name: m[name] for name in ("method", "oracle", "seed", "steps", "seconds", "parameters",
-                                           "stored_parameters", "multiplier_max", "multiplier_mean")},
+                                           "stored_parameters", "multiplier_max", "multiplier_mean")}
+        | {f"gap_{name}": m["gap"][name] for name in ("value", "std_error", "added") if m.get("gap")},
         "train": run.campaign.train.model_dump(mode="json", exclude_none=True),
         "data": {"source": m["source"], "hash": m["data_hash"]},
         "versions": m["versions"],

@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.core.network import NetworkArrays
 from outlay.core.transitions import LEARN, SPLITS, Transitions
-from outlay.jobs.choose import Chosen, Kept, Offered, choose
+from outlay.jobs.choose import Chosen, Kept, Offered, choose_among, measure
+from outlay.jobs.column_generation import Gap, generate, pooled, words
 from outlay.jobs.folds import fold_shares, seed_of, views
 from outlay.jobs.frontier_folder import Fold, write
+from outlay.jobs.joint_limits import check_together
 from outlay.jobs.play import Learned, check_possible, critic_frame, spread_rows
 from outlay.jobs.record import course_of
 from outlay.learning import checkpoint, orthogonal, orthogonal_policies
@@ -36,7 +39,7 @@ from outlay.learning.game import settings_of
 from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
 from outlay.learning.multiplier_grid import POINTS
 from outlay.learning.orthogonal import Orthogonal
-from outlay.learning.plug_in import plug_in, table_network
+from outlay.learning.plug_in import plug_in, respond, table_network
 from outlay.learning.tabular import counted_model, smoothed
 from outlay.nets.network import arrays
 from outlay.ops.action_basis import smooth_basis
@@ -63,6 +66,9 @@ class Answers:
         steps: gradient steps.
         before: seconds of training before it was resumed.
         notes: what to tell the user.
+        of: whose best responses they are, in words.
+        exact: the best response to any λ `[m]`, as a network of one policy that has the hidden layers of `network`;
+            None where the Q of the nearest λ has to answer.
     """
 
     network: NetworkArrays
@@ -72,6 +78,16 @@ class Answers:
     steps: int
     before: float
     notes: list[str]
+    of: str
+    exact: Callable[[Vector], NetworkArrays] | None = None
+
+    def response(self, multiplier: Vector) -> tuple[NetworkArrays, int]:
+        """A network and which of its policies answers any λ `[m]`."""
+        if self.exact is not None:
+            return self.exact(multiplier), 0
+        unit = np.maximum(self.multiplier.max(axis=0), np.finfo(np.float64).tiny)
+        nearest = np.linalg.norm((self.multiplier - multiplier) / unit, axis=1).argmin()
+        return self.network, int(self.policy[nearest])
 
 
 @dataclass(frozen=True)
@@ -83,12 +99,15 @@ class FoldAnswers:
         chosen: the fold's mixture.
         fold: what it measured.
         check: whether costs fall as λ grows, in words.
+        gap: what its best responses would still add; None where that cannot be told, and `unknown` says why.
     """
 
     answers: Answers
     chosen: Chosen
     fold: Fold
     check: str
+    gap: Gap | None
+    unknown: str | None
 
 
 def learn(
@@ -138,6 +157,7 @@ def learn(
     multiplier = np.concatenate([each.multiplier for each in answers])
     parameters = sum(each.network.num_parameters for each in answers)
     before = sum(each.before for each in answers)
+    gap, told_gap = _gap(found, fold_shares(folds), campaign)
     record = {
         "oracle": oracle,
         "folds": len(folds),
@@ -149,9 +169,10 @@ def learn(
         "candidates_measured_by": "a fitted evaluation on the select users",
         "policies": sum(len(each.fold.measured) for each in found),
         "cost_falls": check,
+        "gap": None if gap is None else gap.to_dict(),
     }
     course = course_of(chosen, campaign, parameters)
-    notes = [*answers[0].notes, *_left_out(chosen), check]
+    notes = [*answers[0].notes, *_left_out(chosen), check, told_gap]
     if len(folds) > 1:
         notes.insert(
             1,
@@ -179,6 +200,7 @@ def _learn_fold(
     rows = data.rows_of(LEARN)
     sample = spread_rows(rows)
     coords = coordinates(campaign, data.outcome[sample], steady=data.steady)
+    check_together(data, campaign)
     model = countable(data)
     if model is not None:
         check_possible(data, campaign, coords.limits, model)
@@ -207,24 +229,60 @@ def _learn_fold(
             answers = _networks(training, *place, told)
     report(0.8, f"measuring {len(answers.multiplier)} policies")
     frame = critic_frame(data, campaign, coords, oracle, seed, folder)
-    offered = [
-        Offered(
+
+    def offer(multiplier: Vector, number: int, network: NetworkArrays, policy: int, learned: Vector | None) -> Offered:
+        return Offered(
             name=f"λ {', '.join(f'{price:.3g}' for price in multiplier)}",
-            network=answers.network,
+            network=network,
             multiplier=multiplier,
             head_weights=coords.weights(multiplier),
             number=number,
             step=answers.steps,
-            learned=None if answers.critic is None else answers.critic[number],
-            policy=int(answers.policy[number]),
+            learned=learned,
+            policy=policy,
         )
+
+    said = answers.critic if answers.critic is not None else [None] * len(answers.multiplier)
+    offered = [
+        offer(multiplier, number, answers.network, int(answers.policy[number]), said[number])
         for number, multiplier in enumerate(answers.multiplier)
     ]
-    chosen = choose(frame, offered)
+    numbers = count(len(offered))
+
+    def respond_to(multiplier: Vector) -> list[Offered]:
+        return [offer(multiplier, next(numbers), *answers.response(multiplier), None)]
+
+    generated = generate(frame, *measure(frame, offered), respond_to)
+    kept, network = _in_one(generated.kept, answers.network)
+    chosen = choose_among(frame, kept, generated.at, len(kept))
     measured = [kept for kept in chosen.measured if kept.withheld is None]
     check = falls([kept for kept in measured if kept.policy.number is not None])
     kept = measured or list(chosen.members)  # constant actions stand in for policies that could not be measured
-    return FoldAnswers(answers, chosen, Fold(frame, kept, chosen.at.old()), check)
+    fold = Fold(frame, kept, chosen.at.old())
+    return FoldAnswers(replace(answers, network=network), chosen, fold, check, generated.gap, generated.unknown)
+
+
+def _in_one(kept: list[Kept], network: NetworkArrays) -> tuple[list[Kept], NetworkArrays]:
+    """The same policies with those of tables of their own as further ones of the network, which has their states."""
+    apart = [k.policy.network for k in kept if k.policy.network is not network]
+    whole = network.beside([each for each in apart if isinstance(each, NetworkArrays)])
+    places = count(network.num_policies)
+
+    def moved(policy: Offered) -> Offered:
+        return replace(policy, network=whole, policy=policy.policy if policy.network is network else next(places))
+
+    return [replace(k, policy=moved(k.policy)) for k in kept], whole
+
+
+def _gap(found: Sequence[FoldAnswers], shares: Vector, campaign: Campaign) -> tuple[Gap | None, str]:
+    """The gap of the mixture of all folds, and the same in words."""
+    gaps = [each.gap for each in found if each.gap is not None]
+    of = found[0].answers.of
+    if len(gaps) < len(found):
+        unknown = next(each.unknown for each in found if each.gap is None)
+        return None, f"Gap: it is not known what the policies of {of} would still add, as {unknown}."
+    gap = pooled(gaps, shares)
+    return gap, words(gap, campaign, of)
 
 
 def _num_folds(data: Transitions, campaign: Campaign, oracle: str) -> int:
@@ -325,7 +383,14 @@ def _counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: 
         f"The log has {len(data.states)} distinct states, each met often enough to count: the counted model{smooth}, "
         "with exact best responses, instead of networks (--oracle orthogonal, bcq, edrr or ddqn for those)."
     )
-    return Answers(network, np.arange(len(multiplier)), multiplier, None, 0, 0.0, [note])
+
+    def exact(multiplier: Vector) -> NetworkArrays:
+        assert data.states is not None
+        policy = respond(model, coords, data.states.allowed, multiplier)
+        return table_network(model, data.states, data.schema.sizes, multiplier[None], policy[None], coords)
+
+    of = "the counted model, whose best responses are exact,"
+    return Answers(network, np.arange(len(multiplier)), multiplier, None, 0, 0.0, [note], of, exact)
 
 
 def _networks(
@@ -345,7 +410,8 @@ def _networks(
     top = " and ".join(f"{price:.3g}" for price in _last_but_one(progress.multipliers))
     note = f"One network answers {len(said)} λ, from 0 to {top}, where the cost stops falling."
     policy = np.arange(len(said))
-    return Answers(network, policy, progress.multipliers, said, training.steps, before, [note])
+    of = "this critic (the Q of the nearest λ, priced at theirs)"
+    return Answers(network, policy, progress.multipliers, said, training.steps, before, [note], of)
 
 
 def _orthogonal(
@@ -364,7 +430,7 @@ def _orthogonal(
     said = np.array([training.coords.shown(x, 1.0) for x in found.said])
     note = f"One network answers {len(said)} λ."
     policy = np.zeros(len(said), np.int64)
-    return Answers(found.network, policy, found.multiplier, said, progress.best.step, before, [note])
+    return Answers(found.network, policy, found.multiplier, said, progress.best.step, before, [note], "this critic")
 
 
 def _last_but_one(multipliers: Vector) -> list[float]:

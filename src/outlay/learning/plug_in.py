@@ -48,7 +48,7 @@ def plug_in(
     Returns:
         `[L, m]` λ, in reward units per unit of coordinate, and `[L, S]` the best responses.
     """
-    signed = replace(model, cost=np.diag(coords.matrix[:, 1:]) * model.cost)
+    signed = _signed(model, coords)
     count = signed.num_costs
     axes = [
         _corners(signed, allowed, unit, MOST_CORNERS if count == 1 else AXIS_CORNERS[count]) for unit in np.eye(count)
@@ -71,6 +71,13 @@ def plug_in(
     return np.array(multipliers)[order], np.array(policies)[order]
 
 
+def respond(
+    model: TabularCMDP, coords: Coordinates, allowed: NDArray[np.bool_], multiplier: Vector
+) -> NDArray[np.intp]:
+    """`[S]` the exact best response of a counted model to a λ `[m]`; arguments as of `plug_in`."""
+    return _respond(_signed(model, coords), allowed, multiplier, None)
+
+
 def table_network(model: TabularCMDP, states: States, sizes: tuple[int, ...], multipliers: Vector,
                   policies: NDArray[np.intp], coords: Coordinates) -> NetworkArrays:  # fmt: skip
     """The Q-values of the policies `[L, S]` in the counted model, as a network that can be served."""
@@ -81,6 +88,11 @@ def table_network(model: TabularCMDP, states: States, sizes: tuple[int, ...], mu
         q[np.arange(len(policy)), policy, place[l], 0] += TIE * max(float(np.abs(value).max()), 1e-9)
     outcome = np.concatenate([model.reward[:, :, None], model.cost], axis=2)
     return lookup_network(states.codes, states.numbers, sizes, q, outcome)
+
+
+def _signed(model: TabularCMDP, coords: Coordinates) -> TabularCMDP:
+    """The model with its costs in coordinates: in ≤ form, of a budget per user over the horizon."""
+    return replace(model, cost=np.diag(coords.matrix[:, 1:]) * model.cost)
 
 
 def _respond(
