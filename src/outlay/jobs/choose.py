@@ -87,6 +87,11 @@ class Frame:
         return known_reserves(self.data, self.campaign)
 
     @cached_property
+    def rooms(self) -> dict[int, tuple[Fitted, Vector]]:
+        """By its identity, a fitted evaluation and the margins `[m]` of its policy alone, which are needed again."""
+        return {}
+
+    @cached_property
     def alpha(self) -> float:
         """What the next look at the certify users may spend."""
         return next_alpha(self.data, self.campaign.train.confidence, self.data.certifying)
@@ -285,7 +290,7 @@ def measure_further(
         actions = theirs.actions(i)
         certifying = plain.evaluator(source).fit(actions, days=days)
         fitted = _surer(at.evaluator(source).fit(actions, days=days), certifying, campaign) if at.smooth else certifying
-        out.append(_kept(policy, fitted, certifying, campaign, plain.known_costs([actions])))
+        out.append(_kept(policy, fitted, certifying, campaign, at.known_costs([actions])))
     return out, theirs.served
 
 
@@ -452,7 +457,10 @@ def _room(members: list[Kept], weights: Vector, frame: Frame) -> Vector:
 
 def margins_of(pool: list[Kept], frame: Frame) -> Vector:
     """`[k, m]` by which each policy's costs are raised."""
-    return np.array([_room([kept], np.ones(1), frame) for kept in pool])
+    for kept in pool:
+        if id(kept.fitted) not in frame.rooms:
+            frame.rooms[id(kept.fitted)] = kept.fitted, _room([kept], np.ones(1), frame)
+    return np.array([frame.rooms[id(kept.fitted)][1] for kept in pool])
 
 
 def _mixed(pool: list[Kept], weights: Vector, margin: Vector, measured: list[Kept], at: Measure) -> Chosen:

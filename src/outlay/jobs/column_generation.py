@@ -47,7 +47,7 @@ class Gap:
     """What best responses would still add to a mixture.
 
     Attributes:
-        value: g in the unit of the objective, 0 where it is negative: of the largest column, at the last λ.
+        value: g in the unit of the objective, 0 where it is not above 0: of the largest column, at the last λ.
         std_error: of g.
         objective: of the mixture, the same unit.
         multiplier: `[m]` the last λ, in units of the objective per unit of coordinate.
@@ -122,7 +122,7 @@ def generate(frame: Frame, kept: Sequence[Kept], at: Measure, respond: Respond) 
             return ended(None, "its policies cannot keep the limits with room for the certificate")
         promise, error, _ = max(priced)
         prices = tuple(master.multiplier.tolist())
-        return ended(Gap(max(0.0, promise), error, value, prices, len(pool) - len(kept)))
+        return ended(Gap(promise if taken else 0.0, error, value, prices, len(pool) - len(kept)))
 
 
 @dataclass(frozen=True)

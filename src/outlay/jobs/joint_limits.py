@@ -115,7 +115,7 @@ def _infeasible(
         ways.append(f"{'raise' if budgets[j].sign > 0 else 'lower'} {budgets[j].name} to {least_limit:.4g}")
     whose = "its limit cannot be kept" if len(used) == 1 else "their limits cannot be kept together"
     return InfeasibleError(
-        f"{whose} by any policy: {' '.join(terms)} is {shown:.4g} or more on every day of every user in the log, "
+        f"{whose} by any policy: {' '.join(terms)} is {shown:.4g} or more on every day of the learn users, "
         f"and the limits ask for {asked:.4g} or less.",
         file=campaign.path,
         where=", ".join(f"budget {budgets[j].name} ({budgets[j].words})" for j in used),
