@@ -160,7 +160,7 @@ def test_several_limits_on_rich_states_are_spent_but_for_their_margins(
     assert (spent + chosen.margin)[binding] == pytest.approx(np.array([4.5, 3.0])[binding], rel=2e-3)
     assert (spent + chosen.margin <= np.array([4.5, 3.0]) * (1 + 2e-3)).all()
     assert gap["added"] >= 1
-    assert gap["objective"] == pytest.approx(chosen.weights @ [kept.x[0] for kept in chosen.members], rel=0.02)
+    assert gap["objective"] <= chosen.weights @ [kept.aim for kept in chosen.members] + 1e-6  # constants may take part
     assert len(chosen.measured) == 9 + gap["added"]
 
 

@@ -1,6 +1,7 @@
 """Column generation on measured policies: what learning can still add at the prices that the limits set, and the gap.
 
-    master     max αᵀr   s.t.   αᵀ(c + margin) ≤ limit,  Σα = 1        over policies measured on *select*; its duals λ
+    master     max αᵀr   s.t.   αᵀ(c + margin) ≤ limit,  Σα = 1        over policies measured on *select*; its duals λ.
+               r is their aim, which mixtures are chosen by (`choose.py`)
     column     the best response that learning gives to λ, measured on the same users
     g          (r − λᵀ(c + margin)) of the column less that of the mixture: its reduced cost
 
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.estimators.units import coordinates, objective
-from outlay.jobs.choose import Frame, Kept, Offered, best, margins_of, measure_further
+from outlay.jobs.choose import Frame, Kept, Offered, aimed, best, margins_of, measure_further, to_solve
 from outlay.jobs.measure import Measure
 from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import solve_mixture
@@ -49,7 +50,7 @@ class Gap:
     Attributes:
         value: g in the unit of the objective, 0 where it is not above 0: of the largest column, at the last λ.
         std_error: of g.
-        objective: of the mixture, the same unit.
+        objective: of the mixture, the same unit: its aim, which mixtures are chosen by; before constants take part.
         multiplier: `[m]` the last λ, in units of the objective per unit of coordinate.
         added: how many columns were taken in.
     """
@@ -108,13 +109,15 @@ def generate(frame: Frame, kept: Sequence[Kept], at: Measure, respond: Respond) 
         if master is None:
             return ended(None, "none of its policies could be measured")
         columns, theirs = measure_further(frame, respond(master.multiplier / days), pool, at)
-        priced = [(*master.promise(column, frame), i) for i, column in enumerate(columns) if column.withheld is None]
-        if not priced:
+        every = aimed([*pool, *columns], frame.campaign)
+        known = [i for i, column in enumerate(columns) if column.withheld is None]
+        if not known:
             return ended(None, f"its best response could not be measured: {columns[0].withheld}")
-        value = float(master.weights @ [k.x[0] for k in master.members])
+        priced = [(*master.promise(every, len(pool) + i, frame), i) for i in known]
+        value = float(master.weights @ [pool[i].aim for i in master.places])
         taken = [i for promise, _, i in priced if promise > ROUNDING * abs(value)]
         if taken and rounds < ROUNDS:
-            pool += [columns[i] for i in taken]
+            pool = aimed([*pool, *(columns[i] for i in taken)], frame.campaign)
             members = (*members, *(theirs.members[i] for i in taken))
             rounds += 1
             continue
@@ -130,7 +133,7 @@ class _Master:
     """A solved master problem: its mixture, what room costs are raised by beside a policy's own, and its duals.
 
     Attributes:
-        members: of the mixture.
+        places: `[k]` of the members of the mixture, among the policies.
         weights: `[k]`.
         margin: `[k, m]` by which their costs were raised.
         shrunk: `[m]` what margins of single policies are multiplied by, as errors of members cancel.
@@ -138,35 +141,37 @@ class _Master:
         feasible: whether limits are kept, margins included.
     """
 
-    members: list[Kept]
+    places: list[int]
     weights: Vector
     margin: Vector
     shrunk: Vector
     multiplier: Vector
     feasible: bool
 
-    def promise(self, column: Kept, frame: Frame) -> tuple[float, float]:
-        """The reduced cost of a column, and its standard error."""
-        price = np.concatenate([[float(self.feasible)], -self.multiplier])
-        room = self.shrunk * margins_of([column], frame)[0]
-        own, influence, _ = coordinates(column.fitted, frame.campaign)
-        value = price @ own - self.multiplier @ room
-        noise = influence @ price
-        for kept, weight, margin in zip(self.members, self.weights, self.margin, strict=True):
-            x, psi, _ = coordinates(kept.fitted, frame.campaign)
-            value -= weight * (price @ x - self.multiplier @ margin)
-            noise = noise - weight * (psi @ price)
+    def promise(self, kept: Sequence[Kept], column: int, frame: Frame) -> tuple[float, float]:
+        """The reduced cost of one of these policies, and its standard error."""
+
+        def priced(policy: Kept, room: Vector) -> tuple[float, Vector]:
+            x, influence, _ = coordinates(policy.fitted, frame.campaign)
+            value = self.feasible * policy.aim - float(self.multiplier @ (x[1:] + room))
+            return value, self.feasible * policy.aim_influence - influence[:, 1:] @ self.multiplier
+
+        value, noise = priced(kept[column], self.shrunk * margins_of([kept[column]], frame)[0])
+        for place, weight, room in zip(self.places, self.weights, self.margin, strict=True):
+            theirs, influence = priced(kept[place], room)
+            value, noise = value - weight * theirs, noise - weight * influence
         return float(value), float(std_error(noise))
 
 
 def _master(kept: Sequence[Kept], frame: Frame) -> _Master | None:
     """The mixture that will be chosen from these policies, and its duals; None where none could be measured."""
-    pool = [k for k in kept if k.withheld is None]
-    if not pool:
+    known = [i for i, k in enumerate(kept) if k.withheld is None]
+    if not known:
         return None
+    pool = [kept[i] for i in known]
     plain, found = margins_of(pool, frame), best(pool, frame)
     margin = plain if found is None else found.margin
-    x = np.array([k.x for k in pool]) + np.column_stack([np.zeros(len(pool)), margin])
+    x = to_solve(pool) + np.column_stack([np.zeros(len(pool)), margin])
     limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
     solution = solve_mixture(x, limits, frame.scale)
     used = np.flatnonzero(solution.weights)
@@ -175,8 +180,9 @@ def _master(kept: Sequence[Kept], frame: Frame) -> _Master | None:
         most = np.array([k.policy.multiplier for k in pool]).max(axis=0)
         multiplier = multiplier * _days(frame.campaign) * np.min(most[multiplier > 0] / multiplier[multiplier > 0])
     shrunk = np.divide(margin[0], plain[0], out=np.ones(len(limits)), where=plain[0] > 0)
-    members = [pool[i] for i in used]
-    return _Master(members, solution.weights[used], margin[used], shrunk, multiplier, solution.feasible)
+    return _Master(
+        [known[i] for i in used], solution.weights[used], margin[used], shrunk, multiplier, solution.feasible
+    )
 
 
 def _days(campaign: Campaign) -> float:

@@ -33,7 +33,7 @@ from outlay.jobs.joint_limits import check_together
 from outlay.jobs.play import Learned, check_possible, critic_frame, spread_rows
 from outlay.jobs.record import course_of
 from outlay.learning import checkpoint, orthogonal, orthogonal_policies
-from outlay.learning.frontier import Frontier
+from outlay.learning.frontier import Frontier, between
 from outlay.learning.frontier import learn as learn_network
 from outlay.learning.game import settings_of
 from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
@@ -69,6 +69,7 @@ class Answers:
         of: whose best responses they are, in words.
         exact: the best response to any λ `[m]`, as a network of one policy that has the hidden layers of `network`;
             None where the Q of the nearest λ has to answer.
+        say: `[1+m]` what learning says of the answer to any λ `[m]`, as tables show it; None where it says nothing.
     """
 
     network: NetworkArrays
@@ -80,6 +81,7 @@ class Answers:
     notes: list[str]
     of: str
     exact: Callable[[Vector], NetworkArrays] | None = None
+    say: Callable[[Vector], Vector] | None = None
 
     def response(self, multiplier: Vector) -> tuple[NetworkArrays, int]:
         """A network and which of its policies answers any λ `[m]`."""
@@ -250,7 +252,8 @@ def _learn_fold(
     numbers = count(len(offered))
 
     def respond_to(multiplier: Vector) -> list[Offered]:
-        return [offer(multiplier, next(numbers), *answers.response(multiplier), None)]
+        learned = None if answers.say is None else answers.say(multiplier)
+        return [offer(multiplier, next(numbers), *answers.response(multiplier), learned)]
 
     generated = generate(frame, *measure(frame, offered), respond_to)
     kept, network = _in_one(generated.kept, answers.network)
@@ -411,7 +414,13 @@ def _networks(
     note = f"One network answers {len(said)} λ, from 0 to {top}, where the cost stops falling."
     policy = np.arange(len(said))
     of = "this critic (the Q of the nearest λ, priced at theirs)"
-    return Answers(network, policy, progress.multipliers, said, training.steps, before, [note], of)
+
+    def say(multiplier: Vector) -> Vector:
+        # Q is smooth in λ, and so is what it is worth.
+        told: Vector = (between(progress.multipliers, multiplier[None]) @ said)[0]
+        return told
+
+    return Answers(network, policy, progress.multipliers, said, training.steps, before, [note], of, say=say)
 
 
 def _orthogonal(
@@ -430,7 +439,13 @@ def _orthogonal(
     said = np.array([training.coords.shown(x, 1.0) for x in found.said])
     note = f"One network answers {len(said)} λ."
     policy = np.zeros(len(said), np.int64)
-    return Answers(found.network, policy, found.multiplier, said, progress.best.step, before, [note], "this critic")
+
+    def say(multiplier: Vector) -> Vector:
+        return training.coords.shown(found.say(multiplier[None])[0], 1.0)
+
+    return Answers(
+        found.network, policy, found.multiplier, said, progress.best.step, before, [note], "this critic", say=say
+    )
 
 
 def _last_but_one(multipliers: Vector) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -34,11 +35,13 @@ class Answers(NamedTuple):
         multiplier: `[L, m]` λ, in reward units per unit of coordinate.
         said: `[L, 1+m]` what the critic says of them: reward and coordinates, the log's policy going on after the first
             day.
+        say: the same `[n, 1+m]` of the policies of any λ `[n, m]`.
     """
 
     network: NetworkArrays
     multiplier: Vector
     said: Vector
+    say: Callable[[Vector], Vector]
 
 
 def answers(training: Orthogonal, progress: Progress) -> Answers:
@@ -47,8 +50,17 @@ def answers(training: Orthogonal, progress: Progress) -> Answers:
     """  # fmt: skip
     pair = _resized(training, progress.best.learner)
     heads, outcome = _raw_heads(training, pair)
-    grid, said = _grid(training, *_values(training, pair, heads))
-    return Answers(arrays_of(pair, heads, outcome), grid, said)
+    q, allowed = _values(training, pair, heads)
+
+    def say(multipliers: Vector) -> Vector:
+        out = []
+        for multiplier in multipliers:
+            best = np.where(allowed, q @ training.coords.weights(multiplier), -np.inf).argmax(axis=1)
+            out.append(training.coords.of(q[np.arange(len(q)), best].mean(axis=0)))
+        return np.array(out)
+
+    grid = _grid(training, say)
+    return Answers(arrays_of(pair, heads, outcome), grid, say(grid), say)
 
 
 def _resized(training: Orthogonal, learner: Learner) -> OrthogonalNetwork:
@@ -106,21 +118,12 @@ def _values(
     return q, data.allowed(rows)
 
 
-def _grid(training: Orthogonal, q: Vector, allowed: NDArray[np.bool_]) -> tuple[Vector, Vector]:
-    """λ `[L, m]`, and what the critic says of their policies `[L, 1+m]`."""
+def _grid(training: Orthogonal, say: Callable[[Vector], Vector]) -> Vector:
+    """λ `[L, m]`, laid by what the critic says of their policies."""
     coords, count = training.coords, len(training.bound)
-
-    def said(multipliers: Vector) -> Vector:
-        out = []
-        for multiplier in multipliers:
-            score = np.where(allowed, q @ coords.weights(multiplier), -np.inf)
-            best = score.argmax(axis=1)
-            out.append(coords.of(q[np.arange(len(q)), best].mean(axis=0)))
-        return np.array(out)
-
     grid = pilot_grid(training.bound)
-    grid = laid_again(grid, said(grid)[:, 1:])
+    grid = laid_again(grid, say(grid)[:, 1:])
     if count > 1:
-        asked_for = solve_mixture(said(grid), coords.limits, coords.scale).duals
-        grid = laid_again(grid, said(grid)[:, 1:], np.where(np.arange(count) == training.money, 0, asked_for))
-    return grid, said(grid)
+        asked_for = solve_mixture(say(grid), coords.limits, coords.scale).duals
+        grid = laid_again(grid, say(grid)[:, 1:], np.where(np.arange(count) == training.money, 0, asked_for))
+    return grid
