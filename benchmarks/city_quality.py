@@ -44,7 +44,7 @@ from outlay.simulators.city_truth import CityTruth, Curve, optimum
 OUT = Path(__file__).parent / "out" / "city_quality.json"
 USERS, BUDGETS, SIMULATED = 50_000, 11, 20_000
 PRICES = np.geomspace(0.005, 0.6, 40)  # of the 1-day rule, in units of the largest mean reward
-METHODS = ("orthogonal", "bcq", "DeepFM, 1-day label", "DeepFM, 3-day label", "DeepFM, 7-day label")
+METHODS = ("auto", "trees", "orthogonal", "bcq", "DeepFM, 1-day label", "DeepFM, 3-day label", "DeepFM, 7-day label")
 
 Vector = NDArray[np.float64]
 

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from outlay.bundles.reference import forward
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
+from outlay.core.network import NetworkArrays
 from outlay.core.schema import FIRST, Categorical, Numeric, Schema
-from outlay.core.transitions import LEARN, USERS, States, Transitions
+from outlay.core.transitions import LEARN, SELECT, USERS, States, Transitions
 
 BUDGET = {"name": "cost", "cost": "cost", "at_most": 1.0}
 
@@ -137,3 +139,27 @@ def draw(
         about=about or campaign(cmdp.discount),
         **roles,
     )
+
+
+def log_of(model: TabularCMDP, **options: Any) -> Transitions:
+    return draw(model, 2000, 8, seed=0, split=np.repeat([LEARN, SELECT], [1800, 200]), counted=False, **options)
+
+
+def q_of(network: NetworkArrays, states: int) -> NDArray[np.float64]:
+    """`[S, K, L, H]` of states numbered in the one field of small logs."""
+    offset = len(network.embedding[0]) - states
+    numbers = np.stack([np.arange(states) % 2, np.zeros(states)], axis=1).astype(np.float32)
+    q = forward(network, (offset + np.arange(states, dtype=np.int32))[:, None], numbers).q
+    return q.reshape(states, network.num_actions, network.num_policies, -1)
+
+
+def exact_q(model: TabularCMDP, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[S, K, 1+m]` (1−γ)·Q of an action where the log's policy goes on, actions drawn with `shares` `[K]`."""
+    moves = np.einsum("a,sat->st", shares, model.transition)
+    day = np.einsum("a,sah->sh", shares, model.outcome)
+    value = np.linalg.solve(np.eye(len(moves)) - model.discount * moves, (1 - model.discount) * day)
+    return np.asarray((1 - model.discount) * model.outcome + model.discount * model.transition @ value)
+
+
+def effects(q: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(q - q.mean(axis=1, keepdims=True))

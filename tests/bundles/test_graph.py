@@ -9,10 +9,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from outlay.bundles.graph import policy_graph
+from outlay.bundles.graph import frontier_graph, policy_graph
 from outlay.bundles.policy import Member
 from outlay.bundles.reference import forward
-from outlay.core.network import NetworkArrays
+from outlay.core.network import NetworkArrays, tree_network
+from outlay.core.trees import LEAF, Node, joined
 
 ROWS = 10_000
 
@@ -120,3 +121,48 @@ def test_threshold_leaves_out_rare_actions_among_the_eligible(make_network: Call
     assert (found == wanted).mean() > 0.999  # the rest sits on the threshold or on a tie, to rounding
     assert eligible[np.arange(ROWS), found].all()
     assert (found != policy.choose(codes, numbers, eligible, 0.0)[0]).any()
+
+
+def test_trees_are_the_same_to_the_bit_where_their_sums_are_exact() -> None:
+    """Leaves are whole numbers, so a sum is wrong only where a row took another way; thresholds lie on the values."""
+    rng = np.random.default_rng(0)
+    sizes, columns, outputs = (7, 9), 4, 3
+
+    def grown(depth: int) -> Node:
+        if depth == 0:
+            return Node(LEAF, 0.0, float(rng.integers(-9, 10)))
+        children = grown(depth - 1), grown(depth - 1 - int(rng.integers(0, depth)))
+        column = int(rng.integers(columns + len(sizes)))
+        if column >= columns:
+            return Node(column, 0.0, 0.0, frozenset(rng.integers(7, size=3).tolist()), *children)
+        at = float(np.float32(rng.integers(-20, 20) / 7))
+        return Node(column, at + float(rng.choice([-1e-9, 0, 1e-9])), 0.0, None, *children)
+
+    trees = joined([(int(rng.integers(outputs)), grown(5)) for _ in range(60)], sizes, columns, outputs)
+    codes = np.stack([rng.integers(size, size=ROWS) for size in sizes], axis=1).astype(np.int32)
+    numbers = (rng.integers(-20, 20, (ROWS, columns)) / 7).astype(np.float32)
+    identity = np.eye(outputs, dtype=np.float32)[None], np.zeros((1, outputs), np.float32)
+    network = tree_network(trees, identity, identity, sizes, num_actions=1)
+    policy = member(network, len(sizes), columns)
+    q, features = policy.run(["q", "features"], codes, numbers)
+    wanted = forward(network, codes, numbers)
+    np.testing.assert_array_equal(features, wanted.features)
+    np.testing.assert_array_equal(q, wanted.q)
+    both = frontier_graph([network, network], len(sizes), columns).SerializeToString()
+    session = onnxruntime.InferenceSession(both, providers=["CPUExecutionProvider"])
+    live = {f"live_{i}": np.zeros(1, np.int32) for i in range(2)}
+    (pair,) = session.run(["q"], {"codes": codes, "numbers": numbers, **live})
+    np.testing.assert_array_equal(pair, np.concatenate([q, q], axis=2))
+    low = codes[:, 0] == 3  # a set of one code by hand
+    stump = Node(columns, 0.0, 0.0, frozenset({3}), Node(LEAF, 0.0, 2.0), Node(LEAF, 0.0, 5.0))
+    by_hand = joined([(0, stump)], sizes, columns, 1).sums(codes, numbers).value[:, 0]
+    np.testing.assert_array_equal(by_hand, np.where(low, 2.0, 5.0))
+
+
+@pytest.mark.parametrize("numbers", [0, 2])
+def test_an_ensemble_without_trees_or_splits_says_its_constant(numbers: int) -> None:
+    codes, values = rows((6,), numbers)
+    head = np.ones((1, 2, 3), np.float32), np.array([[1.0, 2.0, 3.0]], np.float32)
+    network = tree_network(joined([], (6,), numbers, 2), head, head, (6,), num_actions=3)
+    (q,) = member(network, 1, numbers).run(["q"], codes, values)
+    np.testing.assert_array_equal(q[:, :, 0], np.broadcast_to([1.0, 2.0, 3.0], (ROWS, 3)))

@@ -93,9 +93,10 @@ def test_what_a_fold_serves_does_not_depend_on_the_users_who_certify_it(
     def learned(data: Transitions, name: str) -> list[Array]:
         (tmp_path / name).mkdir()
         found = _learn_fold(data, about, oracle, 0, tmp_path / name, False, silent)
-        network = found.answers.network
+        (answers,) = found.answers
+        network = answers.network
         chosen = [found.chosen.weights, found.chosen.margin, *[kept.x for kept in found.chosen.measured]]
-        return [found.answers.multiplier, *network.head, *network.layers[0], *chosen]
+        return [answers.multiplier, *network.head, *network.layers[0], *chosen]
 
     wanted = learned(view, "as it is")
     for one, other in zip(wanted, learned(shuffled(view, CERTIFY), "certify"), strict=True):

@@ -158,7 +158,7 @@ def test_an_untidy_log_goes_the_whole_way(untidy_run: Run) -> None:
     data = untidy_run.data()
     assert not data.steady
     assert data.states is None  # too many: a number is among the features
-    assert untidy_run.manifest["oracle"] == "orthogonal"  # auto: nothing to count
+    assert untidy_run.manifest["oracle"] == "trees and orthogonal"  # auto: nothing to count
     bundle = outlay.load_bundle(untidy_run.bundle)
     assert bundle.manifest["heads"] == ["reward", "money", "decisions"]
     found = untidy_run.estimates()

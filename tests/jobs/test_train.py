@@ -201,7 +201,9 @@ def test_a_run_does_not_replace_what_it_learns_from(inside: str, run: Path) -> N
 def test_unknown_names_are_told_with_the_known_ones(habit: Habit, tmp_path: Path) -> None:
     with pytest.raises(OutlayError, match=r"method: is 'aim'\. Known: frontier, uniform, single-best"):
         outlay.train(habit.data, tmp_path / "run", method="aim")  # type: ignore[arg-type]
-    with pytest.raises(OutlayError, match=r"oracle: is 'dqn'\. Known: auto, orthogonal, bcq, edrr, ddqn, tabular"):
+    with pytest.raises(
+        OutlayError, match=r"oracle: is 'dqn'\. Known: auto, orthogonal, trees, bcq, edrr, ddqn, tabular"
+    ):
         outlay.train(habit.data, tmp_path / "run", oracle="dqn")  # type: ignore[arg-type]
     with pytest.raises(OutlayError, match=r"train\.preset: is 'fast'"):
         outlay.train(habit.data, tmp_path / "run", preset="fast")  # type: ignore[arg-type]

@@ -12,8 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 from outlay.bundles.reference import forward
-from outlay.core.cmdp import TabularCMDP
-from outlay.core.network import NetworkArrays
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.derived_costs import determined_costs
 from outlay.learning.heads import coordinates
@@ -22,7 +20,7 @@ from outlay.learning.orthogonal_policies import answers
 from outlay.nets.batches import gather
 from outlay.nets.network import Linear
 from outlay.nets.orthogonal import EffectShape, arrays_of, init_orthogonal, tell, value_heads
-from small_logs import campaign, draw, random_cmdp, transitions
+from small_logs import campaign, effects, exact_q, log_of, q_of, random_cmdp, transitions
 
 GAMMA = 0.8
 
@@ -36,37 +34,13 @@ def training(data: Transitions, steps: int = 2000, **train: Any) -> Orthogonal:
     return Orthogonal(data, about, coords, bound, 0, data.rows_of(LEARN), 0)
 
 
-def log_of(model: TabularCMDP, **options: Any) -> Transitions:
-    return draw(model, 2000, 8, seed=0, split=np.repeat([LEARN, SELECT], [1800, 200]), counted=False, **options)
-
-
-def q_of(network: NetworkArrays, states: int) -> NDArray[np.float64]:
-    """`[S, K, L, H]` of states numbered in the one field of small logs."""
-    offset = len(network.embedding[0]) - states
-    numbers = np.stack([np.arange(states) % 2, np.zeros(states)], axis=1).astype(np.float32)
-    q = forward(network, (offset + np.arange(states, dtype=np.int32))[:, None], numbers).q
-    return q.reshape(states, network.num_actions, network.num_policies, -1)
-
-
-def exact(model: TabularCMDP, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`[S, K, 1+m]` (1−γ)·Q of an action where the log's policy goes on, actions drawn with `shares` `[K]`."""
-    moves = np.einsum("a,sat->st", shares, model.transition)
-    day = np.einsum("a,sah->sh", shares, model.outcome)
-    value = np.linalg.solve(np.eye(len(moves)) - model.discount * moves, (1 - model.discount) * day)
-    return np.asarray((1 - model.discount) * model.outcome + model.discount * model.transition @ value)
-
-
-def effects(q: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(q - q.mean(axis=1, keepdims=True))
-
-
 def test_the_effects_are_those_of_the_model_on_the_day_and_after_it() -> None:
     model = random_cmdp(25)
     problem = training(log_of(model))
     *_, progress = learn(problem)
     found = answers(problem, progress)
     q = q_of(found.network, 3)
-    said, truth = q[:, :, 0], exact(model, np.full(3, 1 / 3))
+    said, truth = q[:, :, 0], exact_q(model, np.full(3, 1 / 3))
     assert np.abs(effects(said) - effects(truth)).max() < 0.1 * np.abs(effects(truth)).max()
     assert np.abs(said - truth).max() < 0.1 * np.abs(truth).max()  # levels too
 
@@ -234,7 +208,7 @@ def test_effects_have_the_size_that_other_users_show() -> None:
     whole = effects_of(1.0)
     np.testing.assert_allclose(effects_of(0.5), whole, atol=0.03 * np.abs(whole).max())
     np.testing.assert_allclose(effects_of(2.0), whole, atol=0.03 * np.abs(whole).max())
-    truth = effects(exact(random_cmdp(25), np.full(3, 1 / 3)))
+    truth = effects(exact_q(random_cmdp(25), np.full(3, 1 / 3)))
     ahead = whole[:, :, 0]
     assert (ahead * truth).sum() / (truth**2).sum() == pytest.approx(1, abs=0.1)
 

@@ -10,7 +10,7 @@ is what keeps such a graph fast.
 
 The equations are those of `core/network.py`. A mean over the pair of heads is one product with the features of both:
 mean_e (h_e W_e + b_e) = concat(h_e) · concat(W_e)/E + mean(b_e). Only plain operations are used (Gather, Concat, Gemm,
-Relu and their like), so any runtime reads it.
+Relu and their like; TreeEnsembleRegressor where there are trees), so any runtime reads it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from outlay.bundles.nodes import Graph
+from outlay.bundles.tree_graph import tree_features
 from outlay.core.network import Dense, NetworkArrays
 
 
@@ -97,6 +98,8 @@ def _features(
     graph: Graph, network: NetworkArrays, num_codes_fields: int, num_numbers: int, suffix: str, name: str
 ) -> str:
     """The node `name` of the last hidden layers, side by side; names of all others end in `suffix`."""
+    if network.trees is not None:
+        return tree_features(graph, network.trees, num_codes_fields, num_numbers, suffix, name)
     places = shape = ""
     if num_codes_fields:
         offsets = graph.constant(f"offsets{suffix}", network.offsets.astype(np.int32))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from outlay.core.machine import optional
 
 OPSET = 17
+TREE_DOMAIN, TREE_OPSET = "ai.onnx.ml", 3  # where operations on trees are defined
 IR_VERSION = 8  # the oldest that holds OPSET, for older runtimes
 
 
@@ -25,6 +26,7 @@ class Graph:
         self._constants: dict[str, Any] = {}
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
+        self._with_trees = False
 
     def integers(self, name: str, *shape: int) -> str:
         """An input of int32, `[batch, *shape]`."""
@@ -53,6 +55,15 @@ class Graph:
         self._nodes.append(self._onnx.helper.make_node(kind, inputs, [output], **attributes))
         return output
 
+    def trees(self, inputs: list[str], output: str, **attributes: Any) -> str:
+        """One ensemble of regression trees."""
+        node = self._onnx.helper.make_node(
+            "TreeEnsembleRegressor", inputs, [output], domain=TREE_DOMAIN, **attributes
+        )  # fmt: skip
+        self._nodes.append(node)
+        self._with_trees = True
+        return output
+
     def dense(self, x: str, name: str, weight: NDArray[np.float32], bias: NDArray[np.float32]) -> str:
         """The product x W + b for x `[batch, in]`."""
         return self.node(
@@ -63,9 +74,10 @@ class Graph:
         """An `onnx.ModelProto` that the ONNX checker accepts."""
         helper = self._onnx.helper
         graph = helper.make_graph(self._nodes, "policy", self._inputs, self._outputs, list(self._constants.values()))
-        model = helper.make_model(
-            graph, producer_name="outlay", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
-        )
+        imports = [helper.make_opsetid("", OPSET)]
+        if self._with_trees:
+            imports.append(helper.make_opsetid(TREE_DOMAIN, TREE_OPSET))
+        model = helper.make_model(graph, producer_name="outlay", opset_imports=imports, ir_version=IR_VERSION)
         self._onnx.checker.check_model(model)
         return model
 

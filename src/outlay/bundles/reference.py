@@ -42,6 +42,9 @@ def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[n
         numbers: `[N, n]`, n may be 0.
     """
     rows = len(codes)
+    if network.trees is not None:
+        sums = network.trees.sums(codes, numbers)
+        return _heads(network, [sums.value], [sums.size])
     hidden = []
     for e in range(network.head[0].shape[0]):
         embedded = network.embedding[e][codes + network.offsets] if codes.shape[1] else np.empty((rows, 0, 0))
@@ -49,6 +52,12 @@ def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[n
         for weight, bias in network.layers:
             x = np.maximum(x @ weight[e] + bias[e], 0)
         hidden.append(x)
+    return _heads(network, hidden, [np.abs(h) for h in hidden])
+
+
+def _heads(network: NetworkArrays, hidden: list[NDArray[np.float64]], sizes: list[NDArray[np.float64]]) -> Outputs:
+    """What is linear in the last layers `[N, width]`; `sizes` are those of their own terms."""
+    rows = len(hidden[0])
     q = _mean(hidden, network.head).reshape(rows, network.num_actions, -1)
     imitation = None
     if network.imitation is not None:
@@ -59,7 +68,7 @@ def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[n
     if network.outcome is not None:
         outcome = _mean(hidden, network.outcome).reshape(rows, network.num_actions, -1)
     weight, bias = network.head
-    terms = _mean([np.abs(h) for h in hidden], (np.abs(weight), np.abs(bias)))
+    terms = _mean(sizes, (np.abs(weight), np.abs(bias)))
     size = terms.reshape(rows * network.num_actions, -1).max(axis=0)
     return Outputs(q, np.concatenate(hidden, axis=1), imitation, outcome, size)
 

@@ -25,7 +25,7 @@ from outlay.core.files import can_resume
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 
 Method = Literal["frontier", "aim-greedy", "aim-mean", "single-best", "uniform", "lp", "two-stage"]
-Oracle = Literal["auto", "orthogonal", "bcq", "edrr", "ddqn", "tabular"]
+Oracle = Literal["auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular"]
 Response = Literal["deepfm", "din"]
 Preset = Literal["outlay", "paper"]
 NOT_SERVED = (
@@ -41,7 +41,10 @@ def train(
         Method, typer.Option(help="frontier: one training for every budget; two-stage predicts and prices instead.")
     ] = "frontier",
     oracle: Annotated[
-        Oracle, typer.Option(help="How best responses are learned; auto counts where states are few; else orthogonal.")
+        Oracle,
+        typer.Option(
+            help="How best responses are learned; auto counts few states, and pools trees and orthogonal else."
+        ),
     ] = "auto",
     response: Annotated[Response, typer.Option(help="two-stage: the response model; din cannot be served.")] = "deepfm",
     label_days: Annotated[int, typer.Option(min=1, help="two-stage: days that its labels look ahead.")] = 1,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from outlay.core.errors import OutlayError
 
 EXTRAS = {
-    "train": ("jax", "jaxlib", "equinox", "optax", "onnx"),
+    "train": ("jax", "jaxlib", "equinox", "optax", "onnx", "lightgbm"),
     "report": ("altair", "jinja2", "vl_convert"),
     "serve": ("fastapi", "starlette", "uvicorn", "msgspec", "prometheus_client"),
     "experiment": ("tea_tasting",),

@@ -5,6 +5,8 @@
     Q(s, a) = mean over the pair of (h W_q + b_q), as [K, L, H];  log π_B(a|s) = log softmax(mean of (h W_i + b_i))
     x(s, a) = mean of (h W_x + b_x), as [K, 1+m]: what the day itself brings and costs
 
+Where trees were boosted, h is what they add up to (`core/trees.py`), in the place of embeddings and layers.
+
 L policies (one for most networks; a frontier's network answers one λ with each) and H heads: reward, the m costs, and
 decisions (J_1) where it is measured. All in raw units of (1−γ)·J.
 """
@@ -19,7 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.trees import Trees
+
 Dense = tuple[NDArray[np.float32], NDArray[np.float32]]  # W [E, in, out], b [E, out]
+TREES = "trees_"  # before the names of their parts in a file
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class NetworkArrays:
         num_actions: K.
         outcome: immediate outcomes, out = K·(1+m), action-major, raw units; None where the oracle has no such head.
         num_policies: L.
+        trees: what makes h where there are no layers (E = 1, and no embedding); None elsewhere.
     """
 
     embedding: NDArray[np.float32]
@@ -45,6 +51,7 @@ class NetworkArrays:
     num_actions: int
     outcome: Dense | None = None
     num_policies: int = 1
+    trees: Trees | None = None
 
     @property
     def num_heads(self) -> int:
@@ -81,7 +88,8 @@ class NetworkArrays:
     def num_parameters(self) -> int:
         """Stored parameters."""
         dense = (*self.layers, self.head, *(part for part in (self.imitation, self.outcome) if part is not None))
-        return int(self.embedding.size + sum(w.size + b.size for w, b in dense))
+        beside = self.embedding.size if self.trees is None else self.trees.num_parameters
+        return int(beside + sum(w.size + b.size for w, b in dense))
 
 
 def preferring_network(
@@ -105,6 +113,28 @@ def preferring_network(
         head=(np.zeros((1, len(sizes) + num_numbers, head[0].size), np.float32), head.reshape(1, -1)),
         imitation=None,
         num_actions=num_actions,
+    )
+
+
+def tree_network(trees: Trees, head: Dense, outcome: Dense, sizes: tuple[int, ...], num_actions: int) -> NetworkArrays:
+    """Trees, and what is linear in their outputs: `head [1, T, K·H]` and `outcome [1, T, K·(1+m)]`, with biases.
+
+    Args:
+        trees: of T outputs.
+        head: Q-values.
+        outcome: what the day itself brings and costs.
+        sizes: codes per categorical field.
+        num_actions: K.
+    """
+    return NetworkArrays(
+        embedding=np.zeros((1, sum(sizes), 0), np.float32),
+        offsets=np.cumsum((0, *sizes), dtype=np.int64)[:-1],
+        layers=(),
+        head=head,
+        imitation=None,
+        num_actions=num_actions,
+        outcome=outcome,
+        trees=trees,
     )
 
 
@@ -184,6 +214,8 @@ def write_network(path: Path, network: NetworkArrays) -> None:
     dense |= {name: part for name in ("imitation", "outcome") if (part := getattr(network, name)) is not None}
     for name, (weight, bias) in dense.items():
         parts |= {f"{name}_weight": weight, f"{name}_bias": bias}
+    if network.trees is not None:
+        parts |= {f"{TREES}{name}": part for name, part in network.trees.parts().items()}
     np.savez(path, **parts)  # type: ignore[arg-type]  # NumPy types the names as flags
 
 
@@ -200,6 +232,7 @@ def read_network(path: Path) -> NetworkArrays:
     def dense(name: str) -> Dense:
         return parts[f"{name}_weight"], parts[f"{name}_bias"]
 
+    own = {name.removeprefix(TREES): part for name, part in parts.items() if name.startswith(TREES)}
     return NetworkArrays(
         embedding=parts["embedding"],
         offsets=parts["offsets"],
@@ -209,4 +242,5 @@ def read_network(path: Path) -> NetworkArrays:
         num_actions=actions,
         outcome=dense("outcome") if "outcome_weight" in parts else None,
         num_policies=policies,
+        trees=Trees.of_parts(own, len(parts["offsets"])) if own else None,
     )

@@ -54,7 +54,9 @@ REFININGS, NEAR = 8, 1e-3  # of the room of a mixture, which depends on its weig
 BY_CHANCE = 4.0  # standard deviations: of hundreds of figures hardly one differs by more
 ROUNDING = 1e-2  # of a standard error: differences that are none
 TINY = 1e-12
-NOISE = 1.0  # standard errors by which constant actions have to be better
+TRAINED_WITH = ("jax", "equinox", "optax")
+NOISE = 1.0  # standard errors by which constant actions, or another learner, have to be better
+TOGETHER = "all together"  # the mixture of all learners' policies
 
 Vector = NDArray[np.float64]
 
@@ -111,6 +113,7 @@ class Offered:
         learned: `[1+m]` what learning itself said of it, as tables show it; None where it said nothing.
         policy: which of the network's policies it acts by; several λ may act by one, each with its own weights.
         fold: whose users had no part in it.
+        learner: what it was learned by; empty for constant actions, and where there is one learner.
     """
 
     name: str
@@ -122,6 +125,24 @@ class Offered:
     learned: Vector | None = None
     policy: int = 0
     fold: int = 0
+    learner: str = ""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a learner's own mixture does on *select*, beside the one that was taken.
+
+    Attributes:
+        learner: its name.
+        value: what its best mixture that keeps the limits is chosen by.
+        behind: by how much that is below the mixture that was taken, which stands first; negative: above it, by noise.
+        std_error: of this difference.
+    """
+
+    learner: str
+    value: float
+    behind: float
+    std_error: float
 
 
 @dataclass(frozen=True)
@@ -164,6 +185,7 @@ class Chosen:
         measured: every policy that was offered, reserve included.
         at: what measured them.
         fold_weights: `[K, k]` of the members in the mixture of each fold.
+        standings: of the learners, where there are several: the one taken first, then by value.
     """
 
     members: tuple[Kept, ...]
@@ -172,6 +194,7 @@ class Chosen:
     measured: tuple[Kept, ...]
     at: Measure
     fold_weights: Vector
+    standings: tuple[Standing, ...] = ()
 
 
 def choose(
@@ -222,12 +245,16 @@ def choose_among(
             raise _infeasible(first, [], limits, frame.campaign)
         pool = [k for k in first if k.withheld is None]
         return _mixed(pool, weights[known] / weights[known].sum(), margins_of(pool, frame), kept, at)
-    found = next((found for pool in (first, kept) if (found := best(pool, frame, alone)) is not None), None)
+    own = _of_learners(first, frame, alone)
+    found = _taken(own)
+    if found is None:
+        found = best(kept, frame, alone)
+    standings = _standings(own, found)
     every = [*kept, *_constants(frame, at)]
     if (wider := best(every, frame, alone)) is not None and (found is None or _better(wider, found)):
         found = wider
     if found is not None:
-        return _mixed(found.pool, found.weights, found.margin, kept, at)
+        return replace(_mixed(found.pool, found.weights, found.margin, kept, at), standings=standings)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
     pool = [k for k in every if k.withheld is None]
     if pool and not alone and (exact := solve_mixture(to_solve(pool), limits, frame.scale)).feasible:
@@ -257,12 +284,13 @@ def measure(frame: Frame, offered: Sequence[Offered]) -> tuple[list[Kept], Measu
 
 
 def aimed(kept: Sequence[Kept], campaign: Campaign) -> list[Kept]:
-    """The same with the aims of each network's policies brought in line with what learning said of them."""
+    """The same with the aims of each critic's policies brought in line with what learning said of them."""
     measured_aims = [chosen_by(each.fitted, campaign) for each in kept]
     found = [replace(k, aim=aim, aim_influence=psi) for k, (aim, psi) in zip(kept, measured_aims, strict=True)]
     known = [i for i, each in enumerate(kept) if each.withheld is None and each.policy.learned is not None]
-    for network in {id(kept[i].policy.network) for i in known}:
-        alike = [i for i in known if id(kept[i].policy.network) == network]
+    critics = [(id(each.policy.network), each.policy.learner) for each in kept]
+    for critic in {critics[i] for i in known}:
+        alike = [i for i in known if critics[i] == critic]
         said = np.array([one.policy.learned[0] for one in (kept[i] for i in alike) if one.policy.learned is not None])
         measured = np.array([found[i].aim for i in alike])
         told = in_line(said, measured, np.stack([found[i].aim_influence for i in alike], axis=1))
@@ -411,16 +439,50 @@ def best(policies: Sequence[Kept], frame: Frame, alone: bool = False) -> Found |
     return None if weights is None else Found(pool, *_tightened(pool, weights, margin, frame))
 
 
+def _of_learners(policies: list[Kept], frame: Frame, alone: bool) -> dict[str, Found]:
+    """The best mixture of each learner's own policies, and that of all of them, where these keep the limits."""
+    names = list(dict.fromkeys(kept.policy.learner for kept in policies))
+    pools = {name: [kept for kept in policies if kept.policy.learner == name] for name in names}
+    if len(names) > 1:
+        pools[TOGETHER] = policies
+    found = {name: best(pool, frame, alone) for name, pool in pools.items()}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _taken(own: dict[str, Found]) -> Found | None:
+    """The first, or a later one that is better by more than noise: the best of many noisy figures is mostly noise."""
+    taken = None
+    for found in own.values():
+        if taken is None or _better(found, taken):
+            taken = found
+    return taken
+
+
+def _standings(own: dict[str, Found], taken: Found | None) -> tuple[Standing, ...]:
+    """How all of them do beside the one that is taken."""
+    if taken is None or len(own) < 2:
+        return ()
+    out = [Standing(name, _aim(found)[0], *_ahead(taken, found)) for name, found in own.items()]
+    return tuple(sorted(out, key=lambda each: (own[each.learner] is not taken, -each.value)))
+
+
 def _better(one: Found, other: Found) -> bool:
-    """Whether one mixture is above the other by more than noise: they are measured on the same users."""
+    """Whether one mixture is above the other by more than noise."""
+    ahead, error = _ahead(one, other)
+    return ahead > NOISE * error
 
-    def aim_of(found: Found) -> tuple[float, Vector]:
-        pairs = [(weight, kept) for weight, kept in zip(found.weights, found.pool, strict=True) if weight > 0]
-        value = sum(weight * kept.aim for weight, kept in pairs)
-        return float(value), np.sum([weight * kept.aim_influence for weight, kept in pairs], axis=0)
 
-    (a, first), (b, second) = aim_of(one), aim_of(other)
-    return a - b > NOISE * float(std_error(first - second))
+def _ahead(one: Found, other: Found) -> tuple[float, float]:
+    """By how much one mixture is above the other, and the standard error: they are measured on the same users."""
+    (a, first), (b, second) = _aim(one), _aim(other)
+    return a - b, float(std_error(first - second))
+
+
+def _aim(found: Found) -> tuple[float, Vector]:
+    """What a mixture is chosen by, and the influence of every user on it."""
+    pairs = [(weight, kept) for weight, kept in zip(found.weights, found.pool, strict=True) if weight > 0]
+    value = sum(weight * kept.aim for weight, kept in pairs)
+    return float(value), np.sum([weight * kept.aim_influence for weight, kept in pairs], axis=0)
 
 
 def _tightened(pool: list[Kept], weights: Vector, margin: Vector, frame: Frame) -> tuple[Vector, Vector]:
@@ -527,6 +589,7 @@ def bundle_spec(frame: Frame, members: Sequence[Offered | Kept], weights: Vector
         for policy in policies
         if isinstance(policy.network, NetworkArrays) and policy.network.num_policies > 1
     }
+    boosted = any(isinstance(p.network, NetworkArrays) and p.network.trees is not None for p in policies)
     return BundleSpec(
         campaign=frame.campaign,
         schema=frame.data.schema,
@@ -547,7 +610,7 @@ def bundle_spec(frame: Frame, members: Sequence[Offered | Kept], weights: Vector
         imitation_threshold=frame.imitation_threshold,
         data_hash=frame.data.manifest["data_hash"],
         seed=frame.seed,
-        versions={name: version(name) for name in ("jax", "equinox", "optax")},
+        versions={name: version(name) for name in (*TRAINED_WITH, *(("lightgbm",) if boosted else ()))},
     )
 
 

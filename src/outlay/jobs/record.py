@@ -70,7 +70,7 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
         "fold_weights": chosen.fold_weights.tolist(),
         "margin": chosen.margin.tolist(),
         "stored_parameters": sum(network.num_parameters for network in spec.networks),
-        "versions": {name: version(name) for name in ("outlay", "jax", "equinox", "optax", "numpy", "duckdb")},
+        "versions": {name: version(name) for name in ("outlay", "numpy", "duckdb")} | spec.versions,
         **content,
     }
     if campaign.path.exists():

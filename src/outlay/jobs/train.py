@@ -26,10 +26,10 @@ from outlay.jobs.run import ESTIMATES, Run
 from outlay.learning.mixing import RULES
 
 METHODS = ("frontier", *RULES, "two-stage")
-ORACLES = ("auto", "orthogonal", "bcq", "edrr", "ddqn", "tabular")
+ORACLES = ("auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular")
 RESPONSES = ("deepfm", "din")
 
-Oracle = Literal["auto", "orthogonal", "bcq", "edrr", "ddqn", "tabular"]
+Oracle = Literal["auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular"]
 Method = Literal["frontier", "aim-greedy", "aim-mean", "single-best", "uniform", "lp", "two-stage"]
 
 
@@ -57,7 +57,8 @@ def train(
         method: `frontier`, one training for every budget; a mixing rule, for the campaign's limits alone; or
             `two-stage`, which predicts and then prices, without looking ahead.
         oracle: the best-response learner, of all methods but `two-stage`. `auto`: the counted model where distinct
-            states are few, else the orthogonal critic (both of `frontier` only); `bcq` for the mixing rules.
+            states are few, else the orthogonal critic and boosted trees, pooled (all of `frontier` only); `bcq` for the
+            mixing rules.
         response: the response model of `two-stage`. `din` looks at each user's past days, which a table of today's
             users and a request do not have: it can be evaluated and compared, not scored, allocated or served.
         label_days: days that its labels look ahead.
@@ -78,7 +79,7 @@ def train(
                                ("response", response, RESPONSES)):  # fmt: skip
         if value not in known:
             raise OutlayError(f"is {value!r}.", where=name, way_out=f"Known: {', '.join(known)}.")
-    if oracle in ("tabular", "orthogonal") and method != "frontier":
+    if oracle in ("tabular", "orthogonal", "trees") and method != "frontier":
         raise OutlayError(
             f"is {oracle!r}, which {method} does not take.", where="oracle",
             way_out="Take --method frontier, or --oracle bcq, edrr or ddqn.",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.campaign import Campaign
+from outlay.core.campaign import Campaign, Train
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.core.network import NetworkArrays
 from outlay.core.transitions import LEARN, SPLITS, Transitions
-from outlay.jobs.choose import Chosen, Kept, Offered, choose_among, measure
+from outlay.jobs.choose import TOGETHER, Chosen, Kept, Offered, choose_among, measure
 from outlay.jobs.column_generation import Gap, generate, pooled, words
 from outlay.jobs.folds import fold_shares, seed_of, views
 from outlay.jobs.frontier_folder import Fold, write
 from outlay.jobs.joint_limits import check_together
 from outlay.jobs.play import Learned, check_possible, critic_frame, spread_rows
+from outlay.jobs.portfolio import by_learner, scores, won
 from outlay.jobs.record import course_of
-from outlay.learning import checkpoint, orthogonal, orthogonal_policies
+from outlay.learning import checkpoint, orthogonal, orthogonal_policies, trees
+from outlay.learning.effect_score import Judge
 from outlay.learning.frontier import Frontier, between
 from outlay.learning.frontier import learn as learn_network
 from outlay.learning.game import settings_of
@@ -41,12 +43,13 @@ from outlay.learning.multiplier_grid import POINTS
 from outlay.learning.orthogonal import Orthogonal
 from outlay.learning.plug_in import plug_in, respond, table_network
 from outlay.learning.tabular import counted_model, smoothed
+from outlay.learning.trees import TreesTraining
 from outlay.nets.network import arrays
 from outlay.ops.action_basis import smooth_basis
 from outlay.ops.intervals import quantile
 
 ROWS_A_PAIR = 30  # learn rows for each state and action, on average, with which `auto` takes the counted model
-NETWORK = "orthogonal"  # what `auto` takes otherwise
+POOL = ("trees", "orthogonal")  # the learners that `auto` pools otherwise
 COUNTED_FOLDS, NETWORK_FOLDS = 4, 1  # where the campaign says nothing
 RISES = "costs rise with λ"
 LEVEL = 0.05  # chance that the check finds fault where there is none
@@ -56,9 +59,10 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Answers:
-    """Every λ with its answer.
+    """Every λ with its answer, by one learner.
 
     Attributes:
+        learner: its name.
         network: its policies answer all λ.
         policy: `[L]` by which of the network's policies each λ is answered: several may act by one Q.
         multiplier: `[L, m]` λ, in reward units per unit of coordinate.
@@ -70,8 +74,10 @@ class Answers:
         exact: the best response to any λ `[m]`, as a network of one policy that has the hidden layers of `network`;
             None where the Q of the nearest λ has to answer.
         say: `[1+m]` what learning says of the answer to any λ `[m]`, as tables show it; None where it says nothing.
+        judge: what it leaves to judge learners by, if it does.
     """
 
+    learner: str
     network: NetworkArrays
     policy: NDArray[np.int64]
     multiplier: Vector
@@ -82,6 +88,7 @@ class Answers:
     of: str
     exact: Callable[[Vector], NetworkArrays] | None = None
     say: Callable[[Vector], Vector] | None = None
+    judge: Judge | None = None
 
     def response(self, multiplier: Vector) -> tuple[NetworkArrays, int]:
         """A network and which of its policies answers any λ `[m]`."""
@@ -97,19 +104,21 @@ class FoldAnswers:
     """What one fold learned and chose.
 
     Attributes:
-        answers: to every λ.
+        answers: to every λ, of each learner.
         chosen: the fold's mixture.
         fold: what it measured.
         check: whether costs fall as λ grows, in words.
         gap: what its best responses would still add; None where that cannot be told, and `unknown` says why.
+        scores: of the learners (`portfolio.scores`), the best first; empty where there is one.
     """
 
-    answers: Answers
+    answers: list[Answers]
     chosen: Chosen
     fold: Fold
     check: str
     gap: Gap | None
     unknown: str | None
+    scores: dict[str, float]
 
 
 def learn(
@@ -137,8 +146,8 @@ def learn(
         )  # fmt: skip
     folds = views(data, _num_folds(data, campaign, oracle))
     _check_users(folds, campaign)
-    if oracle == "auto":
-        oracle = "tabular" if all(countable(view) is not None and _well_counted(view) for view in folds) else NETWORK
+    if oracle == "auto" and all(countable(view) is not None and _well_counted(view) for view in folds):
+        oracle = "tabular"
     found = []
     for k, view in enumerate(folds):
         part = folder if len(folds) == 1 else folder / f"fold-{k + 1}"
@@ -155,13 +164,13 @@ def learn(
     write(folder / "frontier", [each.fold for each in found], check)
     chosen = _together([each.chosen for each in found], fold_shares(folds))
     frame = replace(found[0].fold.frame, folder=folder)
-    answers = [each.answers for each in found]
+    answers = [part for each in found for part in each.answers]
     multiplier = np.concatenate([each.multiplier for each in answers])
     parameters = sum(each.network.num_parameters for each in answers)
     before = sum(each.before for each in answers)
     gap, told_gap = _gap(found, fold_shares(folds), campaign)
     record = {
-        "oracle": oracle,
+        "oracle": " and ".join(POOL) if oracle == "auto" else oracle,
         "folds": len(folds),
         "steps": sum(each.steps for each in answers),
         "seconds": before + time.perf_counter() - began,
@@ -174,13 +183,19 @@ def learn(
         "gap": None if gap is None else gap.to_dict(),
     }
     course = course_of(chosen, campaign, parameters)
-    notes = [*answers[0].notes, *_left_out(chosen), check, told_gap]
+    notes = [note for each in found[0].answers for note in each.notes]
+    if oracle == "auto":
+        standings = [each.chosen.standings for each in found]
+        record["learners"] = [[asdict(each) for each in fold] for fold in standings]
+        record["weights_by_learner"] = by_learner(chosen)
+        record["effects_explained"] = [each.scores for each in found]
+        notes.append(won(standings, [each.scores for each in found], by_learner(chosen)))
     if len(folds) > 1:
-        notes.insert(
-            1,
+        notes.append(
             f"Learned {len(folds)} times, each time without the users of one fold, who certify what was learned then: "
-            f"so all {len(data.users):,} users certify, and the mixture of the {len(folds)} mixtures is served.",
+            f"so all {len(data.users):,} users certify, and the mixture of the {len(folds)} mixtures is served."
         )
+    notes += [*_left_out(chosen), check, told_gap]
     if not data.steady and any(budget.per == "decision" for budget in campaign.budgets):
         notes.append(
             "Policies differ in how often they decide, so the answer to a λ depends on the limit too: these are for "
@@ -209,60 +224,91 @@ def _learn_fold(
     elif oracle == "tabular":
         raise OutlayError(
             "needs few distinct states, each known by its features, and a decision every day; this log lacks that.",
-            where="oracle tabular", way_out="Take --oracle orthogonal, or auto.",
+            where="oracle tabular", way_out="Take --oracle orthogonal, trees, or auto.",
         )  # fmt: skip
     if oracle == "tabular" and model is not None:
-        answers = _counted(data, campaign, coords, model)
+        answers = [_counted(data, campaign, coords, model)]
     else:
-        key = checkpoint.key_of(data, campaign, "frontier", oracle, seed)
-        key |= {"folds": data.folds} if data.folds > 1 else {}
         scaled = largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
         bound = scaled * coords.reward_scale / coords.scale
-        place, told = (folder / "checkpoints", key, resume), lambda f, text: report(0.8 * f, text)
-        if oracle == "orthogonal":
-            if not campaign.train.layers:
-                raise CampaignError("is empty; the orthogonal critic needs a hidden layer.", file=campaign.path,
-                                    where="[train] layers", way_out="Write layers = [128, 64].")  # fmt: skip
-            effects = Orthogonal(data, campaign.train, coords, bound, campaign.money, rows, seed)
-            answers = _orthogonal(effects, *place, told)
-        else:
-            settings = settings_of(campaign.train, oracle, campaign.meta.discount)  # type: ignore[arg-type]  # checked
-            training = Frontier(data, campaign.train, settings, coords, bound, campaign.money, rows, seed)
-            answers = _networks(training, *place, told)
-    report(0.8, f"measuring {len(answers.multiplier)} policies")
-    frame = critic_frame(data, campaign, coords, oracle, seed, folder)
+        answers, learners = [], POOL if oracle == "auto" else (oracle,)
+        for i, learner in enumerate(learners):
+            key = checkpoint.key_of(data, campaign, "frontier", learner, seed)
+            key |= {"folds": data.folds} if data.folds > 1 else {}
+            place = folder / "checkpoints"
+            if len(learners) > 1:
+                place.mkdir(exist_ok=True)
+                place = place / learner
 
-    def offer(multiplier: Vector, number: int, network: NetworkArrays, policy: int, learned: Vector | None) -> Offered:
+            def told(share: float, text: str, i: int = i) -> None:
+                report(0.8 * (i + share) / len(learners), text)
+
+            settings = (data, campaign.train, coords, bound, campaign.money, rows, seed)
+            answers.append(_learned(learner, settings, campaign, (place, key, resume), told))
+    told_apart: dict[str, float] = {}
+    judge = next((each.judge for each in answers if each.judge is not None), None)
+    if len(answers) > 1 and judge is not None and len(judge.rows):
+        told_apart = scores({each.learner: each.network for each in answers}, judge, data)
+        answers.sort(key=lambda each: -told_apart[each.learner])
+    frame = critic_frame(data, campaign, coords, oracle, seed, folder)
+    every = sum(len(each.multiplier) for each in answers)
+    report(0.8, f"measuring {every} policies")
+
+    def offer(
+        of: Answers, multiplier: Vector, number: int, network: NetworkArrays, policy: int, learned: Vector | None
+    ) -> Offered:
+        price = ", ".join(f"{price:.3g}" for price in multiplier)
         return Offered(
-            name=f"λ {', '.join(f'{price:.3g}' for price in multiplier)}",
+            name=f"{of.learner}, λ {price}" if len(answers) > 1 else f"λ {price}",
             network=network,
             multiplier=multiplier,
             head_weights=coords.weights(multiplier),
             number=number,
-            step=answers.steps,
+            step=of.steps,
             learned=learned,
             policy=policy,
+            learner=of.learner,
         )
 
-    said = answers.critic if answers.critic is not None else [None] * len(answers.multiplier)
+    numbers = count()
     offered = [
-        offer(multiplier, number, answers.network, int(answers.policy[number]), said[number])
-        for number, multiplier in enumerate(answers.multiplier)
-    ]
-    numbers = count(len(offered))
+        offer(of, multiplier, next(numbers), of.network, int(of.policy[place]),
+              None if of.critic is None else of.critic[place])
+        for of in answers
+        for place, multiplier in enumerate(of.multiplier)
+    ]  # fmt: skip
 
     def respond_to(multiplier: Vector) -> list[Offered]:
-        learned = None if answers.say is None else answers.say(multiplier)
-        return [offer(multiplier, next(numbers), *answers.response(multiplier), learned)]
+        return [
+            offer(of, multiplier, next(numbers), *of.response(multiplier),
+                  None if of.say is None else of.say(multiplier))
+            for of in answers
+        ]  # fmt: skip
 
     generated = generate(frame, *measure(frame, offered), respond_to)
-    kept, network = _in_one(generated.kept, answers.network)
+    kept = generated.kept
+    if len(answers) == 1:
+        kept, network = _in_one(kept, answers[0].network)
+        answers = [replace(answers[0], network=network)]
     chosen = choose_among(frame, kept, generated.at, len(kept))
     measured = [kept for kept in chosen.measured if kept.withheld is None]
-    check = falls([kept for kept in measured if kept.policy.number is not None])
-    kept = measured or list(chosen.members)  # constant actions stand in for policies that could not be measured
+    checks = [falls([kept for kept in measured if kept.policy.learner == name])
+              for name in dict.fromkeys(policy.learner for policy in offered)]  # fmt: skip
+    check = next((each for each in checks if RISES in each), checks[0])
+    kept = _of_taken(measured, chosen) or list(
+        chosen.members
+    )  # constant actions stand in for policies that could not be measured
     fold = Fold(frame, kept, chosen.at.old())
-    return FoldAnswers(replace(answers, network=network), chosen, fold, check, generated.gap, generated.unknown)
+    return FoldAnswers(answers, chosen, fold, check, generated.gap, generated.unknown, told_apart)
+
+
+def _of_taken(measured: list[Kept], chosen: Chosen) -> list[Kept]:
+    """What other budgets are mixed from: the policies of the learner that was taken, and those that are served."""
+    taken = chosen.standings[0].learner if chosen.standings else TOGETHER
+    if taken == TOGETHER:
+        return measured
+    served = {id(kept.policy) for kept in chosen.members}
+    return [kept for kept in measured if kept.policy.learner == taken or id(kept.policy) in served]
 
 
 def _in_one(kept: list[Kept], network: NetworkArrays) -> tuple[list[Kept], NetworkArrays]:
@@ -280,12 +326,32 @@ def _in_one(kept: list[Kept], network: NetworkArrays) -> tuple[list[Kept], Netwo
 def _gap(found: Sequence[FoldAnswers], shares: Vector, campaign: Campaign) -> tuple[Gap | None, str]:
     """The gap of the mixture of all folds, and the same in words."""
     gaps = [each.gap for each in found if each.gap is not None]
-    of = found[0].answers.of
+    of = found[0].answers[0].of if len(found[0].answers) == 1 else "these critics"
     if len(gaps) < len(found):
         unknown = next(each.unknown for each in found if each.gap is None)
         return None, f"Gap: it is not known what the policies of {of} would still add, as {unknown}."
     gap = pooled(gaps, shares)
     return gap, words(gap, campaign, of)
+
+
+def _learned(
+    learner: str,
+    settings: tuple[Transitions, Train, Coordinates, Vector, int, NDArray[np.int64], int],
+    campaign: Campaign,
+    place: tuple[Path, dict[str, Any], bool],
+    report: Callable[[float, str], None],
+) -> Answers:
+    """What one learner answers."""
+    if learner == "trees":
+        return _trees(TreesTraining(*settings), *place, report)
+    if learner == "orthogonal":
+        if not campaign.train.layers:
+            raise CampaignError("is empty; the orthogonal critic needs a hidden layer.", file=campaign.path,
+                                where="[train] layers", way_out="Write layers = [128, 64].")  # fmt: skip
+        return _orthogonal(Orthogonal(*settings), *place, report)
+    data, train, coords, bound, money, rows, seed = settings
+    oracle = settings_of(train, learner, campaign.meta.discount)  # type: ignore[arg-type]  # checked
+    return _networks(Frontier(data, train, oracle, coords, bound, money, rows, seed), learner, *place, report)
 
 
 def _num_folds(data: Transitions, campaign: Campaign, oracle: str) -> int:
@@ -384,7 +450,7 @@ def _counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: 
     )  # fmt: skip
     note = (
         f"The log has {len(data.states)} distinct states, each met often enough to count: the counted model{smooth}, "
-        "with exact best responses, instead of networks (--oracle orthogonal, bcq, edrr or ddqn for those)."
+        "with exact best responses, instead of networks or trees (--oracle orthogonal, trees, bcq, edrr or ddqn)."
     )
 
     def exact(multiplier: Vector) -> NetworkArrays:
@@ -393,12 +459,13 @@ def _counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: 
         return table_network(model, data.states, data.schema.sizes, multiplier[None], policy[None], coords)
 
     of = "the counted model, whose best responses are exact,"
-    return Answers(network, np.arange(len(multiplier)), multiplier, None, 0, 0.0, [note], of, exact)
+    return Answers("tabular", network, np.arange(len(multiplier)), multiplier, None, 0, 0.0, [note], of, exact)
 
 
 def _networks(
-    training: Frontier, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
-) -> Answers:
+    training: Frontier, oracle: str, folder: Path, key: dict[str, Any], resume: bool,
+    report: Callable[[float, str], None]
+) -> Answers:  # fmt: skip
     """Train to the end, with checkpoints."""
     start = checkpoint.load_frontier(folder, training, key) if resume and folder.exists() else training.begin()
     progress, before, saved = start, start.seconds, time.monotonic()
@@ -420,12 +487,12 @@ def _networks(
         told: Vector = (between(progress.multipliers, multiplier[None]) @ said)[0]
         return told
 
-    return Answers(network, policy, progress.multipliers, said, training.steps, before, [note], of, say=say)
+    return Answers(oracle, network, policy, progress.multipliers, said, training.steps, before, [note], of, say=say)
 
 
 def _orthogonal(
     training: Orthogonal, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
-) -> Answers:
+) -> Answers:  # fmt: skip
     """Train to the end, with checkpoints."""
     start = checkpoint.load_orthogonal(folder, training, key) if resume and folder.exists() else training.begin()
     progress, before, saved = start, start.seconds, time.monotonic()
@@ -436,15 +503,38 @@ def _orthogonal(
             saved = time.monotonic()
     checkpoint.save_orthogonal(folder, progress, key)
     found = orthogonal_policies.answers(training, progress)
-    said = np.array([training.coords.shown(x, 1.0) for x in found.said])
-    note = f"One network answers {len(said)} λ."
+    note = f"One network answers {len(found.multiplier)} λ."
+    return _said(training.coords, found, "orthogonal", progress.best.step, before, note)
+
+
+def _trees(
+    training: TreesTraining, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
+) -> Answers:  # fmt: skip
+    """Train, or take what was trained before."""
+    began = time.perf_counter()
+    if resume and folder.exists():
+        network, judge, before = checkpoint.load_trees(folder, key)
+    else:
+        (network, judge), before = trees.learn(training, report), 0.0
+        checkpoint.save_trees(folder, network, judge, time.perf_counter() - began, key)
+    found = trees.answers(training, network)
+    assert network.trees is not None
+    note = f"{len(network.trees.root):,} boosted trees answer {len(found.multiplier)} λ."
+    return replace(_said(training.coords, found, "trees", 0, before, note), judge=judge)
+
+
+def _said(
+    coords: Coordinates, found: orthogonal_policies.Answers, learner: str, steps: int, before: float, note: str
+) -> Answers:
+    """What one Q answers."""
+    said = np.array([coords.shown(x, 1.0) for x in found.said])
     policy = np.zeros(len(said), np.int64)
 
     def say(multiplier: Vector) -> Vector:
-        return training.coords.shown(found.say(multiplier[None])[0], 1.0)
+        return coords.shown(found.say(multiplier[None])[0], 1.0)
 
     return Answers(
-        found.network, policy, found.multiplier, said, progress.best.step, before, [note], "this critic", say=say
+        learner, found.network, policy, found.multiplier, said, steps, before, [note], "this critic", say=say
     )
 
 

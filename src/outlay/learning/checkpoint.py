@@ -3,6 +3,7 @@
     save_game(folder, progress, key)      progress = load_game(folder, game, key)
     save_frontier(folder, progress, key)  progress = load_frontier(folder, frontier, key)
     save_orthogonal(folder, progress, key)  progress = load_orthogonal(folder, training, key)
+    save_trees(folder, network, judge, seconds, key)  network, judge, seconds = load_trees(folder, key)
 
 The key says what must be the same for a training to go on. A mixing rule's state is not stored: it is a function of
 what the rule saw, and is replayed from the candidates.
@@ -11,6 +12,7 @@ what the rule saw, and is replayed from the candidates.
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -23,13 +25,15 @@ import numpy as np
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.files import new_folder, read_manifest, write_manifest
+from outlay.core.network import NetworkArrays, read_network, write_network
 from outlay.core.transitions import Transitions
 from outlay.learning import frontier as frontiers
 from outlay.learning import game as games
 from outlay.learning import orthogonal
+from outlay.learning.effect_score import Judge
 
 EVERY_SECONDS = 15.0
-PROGRESS = "progress.json"
+PROGRESS, NETWORK, JUDGE = "progress.json", "network.npz", "judge.npz"
 WAY_OUT = "Train without --resume."
 
 
@@ -119,6 +123,28 @@ def load_orthogonal(folder: Path, training: orthogonal.Orthogonal, key: dict[str
         )  # fmt: skip
 
 
+def save_trees(folder: Path, network: NetworkArrays, judge: Judge, seconds: float, key: dict[str, Any]) -> None:
+    """Write what was learned; trees are done in seconds, so there is nothing to save on the way."""
+    with new_folder(folder) as temporary:
+        write_network(temporary / NETWORK, network)
+        np.savez(temporary / JUDGE, **judge._asdict())
+        (temporary / PROGRESS).write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
+        write_manifest(temporary, "checkpoint", {"key": key})
+
+
+def load_trees(folder: Path, key: dict[str, Any]) -> tuple[NetworkArrays, Judge, float]:
+    """Read what was learned, what learners are judged by, and the seconds it took.
+
+    Raises:
+        FolderError: if there is none, it is damaged, or it belongs to another training.
+    """
+    with _whole(folder):
+        found = _read(folder, key)
+        with (folder / JUDGE).open("rb") as handle, np.load(handle) as file:
+            judge = Judge(*(file[name] for name in Judge._fields))
+        return read_network(folder / NETWORK), judge, float(found["seconds"])
+
+
 def _write(folder: Path, key: dict[str, Any], trees: dict[str, Any], plain: dict[str, Any]) -> None:
     with new_folder(folder) as temporary:
         for name, tree in trees.items():
@@ -153,5 +179,5 @@ def _tree(folder: Path, name: str, like: Any) -> Any:
 def _whole(folder: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RuntimeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RuntimeError, zipfile.BadZipFile):
         raise FolderError("the checkpoint is damaged.", file=folder, way_out=WAY_OUT) from None

@@ -9,10 +9,14 @@ again, it is drawn around the λ that is asked for. Source: ours.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
+
+from outlay.learning.heads import Coordinates
+from outlay.ops.mixture_lp import solve_mixture
 
 POINTS = {1: 33, 2: 7, 3: 4}  # of the grid along each axis, by the number of limits
 AROUND = {2: (0.0, 0.5, 0.8, 1.0, 1.25, 2.0), 3: (0.0, 0.8, 1.25)}  # times the λ that is asked for
@@ -51,6 +55,39 @@ def laid_again(multipliers: Vector, costs: Vector, focus: Vector | None = None) 
             axis = np.append(np.array(AROUND[count]) * focus[j], axis[-1])
         axes.append(axis)
     return np.array(list(product(*axes)))
+
+
+def answered(
+    coords: Coordinates, bound: Vector, money: int, q: Vector, allowed: NDArray[np.bool_]
+) -> tuple[Vector, Vector, Callable[[Vector], Vector]]:
+    """The grid of λ for the policies of one Q, and what Q says of them, the log's policy going on after today.
+
+    Args:
+        coords: from heads to the coordinates of the limits.
+        bound: `[m]` above which no λ is looked for.
+        money: the limit along whose axis the curve is told.
+        q: `[n, K, H]` in some rows, raw.
+        allowed: `[n, K]` there.
+
+    Returns:
+        λ `[L, m]`, in reward units per unit of coordinate, reward and coordinates `[L, 1+m]`, and a function that gives
+        the same `[n, 1+m]` for any λ `[n, m]`.
+    """
+    rows, count = np.arange(len(q)), len(bound)
+
+    def said(multipliers: Vector) -> Vector:
+        out = []
+        for multiplier in multipliers:
+            best = np.where(allowed, q @ coords.weights(multiplier), -np.inf).argmax(axis=1)
+            out.append(coords.of(q[rows, best].mean(axis=0)))
+        return np.array(out)
+
+    grid = pilot_grid(bound)
+    grid = laid_again(grid, said(grid)[:, 1:])
+    if count > 1:
+        asked_for = solve_mixture(said(grid), coords.limits, coords.scale).duals
+        grid = laid_again(grid, said(grid)[:, 1:], np.where(np.arange(count) == money, 0, asked_for))
+    return grid, said(grid), said
 
 
 def _axis(prices: Vector, cost: Vector, points: int) -> Vector:

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from outlay.core.network import NetworkArrays
 from outlay.learning.held_out import choice_rows
-from outlay.learning.multiplier_grid import laid_again, pilot_grid
+from outlay.learning.multiplier_grid import answered
 from outlay.learning.orthogonal import Orthogonal, Progress
 from outlay.learning.orthogonal_loss import Learner
 from outlay.nets.batches import gather
 from outlay.nets.network import PAIR, Linear
 from outlay.nets.orthogonal import OrthogonalNetwork, arrays_of, value_heads
-from outlay.ops.mixture_lp import solve_mixture
 
 RESIZE = (0.0, 4.0)  # the least and the most that effects are multiplied by
 LOOK_ROWS = 4096  # of select users, on which the grid of λ is laid
@@ -50,17 +49,8 @@ def answers(training: Orthogonal, progress: Progress) -> Answers:
     """  # fmt: skip
     pair = _resized(training, progress.best.learner)
     heads, outcome = _raw_heads(training, pair)
-    q, allowed = _values(training, pair, heads)
-
-    def say(multipliers: Vector) -> Vector:
-        out = []
-        for multiplier in multipliers:
-            best = np.where(allowed, q @ training.coords.weights(multiplier), -np.inf).argmax(axis=1)
-            out.append(training.coords.of(q[np.arange(len(q)), best].mean(axis=0)))
-        return np.array(out)
-
-    grid = _grid(training, say)
-    return Answers(arrays_of(pair, heads, outcome), grid, say(grid), say)
+    found = answered(training.coords, training.bound, training.money, *_values(training, pair, heads))
+    return Answers(arrays_of(pair, heads, outcome), *found)
 
 
 def _resized(training: Orthogonal, learner: Learner) -> OrthogonalNetwork:
@@ -116,14 +106,3 @@ def _values(
     features = np.asarray(hidden(pair), np.float64)
     q = np.einsum("enw,ewkh->nkh", features, weight[..., 0, :]) / PAIR + bias[..., 0, :].mean(axis=0)
     return q, data.allowed(rows)
-
-
-def _grid(training: Orthogonal, say: Callable[[Vector], Vector]) -> Vector:
-    """λ `[L, m]`, laid by what the critic says of their policies."""
-    coords, count = training.coords, len(training.bound)
-    grid = pilot_grid(training.bound)
-    grid = laid_again(grid, say(grid)[:, 1:])
-    if count > 1:
-        asked_for = solve_mixture(say(grid), coords.limits, coords.scale).duals
-        grid = laid_again(grid, say(grid)[:, 1:], np.where(np.arange(count) == training.money, 0, asked_for))
-    return grid

@@ -1,0 +1,168 @@
+"""An ensemble of regression trees as plain arrays: what boosting hands to a bundle in the place of hidden layers.
+
+    x  = numbers, then 1 or 0 for each set of codes: whether the row's code is in it
+    h_t(s) = Σ over the trees of output t of the value of the leaf that x falls into;  x_j ≤ threshold goes to `low`
+
+A split on a set of codes is a split on one column of 0 and 1, so there is one kind of split, whatever the field.
+Numbers and thresholds are single precision on both sides, so a comparison has the same answer on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEAF = -1  # in the place of a leaf's column
+INSIDE = 0.5  # the threshold of a set
+
+
+class Sums(NamedTuple):
+    """What N rows get, `[N, T]` each: the sum of the leaves, and that of their absolute values."""
+
+    value: NDArray[np.float64]
+    size: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trees:
+    """R trees of N nodes in all, which add up to T outputs.
+
+    Attributes:
+        sets: for each categorical field `[codes, sets]` 1 where the code is in the set, which may be none at all.
+        column: `[N]` of x that is compared; LEAF in a leaf.
+        threshold: `[N]`.
+        low: `[N]` the node to go to where x ≤ threshold.
+        high: `[N]` the node to go to elsewhere.
+        value: `[N]` of a leaf.
+        root: `[R]` first node of each tree; the nodes of a tree lie side by side.
+        output: `[R]` which output each tree adds to.
+        num_outputs: T.
+    """
+
+    sets: tuple[NDArray[np.uint8], ...]
+    column: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+    value: NDArray[np.float32]
+    root: NDArray[np.int32]
+    output: NDArray[np.int32]
+    num_outputs: int
+
+    @property
+    def num_parameters(self) -> int:
+        """Stored parameters: a column and a threshold for each split, a value for each leaf."""
+        leaves = int((self.column == LEAF).sum())
+        return 2 * (len(self.column) - leaves) + leaves
+
+    def sums(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> Sums:
+        """The outputs for rows of `codes [N, F]` and `numbers [N, n]`, in double precision."""
+        inside = [table[codes[:, f]].astype(np.float32) for f, table in enumerate(self.sets)]
+        x = np.concatenate([numbers, *inside], axis=1)
+        node = np.tile(self.root, (len(x), 1))
+        rows = np.arange(len(x))[:, None]
+        while (inner := self.column[node] != LEAF).any():
+            low = x[rows, np.where(inner, self.column[node], 0)] <= self.threshold[node]
+            node = np.where(inner, np.where(low, self.low[node], self.high[node]), node)
+        leaves = self.value[node].astype(np.float64)
+        adds = np.zeros((len(self.root), self.num_outputs))
+        adds[np.arange(len(self.root)), self.output] = 1
+        return Sums(leaves @ adds, np.abs(leaves) @ adds)
+
+    def parts(self) -> dict[str, NDArray[Any]]:
+        """All of it as named arrays, for a file."""
+        whole = {each.name: np.asarray(getattr(self, each.name)) for each in fields(self) if each.name != "sets"}
+        return whole | {f"set_{f}": table for f, table in enumerate(self.sets)}
+
+    @classmethod
+    def of_parts(cls, parts: dict[str, NDArray[Any]], num_fields: int) -> Trees:
+        """What `parts` gave, of so many categorical fields.
+
+        Raises:
+            KeyError: if a part is absent.
+        """
+        whole = {each.name: parts[each.name] for each in fields(cls) if each.name not in ("sets", "num_outputs")}
+        tables = tuple(parts[f"set_{f}"] for f in range(num_fields))
+        return cls(sets=tables, num_outputs=int(parts["num_outputs"]), **whole)
+
+
+class Node(NamedTuple):
+    """A split, or a leaf where `column` is LEAF; a set of codes in the place of a threshold."""
+
+    column: int
+    threshold: float
+    value: float
+    codes: frozenset[int] | None = None
+    low: Node | None = None
+    high: Node | None = None
+
+
+def joined(trees: Sequence[tuple[int, Node]], sizes: Sequence[int], num_numbers: int, num_outputs: int) -> Trees:
+    """An ensemble of single trees.
+
+    Args:
+        trees: the output each adds to, and its root. A split on a set of codes names its field by `column`, from
+            `num_numbers` on, and goes to `low` where the code is in the set.
+        sizes: codes per categorical field.
+        num_numbers: width of the numeric part.
+        num_outputs: T.
+    """
+    sets: list[dict[frozenset[int], int]] = [{} for _ in sizes]
+    _collect([root for _, root in trees], sets, num_numbers)
+    first = num_numbers + np.cumsum([0, *map(len, sets)])
+    columns: dict[str, list[Any]] = {name: [] for name in ("column", "threshold", "low", "high", "value")}
+
+    def put(node: Node) -> int:
+        place = len(columns["column"])
+        low, high, column, threshold = node.low, node.high, node.column, node.threshold
+        if node.codes is not None:
+            field = column - num_numbers
+            column, threshold = int(first[field]) + sets[field][node.codes], INSIDE
+            low, high = high, low  # 0, outside of the set, is the smaller value
+        for name, part in (("column", column), ("threshold", _down(threshold)), ("value", node.value)):
+            columns[name].append(part)
+        columns["low"].append(0)
+        columns["high"].append(0)
+        if low is not None and high is not None:
+            columns["low"][place], columns["high"][place] = put(low), put(high)
+        return place
+
+    # An ensemble without a tree says 0, and runtimes want a tree to say it.
+    given = trees or [(0, Node(LEAF, 0.0, 0.0))]
+    roots = [put(root) for _, root in given]
+    tables = []
+    for size, known in zip(sizes, sets, strict=True):
+        table = np.zeros((size, len(known)), np.uint8)
+        for codes, place in known.items():
+            table[sorted(codes), place] = 1
+        tables.append(table)
+    return Trees(
+        sets=tuple(tables),
+        column=np.array(columns["column"], np.int32),
+        threshold=np.array(columns["threshold"], np.float32),
+        low=np.array(columns["low"], np.int32),
+        high=np.array(columns["high"], np.int32),
+        value=np.array(columns["value"], np.float32),
+        root=np.array(roots, np.int32),
+        output=np.array([output for output, _ in given], np.int32),
+        num_outputs=num_outputs,
+    )
+
+
+def _collect(nodes: Sequence[Node], sets: list[dict[frozenset[int], int]], num_numbers: int) -> None:
+    """Number the different sets of each field, in the order they are met."""
+    for node in nodes:
+        if node.codes is not None:
+            known = sets[node.column - num_numbers]
+            known.setdefault(node.codes, len(known))
+        _collect([child for child in (node.low, node.high) if child is not None], sets, num_numbers)
+
+
+def _down(threshold: float) -> np.float32:
+    """The largest single-precision number up to a threshold: x ≤ one is x ≤ the other, for x in single precision."""
+    near = np.float32(threshold)
+    return near if float(near) <= threshold else np.nextafter(near, np.float32(-np.inf))

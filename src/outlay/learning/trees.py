@@ -1,0 +1,322 @@
+"""The orthogonal estimate by boosted trees: what an action changes, learned apart from what happens anyway.
+
+    y₀ = (r, c),   y₁ = γ^Δ V(s')                   the day itself; what comes after it, where the log's policy goes on
+    m_p(s) = E[y_p | s],   b(a|s)                   learned on one half of the users for the rows of the other
+    ẽ_j = e_j(a) − Σ_a b(a|s) e_j(a)                functions of the action, less their mean under the log's policy
+    τ_p = argmin E ( y_p − m_p(s) − Σ_j τ_p,j(s) ẽ_j )²
+    Q(s, a) = (1−γ) Q₀ + Q₁,   Q_p = β_p(s) + Σ_j τ_p,j(s) e_j(a)
+
+The equations are those of `learning/orthogonal.py`; each expectation is an ensemble of small trees
+(`learning/trees_usual.py`, `learning/boosting.py`). What comes after the day is learned from less noisy aims, as there:
+
+    y₁  →  g + KEPT · (y₁ − g) − κ(s, a) (x − E[x | s, a])
+
+g(s, a, x) are trees that see the action and the day's outcomes as well, and κ is what a unit of x is worth in them. The
+mean of the last term is 0 whatever κ is; g may be wrong about users whom x tells apart, so a share of what it leaves is
+kept, and the size of all effects is taken on select users from y₁ itself, less luck.
+
+Splits look at raw fields one at a time, so interactions of thresholds and fields of many codes need few rows.
+
+Source: as for `learning/orthogonal.py`; trees in the R-learner, Nie and Wager (2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Train
+from outlay.core.network import Dense, NetworkArrays, tree_network
+from outlay.core.transitions import Transitions
+from outlay.core.trees import Node, joined
+from outlay.learning.boosting import Boosted, Rows, Settings, boost, constants
+from outlay.learning.derived_costs import Determined, determined_costs
+from outlay.learning.effect_score import Judge
+from outlay.learning.heads import Coordinates
+from outlay.learning.held_out import choice_rows
+from outlay.learning.multiplier_grid import answered
+from outlay.learning.orthogonal_policies import LOOK_ROWS, Answers
+from outlay.learning.trees_usual import HELD_ROWS, Columns, Usual, usual
+from outlay.ops.action_basis import smooth_basis
+
+EFFECT = Settings(leaves=8, rate=0.1, prior=200.0, rounds=100, patience=10)  # multiples of the average effect
+SHAPE = Settings(leaves=4, rate=0.2, prior=1000.0, rounds=40, patience=4)  # all other effects
+LEVEL = Settings(leaves=16, rate=0.3, prior=20.0, rounds=24, patience=4)
+KEPT = 0.5  # share of what the model of the day after leaves that effects still learn from
+RESIZE = (0.0, 4.0)  # the least and the most that effects are multiplied by
+LOW, HIGH = 0.1, 0.9  # quantiles of an outcome between which its worth is taken
+CONSTANT = 1e-6  # a function of the action with less spread of its own is none
+TINY = 1e-12
+
+Ints = NDArray[np.int64]
+Vector = NDArray[np.float64]
+Report = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class TreesTraining:
+    """A training ready to begin.
+
+    Attributes:
+        data: the transitions.
+        train: of its settings the degree of the functions of the action is used.
+        coords: from heads to the coordinates of the limits.
+        bound: `[m]` above which no λ is looked for.
+        money: the limit along whose axis the curve is told.
+        learn_rows: `[n]` rows to learn from.
+        seed: of everything random.
+    """
+
+    data: Transitions
+    train: Train
+    coords: Coordinates
+    bound: Vector
+    money: int
+    learn_rows: Ints
+    seed: int
+
+    @property
+    def discount(self) -> float:
+        """γ."""
+        return self.data.campaign.meta.discount
+
+    @cached_property
+    def derived(self) -> Determined:
+        """Costs that follow from action and reward."""
+        return determined_costs(self.data, self.learn_rows, self.coords.spread)
+
+    @cached_property
+    def learned(self) -> Ints:
+        """The heads whose effects on the day are learned: those that follow from no other."""
+        known = self.derived.known
+        follows = np.zeros(len(self.coords.spread), np.bool_)
+        follows[1 : 1 + len(known)] = known
+        return np.flatnonzero(~follows)
+
+    @cached_property
+    def functions(self) -> Vector:
+        """`[d, K]` e: orthonormal under the logged frequencies, smooth ones first."""
+        data, rows = self.data, self.learn_rows[~self.data.forced[self.learn_rows]]
+        share = np.bincount(np.asarray(data.action[rows]), minlength=data.num_actions) / max(1, len(rows))
+        basis = smooth_basis(data.actions, self.train.action_degree, data.campaign.meta.none)
+        found: list[Vector] = []
+        for row in np.eye(data.num_actions) if basis is None else np.asarray(basis):
+            left = np.where(share > 0, row - row @ share, 0.0)
+            for known in found:
+                left = left - ((left * known) @ share) * known
+            size = float(np.sqrt(left**2 @ share))
+            if size > CONSTANT:
+                found.append(left / size)
+        return np.array(found) if found else np.zeros((1, data.num_actions))
+
+
+class _Effects(NamedTuple):
+    """τ of some heads.
+
+    Attributes:
+        trees: that say it, those of the first function and those of the others.
+        slope: `[N, h, d]` what they say of every row.
+        size: `[h]` the factor that gives effects the size that held-out users show.
+    """
+
+    trees: tuple[Boosted, ...]
+    slope: Vector
+    size: Vector
+
+
+def learn(training: TreesTraining, report: Report) -> tuple[NetworkArrays, Judge]:
+    """Learn it: one Q, as trees and what is linear in them; and what it leaves to judge learners by.
+
+    Args:
+        training: what to learn.
+        report: told the share done, and what is being done.
+    """
+    report(0.0, "trees: binning the columns")
+    columns = Columns.of(training.data, training.learn_rows, training.coords.spread, training.seed)
+    halves = []
+    for half in range(2):
+        report(0.05 + 0.25 * half, f"trees: what happens anyway, half {half + 1} of 2")
+        halves.append(usual(columns, half))
+    said = _crossed(columns, halves)
+    report(0.55, "trees: effects on the day")
+    today = (columns.outcome - said.day)[:, training.learned]
+    functions, moved = _turned(training.functions, columns, said.policy, today[:, :1])
+    day, changed = _effects(columns, today, today, moved, np.ones(len(moved), np.bool_))
+    later = None
+    if training.discount > 0 and columns.known[columns.held].any() and columns.known[columns.learn].any():
+        report(0.65, "trees: what a day means for the next ones")
+        aim, plain = _without_luck(training, columns, halves, said, today - changed)
+        report(0.75, "trees: effects on what comes after the day")
+        later, _ = _effects(columns, aim, plain, moved, columns.known)
+    report(0.9, "trees: levels")
+    held, rows = columns.held, choice_rows(training.data, HELD_ROWS, training.seed)
+    judge = Judge(rows, columns.action[held], today[held, 0], said.policy[held])
+    return _network(training, columns, functions, day, later, said.value), judge
+
+
+def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
+    """The policies of what was learned, at λ laid where costs fall."""
+    data = training.data
+    rows = choice_rows(data, LOOK_ROWS, training.seed)
+    assert network.trees is not None
+    said = network.trees.sums(*data.features(rows)).value
+    weight, bias = (part[0].astype(np.float64) for part in network.head)
+    q = (said @ weight + bias).reshape(len(rows), data.num_actions, network.num_heads)
+    return Answers(network, *answered(training.coords, training.bound, training.money, q, data.allowed(rows)))
+
+
+def _crossed(columns: Columns, halves: list[Usual]) -> Usual:
+    """Of every row what the other half says; of held-out rows the mean of both."""
+    return Usual(*(columns.crossed(one, other) for one, other in zip(*halves, strict=True)))
+
+
+def _turned(functions: Vector, columns: Columns, policy: Vector, today: Vector) -> tuple[Vector, Vector]:
+    """Functions of the action, turned so that the first is the average effect `[d, K]`, and ẽ of the rows `[N, d]`.
+
+    Most of what differs between users is how much of the average effect they show.
+    """
+    every = functions.T - (policy @ functions.T)[:, None]  # [N, K, d]
+    moved = np.take_along_axis(every, columns.action[:, None, None], axis=1)[:, 0]
+    learn = columns.learn[columns.chosen[columns.learn]]
+    average = constants(Rows(learn, today[learn], moved[learn]))
+    # Gram and Schmidt: the first row points along the average, the others stand upright on it.
+    turn = np.linalg.qr(np.vstack([average, np.eye(len(functions))]).T)[0].T
+    return turn @ functions, moved @ turn.T
+
+
+def _effects(
+    columns: Columns, aim: Vector, plain: Vector, moved: Vector, known: NDArray[np.bool_]
+) -> tuple[_Effects, Vector]:
+    """Effects that explain `aim [N, h]`, of the size that suits `plain`, and what they say in every row `[N, h]`."""
+    learn = columns.learn[columns.chosen[columns.learn] & known[columns.learn]]
+    held = columns.held[known[columns.held]]
+    found, slopes, left = [], [], aim
+    for by, settings in ((moved[:, :1], EFFECT), (moved[:, 1:], SHAPE)):
+        if by.shape[1]:
+            found.append(boost(columns.table, Rows(learn, left[learn], by[learn]), Rows(held, left[held], by[held]),
+                               settings))  # fmt: skip
+            slopes.append(found[-1](columns.table.x))
+            left = left - np.einsum("nhj,nj->nh", slopes[-1], by)
+    slope = np.concatenate(slopes, axis=2)
+    changed = np.einsum("nhj,nj->nh", slope, moved)
+    cross, square = (plain[held] * changed[held]).sum(axis=0), np.square(changed[held]).sum(axis=0)
+    size = np.clip(cross / np.maximum(square, TINY), *RESIZE)
+    return _Effects(tuple(found), slope, size), size * changed
+
+
+def _without_luck(
+    training: TreesTraining, columns: Columns, halves: list[Usual], said: Usual, luck: Vector
+) -> tuple[Vector, Vector]:
+    """`[N, H]` y₁ − m₁ less luck, by the model of the day after and as it is."""
+    amount = training.data.actions[columns.action][:, None]
+    x = columns.outcome[:, training.learned]
+    table = columns.table.with_columns(np.hstack([amount, x]).astype(np.float32))
+    ends = np.quantile(x[columns.learn], [LOW, HIGH], axis=0)
+    ends = np.where(ends[1] > ends[0], ends, [x.min(axis=0), x.max(axis=0)])
+    model, worth = [], []
+    for half, own in enumerate(halves):
+        mine, left = columns.of_half(half), own.value - own.later
+        mine, held, one = mine[columns.known[mine]], columns.held[columns.known[columns.held]], np.ones((len(x), 1))
+        g = boost(table, Rows(mine, left[mine], one[mine]), Rows(held, left[held], one[held]), LEVEL)
+        model.append(g(table.x)[:, :, 0])
+        worth.append(np.stack([_worth(g, table.x, 1 + i, ends[:, i]) for i in range(x.shape[1])], axis=2))
+    by_model, kappa = columns.crossed(*model), columns.crossed(*worth)  # [N, H], [N, H, X]
+    plain = said.value - said.later
+    less = np.einsum("nhx,nx->nh", kappa, luck)
+    return by_model + KEPT * (plain - by_model) - less, plain - less
+
+
+def _worth(model: Boosted, x: NDArray[np.float32], column: int, ends: Vector) -> Vector:
+    """`[N, H]` what a unit of one column is worth, between two values of it."""
+    if ends[1] <= ends[0]:
+        return np.zeros((len(x), len(model.rounds)))
+    low, high = x.copy(), x.copy()
+    low[:, column], high[:, column] = ends
+    worth: Vector = (model(high) - model(low))[:, :, 0] / (ends[1] - ends[0])
+    return worth
+
+
+def _network(
+    training: TreesTraining,
+    columns: Columns,
+    functions: Vector,
+    day: _Effects,
+    later: _Effects | None,
+    value: Vector,
+) -> NetworkArrays:
+    """Effects, and levels on top of them, as trees with heads that are linear in what they say."""
+    learn, heads = columns.learn, np.arange(len(training.coords.spread))
+    targets = [
+        _target(training, columns, functions, day, columns.outcome[:, training.learned], learn, training.learned)
+    ]
+    if later is not None:
+        targets.append(_target(training, columns, functions, later, value, learn[columns.known[learn]], heads))
+    first = np.cumsum([0, *(len(part) - 1 for _, part in targets)])
+    trees = [
+        (int(start) + output, root) for start, (own, _) in zip(first, targets, strict=False) for output, root in own
+    ]
+    sizes, numbers, total = training.data.schema.sizes, columns.table.num_numbers, int(first[-1])
+
+    # Coefficients on every output, and a constant in the last row: [T + 1, K, H].
+    whole = np.zeros((2, total + 1, training.data.num_actions, len(heads)))
+    for target, (start, (_, part)) in enumerate(zip(first, targets, strict=False)):
+        whole[target, start : start + len(part) - 1], whole[target, -1] = part[:-1], part[-1]
+    spread, derived = training.coords.spread, training.derived
+    today, after = whole[0] * spread, whole[1] * spread
+    for j in np.flatnonzero(derived.known):
+        today[..., 1 + j] = derived.per_reward[j] * today[..., 0]
+        today[-1, :, 1 + j] += derived.base[j]
+    q = (1 - training.discount) * today + after
+
+    def dense(part: Vector) -> Dense:
+        flat = part.reshape(total + 1, -1).astype(np.float32)
+        return flat[None, :-1], flat[None, -1]
+
+    head = dense(q)
+    outcome = dense(today[..., : 1 + len(derived.known)])
+    ensemble = joined(trees, sizes, numbers, total)
+    return tree_network(ensemble, head, outcome, sizes, training.data.num_actions)
+
+
+def _target(
+    training: TreesTraining,
+    columns: Columns,
+    functions: Vector,
+    effects: _Effects,
+    target: Vector,
+    at: Ints,
+    which: Ints,
+) -> tuple[list[tuple[int, Node]], Vector]:
+    """The trees of one target, with their outputs, and what these mean: `[outputs + 1, K, H]`, the last a constant.
+
+    Args:
+        training: what is learned.
+        columns: the rows.
+        functions: `[d, K]` e.
+        effects: of the target.
+        target: `[N, h]`.
+        at: rows in which it is known.
+        which: `[h]` the heads that it is about.
+    """
+    actions, heads = functions.shape[1], len(training.coords.spread)
+    changed = effects.size * np.einsum("nhj,nj->nh", effects.slope, functions.T[columns.action])
+    level = columns.fit(at, target - changed, LEVEL)
+    trees: list[tuple[int, Node]] = []
+    parts: list[Vector] = []
+    constant, first = np.zeros((1, actions, heads)), 0
+    for found in (*effects.trees, level):
+        mine = functions[first : first + found.start.shape[1]] if found is not level else np.ones((1, actions))
+        part = np.zeros((len(which), len(mine), actions, heads))
+        for i, head in enumerate(which):
+            part[i, :, :, head] = mine * (1 if found is level else effects.size[i])
+        constant += np.einsum("hj,hjak->ak", found.start, part)
+        done = sum(len(each) for each in parts)
+        trees += [(done + output, root) for output, root in found.trees(columns.table.num_numbers, columns.table.sizes)]
+        parts.append(part.reshape(-1, actions, heads))
+        first += len(mine)
+    return trees, np.concatenate([*parts, constant])

@@ -1,0 +1,23 @@
+"""The R-loss that learners are judged by, against a world whose effects are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from outlay.learning.effect_score import Judge
+
+
+def test_effects_explain_what_they_should_and_level_and_size_do_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    rows, policy = 20_000, np.array([0.7, 0.3])
+    gain, action = rng.normal(size=rows), rng.choice(2, rows, p=policy)
+    left = gain * (action - 0.3) + rng.normal(size=rows)
+    judge = Judge(np.arange(rows), action, left, np.tile(policy, (rows, 1)))
+    q = np.stack([np.zeros(rows), gain], axis=1)
+    true = 0.21 / 1.21  # the variance of gain · (a − b), beside noise of 1
+    assert judge.explained(q) == pytest.approx(true, abs=0.01)
+    assert judge.explained(5 * q + rng.normal(size=(rows, 1))) == pytest.approx(judge.explained(q))
+    assert judge.explained(q + rng.normal(size=q.shape)) < 0.6 * true  # a worse learner
+    assert judge.explained(-q) == 0  # the wrong way round
+    assert judge.explained(0 * q) == 0

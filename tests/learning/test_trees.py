@@ -1,0 +1,171 @@
+"""Boosted trees against exact effects, and as plain arrays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from outlay.core.errors import FolderError
+from outlay.core.network import NetworkArrays
+from outlay.core.schema import UNKNOWN
+from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.core.trees import joined
+from outlay.learning import checkpoint, trees
+from outlay.learning.boosting import MOST_CODES, Rows, Settings, Table, boost, capped
+from outlay.learning.heads import coordinates
+from small_logs import campaign, effects, exact_q, log_of, q_of, random_cmdp, transitions
+
+SMALL = Settings(leaves=6, rate=0.3, prior=5.0, rounds=20, patience=8)
+
+
+def quiet(_: float, __: str) -> None:
+    pass
+
+
+def training(data: Transitions, seed: int = 0) -> trees.TreesTraining:
+    coords = coordinates(data.campaign, np.asarray(data.outcome), steady=data.steady)
+    bound = np.full(len(data.campaign.budgets), 3.0)
+    return trees.TreesTraining(data, data.campaign.train, coords, bound, 0, data.rows_of(LEARN), seed)
+
+
+def learned(data: Transitions) -> NetworkArrays:
+    return trees.learn(training(data), quiet)[0]
+
+
+def test_the_effects_are_those_of_the_model_on_the_day_and_after_it() -> None:
+    model = random_cmdp(25)
+    q = q_of(learned(log_of(model)), 3)
+    truth = exact_q(model, np.full(3, 1 / 3))
+    assert np.abs(effects(q[:, :, 0]) - effects(truth)).max() < 0.1 * np.abs(effects(truth)).max()
+    assert np.abs(q[:, :, 0] - truth).max() < 0.1 * np.abs(truth).max()  # levels too
+
+
+def targeted(stated: bool) -> tuple[Transitions, NDArray[np.float64]]:
+    """Who would come anyway is given more, by one field; rewards, and what an action adds to them in each state."""
+    rng = np.random.default_rng(1)
+    users, days = 3000, 6
+    shares = np.array([[0.8, 0.1, 0.1], [0.1, 0.1, 0.8]])
+    state = rng.integers(2, size=users * days)
+    action = (shares[state].cumsum(axis=1) < rng.random((users * days, 1))).sum(axis=1)
+    gain = np.array([[0.0, 0.1, 0.3], [0.0, 0.3, 0.1]])
+    reward = 2.0 * state + gain[state, action] + rng.normal(0, 0.3, users * days)
+    data = transitions(user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=state,
+                       action=action, outcome=np.stack([reward, action], axis=1), num_states=2, num_actions=3,
+                       about=campaign(0.0), split=np.repeat([LEARN, SELECT], [2700, 300]), counted=False)  # fmt: skip
+    return (replace(data, propensity=shares[state, action].astype(np.float32)) if stated else data), gain
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_targeted_log_gives_the_same_effects_with_propensities_and_without(stated: bool) -> None:
+    data, gain = targeted(stated)
+    found = learned(data)
+    day = effects(q_of(found, 2)[:, :, 0])[..., 0]
+    assert np.abs(day - (gain - gain.mean(axis=1, keepdims=True))).max() < 0.05  # who is given more has 2 more anyway
+
+
+def test_a_cost_that_follows_from_action_and_reward_is_the_line_of_the_rewards_value() -> None:
+    rng = np.random.default_rng(3)
+    users, days = 400, 4
+    action, state = rng.integers(3, size=users * days), rng.integers(3, size=users * days)
+    active = rng.random(users * days) < 0.2 + 0.1 * action + 0.1 * state
+    data = transitions(user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=state,
+                       action=action, outcome=np.stack([active, 0.5 + action * active], axis=1), num_states=3,
+                       num_actions=3, about=campaign(0.0), split=np.repeat([LEARN, SELECT], [350, 50]),
+                       counted=False)  # fmt: skip
+    day = q_of(learned(data), 3)[:, :, 0]
+    np.testing.assert_allclose(day[..., 1], 0.5 + np.arange(3) * day[..., 0], atol=1e-4)
+
+
+def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect() -> None:
+    rng = np.random.default_rng(2)
+    users, days = 2000, 4
+    allowed = np.array([[1, 1, 1], [1, 1, 0]], bool)
+    state = rng.integers(2, size=users * days)
+    action = np.where(state == 0, rng.integers(3, size=users * days), rng.integers(2, size=users * days))
+    forced = rng.random(users * days) < 0.3
+    reward = np.where(forced, 5.0 * action, 0.2 * action) + state
+    data = transitions(user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=state,
+                       action=action, outcome=np.stack([reward, action], axis=1), num_states=2, num_actions=3,
+                       about=campaign(0.0), forced=forced, allowed=allowed,
+                       split=np.repeat([LEARN, SELECT], [1800, 200]), counted=False)  # fmt: skip
+    day = q_of(learned(data), 2)[:, :, 0, 0]
+    np.testing.assert_allclose(np.diff(day[0]), 0.2, atol=0.05)
+    assert day[1, 1] - day[1, 0] == pytest.approx(0.2, abs=0.05)
+
+
+def test_a_seed_gives_the_same_trees_and_a_checkpoint_has_them(tmp_path: Path) -> None:
+    data = log_of(random_cmdp(25))
+    (one, judge), other = trees.learn(training(data), quiet), learned(data)
+    key: dict[str, Any] = {"seed": 0}
+    checkpoint.save_trees(tmp_path / "saved", one, judge, 3.0, key)
+    loaded, again_judge, seconds = checkpoint.load_trees(tmp_path / "saved", key)
+    assert all(np.array_equal(a, b) for a, b in zip(judge, again_judge, strict=True))
+    assert seconds == 3.0
+    for again in (other, loaded):
+        assert one.trees is not None
+        assert again.trees is not None
+        for name, part in one.trees.parts().items():
+            np.testing.assert_array_equal(again.trees.parts()[name], part)
+        np.testing.assert_array_equal(one.head[0], again.head[0])
+    with pytest.raises(FolderError, match="made with another seed"):
+        checkpoint.load_trees(tmp_path / "saved", {"seed": 1})
+    (tmp_path / "saved" / checkpoint.NETWORK).write_bytes(b"PK")
+    with pytest.raises(FolderError, match="is damaged"):
+        checkpoint.load_trees(tmp_path / "saved", key)
+
+
+def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
+    problem = training(log_of(random_cmdp(25)))
+    found = trees.answers(problem, trees.learn(problem, quiet)[0])
+    assert found.multiplier.shape == (33, 1)
+    assert (found.said[0] > found.said[-1]).all()
+
+
+@pytest.mark.parametrize("users", [1, 2, 3])
+def test_a_handful_of_users_who_all_got_the_same_are_learned_from(users: int) -> None:
+    data = transitions(user=np.repeat(np.arange(users), 4), day=np.tile(np.arange(4), users), state=np.zeros(4 * users),
+                       action=np.zeros(4 * users, int), outcome=np.ones((4 * users, 2)), num_states=1, num_actions=2,
+                       about=campaign(0.8))  # fmt: skip
+    found = learned(data)
+    assert np.isfinite(found.head[0]).all()
+    assert np.isfinite(q_of(found, 1)).all()
+
+
+def test_plain_arrays_say_what_boosting_says_with_sets_of_codes_and_ties() -> None:
+    """Three fields, one of more codes than boosting tells apart; numbers on a grid, so that thresholds are met."""
+    rng = np.random.default_rng(0)
+    sizes, rows = (7, 40, MOST_CODES + 60), 4000
+    codes = np.stack([rng.integers(size, size=rows) for size in sizes], axis=1).astype(np.int32)
+    numbers = (rng.integers(-8, 8, (rows, 2)) / np.float32(10)).astype(np.float32)
+    numbers[:, 1] *= rng.random(rows) < 0.5  # half are missing
+    by = rng.normal(size=(rows, 2))
+    worth = rng.normal(size=40)[codes[:, 1]] + (codes[:, 2] > MOST_CODES) + numbers[:, 0] * (codes[:, 0] == 3)
+    target = np.stack([worth * by[:, 0], by[:, 1] * numbers[:, 1]], axis=1)
+    table = Table.of(np.hstack([numbers, capped(codes).astype(np.float32)]), 2, sizes, 0)
+    learn, held = np.arange(3000), np.arange(3000, rows)
+    found = boost(table, Rows(learn, target[learn], by[learn]), Rows(held, target[held], by[held]), SMALL)
+    assert found.explained[0] > 0.5
+    ensemble = joined(found.trees(2, sizes), sizes, 2, 4)
+    assert all(table.shape[1] for table in ensemble.sets)  # each field is split by
+    said = ensemble.sums(codes, numbers).value.reshape(rows, 2, 2) + found.start
+    np.testing.assert_allclose(said, found(table.x), atol=1e-5)
+    rare = ensemble.sets[2]
+    np.testing.assert_array_equal(rare[MOST_CODES + 1 :], np.broadcast_to(rare[UNKNOWN], rare[MOST_CODES + 1 :].shape))
+
+
+def test_boosting_stops_where_held_out_users_learn_nothing_and_each_target_keeps_its_own_rounds() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 3)).astype(np.float32)
+    target = np.stack([np.sign(x[:, 0]), rng.normal(size=3000)], axis=1)
+    one = np.ones((3000, 1))
+    learn, held = np.arange(2000), np.arange(2000, 3000)
+    found = boost(Table.of(x, 3, (), 0), Rows(learn, target[learn], one[learn]), Rows(held, target[held], one[held]),
+                  SMALL)  # fmt: skip
+    assert found.rounds[0] > 3 * found.rounds[1]
+    assert found.explained[0] > 0.95
+    assert found.explained[1] < 0.01
