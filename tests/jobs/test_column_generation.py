@@ -151,7 +151,7 @@ def test_several_limits_on_rich_states_are_spent_but_for_their_margins(
     text = path.read_text().replace("at_most = 0.8 ", "at_most = 4.5 ").replace('per = "decision"', 'per = "user"')
     path.write_text(f"{text}\n{PER_USER}\n{SMALL}")
     data = outlay.prepare(path, tmp_path / "data")
-    learned = train_frontier.learn(data, data.campaign, "auto", 0, tmp_path, False, lambda *_: None)
+    learned = train_frontier.learn(data, data.campaign, "orthogonal", 0, tmp_path, False, lambda *_: None)
     assert learned.found["oracle"] == "orthogonal"
     chosen, gap = learned.chosen, learned.found["gap"]
     spent = chosen.weights @ np.array([kept.x[1:] for kept in chosen.members])
