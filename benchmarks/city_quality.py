@@ -34,7 +34,7 @@ from outlay.bundles.decide import Bundle
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
 from outlay.jobs import train_frontier, two_stage
-from outlay.jobs.choose import Chosen
+from outlay.jobs.choose import TOGETHER, Chosen
 from outlay.ops.mixture_lp import solve_mixture
 from outlay.ops.myopic import value_at
 from outlay.simulators.city import City
@@ -74,7 +74,12 @@ def act(bundle: Bundle, member: int) -> Callable[[Any], NDArray[Any]]:
 
 def of_mixtures(chosen: Chosen, data: Transitions, curve: Curve, values: PolicyValues, budgets: Vector) -> list[Any]:
     """Captured share and spend of every budget's mixture, chosen by what was measured."""
-    kept = [(i, k) for i, k in enumerate(chosen.measured) if k.withheld is None and k.policy.number is not None]
+    taken = chosen.standings[0].learner if chosen.standings else TOGETHER
+    kept = [
+        (i, k)
+        for i, k in enumerate(chosen.measured)
+        if k.withheld is None and k.policy.number is not None and taken in (TOGETHER, k.policy.learner)
+    ]
     cost = Points.of([k.fitted for _, k in kept], data.campaign).value[:, 1]
     points = np.column_stack([[k.aim for _, k in kept], cost])
     true: dict[int, Vector] = {}

@@ -40,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.rootpath / ".pytest_cache" / "jax")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    # Tests run side by side: threads of several boosted trees would wait for one another.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -39,6 +39,7 @@ cost = "coupon * active"
 at_most = 1.0
 
 [train]
+folds = 1
 layers = [8]
 min_steps = 200
 epochs = 1.0

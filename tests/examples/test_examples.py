@@ -52,7 +52,7 @@ def campaign_copy(name: str, folder: Path, **train_settings: object) -> Path:
 
 def whole_job(name: str, folder: Path) -> Job:
     """Check → prepare and train (few steps) → evaluate → report."""
-    path = campaign_copy(name, folder, min_steps=600, candidate_every=50, epochs=1.0)
+    path = campaign_copy(name, folder, min_steps=600, candidate_every=50, epochs=1.0, folds=1)
     checked = check(path)
     run = train(path, folder / "run")
     evaluation = evaluate(run)
@@ -80,8 +80,8 @@ def assert_honest(job: Job) -> None:
     certificate = job.evaluation.certificate
     assert not job.evaluation.verdict.startswith("Serve it")
     assert certificate.gain is not None
-    assert certificate.gain_bound is not None
-    assert certificate.gain_bound < 0 < certificate.users
+    assert certificate.gain_bound is None or certificate.gain_bound < 0  # too few events give no bound
+    assert certificate.users > 0
     assert certificate.users == len(job.data.users_of(2))
     line = certificate.budgets[0]
     assert line.kept == (line.bound is not None and line.bound <= line.limit)  # too few events give no bound

@@ -33,7 +33,7 @@ at_most = 0.3
 """
 COARSE = ((0.0, 0.0), (0.2, 0.0), (0.0, 0.5), (0.2, 0.5))  # λ
 PER_USER = "[[budget]]\nname = 'sent'\ncost = 'case when coupon > 0 then 1 else 0 end'\nat_most = 3.0\nper = 'user'\n"
-SMALL = "[train]\nlayers = [16, 8]\nepochs = 1.0\n"
+SMALL = "[train]\nfolds = 1\nlayers = [16, 8]\nepochs = 1.0\n"
 
 
 class Counted:

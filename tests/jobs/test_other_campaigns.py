@@ -19,7 +19,7 @@ from outlay.jobs.report import content
 from outlay.jobs.run import Run
 from outlay.ops.tabular import measure, totals
 
-QUICK = "[train]\nlayers = [16, 8]\nmin_steps = 600\nepochs = 1.0\naction_degree = 0"
+QUICK = "[train]\nfolds = 1\nlayers = [16, 8]\nmin_steps = 600\nepochs = 1.0\naction_degree = 0"
 FLOOR = """
 [[budget]]
 name = "active_days"
@@ -114,6 +114,7 @@ cost = "coupon * active"
 at_most = 1.3
 
 [train]
+folds = 1
 layers = [16, 8]
 batch = 128
 min_steps = 1500

@@ -19,7 +19,7 @@ from outlay.jobs.choose import TOGETHER, Found, _standings, _taken
 from outlay.jobs.frontier_folder import Stored
 from outlay.jobs.run import Run
 
-SMALL = "shares = [0.6, 0.2, 0.2]\nlayers = [16]\nembedding = 2\nbatch = 256\nepochs = 1.0\n"
+SMALL = "folds = 1\nshares = [0.6, 0.2, 0.2]\nlayers = [16]\nembedding = 2\nbatch = 256\nepochs = 1.0\n"
 
 
 @pytest.fixture(scope="module")

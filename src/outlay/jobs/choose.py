@@ -46,6 +46,7 @@ from outlay.jobs.aims import in_line
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
 from outlay.jobs.reserve import known_reserves
+from outlay.jobs.window import counted
 from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
 from outlay.ops.skewed import Spread
@@ -92,6 +93,11 @@ class Frame:
     def rooms(self) -> dict[int, tuple[Fitted, Vector]]:
         """By its identity, a fitted evaluation and the margins `[m]` of its policy alone, which are needed again."""
         return {}
+
+    @cached_property
+    def counted(self) -> bool:
+        """Whether the states of *select* users are counted."""
+        return counted(self.data, SELECT)
 
     @cached_property
     def alpha(self) -> float:
@@ -280,12 +286,17 @@ def measure(frame: Frame, offered: Sequence[Offered]) -> tuple[list[Kept], Measu
         _kept(policy, fitted, plainly, campaign, plain.known_costs([plain.actions(i)]))
         for i, (policy, fitted, plainly) in enumerate(measured)
     ]
-    return aimed(kept, campaign), at
+    return aimed(kept, frame), at
 
 
-def aimed(kept: Sequence[Kept], campaign: Campaign) -> list[Kept]:
-    """The same with the aims of each critic's policies brought in line with what learning said of them."""
-    measured_aims = [chosen_by(each.fitted, campaign) for each in kept]
+def aimed(kept: Sequence[Kept], frame: Frame) -> list[Kept]:
+    """The same with the aims of each critic's policies brought in line with what learning said of them.
+
+    Where states are counted, aims stay as measured: there is little luck in them, and each policy is exact.
+    """
+    if frame.counted:
+        return list(kept)
+    measured_aims = [chosen_by(each.fitted, frame.campaign) for each in kept]
     found = [replace(k, aim=aim, aim_influence=psi) for k, (aim, psi) in zip(kept, measured_aims, strict=True)]
     known = [i for i, each in enumerate(kept) if each.withheld is None and each.policy.learned is not None]
     critics = [(id(each.policy.network), each.policy.learner) for each in kept]

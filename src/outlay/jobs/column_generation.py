@@ -88,7 +88,9 @@ class Generated:
     unknown: str | None
 
 
-def generate(frame: Frame, kept: Sequence[Kept], at: Measure, respond: Respond) -> Generated:
+def generate(
+    frame: Frame, kept: Sequence[Kept], at: Measure, respond: Respond, learner: str | None = None
+) -> Generated:
     """Take in best responses to the duals of the campaign's limits, while they promise anything.
 
     Args:
@@ -96,20 +98,23 @@ def generate(frame: Frame, kept: Sequence[Kept], at: Measure, respond: Respond) 
         kept: the policies that were measured, which are those of the bundle in `at`, in its order.
         at: what measured them.
         respond: gives the best responses to any λ ≥ 0.
+        learner: whose policies alone are mixed and added to; None: those of all.
     """
-    pool, members, rounds = list(kept), at.served.members, 0
+    pool = [policy for policy in kept if learner is None or policy.policy.learner == learner]
+    first, members, rounds = len(pool), at.served.members, 0
     days = _days(frame.campaign)
 
     def ended(gap: Gap | None, unknown: str | None = None) -> Generated:
-        wider = at if len(pool) == len(kept) else replace(at, bundle=replace(at.served, members=members))
-        return Generated(pool, wider, gap, unknown)
+        added = pool[first:]
+        wider = replace(at, bundle=replace(at.served, members=members)) if added else at
+        return Generated(aimed([*kept, *added], frame), wider, gap, unknown)
 
     while True:
         master = _master(pool, frame)
         if master is None:
             return ended(None, "none of its policies could be measured")
-        columns, theirs = measure_further(frame, respond(master.multiplier / days), pool, at)
-        every = aimed([*pool, *columns], frame.campaign)
+        columns, theirs = measure_further(frame, respond(master.multiplier / days), kept, at)
+        every = aimed([*pool, *columns], frame)
         known = [i for i, column in enumerate(columns) if column.withheld is None]
         if not known:
             return ended(None, f"its best response could not be measured: {columns[0].withheld}")
@@ -117,7 +122,7 @@ def generate(frame: Frame, kept: Sequence[Kept], at: Measure, respond: Respond) 
         value = float(master.weights @ [pool[i].aim for i in master.places])
         taken = [i for promise, _, i in priced if promise > ROUNDING * abs(value)]
         if taken and rounds < ROUNDS:
-            pool = aimed([*pool, *(columns[i] for i in taken)], frame.campaign)
+            pool = aimed([*pool, *(columns[i] for i in taken)], frame)
             members = (*members, *(theirs.members[i] for i in taken))
             rounds += 1
             continue
@@ -125,7 +130,7 @@ def generate(frame: Frame, kept: Sequence[Kept], at: Measure, respond: Respond) 
             return ended(None, "its policies cannot keep the limits with room for the certificate")
         promise, error, _ = max(priced)
         prices = tuple(master.multiplier.tolist())
-        return ended(Gap(promise if taken else 0.0, error, value, prices, len(pool) - len(kept)))
+        return ended(Gap(promise if taken else 0.0, error, value, prices, len(pool) - first))
 
 
 @dataclass(frozen=True)

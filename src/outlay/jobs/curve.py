@@ -39,7 +39,8 @@ class Point:
         budget: limit of the money budget, in its unit.
         value: the objective of the mixture; `low`, `high`: its interval.
         spend: `[m]` costs in their budgets' units; `spend_low`, `spend_high`: their intervals.
-        marginal: what one more unit of the money budget buys of the objective: the slope just above the budget.
+        marginal: what one more unit of the money budget buys of the objective: the slope just above the budget of what
+            mixtures are chosen by, which counts what lasts beyond the log where states are not counted.
         margin: by how much the limit was lowered when choosing.
         slack: whether more is allowed than the dearest useful policy spends.
         members: `[{multiplier [m], weight, fold}]`.
@@ -170,8 +171,7 @@ class Curve:
         place = min(int(np.searchsorted(budgets, budget, side="right")), len(budgets) - 1)
         step = np.zeros(len(budgets))
         step[[place, place - 1]] = 1, -1
-        value = self.stored.points.value[:, 0]
-        return max(0.0, float(step @ value) / float(step @ budgets))
+        return max(0.0, float(step @ self.stored.aim) / float(step @ budgets))
 
     def _decisions(self, between: Vector) -> float:
         """x_1 of a mixture where limits are per decision: an excess in the coordinate is x_1 times that in the cost."""

@@ -32,8 +32,8 @@ from outlay.jobs.window import window_of
 
 AGAIN = "Train again with --method frontier."
 POINTS = ("value", "covariance", "certifying", "tails", "gains")
-PARTS = ("network", "policy", "fold", "multiplier", "head_weights", "value", "budgets", "weights", "room", "shares",
-         "scale")  # fmt: skip
+PARTS = ("network", "policy", "fold", "multiplier", "head_weights", "value", "budgets", "weights", "room", "aim",
+         "shares", "scale")  # fmt: skip
 
 Vector = NDArray[np.float64]
 
@@ -54,6 +54,7 @@ class Stored:
         budgets: `[G]` of the money budget, ascending; empty where that is a floor, or no mixture keeps the others.
         weights: `[G, P]` of the mixture for each; every fold has the same share in all of them.
         room: `[G]` by which the money budget's coordinate was raised when choosing.
+        aim: `[G]` what the mixtures were chosen to have much of (`units.chosen_by`), per unit of time.
         points: what the G mixtures were measured at on *select* users.
         old: the same of the log's policy.
         shares: `[K]` of the folds: n_k / n.
@@ -75,6 +76,7 @@ class Stored:
     budgets: Vector
     weights: Vector
     room: Vector
+    aim: Vector
     points: Points
     old: Points
     shares: Vector
@@ -186,9 +188,10 @@ def write(folder: Path, folds: Sequence[Fold], check: str) -> None:
                   [kept.known for kept in fold.measured]) for fold in folds
     ]  # fmt: skip
     alpha, users = alpha_of(look, campaign.train.confidence), len(data.users_of(data.certifying))
+    aims = [np.array([kept.aim for kept in fold.measured]) for fold in folds]
     choices = [
-        Choice(each, np.array([kept.aim for kept in fold.measured]), campaign, frame.scale, alpha, users, len(folds))
-        for each, fold in zip(points, folds, strict=True)
+        Choice(each, aim, campaign, frame.scale, alpha, users, len(folds))
+        for each, aim in zip(points, aims, strict=True)
     ]
     budgets, weights, rooms, no_curve = _grid(choices)
     log = pooled([Points.of([fold.old], campaign) for fold in folds], shares)
@@ -208,6 +211,7 @@ def write(folder: Path, folds: Sequence[Fold], check: str) -> None:
             budgets=budgets, shares=shares,
             weights=np.hstack([share * w for share, w in zip(shares, weights, strict=True)]),
             room=np.asarray(sum(share * room for share, room in zip(shares, rooms, strict=True))),
+            aim=np.asarray(sum(share * w @ aim for share, w, aim in zip(shares, weights, aims, strict=True))),
             scale=frame.scale,
             **{f"grid_{name}": getattr(mixtures, name) for name in POINTS},
             **{f"old_{name}": getattr(log, name) for name in POINTS},

@@ -64,7 +64,7 @@ def train(
         label_days: days that its labels look ahead.
         preset: `paper` for the paper's schedule; default: as in the campaign file.
         folds: K of `frontier`: it learns K times, each time without the users of one fold, so that all users certify;
-            1 certifies on one part of the users alone. Default: as in the campaign file.
+            1 certifies on one part of the users alone. Default: as in the campaign file, else 4 where that is quick.
         seed: of everything random.
         resume: go on from the last checkpoint of an unfinished run into the same folder.
         overwrite: replace a run that was evaluated, estimates included; one that was not is replaced anyway.

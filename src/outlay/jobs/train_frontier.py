@@ -49,8 +49,9 @@ from outlay.ops.action_basis import smooth_basis
 from outlay.ops.intervals import quantile
 
 ROWS_A_PAIR = 30  # learn rows for each state and action, on average, with which `auto` takes the counted model
-POOL = ("trees", "orthogonal")  # the learners that `auto` pools otherwise
-COUNTED_FOLDS, NETWORK_FOLDS = 4, 1  # where the campaign says nothing
+POOL = ("trees", "orthogonal")  # the learners that `auto` pools where states are not counted
+FOLDS = 4  # where the campaign says nothing, and a training for each takes little time:
+MOST_FOLDED = 30_000  # of logs with at most so many users, or where counting learns
 RISES = "costs rise with λ"
 LEVEL = 0.05  # chance that the check finds fault where there is none
 
@@ -278,33 +279,41 @@ def _learn_fold(
         for place, multiplier in enumerate(of.multiplier)
     ]  # fmt: skip
 
-    def respond_to(multiplier: Vector) -> list[Offered]:
-        return [
-            offer(of, multiplier, next(numbers), *of.response(multiplier),
-                  None if of.say is None else of.say(multiplier))
-            for of in answers
-        ]  # fmt: skip
+    kept, at = measure(frame, offered)
+    gaps: dict[str, tuple[Gap | None, str | None]] = {}
+    for of in answers:
 
-    generated = generate(frame, *measure(frame, offered), respond_to)
-    kept = generated.kept
+        def respond_to(multiplier: Vector, of: Answers = of) -> list[Offered]:
+            learned = None if of.say is None else of.say(multiplier)
+            return [offer(of, multiplier, next(numbers), *of.response(multiplier), learned)]
+
+        generated = generate(frame, kept, at, respond_to, of.learner)
+        kept, at = generated.kept, generated.at
+        gaps[of.learner] = generated.gap, generated.unknown
     if len(answers) == 1:
         kept, network = _in_one(kept, answers[0].network)
         answers = [replace(answers[0], network=network)]
-    chosen = choose_among(frame, kept, generated.at, len(kept))
+    chosen = choose_among(frame, kept, at, len(kept))
     measured = [kept for kept in chosen.measured if kept.withheld is None]
     checks = [falls([kept for kept in measured if kept.policy.learner == name])
               for name in dict.fromkeys(policy.learner for policy in offered)]  # fmt: skip
     check = next((each for each in checks if RISES in each), checks[0])
-    kept = _of_taken(measured, chosen) or list(
-        chosen.members
-    )  # constant actions stand in for policies that could not be measured
-    fold = Fold(frame, kept, chosen.at.old())
-    return FoldAnswers(answers, chosen, fold, check, generated.gap, generated.unknown, told_apart)
+    taken = _taken(answers, chosen)
+    gap, unknown = gaps.get(taken, (None, "policies of several of them are mixed"))
+    # Constant actions stand in for policies that could not be measured.
+    kept = _of_taken(measured, chosen, taken) or list(chosen.members)
+    return FoldAnswers(answers, chosen, Fold(frame, kept, chosen.at.old()), check, gap, unknown, told_apart)
 
 
-def _of_taken(measured: list[Kept], chosen: Chosen) -> list[Kept]:
+def _taken(answers: Sequence[Answers], chosen: Chosen) -> str:
+    """The learner whose mixture is served, or `TOGETHER`."""
+    if len(answers) == 1:
+        return answers[0].learner
+    return chosen.standings[0].learner if chosen.standings else TOGETHER
+
+
+def _of_taken(measured: list[Kept], chosen: Chosen, taken: str) -> list[Kept]:
     """What other budgets are mixed from: the policies of the learner that was taken, and those that are served."""
-    taken = chosen.standings[0].learner if chosen.standings else TOGETHER
     if taken == TOGETHER:
         return measured
     served = {id(kept.policy) for kept in chosen.members}
@@ -326,7 +335,7 @@ def _in_one(kept: list[Kept], network: NetworkArrays) -> tuple[list[Kept], Netwo
 def _gap(found: Sequence[FoldAnswers], shares: Vector, campaign: Campaign) -> tuple[Gap | None, str]:
     """The gap of the mixture of all folds, and the same in words."""
     gaps = [each.gap for each in found if each.gap is not None]
-    of = found[0].answers[0].of if len(found[0].answers) == 1 else "these critics"
+    of = found[0].answers[0].of if len(found[0].answers) == 1 else "the learners that were taken"
     if len(gaps) < len(found):
         unknown = next(each.unknown for each in found if each.gap is None)
         return None, f"Gap: it is not known what the policies of {of} would still add, as {unknown}."
@@ -355,11 +364,15 @@ def _learned(
 
 
 def _num_folds(data: Transitions, campaign: Campaign, oracle: str) -> int:
-    """K as asked for; else COUNTED_FOLDS where counting learns, which takes no time, and NETWORK_FOLDS of networks."""
+    """K as asked for; else FOLDS where learning K times takes little time, and 1 elsewhere.
+
+    A small log has few users who certify, so that folds matter most where they cost least.
+    """
     if campaign.train.folds is not None:
         return campaign.train.folds
     counts = oracle == "tabular" or (oracle == "auto" and countable(data) is not None and _well_counted(data))
-    return COUNTED_FOLDS if counts else NETWORK_FOLDS
+    small = oracle in ("auto", *POOL) and len(data.users) <= MOST_FOLDED
+    return FOLDS if counts or small else 1
 
 
 def _check_users(folds: Sequence[Transitions], campaign: Campaign) -> None:
