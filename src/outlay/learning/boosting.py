@@ -206,10 +206,14 @@ def _settings(seed: int) -> dict[str, Any]:
 
 
 def _threads() -> int:
-    """Processors that may be used: `--threads` takes the others away, and OMP_NUM_THREADS may ask for fewer."""
+    """Half of the processors that may be used, or as many as OMP_NUM_THREADS asks for; `--threads` takes others away.
+
+    Threads of boosted trees wait for one another many times a second: with one for every processor, a machine that has
+    something else to do is ten times slower.
+    """
     free = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(free, int(asked)) if asked.isdigit() and int(asked) > 0 else free
+    return min(free, int(asked)) if asked.isdigit() and int(asked) > 0 else max(1, free // 2)
 
 
 def _node(dumped: dict[str, Any], num_numbers: int, sizes: tuple[int, ...]) -> Node:
