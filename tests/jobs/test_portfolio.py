@@ -43,7 +43,7 @@ def mixture(aim: float, influence: Any) -> Found:
 
 
 def test_another_learner_is_taken_only_where_it_is_better_by_more_than_noise() -> None:
-    """Of 100 users; the standard error of a difference of ±1 by turns is 0.1."""
+    """The standard error of a difference of ±1 by turns is 0.1, with 100 users."""
     turns = np.resize([1.0, -1.0], 100)
     own = {"first": mixture(1.0, 0 * turns), "second": mixture(1.09, turns), TOGETHER: mixture(1.05, 0 * turns)}
     assert _taken({name: own[name] for name in ("first", "second")}) is own["first"]

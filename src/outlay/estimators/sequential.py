@@ -36,7 +36,7 @@ from outlay.estimators.days_before import before, standardised
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import certain, joined, withheld
-from outlay.estimators.long_run import LONG_RUN, advantages
+from outlay.estimators.long_run import LONG_RUN
 from outlay.estimators.panel import Panel
 from outlay.estimators.sample import IMPOSSIBLE, UNSTABLE
 from outlay.estimators.target import Index, Target
@@ -79,7 +79,7 @@ class Sequential:
         window: days k whose means stand in the place of discounted ones (`windowed.py`).
         paths: whether g also has how far the user's days before went the policy's way, which the ratio depends on. It
             then errs less and has about twice the noise.
-        long_run: whether `LONG_RUN` is estimated too (`long_run.py`).
+        advantages: of every row, and the log's value there (`long_run.py`): with them `LONG_RUN` is estimated too.
     """
 
     panel: Panel
@@ -87,7 +87,7 @@ class Sequential:
     propensity: Array
     window: int
     paths: bool = False
-    long_run: bool = False
+    advantages: tuple[Array, Array] | None = None
 
     def fit(
         self,
@@ -128,7 +128,7 @@ class Sequential:
                 daily[:k] = found.value[: len(panel.names), :k].T
             if k == self.window:
                 parts.insert(0, self._told(names, found, discounted_weights(k, panel.discount), never, 1))
-                if self._advantages is not None:
+                if self.advantages is not None:
                     parts.append(self._told_of_long_run(found, users, never))
         parts += [self._untold(k) for k in horizons if k not in told]
         if panel.data.steady:
@@ -239,8 +239,8 @@ class Sequential:
 
     def _told_of_long_run(self, found: Days, users: NDArray[np.bool_], never: tuple[str, float] | None) -> Fitted:
         """The mean advantage of the days after which a row is known, beside the log's value of where users start."""
-        assert self._advantages is not None
-        start = self._advantages[1][self.panel.first]
+        assert self.advantages is not None
+        start = self.advantages[1][self.panel.first]
         base = start[users].mean()
         days = max(1, found.value.shape[1] - 1)
         own = np.where(users, (start - base) * len(users) / users.sum(), 0.0)
@@ -292,19 +292,14 @@ class Sequential:
 
     @cached_property
     def _outcome(self) -> Array:
-        """`[n, T]` reward, costs, 1 per decision where policies differ in that; the advantage if asked for."""
+        """The outcomes `[n, T]`: reward, costs, decisions where their number differs, advantages where given."""
         panel = self.panel
         columns = [panel.outcome]
         if not panel.data.steady:
             columns.append(np.asarray(~panel.forced[:, None], np.float64))
-        if self._advantages is not None:
-            columns.append(self._advantages[0][:, None])
+        if self.advantages is not None:
+            columns.append(self.advantages[0][:, None])
         return np.hstack(columns, dtype=np.float64)
-
-    @cached_property
-    def _advantages(self) -> tuple[Array, Array] | None:
-        """Of every row, and the log's value there; None where they are not asked for, or a window shows one day."""
-        return advantages(self.panel) if self.long_run and self.window > 1 else None
 
     @cached_property
     def _range(self) -> tuple[Array, Array]:

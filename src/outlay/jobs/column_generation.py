@@ -67,7 +67,7 @@ class Gap:
 
     @property
     def share(self) -> float:
-        """Of the objective; infinite where that is 0."""
+        """The gap as a share of the objective; infinite where that is 0."""
         return self.value / abs(self.objective) if self.objective else np.inf
 
 
@@ -191,7 +191,7 @@ def _master(kept: Sequence[Kept], frame: Frame) -> _Master | None:
 
 
 def _days(campaign: Campaign) -> float:
-    """Of the objective, which is a total where a budget is per user; critics know rewards per day."""
+    """The days that the objective adds up: the horizon where a budget is per user, else 1, as critics know rewards."""
     return float(campaign.meta.horizon_days) if "@" in objective(campaign) else 1.0
 
 

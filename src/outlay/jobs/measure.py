@@ -24,6 +24,7 @@ from outlay.estimators.days_before import days_before, standardised
 from outlay.estimators.doubly_robust import DoublyRobust, Robust
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.joint import Joint
+from outlay.estimators.long_run import advantages
 from outlay.estimators.marginalised import Marginal
 from outlay.estimators.panel import Panel
 from outlay.estimators.plain_features import Directions, hinges, plain_features
@@ -292,7 +293,13 @@ class Measure:
     def _by_day(self, parts: Sequence[NDArray[np.float32]], *, paths: bool = False) -> Sequential:
         assert self.window is not None
         columns = standardised(np.hstack(parts))
-        return Sequential(self.panel, columns, self.propensity(), self.window, paths, self.long_run and not paths)
+        ahead = None if paths else self._advantages
+        return Sequential(self.panel, columns, self.propensity(), self.window, paths, ahead)
+
+    @cached_property
+    def _advantages(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """What `LONG_RUN` is made of; None where it is not wanted, or the window is one day."""
+        return advantages(self.panel) if self.long_run and (self.window or 0) > 1 else None
 
     @cached_property
     def _robust(self) -> Callable[[int], DoublyRobust]:

@@ -147,6 +147,8 @@ def learn(
         )  # fmt: skip
     folds = views(data, _num_folds(data, campaign, oracle))
     _check_users(folds, campaign)
+    for view in folds:
+        check_together(view, campaign)
     if oracle == "auto" and all(countable(view) is not None and _well_counted(view) for view in folds):
         oracle = "tabular"
     found = []
@@ -218,7 +220,6 @@ def _learn_fold(
     rows = data.rows_of(LEARN)
     sample = spread_rows(rows)
     coords = coordinates(campaign, data.outcome[sample], steady=data.steady)
-    check_together(data, campaign)
     model = countable(data)
     if model is not None:
         check_possible(data, campaign, coords.limits, model)
@@ -364,7 +365,7 @@ def _learned(
 
 
 def _num_folds(data: Transitions, campaign: Campaign, oracle: str) -> int:
-    """K as asked for; else FOLDS where learning K times takes little time, and 1 elsewhere.
+    """The number of folds: as asked for, else FOLDS where learning so often takes little time, and 1 elsewhere.
 
     A small log has few users who certify, so that folds matter most where they cost least.
     """

@@ -171,7 +171,7 @@ def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
 
 
 def _crossed(columns: Columns, halves: list[Usual]) -> Usual:
-    """Of every row what the other half says; of held-out rows the mean of both."""
+    """What the other half says of each row; of held-out rows, the mean of what both say."""
     return Usual(*(columns.crossed(one, other) for one, other in zip(*halves, strict=True)))
 
 
