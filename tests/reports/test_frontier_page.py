@@ -130,26 +130,47 @@ def test_budgets_rise_along_the_slider_and_no_command_asks_for_less_than_the_lea
     assert given[0] == 0.0123457, "rounded down, the command would ask for less than can be kept"
 
 
-def test_what_the_old_policy_spends_and_reaches_is_read_off_the_curve() -> None:
+def test_the_comparison_with_the_old_policy_waits_below_the_headline_for_a_look_at_the_certify_users() -> None:
     content = found()
     spend, value = (np.array([p[key] for p in content["curve"]]) for key in ("spend", "value"))
     reached, cost = np.interp(0.45, spend[:, 0], value), np.interp(0.37, value, spend[:, 0])
+    text = page().text
+    assert "What budgets from 0.010 to 1.180 yuan per decision buy With" in text
     assert (
         f"With what the old policy spends, 0.450 yuan per decision, these policies reach {reached:.3f} against its "
-        f"0.370 ({100 * reached / 0.37 - 100:+.0f} %); its 0.370 they reach for {cost:.3f} "
-        f"(−{100 - 100 * cost / 0.45:.0f} %)"
-    ) in page().text
+        f"0.370 ({100 * reached / 0.37 - 100:+.0f} %). They reach its 0.370 with {cost:.3f} "
+        f"(−{100 - 100 * cost / 0.45:.0f} %). These figures are from the select users"
+    ) in text
     content["old"] = {"value": 0.05, "low": 0.04, "high": 0.06, "spend": [2.0]}
-    assert "What budgets from 0.010 to 1.180 yuan per decision buy" in _Page(render(content)).text, (
-        "the old policy is off the curve"
-    )
+    text = _Page(render(content)).text
+    assert "What budgets from 0.010 to 1.180 yuan per decision buy" in text, "the old policy is off the curve"
+    assert "With what the old policy spends" not in text
+
+
+def test_the_headline_says_how_much_of_the_gain_is_sure() -> None:
+    content = found(certified=1.0)
+    spend = np.array([p["spend"][0] for p in content["curve"]])
+    at = np.flatnonzero(spend <= 0.45)[-1]
+    bound = content["curve"][at]["gain_bound"]
+    first = next(i for i, p in enumerate(content["curve"]) if p["gain_bound"] >= 0)
+    text = _Page(render(content)).text
+    assert f"a gain of {100 * bound / 0.37:+.2g} % is 97.5 % sure" in text
+    assert f"with {spend[first]:.3f} (−{100 - 100 * spend[first] / 0.45:.0f} %) they are sure to bring no less" in text
+    for point in content["curve"]:
+        point["gain_bound"] = -0.01
+    assert "no gain is 97.5 % sure there" in _Page(render(content)).text
+    for point in content["curve"]:
+        point["gain_bound"] = None
+    assert "With what the old policy spends" not in _Page(render(content)).text, "nothing bounds it"
 
 
 def test_an_old_policy_that_breaks_another_limit_is_said_to() -> None:
-    content = found(2)
-    assert "does not keep" not in page(2).text
-    content["old"]["spend"][1] = 0.2
-    assert "the old policy does not keep reach at least 0.3 per decision, these do" in _Page(render(content)).text
+    for certified in (None, 1.0):
+        content = found(2, certified=certified)
+        assert "does not keep" not in _Page(render(content)).text
+        content["old"]["spend"][1] = 0.2
+        text = _Page(render(content)).text
+        assert "the old policy does not keep reach at least 0.3 per decision, these do" in text
 
 
 def test_the_table_holds_eleven_budgets_and_those_asked_for() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outlay.reports import words
 from outlay.reports.content import BudgetLine, Interval
@@ -16,6 +17,7 @@ ROUNDING = 1e-9  # of weights: a linear programme leaves traces
 CERTIFIED = "Certified means that the limits are kept, not that a budget gains"
 
 Point = Mapping[str, Any]
+Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -147,32 +149,67 @@ def headline(point: Point, say: Say) -> list[str]:
     return [bought, say.ends(point["low"], point["high"], say.digits), f"At that budget, {say.marginal(point)}."]
 
 
-def beside_old(found: Mapping[str, Any], say: Say) -> str:
-    """The curve at the old policy's spend, and the spend at which it reaches the old policy's value."""
+def beside_old(found: Mapping[str, Any], say: Say) -> tuple[str, str]:
+    """The curve beside the old policy: a headline, and a sentence below it, which may be empty.
+
+    The users on whom the curve was measured also chose its mixtures, which flatters them. So the headline compares only
+    what a look at the certify users bounds; until then the comparison stands below it, with that said.
+    """
     old, money = found["old"], say.budgets[say.place]
-    spend, value = (np.array([row[key] for row in found["curve"]]) for key in ("spend", "value"))
     ends = say.ends(found["least"], found["most"], say.budget_digits)
     bare = f"What budgets from {ends} {words.per(money)} buy"
     if old is None or say.old is None:
-        return f"{bare}. The log says too little about its own policy to compare it with them"
-    spend, paid, parts = np.maximum.accumulate(spend[:, say.place]), old["spend"][say.place], []
-    if spend[0] <= paid <= spend[-1]:
-        reached = float(np.interp(paid, spend, value))
-        parts.append(f"With what the old policy spends, {words.number(paid)} {words.per(money)}, these policies reach "
-                     f"{say.value(reached)} against its {say.value(say.old)} ({say.gain(reached)})")  # fmt: skip
-    rising = np.maximum.accumulate(value)
-    if rising[0] <= say.old <= rising[-1]:
-        needed = words.number(cost := float(np.interp(say.old, rising, spend)))
-        what = "its" if parts else "What the old policy reaches,"
-        parts.append(f"{what} {say.value(say.old)} they reach for {needed} ({_percent(cost, paid)})")
+        return f"{bare}. The log says too little about its own policy to compare it with them", ""
+    spend, value = (np.array([row[key] for row in found["curve"]]) for key in ("spend", "value"))
+    spend, paid = np.maximum.accumulate(spend[:, say.place]), old["spend"][say.place]
+    reached = float(np.interp(paid, spend, value)) if spend[0] <= paid <= spend[-1] else None
     broken = [
         f"{b.name} {words.limit(b)}"
         for j, b in enumerate(say.budgets)
         if j != say.place and b.sign * (old["spend"][j] - b.limit) > 0
     ]
-    if parts and broken:
-        parts.append(f"the old policy does not keep {' and '.join(broken)}, these do")
-    return "; ".join(parts) or bare
+    also = f"; the old policy does not keep {' and '.join(broken)}, these do" if broken else ""
+    with_as_much = f"With what the old policy spends, {words.number(paid)} {words.per(money)}, these policies"
+    if found["band"] is not None and say.sure_old:
+        sure = _surely(found["curve"], spend, paid, say)
+        if reached is None or sure is None:
+            return bare, ""
+        return f"{with_as_much} reach {say.value(reached)} against its {say.value(say.old)}; {sure}{also}", ""
+    parts = []
+    if reached is not None:
+        parts.append(f"{with_as_much} reach {say.value(reached)} against its {say.value(say.old)} "
+                     f"({say.gain(reached)}){also}")  # fmt: skip
+    rising = np.maximum.accumulate(value)
+    if rising[0] <= say.old <= rising[-1]:
+        needed = words.number(cost := float(np.interp(say.old, rising, spend)))
+        parts.append(f"They reach its {say.value(say.old)} with {needed} ({_percent(cost, paid)})")
+    if not parts:
+        return bare, ""
+    return bare, (
+        f"{'. '.join(parts)}. These figures are from the select users, who also chose the policies, so they are "
+        "likely to be too good; a look at the certify users bounds the gain."
+    )
+
+
+def _surely(curve: Sequence[Point], spend: Vector, paid: float, say: Say) -> str | None:
+    """How much of the gain over the old policy is sure: at its own spend, and the least budget sure to lose nothing.
+
+    None where no bound is known at its spend.
+    """
+    within = np.flatnonzero(spend <= paid)
+    bound = curve[int(within[-1])]["gain_bound"] if len(within) else None
+    if bound is None or say.sure_old is None:
+        return None
+    if bound <= 0:
+        return f"no gain is {say.sure} sure there"
+    text = f"a gain of {_percent(say.sure_old + bound, say.sure_old)} is {say.sure} sure"
+    first = next((i for i, p in enumerate(curve) if p["gain_bound"] is not None and p["gain_bound"] >= 0), None)
+    if first is None or spend[first] >= paid:
+        return text
+    return (
+        f"{text}, and with {words.number(float(spend[first]))} ({_percent(float(spend[first]), paid)}) they are "
+        "sure to bring no less than it does"
+    )
 
 
 def falls(curve: Sequence[Point], say: Say) -> str:
