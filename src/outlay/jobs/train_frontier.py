@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.campaign import Campaign, Train
+from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.core.network import NetworkArrays
 from outlay.core.transitions import LEARN, SPLITS, Transitions
+from outlay.jobs.best_responses import BestResponses, Training, counted, learn_all
 from outlay.jobs.choose import TOGETHER, Chosen, Kept, Offered, choose_among, measure
 from outlay.jobs.column_generation import Gap, generate, pooled, words
 from outlay.jobs.folds import fold_shares, seed_of, views
@@ -33,19 +34,9 @@ from outlay.jobs.joint_limits import check_together
 from outlay.jobs.play import Learned, check_possible, critic_frame, spread_rows
 from outlay.jobs.portfolio import by_learner, scores, won
 from outlay.jobs.record import course_of
-from outlay.learning import checkpoint, orthogonal, orthogonal_policies, trees
-from outlay.learning.effect_score import Judge
-from outlay.learning.frontier import Frontier, between
-from outlay.learning.frontier import learn as learn_network
-from outlay.learning.game import settings_of
-from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
+from outlay.learning.heads import coordinates, largest_multiplier
 from outlay.learning.multiplier_grid import POINTS
-from outlay.learning.orthogonal import Orthogonal
-from outlay.learning.plug_in import plug_in, respond, table_network
-from outlay.learning.tabular import counted_model, smoothed
-from outlay.learning.trees import TreesTraining
-from outlay.nets.network import arrays
-from outlay.ops.action_basis import smooth_basis
+from outlay.learning.tabular import counted_model
 from outlay.ops.intervals import quantile
 
 ROWS_A_PAIR = 30  # learn rows for each state and action, on average, with which `auto` takes the counted model
@@ -56,48 +47,6 @@ RISES = "costs rise with λ"
 LEVEL = 0.05  # chance that the check finds fault where there is none
 
 Vector = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Every λ with its answer, by one learner.
-
-    Attributes:
-        learner: its name.
-        network: its policies answer all λ.
-        policy: `[L]` by which of the network's policies each λ is answered: several may act by one Q.
-        multiplier: `[L, m]` λ, in reward units per unit of coordinate.
-        critic: `[L, 1+m]` what learning itself said of them, as tables show it; None where it said nothing.
-        steps: gradient steps.
-        before: seconds of training before it was resumed.
-        notes: what to tell the user.
-        of: whose best responses they are, in words.
-        exact: the best response to any λ `[m]`, as a network of one policy that has the hidden layers of `network`;
-            None where the Q of the nearest λ has to answer.
-        say: `[1+m]` what learning says of the answer to any λ `[m]`, as tables show it; None where it says nothing.
-        judge: what it leaves to judge learners by, if it does.
-    """
-
-    learner: str
-    network: NetworkArrays
-    policy: NDArray[np.int64]
-    multiplier: Vector
-    critic: Vector | None
-    steps: int
-    before: float
-    notes: list[str]
-    of: str
-    exact: Callable[[Vector], NetworkArrays] | None = None
-    say: Callable[[Vector], Vector] | None = None
-    judge: Judge | None = None
-
-    def response(self, multiplier: Vector) -> tuple[NetworkArrays, int]:
-        """A network and which of its policies answers any λ `[m]`."""
-        if self.exact is not None:
-            return self.exact(multiplier), 0
-        unit = np.maximum(self.multiplier.max(axis=0), np.finfo(np.float64).tiny)
-        nearest = np.linalg.norm((self.multiplier - multiplier) / unit, axis=1).argmin()
-        return self.network, int(self.policy[nearest])
 
 
 @dataclass(frozen=True)
@@ -113,7 +62,7 @@ class FoldAnswers:
         scores: of the learners (`portfolio.scores`), the best first; empty where there is one.
     """
 
-    answers: list[Answers]
+    answers: list[BestResponses]
     chosen: Chosen
     fold: Fold
     check: str
@@ -170,7 +119,7 @@ def learn(
     answers = [part for each in found for part in each.answers]
     multiplier = np.concatenate([each.multiplier for each in answers])
     parameters = sum(each.network.num_parameters for each in answers)
-    before = sum(each.before for each in answers)
+    before = sum(each.seconds_before for each in answers)
     gap, told_gap = _gap(found, fold_shares(folds), campaign)
     record = {
         "oracle": " and ".join(POOL) if oracle == "auto" else oracle,
@@ -229,24 +178,13 @@ def _learn_fold(
             where="oracle tabular", way_out="Take --oracle orthogonal, trees, or auto.",
         )  # fmt: skip
     if oracle == "tabular" and model is not None:
-        answers = [_counted(data, campaign, coords, model)]
+        answers = [counted(data, campaign, coords, model)]
     else:
         scaled = largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
         bound = scaled * coords.reward_scale / coords.scale
-        answers, learners = [], POOL if oracle == "auto" else (oracle,)
-        for i, learner in enumerate(learners):
-            key = checkpoint.key_of(data, campaign, "frontier", learner, seed)
-            key |= {"folds": data.folds} if data.folds > 1 else {}
-            place = folder / "checkpoints"
-            if len(learners) > 1:
-                place.mkdir(exist_ok=True)
-                place = place / learner
-
-            def told(share: float, text: str, i: int = i) -> None:
-                report(0.8 * (i + share) / len(learners), text)
-
-            settings = (data, campaign.train, coords, bound, campaign.money, rows, seed)
-            answers.append(_learned(learner, settings, campaign, (place, key, resume), told))
+        learners = POOL if oracle == "auto" else (oracle,)
+        training = Training(data, campaign, coords, bound, rows, seed, folder / "checkpoints", resume)
+        answers = learn_all(learners, training, lambda share, text: report(0.8 * share, text))
     told_apart: dict[str, float] = {}
     judge = next((each.judge for each in answers if each.judge is not None), None)
     if len(answers) > 1 and judge is not None and len(judge.rows):
@@ -257,7 +195,7 @@ def _learn_fold(
     report(0.8, f"measuring {every} policies")
 
     def offer(
-        of: Answers, multiplier: Vector, number: int, network: NetworkArrays, policy: int, learned: Vector | None
+        of: BestResponses, multiplier: Vector, number: int, network: NetworkArrays, policy: int, learned: Vector | None
     ) -> Offered:
         price = ", ".join(f"{price:.3g}" for price in multiplier)
         return Offered(
@@ -284,8 +222,8 @@ def _learn_fold(
     gaps: dict[str, tuple[Gap | None, str | None]] = {}
     for of in answers:
 
-        def respond_to(multiplier: Vector, of: Answers = of) -> list[Offered]:
-            learned = None if of.say is None else of.say(multiplier)
+        def respond_to(multiplier: Vector, of: BestResponses = of) -> list[Offered]:
+            learned = None if of.estimate is None else of.estimate(multiplier)
             return [offer(of, multiplier, next(numbers), *of.response(multiplier), learned)]
 
         generated = generate(frame, kept, at, respond_to, of.learner)
@@ -306,7 +244,7 @@ def _learn_fold(
     return FoldAnswers(answers, chosen, Fold(frame, kept, chosen.at.old()), check, gap, unknown, told_apart)
 
 
-def _taken(answers: Sequence[Answers], chosen: Chosen) -> str:
+def _taken(answers: Sequence[BestResponses], chosen: Chosen) -> str:
     """The learner whose mixture is served, or `TOGETHER`."""
     if len(answers) == 1:
         return answers[0].learner
@@ -336,32 +274,12 @@ def _in_one(kept: list[Kept], network: NetworkArrays) -> tuple[list[Kept], Netwo
 def _gap(found: Sequence[FoldAnswers], shares: Vector, campaign: Campaign) -> tuple[Gap | None, str]:
     """The gap of the mixture of all folds, and the same in words."""
     gaps = [each.gap for each in found if each.gap is not None]
-    of = found[0].answers[0].of if len(found[0].answers) == 1 else "the learners that were taken"
+    of = found[0].answers[0].description if len(found[0].answers) == 1 else "the learners that were taken"
     if len(gaps) < len(found):
         unknown = next(each.unknown for each in found if each.gap is None)
         return None, f"Gap: it is not known what the policies of {of} would still add, as {unknown}."
     gap = pooled(gaps, shares)
     return gap, words(gap, campaign, of)
-
-
-def _learned(
-    learner: str,
-    settings: tuple[Transitions, Train, Coordinates, Vector, int, NDArray[np.int64], int],
-    campaign: Campaign,
-    place: tuple[Path, dict[str, Any], bool],
-    report: Callable[[float, str], None],
-) -> Answers:
-    """What one learner answers."""
-    if learner == "trees":
-        return _trees(TreesTraining(*settings), *place, report)
-    if learner == "orthogonal":
-        if not campaign.train.layers:
-            raise CampaignError("is empty; the orthogonal critic needs a hidden layer.", file=campaign.path,
-                                where="[train] layers", way_out="Write layers = [128, 64].")  # fmt: skip
-        return _orthogonal(Orthogonal(*settings), *place, report)
-    data, train, coords, bound, money, rows, seed = settings
-    oracle = settings_of(train, learner, campaign.meta.discount)  # type: ignore[arg-type]  # checked
-    return _networks(Frontier(data, train, oracle, coords, bound, money, rows, seed), learner, *place, report)
 
 
 def _num_folds(data: Transitions, campaign: Campaign, oracle: str) -> int:
@@ -451,110 +369,6 @@ def falls(measured: list[Kept]) -> str:
 def _well_counted(data: Transitions) -> bool:
     assert data.states is not None
     return len(data.rows_of(LEARN)) >= ROWS_A_PAIR * len(data.states) * data.num_actions
-
-
-def _counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: TabularCMDP) -> Answers:
-    assert data.states is not None
-    basis = smooth_basis(data.actions, campaign.train.action_degree, campaign.meta.none)
-    model = smoothed(model, data, LEARN, basis)
-    multiplier, policies = plug_in(model, coords, data.states.allowed, campaign.money)
-    network = table_network(model, data.states, data.schema.sizes, multiplier, policies, coords)
-    smooth = "" if basis is None else (
-        f", smoothed over the amounts by polynomials of degree {campaign.train.action_degree}"
-    )  # fmt: skip
-    note = (
-        f"The log has {len(data.states)} distinct states, each met often enough to count: the counted model{smooth}, "
-        "with exact best responses, instead of networks or trees (--oracle orthogonal, trees, bcq, edrr or ddqn)."
-    )
-
-    def exact(multiplier: Vector) -> NetworkArrays:
-        assert data.states is not None
-        policy = respond(model, coords, data.states.allowed, multiplier)
-        return table_network(model, data.states, data.schema.sizes, multiplier[None], policy[None], coords)
-
-    of = "the counted model, whose best responses are exact,"
-    return Answers("tabular", network, np.arange(len(multiplier)), multiplier, None, 0, 0.0, [note], of, exact)
-
-
-def _networks(
-    training: Frontier, oracle: str, folder: Path, key: dict[str, Any], resume: bool,
-    report: Callable[[float, str], None]
-) -> Answers:  # fmt: skip
-    """Train to the end, with checkpoints."""
-    start = checkpoint.load_frontier(folder, training, key) if resume and folder.exists() else training.begin()
-    progress, before, saved = start, start.seconds, time.monotonic()
-    for progress in learn_network(training, start):
-        report(progress.step / training.steps, f"{progress.step} of {training.steps} steps")
-        if time.monotonic() - saved > checkpoint.EVERY_SECONDS:
-            checkpoint.save_frontier(folder, progress, key)
-            saved = time.monotonic()
-    checkpoint.save_frontier(folder, progress, key)
-    network = arrays(progress.learner.critic.target, training.coords.spread)
-    said = np.array([training.coords.shown(x, 1.0) for x in progress.own])
-    top = " and ".join(f"{price:.3g}" for price in _last_but_one(progress.multipliers))
-    note = f"One network answers {len(said)} λ, from 0 to {top}, where the cost stops falling."
-    policy = np.arange(len(said))
-    of = "this critic (the Q of the nearest λ, priced at theirs)"
-
-    def say(multiplier: Vector) -> Vector:
-        # Q is smooth in λ, and so is what it is worth.
-        told: Vector = (between(progress.multipliers, multiplier[None]) @ said)[0]
-        return told
-
-    return Answers(oracle, network, policy, progress.multipliers, said, training.steps, before, [note], of, say=say)
-
-
-def _orthogonal(
-    training: Orthogonal, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
-) -> Answers:  # fmt: skip
-    """Train to the end, with checkpoints."""
-    start = checkpoint.load_orthogonal(folder, training, key) if resume and folder.exists() else training.begin()
-    progress, before, saved = start, start.seconds, time.monotonic()
-    for progress in orthogonal.learn(training, start):
-        report(progress.step / training.steps, f"{progress.step} of {training.steps} steps")
-        if time.monotonic() - saved > checkpoint.EVERY_SECONDS:
-            checkpoint.save_orthogonal(folder, progress, key)
-            saved = time.monotonic()
-    checkpoint.save_orthogonal(folder, progress, key)
-    found = orthogonal_policies.answers(training, progress)
-    note = f"One network answers {len(found.multiplier)} λ."
-    return _said(training.coords, found, "orthogonal", progress.best.step, before, note)
-
-
-def _trees(
-    training: TreesTraining, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
-) -> Answers:  # fmt: skip
-    """Train, or take what was trained before."""
-    began = time.perf_counter()
-    if resume and folder.exists():
-        network, judge, before = checkpoint.load_trees(folder, key)
-    else:
-        (network, judge), before = trees.learn(training, report), 0.0
-        checkpoint.save_trees(folder, network, judge, time.perf_counter() - began, key)
-    found = trees.answers(training, network)
-    assert network.trees is not None
-    note = f"{len(network.trees.root):,} boosted trees answer {len(found.multiplier)} λ."
-    return replace(_said(training.coords, found, "trees", 0, before, note), judge=judge)
-
-
-def _said(
-    coords: Coordinates, found: orthogonal_policies.Answers, learner: str, steps: int, before: float, note: str
-) -> Answers:
-    """What one Q answers."""
-    said = np.array([coords.shown(x, 1.0) for x in found.said])
-    policy = np.zeros(len(said), np.int64)
-
-    def say(multiplier: Vector) -> Vector:
-        return coords.shown(found.say(multiplier[None])[0], 1.0)
-
-    return Answers(
-        learner, found.network, policy, found.multiplier, said, steps, before, [note], "this critic", say=say
-    )
-
-
-def _last_but_one(multipliers: Vector) -> list[float]:
-    """λ_max of each limit: the last is the bound, for the cheapest policy."""
-    return [float(np.unique(column)[-2]) for column in multipliers.T]
 
 
 def _left_out(chosen: Chosen) -> list[str]:
