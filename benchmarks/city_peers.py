@@ -208,9 +208,9 @@ def one_log(setting: str, seed: int, asked: Any, python: Path) -> Iterator[Resul
         budgets = np.linspace(0, curve.constants[:, 1].max(), BUDGETS + 2)[1:-1]
         for method in asked.ours:
             began = time.perf_counter()
-            chosen = learned(method, data, seed, folder)
+            found = learned(method, data, seed, folder)
             seconds = time.perf_counter() - began
-            shares, spends = zip(*of_mixtures(chosen, data, curve, values, budgets), strict=True)
+            shares, spends = zip(*of_mixtures(found, curve, values, budgets), strict=True)
             yield Result(setting, seed, f"outlay {method}", seconds, budgets.tolist(), list(shares), list(spends))
         write_log(data, folder / "log.npz")
         learners = Learners(python, folder / "log.npz", folder)

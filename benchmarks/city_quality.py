@@ -5,7 +5,8 @@
 
 50,000 users for 7 days, of whom 35,000 teach. Every method learns from the same log; all its policies are measured on
 the *select* users as `train` does. For 11 budgets between 0 and the cost of the largest constant coupon the mixture is
-solved on those measurements, without the certificate's margin, and its true value is simulated:
+solved on those measurements, without the certificate's margin, constant actions taking part as in `train`, and its
+true value is simulated:
 
     captured share    (value − best constant mixture) / (optimum − best constant mixture), all at its own true spend
 
@@ -34,7 +35,8 @@ from outlay.bundles.decide import Bundle
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
 from outlay.jobs import train_frontier, two_stage
-from outlay.jobs.choose import TOGETHER, Chosen
+from outlay.jobs.choose import TOGETHER, Found, Frame, Kept, better, constant_actions
+from outlay.jobs.play import Learned
 from outlay.ops.mixture_lp import solve_mixture
 from outlay.ops.myopic import value_at
 from outlay.simulators.city import City
@@ -72,31 +74,50 @@ def act(bundle: Bundle, member: int) -> Callable[[Any], NDArray[Any]]:
     return policy
 
 
-def of_mixtures(chosen: Chosen, data: Transitions, curve: Curve, values: PolicyValues, budgets: Vector) -> list[Any]:
-    """Captured share and spend of every budget's mixture, chosen by what was measured."""
+def of_mixtures(learned: Learned, curve: Curve, values: PolicyValues, budgets: Vector) -> list[Any]:
+    """Captured share and spend of every budget's mixture, chosen by what was measured; constants as in `train`."""
+    chosen, frame = learned.chosen, learned.frame
     taken = chosen.standings[0].learner if chosen.standings else TOGETHER
-    kept = [
-        (i, k)
-        for i, k in enumerate(chosen.measured)
-        if k.withheld is None and k.policy.number is not None and taken in (TOGETHER, k.policy.learner)
+    own = [
+        kept
+        for kept in chosen.measured
+        if kept.withheld is None and kept.policy.number is not None and taken in (TOGETHER, kept.policy.learner)
     ]
-    cost = Points.of([k.fitted for _, k in kept], data.campaign).value[:, 1]
-    points = np.column_stack([[k.aim for _, k in kept], cost])
+    constants = constant_actions(frame, chosen.at)
+    policies = {id(kept): act(chosen.at.served, i) for i, kept in enumerate(chosen.measured)}
+    policies |= {id(kept): always(action) for action, kept in enumerate(constants)}
     true: dict[int, Vector] = {}
+
+    def truth(kept: Kept) -> Vector:
+        if id(kept) not in true:
+            value = values(policies[id(kept)]).value
+            true[id(kept)] = np.array([value["reward"], value["coupon_cost"]])
+        return true[id(kept)]
+
     judged = []
     for budget in budgets:
-        found = solve_mixture(points, np.array([budget]), np.array([budget]))
-        if not found.feasible:
+        found, wider = (mixture(pool, frame, budget) for pool in (own, own + constants))
+        if wider is None:
             judged.append((np.nan, np.nan))
             continue
-        members = [int(place) for place in np.flatnonzero(found.weights)]
-        for place in members:
-            if place not in true:
-                value = values(act(chosen.at.served, kept[place][0])).value
-                true[place] = np.array([value["reward"], value["coupon_cost"]])
-        reward, cost = (found.weights[members] @ np.array([true[place] for place in members])).tolist()
+        served = wider if found is None or better(wider, found) else found
+        members = np.flatnonzero(served.weights)
+        reward, cost = (served.weights[members] @ np.array([truth(served.pool[i]) for i in members])).tolist()
         judged.append((curve.captured(reward, cost), cost / budget - 1))
     return judged
+
+
+def mixture(pool: list[Kept], frame: Frame, budget: float) -> Found | None:
+    """The best mixture of some policies that keeps a budget without a margin."""
+    cost = Points.of([kept.fitted for kept in pool], frame.campaign).value[:, 1]
+    points = np.column_stack([[kept.aim for kept in pool], cost])
+    solution = solve_mixture(points, np.array([budget]), np.array([budget]))
+    return Found(pool, solution.weights, np.zeros((len(pool), 1))) if solution.feasible else None
+
+
+def always(action: int) -> Callable[[Any], NDArray[Any]]:
+    """The same action for everybody."""
+    return lambda table: np.full(len(table), action)
 
 
 def one_log(setting: str, seed: int, methods: list[str], users: int) -> Iterator[Result]:
@@ -122,13 +143,13 @@ def one_log(setting: str, seed: int, methods: list[str], users: int) -> Iterator
         )
         for method in methods:
             began = time.perf_counter()
-            chosen = learned(method, data, seed, folder)
+            found = learned(method, data, seed, folder)
             seconds = time.perf_counter() - began
-            shares, spends = zip(*of_mixtures(chosen, data, curve, values, budgets), strict=True)
+            shares, spends = zip(*of_mixtures(found, curve, values, budgets), strict=True)
             yield Result(setting, seed, method, seconds, budgets.tolist(), list(shares), list(spends))
 
 
-def learned(method: str, data: Transitions, seed: int, folder: Path) -> Chosen:
+def learned(method: str, data: Transitions, seed: int, folder: Path) -> Learned:
     """What a method learns, measured as `train` measures it."""
 
     def quiet(_share: float, _text: str) -> None:
@@ -136,8 +157,8 @@ def learned(method: str, data: Transitions, seed: int, folder: Path) -> Chosen:
 
     if method.startswith("DeepFM"):
         days = int(method.split()[1][0])
-        return two_stage.learn(data, data.campaign, "deepfm", days, seed, folder, quiet).chosen
-    return train_frontier.learn(data, data.campaign.with_train(folds=1), method, seed, folder, False, quiet).chosen
+        return two_stage.learn(data, data.campaign, "deepfm", days, seed, folder, quiet)
+    return train_frontier.learn(data, data.campaign.with_train(folds=1), method, seed, folder, False, quiet)
 
 
 def table(results: list[Result]) -> str:

@@ -31,7 +31,7 @@ def test_learners_come_back_in_order_and_the_share_done_never_falls(
 
     monkeypatch.setattr(best_responses, "_learn", learn)
     shares: list[float] = []
-    found = learn_all(("slow", "quick"), _training(tmp_path / "c"), lambda share, _text: shares.append(share))
+    found: list[Any] = [*learn_all(("slow", "quick"), _training(tmp_path / "c"), lambda share, _: shares.append(share))]
     assert found == ["slow", "quick"]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0

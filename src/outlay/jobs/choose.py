@@ -256,8 +256,8 @@ def choose_among(
     if found is None:
         found = best(kept, frame, alone)
     standings = _standings(own, found)
-    every = [*kept, *_constants(frame, at)]
-    if (wider := best(every, frame, alone)) is not None and (found is None or _better(wider, found)):
+    every = [*kept, *constant_actions(frame, at)]
+    if (wider := best(every, frame, alone)) is not None and (found is None or better(wider, found)):
         found = wider
     if found is not None:
         return replace(_mixed(found.pool, found.weights, found.margin, kept, at), standings=standings)
@@ -333,7 +333,7 @@ def measure_further(
     return out, theirs.served
 
 
-def _constants(frame: Frame, at: Measure) -> list[Kept]:
+def constant_actions(frame: Frame, at: Measure) -> list[Kept]:
     """What looks at no state: always the same action, where all rows allow it; else the cheapest of what they allow."""
     data, plain = frame.data, replace(at, smooth=False)
     count, width, budgets = data.num_actions, data.number_columns.shape[1], frame.campaign.budgets
@@ -464,7 +464,7 @@ def _taken(own: dict[str, Found]) -> Found | None:
     """The first, or a later one that is better by more than noise: the best of many noisy figures is mostly noise."""
     taken = None
     for found in own.values():
-        if taken is None or _better(found, taken):
+        if taken is None or better(found, taken):
             taken = found
     return taken
 
@@ -477,7 +477,7 @@ def _standings(own: dict[str, Found], taken: Found | None) -> tuple[Standing, ..
     return tuple(sorted(out, key=lambda each: (own[each.learner] is not taken, -each.value)))
 
 
-def _better(one: Found, other: Found) -> bool:
+def better(one: Found, other: Found) -> bool:
     """Whether one mixture is above the other by more than noise."""
     ahead, error = _ahead(one, other)
     return ahead > NOISE * error
