@@ -33,11 +33,6 @@ def use_threads(threads: int | None) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-def processors() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextmanager
 def progress(title: str, *, quiet: bool) -> Iterator[Report]:
     """A progress bar with time left, on stderr; gone when the work is done. A report stops where Ctrl-C was pressed."""

@@ -12,7 +12,6 @@ from outlay.cli.console import (
     Quiet,
     Threads,
     print_json,
-    processors,
     progress,
     stderr,
     stdout,
@@ -21,6 +20,7 @@ from outlay.cli.console import (
 )
 from outlay.core.errors import OutlayError
 from outlay.core.files import can_resume
+from outlay.core.machine import processors
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 

@@ -1,8 +1,9 @@
-"""What a machine may lack, in words: packages of an extra, room on a disk, a disk that can be written."""
+"""The machine: its processors, and what it may lack: packages of an extra, room on a disk that can be written."""
 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,6 +24,11 @@ DISK = {  # errno → the way out
     errno.EFBIG: "Give a path on another disk.",
 }
 FULL = "no space left on device", "disk quota exceeded", "read-only file system"  # as libraries say it in their texts
+
+
+def processors() -> int:
+    """How many processors this process may use (`--threads` takes others away)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -10,6 +10,8 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from outlay.core.machine import processors
+
 PACKAGES = ("outlay", "numpy", "scipy", "pyarrow", "duckdb", "onnxruntime", "pydantic", "jax", "equinox", "optax",
             "onnx", "altair", "vl-convert-python")  # fmt: skip
 SYNCS = 50
@@ -20,7 +22,7 @@ def doctor() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "system": platform.platform(),
-        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processors": processors(),
         "memory (GB)": _memory(),
         **{name: _version(name) for name in PACKAGES},
         "devices": _devices(),

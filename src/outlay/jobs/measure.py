@@ -6,14 +6,17 @@ The one place where bundles, transitions and estimators meet; training chooses w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
+from outlay.core.machine import processors
 from outlay.core.response import Past
 from outlay.core.transitions import Transitions
 from outlay.estimators import marginalised, reach
@@ -142,8 +145,14 @@ class Measure:
 
         Each takes 16 bytes for each user and target beside what they share (`estimators/fitted.py`).
         """
-        spans = self.days if days is None else days
-        return [self.evaluator(i).fit(self.actions(i), days=spans) for i in range(len(self.served.members))]
+        spans, found = self.days if days is None else days, list[Fitted]()
+        self.actions(0)  # decides for all members; before the threads, so that it is done once
+        # Day by day, most of the time goes into copies and products of arrays, during which other threads may run.
+        with ThreadPoolExecutor(processors() if self.sequential else 1) as pool:
+            for source, members in groupby(range(len(self.served.members)), self._source):
+                evaluator = self._evaluator(source)
+                found += pool.map(lambda i, by=evaluator: by.fit(self.actions(i), days=spans), members)
+        return found
 
     def evaluator(self, member: int = 0) -> Evaluator | Sequential:
         """Of the policies that are told by the features of a member; all have one where states are counted."""

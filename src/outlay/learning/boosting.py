@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.machine import optional
+from outlay.core.machine import optional, processors
 from outlay.core.schema import UNKNOWN
 from outlay.core.transitions import Transitions
 from outlay.core.trees import LEAF, Node
@@ -211,7 +211,7 @@ def _threads() -> int:
     Threads of boosted trees wait for one another many times a second: with one for every processor, a machine that has
     something else to do is ten times slower.
     """
-    free = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    free = processors()
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return min(free, int(asked)) if asked.isdigit() and int(asked) > 0 else max(1, free // 2)
 

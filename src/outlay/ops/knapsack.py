@@ -15,7 +15,6 @@ Source: Kellerer, Pferschy & Pisinger (2004), *Knapsack Problems*, ch. 11.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from outlay.core.machine import processors
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -82,7 +83,7 @@ class Choices:
         blocks = self.blocks(count)
         if len(blocks) == 1:
             return [function(blocks[0])]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(processors()) as pool:
             return list(pool.map(function, blocks))
 
     def best_at(self, prices: Floats) -> Indices:
