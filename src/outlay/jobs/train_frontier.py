@@ -37,6 +37,7 @@ from outlay.jobs.record import course_of
 from outlay.learning.heads import coordinates, largest_multiplier
 from outlay.learning.multiplier_grid import POINTS
 from outlay.learning.tabular import counted_model
+from outlay.learning.two_part import without_amount_luck
 from outlay.ops.intervals import quantile
 
 ROWS_A_PAIR = 30  # learn rows for each state and action, on average, with which `auto` takes the counted model
@@ -180,10 +181,12 @@ def _learn_fold(
     if oracle == "tabular" and model is not None:
         answers = [counted(data, campaign, coords, model)]
     else:
-        scaled = largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
-        bound = scaled * coords.reward_scale / coords.scale
         learners = POOL if oracle == "auto" else (oracle,)
-        training = Training(data, campaign, coords, bound, rows, seed, folder / "checkpoints", resume)
+        taught = without_amount_luck(data, seed) if set(learners) <= set(POOL) else data
+        own = coordinates(campaign, taught.outcome[sample], steady=data.steady)
+        scaled = largest_multiplier(data.action[sample], taught.outcome[sample], own, campaign.meta.discount)
+        bound = scaled * own.reward_scale / own.scale
+        training = Training(taught, campaign, own, bound, rows, seed, folder / "checkpoints", resume)
         answers = learn_all(learners, training, lambda share, text: report(0.8 * share, text))
     told_apart: dict[str, float] = {}
     judge = next((each.judge for each in answers if each.judge is not None), None)

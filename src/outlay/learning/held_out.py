@@ -1,4 +1,4 @@
-"""How well a critic holds for users who taught it nothing: what training stops by, and the size that effects are given.
+"""How well a critic holds for users who taught it nothing: which of its networks are taken, and how large effects are.
 
     explained_h = 1 − Σ (y − m(s) − f · effect)² / Σ (y − ȳ)²       of the day's outcome h, over rows of *select* users
 

@@ -24,7 +24,9 @@ regression of Q gives up first. Errors of m and b do not bias τ to first order,
 are vectors, reward and costs, so one training answers every λ: the policy of λ is the argmax of (1, −λ)ᵀQ. Because the
 log's policy goes on after today, this is one step of policy improvement.
 
-Training ends when it explains no more of the day for select users.
+Training goes on to the end of its schedule, whose last, small steps are what effects on later days need: held-out
+users tell within a thousand steps how well the day is explained, and only much later how well what comes after it is.
+Networks from before the end are taken only where they explain clearly more of the day for *select* users.
 
 Where a cost is determined by action and reward (`coupon * active`), the day's Q of the cost follows from that of the
 reward and is not learned again.
@@ -75,7 +77,8 @@ FINAL_RATE = 0.02  # of the learning rate, at the end of a cosine
 CHUNK_ROWS = 4096  # whose features are computed at a time
 RATE, PASSES = 2.0, 2.0  # times [train] learning_rate, and epochs: means see half of the users
 MIN_BLOCKS = 3  # of BLOCK steps: a small log is soon known by heart
-CHECK, PATIENCE = 200, 1000  # steps between looks at select users; without a better one, and as many again as it took
+LOOKS = 10  # at select users, evenly over the training, at most one a block
+WORSE = 0.002  # of the day explained: by how much an earlier look has to be better than the end, to be gone back to
 REFITS = 6  # times that V is solved for, evenly over the training: the first when a share of it is over
 VALUE_ROWS = 500_000  # at most, on which V is solved for
 RIDGE = 1e-4  # of the mean square of a feature
@@ -223,7 +226,7 @@ class Orthogonal:
 def learn(training: Orthogonal, progress: Progress | None = None) -> Iterator[Progress]:
     """Train on, block by block, from the start or from a checkpoint; yields where it stands after each block.
 
-    It ends when effects explain no more for select users.
+    The networks are those of the end, unless earlier ones explained clearly more of the day for select users.
     """
     progress = training.begin() if progress is None else progress
     data, optimiser, keep = training.data, training.optimiser, training.train.target_decay
@@ -246,19 +249,18 @@ def learn(training: Orthogonal, progress: Progress | None = None) -> Iterator[Pr
                start=progress.step, table=False)
         for part, rows in enumerate(_halves(data, training.learn_rows))
     ]  # fmt: skip
+    looks = {round(training.steps / BLOCK * part / LOOKS) * BLOCK for part in range(1, LOOKS + 1)}
     refits = {round(training.steps / BLOCK * part / (REFITS + 1)) * BLOCK for part in range(1, REFITS + 1)} - {0}
     for halves in zip(*streams, strict=True):
-        if progress.step - progress.best.step >= max(PATIENCE, progress.best.step):
-            return
         began = time.perf_counter()
         if progress.step in refits and training.discount > 0:
             progress.learner = progress.learner._replace(value=_solved(training, progress.learner.averaged))
         progress.learner, (losses, _) = block(progress.learner, halves)
         progress.losses.append(float(losses.mean()))
         progress.step += BLOCK
-        if progress.step % CHECK == 0 or progress.step == training.steps:
-            explained = training.explained(progress.learner)
-            if explained >= progress.best.explained:
+        if progress.step in looks:
+            explained, last = training.explained(progress.learner), progress.step == training.steps
+            if explained >= progress.best.explained - (WORSE if last else 0):
                 progress.best = Best(progress.learner, progress.step, explained)
         progress.seconds += time.perf_counter() - began
         yield progress
