@@ -35,7 +35,7 @@ from outlay.bundles.decide import Bundle
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
 from outlay.jobs import train_frontier, two_stage
-from outlay.jobs.choose import TOGETHER, Found, Frame, Kept, better, constant_actions
+from outlay.jobs.choose import TOGETHER, Found, Frame, Kept, constant_actions, with_constants
 from outlay.jobs.play import Learned
 from outlay.ops.mixture_lp import solve_mixture
 from outlay.ops.myopic import value_at
@@ -97,10 +97,10 @@ def of_mixtures(learned: Learned, curve: Curve, values: PolicyValues, budgets: V
     judged = []
     for budget in budgets:
         found, wider = (mixture(pool, frame, budget) for pool in (own, own + constants))
-        if wider is None:
+        served = with_constants(found, wider, frame)
+        if served is None:
             judged.append((np.nan, np.nan))
             continue
-        served = wider if found is None or better(wider, found) else found
         members = np.flatnonzero(served.weights)
         reward, cost = (served.weights[members] @ np.array([truth(served.pool[i]) for i in members])).tolist()
         judged.append((curve.captured(reward, cost), cost / budget - 1))
@@ -120,7 +120,7 @@ def always(action: int) -> Callable[[Any], NDArray[Any]]:
     return lambda table: np.full(len(table), action)
 
 
-def one_log(setting: str, seed: int, methods: list[str], users: int) -> Iterator[Result]:
+def one_log(setting: str, seed: int, methods: list[str], users: int, simulated: int) -> Iterator[Result]:
     """The methods on one log, the 1-day rule with true responses first."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -133,7 +133,7 @@ def one_log(setting: str, seed: int, methods: list[str], users: int) -> Iterator
         kept = OUT.parent / f"city_{setting}"  # the optimum is that of the setting, whatever the log
         kept.mkdir(parents=True, exist_ok=True)
         city.write(kept)
-        curve, values = optimum(kept), PolicyValues(truth, users=SIMULATED)
+        curve, values = optimum(kept), PolicyValues(truth, users=simulated)
         budgets = np.linspace(0, curve.constants[:, 1].max(), BUDGETS + 2)[1:-1]
         rule = np.array([[r.reward, r.cost] for r in map(truth.one_day, PRICES * curve.constants[:, 0].max())])
         at = np.clip(budgets, rule[:, 1].min(), rule[:, 1].max())
@@ -183,13 +183,14 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="number of the first log")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--users", type=int, default=USERS)
+    parser.add_argument("--simulated", type=int, default=SIMULATED, help="users of the true values")
     parser.add_argument("--out", type=Path, default=OUT)
     asked = parser.parse_args()
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
     for seed in range(asked.first, asked.first + asked.seeds):
         for setting in asked.settings:
-            for result in one_log(setting, seed, asked.methods, asked.users):
+            for result in one_log(setting, seed, asked.methods, asked.users, asked.simulated):
                 results.append(result)
                 print(
                     f"{setting} {seed} {result.method}: {np.round(result.share, 2)} {result.seconds:.0f} s", flush=True

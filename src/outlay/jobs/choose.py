@@ -57,6 +57,7 @@ ROUNDING = 1e-2  # of a standard error: differences that are none
 TINY = 1e-12
 TRAINED_WITH = ("jax", "equinox", "optax")
 NOISE = 1.0  # standard errors by which constant actions, or another learner, have to be better
+LUCK = 2.0  # the same of constant actions beside policies whose aims are in line, and so have no luck of their own
 TOGETHER = "all together"  # the mixture of all learners' policies
 
 Vector = NDArray[np.float64]
@@ -257,8 +258,7 @@ def choose_among(
         found = best(kept, frame, alone)
     standings = _standings(own, found)
     every = [*kept, *constant_actions(frame, at)]
-    if (wider := best(every, frame, alone)) is not None and (found is None or better(wider, found)):
-        found = wider
+    found = with_constants(found, best(every, frame, alone), frame)
     if found is not None:
         return replace(_mixed(found.pool, found.weights, found.margin, kept, at), standings=standings)
     # No room for the margin: served as near to the limits as they allow, and then hardly certified.
@@ -464,7 +464,7 @@ def _taken(own: dict[str, Found]) -> Found | None:
     """The first, or a later one that is better by more than noise: the best of many noisy figures is mostly noise."""
     taken = None
     for found in own.values():
-        if taken is None or better(found, taken):
+        if taken is None or _better(found, taken):
             taken = found
     return taken
 
@@ -477,10 +477,22 @@ def _standings(own: dict[str, Found], taken: Found | None) -> tuple[Standing, ..
     return tuple(sorted(out, key=lambda each: (own[each.learner] is not taken, -each.value)))
 
 
-def better(one: Found, other: Found) -> bool:
-    """Whether one mixture is above the other by more than noise."""
+def with_constants(found: Found | None, wider: Found | None, frame: Frame) -> Found | None:
+    """The mixture that constant actions take part in, `wider`, where it is better than the one without by enough.
+
+    Constant actions are measured one by one, so the best of them is lucky; beside policies whose aims were brought in
+    line, which have no luck left, they have to be better by more.
+    """
+    if found is None or wider is None:
+        return wider if found is None else found
+    in_line = not frame.counted and any(kept.policy.learned is not None for kept in found.pool)
+    return wider if _better(wider, found, LUCK if in_line else NOISE) else found
+
+
+def _better(one: Found, other: Found, noise: float = NOISE) -> bool:
+    """Whether one mixture is above the other by more than noise, in standard errors."""
     ahead, error = _ahead(one, other)
-    return ahead > NOISE * error
+    return ahead > noise * error
 
 
 def _ahead(one: Found, other: Found) -> tuple[float, float]:
