@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from outlay.core.network import preferring_network
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.units import coordinates
 from outlay.jobs.allocate import allocate_users
-from outlay.jobs.choose import Chosen, Frame, Kept, Offered, choose
+from outlay.jobs.choose import Chosen, Found, Frame, Kept, Offered, choose, with_constants
 from outlay.jobs.run import Run
 from outlay.jobs.train_frontier import countable
 from outlay.learning.heads import coordinates as of_campaign
@@ -186,6 +187,34 @@ def test_one_policy_alone_is_the_best_that_keeps_the_limits(log: Path, tmp_path:
     assert found.weights.tolist() == [1.0]
     assert kept.policy.name == "always 2.5"  # a constant that was not offered is better by more than noise
     assert kept.x[1] < 2.2 < found.measured[2].x[1]
+
+
+@pytest.mark.parametrize(
+    ("learned", "counted", "ahead", "taken"),
+    [
+        (True, False, 1.5, False),
+        (True, False, 2.5, True),
+        (False, False, 1.5, True),
+        (True, True, 1.5, True),
+        (False, False, 0.5, False),
+    ],
+)
+def test_constant_actions_need_a_larger_lead_over_policies_whose_luck_was_taken_out(
+    learned: bool, counted: bool, ahead: float, taken: bool
+) -> None:
+    """`ahead` is in standard errors of the difference."""
+    luck = np.random.default_rng(0).normal(size=400)
+
+    def of(aim: float, influence: NDArray[np.float64]) -> Found:
+        policy: Any = SimpleNamespace(learned=np.zeros(2) if learned else None)
+        kept: Any = SimpleNamespace(policy=policy, aim=aim, aim_influence=influence)
+        return Found([kept], np.ones(1), np.zeros((1, 1)))
+
+    found, wider = of(1.0, np.zeros(400)), of(1.0 + ahead * float(std_error(luck)), luck)
+    frame: Any = SimpleNamespace(counted=counted)
+    assert with_constants(found, wider, frame) is (wider if taken else found)
+    assert with_constants(None, wider, frame) is wider
+    assert with_constants(found, None, frame) is found
 
 
 def test_a_reason_that_all_policies_share_is_told_once(tmp_path: Path) -> None:

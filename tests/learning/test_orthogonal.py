@@ -15,7 +15,7 @@ from outlay.bundles.reference import forward
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.derived_costs import determined_costs
 from outlay.learning.heads import coordinates
-from outlay.learning.orthogonal import PASSES, Orthogonal, learn
+from outlay.learning.orthogonal import PASSES, WORSE, Orthogonal, learn
 from outlay.learning.orthogonal_policies import answers
 from outlay.nets.batches import gather
 from outlay.nets.network import Linear
@@ -179,6 +179,19 @@ def test_a_training_that_goes_on_ends_where_an_unbroken_one_does() -> None:
     one, other = (answers(problem, progress) for progress in (whole, resumed))
     np.testing.assert_array_equal(one.network.head[0], other.network.head[0])
     assert len(resumed.losses) == len(whole.losses) == 4
+
+
+@pytest.mark.parametrize(("last", "taken"), [(0.5 - WORSE / 2, 1000), (0.5 - 2 * WORSE, 100)])
+def test_training_goes_to_its_end_and_only_clearly_better_networks_from_before_it_are_taken(
+    last: float, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held-out users say that the first look is the best, and all others are worse."""
+    looks = iter([0.5, *[0.4] * 8, last])
+    monkeypatch.setattr(Orthogonal, "explained", lambda _self, _learner: next(looks))
+    problem = training(log_of(random_cmdp(25)), steps=1000, layers=(4,), embedding=1)
+    *_, progress = learn(problem)
+    assert progress.step == problem.steps == 1000
+    assert progress.best.step == taken
 
 
 def test_a_batch_says_what_was_allowed_in_its_rows_and_in_the_next() -> None:
