@@ -52,7 +52,8 @@ class Fitted(Joint):
     days per user, over the users whose k days the log tells (`Panel.covers`).
 
     Attributes:
-        unsupported: `[T]` share of the policy's paths that meet a pair about which the log says too little.
+        unsupported: `[T]` share of the policy's paths that meet a pair about which the log says too little; day by day
+            (`sequential.py`) how far lines are extended beyond what the log shows.
         daily: `[D, 1+m]` what day 1, 2, …, D brings per user whose window reaches it, D the longest k; NaN where the
             total of the next longer k is withheld. Points only: they come with the longest k for nothing.
     """

@@ -9,12 +9,15 @@
 gives there, and the features times that amount: a cost jumps where the policy's action does. Λ is as much as `RIDGE`
 effective rows have, in standardised features; the sum of the masses times the residuals takes back what it shrinks.
 
-What this rests on: the propensities, and that no user influences another. The state need not say all that matters for
+What this rests on: the propensities, that the log's decisions looked at nothing that is not logged, and that no user
+influences another. The state need not say all that matters for
 what follows. Where features leave something out that lasts (who is eager, who hunts for deals), the state's habit
 stands for it in the log, and a policy that builds habits would be promised eager users. But what was drawn at random
 was drawn given all days before it, so that expectations given the state *and* those days are right whatever the
 features leave out. What is approximated is their form: the value is wrong by the product of the errors of V and of the
-ratio of states, both linear in g.
+ratio of states, both linear in g. A policy whose users soon live as hardly any user of the log does (always the largest
+coupon) has a ratio that is below 0 in some rows: lines are then extended beyond what the log shows. `unsupported` is
+how much of that there is, the sum of masses below 0 in the mean over days.
 
 Source: Robins (1986) and Bang & Robins (2005) for the recursion given the past; Kallus & Uehara (2020) for the ratio
 and the influence function; MacKinnon & White (1985) for the leverage. The adjoint as ratio, days apart: ours.
@@ -57,12 +60,14 @@ class Days:
         value: `[T, k]`.
         influence: `[U, T, k]`.
         mass: `[U, k]` the policy's visits to each user's row of a day.
+        extrapolated: `[k]` the sum of masses below 0, less its sign: none where the log shows the states of that day.
         told: days after which nobody was given what the policy gives, k or fewer.
     """
 
     value: Array
     influence: Array
     mass: Array
+    extrapolated: Array
     told: int
 
 
@@ -168,7 +173,7 @@ class Sequential:
             stages.append((rows, on, factor, residual, np.minimum(lever, MOST_LEVERAGE)))
         value = np.tensordot(share, ahead, 1)
         influence = share[:, None, None] * (ahead - value)
-        mass, told = np.zeros((U, days)), days
+        mass, told, extrapolated = np.zeros((U, days)), days, np.zeros(days)
         arriving = np.array(share)
         for day, (rows, on, factor, residual, lever) in enumerate(reversed(stages)):
             came = arriving[panel.user[rows]]
@@ -182,8 +187,9 @@ class Sequential:
             value[:, day:] += np.tensordot(moved, residual, 1)
             influence[user, :, day:] += (moved / (1 - lever))[:, None, None] * residual
             mass[user, day] = moved
+            extrapolated[day] = -np.minimum(moved, 0).sum()
             arriving[user] = moved
-        return Days(value, U * influence, mass, told)
+        return Days(value, U * influence, mass, extrapolated, told)
 
     def _block(self, rows: Index, given: Array | None) -> Array:
         """`[r, p']` what some rows are told by, a constant last; `given` is of `_given`."""
@@ -233,7 +239,7 @@ class Sequential:
             influence=np.where(gone, np.nan, found.influence[:, :T, :k] @ weights),
             mass=np.repeat(mass[:, None], T, axis=1),
             withheld=reasons,
-            unsupported=np.full(T, never[1] if never else 0.0),
+            unsupported=np.full(T, never[1] if never else found.extrapolated[:k].mean()),
             daily=np.empty((0, len(self.panel.names))),
         )
 
@@ -252,7 +258,7 @@ class Sequential:
             influence=(own + found.influence[:, -1, :days].mean(axis=1) + (np.nan if reason else 0.0))[:, None],
             mass=found.mass[:, :days].sum(axis=1)[:, None],
             withheld=(reason,),
-            unsupported=np.array([never[1] if never else 0.0]),
+            unsupported=np.array([never[1] if never else found.extrapolated[:days].mean()]),
             daily=np.empty((0, len(self.panel.names))),
         )
 

@@ -44,7 +44,7 @@ from outlay.jobs.looks import look
 from outlay.jobs.measure import Measure
 from outlay.jobs.rotation import measured_on
 from outlay.jobs.run import Run
-from outlay.jobs.side_by_side import Told, single_steps, too_vague
+from outlay.jobs.side_by_side import Told, extrapolates, single_steps, too_vague
 from outlay.jobs.subject import served
 from outlay.jobs.window import claimed, window_of
 
@@ -122,7 +122,8 @@ def certify_frontier(
                 combine([policy.fitted for policy in fold], share / share.sum())
                 for fold, share in zip(folds, shares, strict=True)
             ])  # fmt: skip
-            withheld.append(next((policy.withheld for policy in live if policy.withheld is not None), None))
+            alone = next((policy.withheld for policy in live if policy.withheld is not None), None)
+            withheld.append(alone or (extrapolates(whole) if at.sequential else None))
             known.append(largest(whole, campaign, np.max([policy.known for policy in live], axis=0)))
             yield whole
         known.append(largest(old, campaign, at.known_costs([None])))

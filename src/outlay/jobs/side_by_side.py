@@ -32,6 +32,7 @@ from outlay.jobs.subject import Subject
 
 ESTIMATORS = ("fqe", "fqe2", "dr", "mis", "snpdis", "pdis")
 FITTED = ("fqe", "fqe2")
+EXTRAPOLATED = 0.4  # share of the users' weight by which lines may be extended beyond what the log shows
 IN_WINDOW = ("snpdis", "pdis")  # for totals alone
 
 UNSEEN = "it is alike for all these users, and not in the whole log: ±0 is no error"
@@ -161,8 +162,21 @@ def tell(
         for name, joint in joints.items():
             own = zip(joint.targets, cautions[name], strict=True)
             cautions[name] = [said or (reason if target.endswith(BEYOND) else None) for target, said in own]
-    vague = too_vague(at, subject, propensity, joints["fqe"]) if at.sequential and "fqe" in joints else None
+    vague = None
+    if at.sequential and isinstance(own_fit := joints.get("fqe"), fitted.Fitted):
+        vague = too_vague(at, subject, propensity, own_fit) or extrapolates(own_fit)
     return Told(subject, joints, cautions, steps, at.sequential, vague)
+
+
+def extrapolates(whole: fitted.Fitted) -> str | None:
+    """Why a value is told by lines that are extended far beyond what the log shows, or None; day by day alone."""
+    far = float(np.where([why is None for why in whole.withheld], whole.unsupported, 0.0).max(initial=0.0))
+    if far <= EXTRAPOLATED:
+        return None
+    return (
+        "it leads users to states that hardly any user of the log is in, so its later days are told by lines that are "
+        f"extended beyond the log (by {far:.0%} of the users' weight; at most {EXTRAPOLATED:.0%} may be)"
+    )
 
 
 def too_vague(at: Measure, subject: Subject, propensity: NDArray[np.float64], fitted: Joint) -> str | None:
