@@ -81,6 +81,22 @@ def test_claims_are_about_the_days_that_the_log_shows(judged: tuple[Evaluation, 
     assert "over the first 7 days" in found.verdict
 
 
+def test_a_policy_that_leads_users_where_the_log_has_hardly_been_is_not_relied_on(
+    judged: tuple[Evaluation, Transitions], tmp_path: Path
+) -> None:
+    """No coupon for anybody, for a week: in the log hardly a user went without one for as long."""
+    two, data = judged
+    assert of(two, "policy", "reward@7").recommended
+    log = pq.read_table(data.manifest["source"])
+    none = np.broadcast_to(np.eye(len(COUPONS))[0], (len(log), len(COUPONS)))
+    found = outlay.evaluate(data, policy=policy_file(tmp_path / "none.parquet", log, COUPONS, none))
+    assert not of(found, "policy", "reward@7").recommended
+    assert not found.certificate.certified
+    assert found.certificate.gain_bound is None
+    assert "states that hardly any user of the log is in" in found.verdict
+    assert of(found, "old", "reward@7").recommended, "the log's own policy leads nobody elsewhere"
+
+
 def test_what_lies_beyond_the_window_is_shown_with_its_room_and_not_relied_on(
     judged: tuple[Evaluation, Transitions],
 ) -> None:

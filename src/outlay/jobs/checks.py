@@ -60,7 +60,10 @@ class Checks:
 
     def doubted(self, told: Told) -> Told:
         """The same policy with the cautions that follow."""
-        cautions: Mapping[str, str | None] = {"fqe": self.refused, "fqe2": self.refused}
+        refused = self.refused
+        if told.subject.name == "old" and self.reproduction.ok and self.agreement.words.startswith(NOT_CHECKED):
+            refused = None  # the log says too little of the other policy, which takes nothing from its own
+        cautions: Mapping[str, str | None] = {"fqe": refused, "fqe2": refused}
         if self.behaviour is not None and not self.behaviour.ok and told.subject.name != "old":
             cautions = {**cautions, **dict.fromkeys(NEED_PROPENSITIES, MISFIT)}
         for estimator, reason in cautions.items():

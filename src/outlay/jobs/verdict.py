@@ -137,8 +137,8 @@ def _size(change: float, base: float) -> str:
 
 def _at_least(bound: float | None, base: float, sure: str) -> str:
     """A lower bound: `97.5 % sure of +2.2 % at least`, or what may be lost."""
-    if bound is None:
-        return "too few events make it to say how much it may lose"
+    if bound is None or bound <= -abs(base):
+        return "too little is known to say how much it may lose"
     if bound > 0:
         return f"{sure} of {_percent(bound, base)} at least"
     return f"{sure} only that it loses no more than {_size(bound, base)}"
