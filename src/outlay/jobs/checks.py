@@ -4,9 +4,10 @@
     agreement      other estimators, some of which assume less, do not contradict the fitted evaluation of the policy
     behaviour      the behaviour model fits the log, where propensities are not logged
 
-A fitted evaluation that fails is shown and not recommended, and certifies nothing; a behaviour model that fails does
-the same to every estimator that needs propensities. Where states are not counted, agreement that could not be checked
-is no pass: nothing is certified on one assumption alone.
+A fitted evaluation that fails is shown and not recommended, and certifies nothing. Where it does not give the old
+policy's totals back, marginalised importance sampling is not recommended either, as it needs the same state. A
+behaviour model that fails does the same to every estimator that needs propensities. Where states are not counted,
+agreement that could not be checked is no pass: nothing is certified on one assumption alone.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class Checks:
         if told.subject.name == "old" and self.reproduction.ok and self.agreement.words.startswith(NOT_CHECKED):
             refused = None  # the log says too little of the other policy, which takes nothing from its own
         cautions: Mapping[str, str | None] = {"fqe": refused, "fqe2": refused}
+        if not self.reproduction.ok:  # it rests on a state that says enough just as well
+            cautions = {**cautions, "mis": self.reproduction.words}
         if self.behaviour is not None and not self.behaviour.ok and told.subject.name != "old":
             cautions = {**cautions, **dict.fromkeys(NEED_PROPENSITIES, MISFIT)}
         for estimator, reason in cautions.items():

@@ -32,7 +32,7 @@ from outlay.jobs.subject import Subject
 
 ESTIMATORS = ("fqe", "fqe2", "dr", "mis", "snpdis", "pdis")
 FITTED = ("fqe", "fqe2")
-EXTRAPOLATED = 0.4  # share of the users' weight by which lines may be extended beyond what the log shows
+EXTRAPOLATED = 0.6  # share of the users' weight by which lines may be extended beyond what the log shows
 IN_WINDOW = ("snpdis", "pdis")  # for totals alone
 
 UNSEEN = "it is alike for all these users, and not in the whole log: ±0 is no error"
