@@ -1,4 +1,4 @@
-"""Learners that train side by side: they end together, in the order asked for, and one failure ends all."""
+"""Learners that train in parallel: results come back in the given order, and a failure of one stops the others."""
 
 from __future__ import annotations
 

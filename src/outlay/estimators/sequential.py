@@ -10,14 +10,14 @@ gives there, and the features times that amount: a cost jumps where the policy's
 effective rows have, in standardised features; the sum of the masses times the residuals takes back what it shrinks.
 
 What this rests on: the propensities, that the log's decisions looked at nothing that is not logged, and that no user
-influences another. The state need not say all that matters for
-what follows. Where features leave something out that lasts (who is eager, who hunts for deals), the state's habit
-stands for it in the log, and a policy that builds habits would be promised eager users. But what was drawn at random
-was drawn given all days before it, so that expectations given the state *and* those days are right whatever the
-features leave out. What is approximated is their form: the value is wrong by the product of the errors of V and of the
-ratio of states, both linear in g. A policy whose users soon live as hardly any user of the log does (always the largest
-coupon) has a ratio that is below 0 in some rows: lines are then extended beyond what the log shows. `unsupported` is
-how much of that there is, the sum of masses below 0 in the mean over days.
+influences another. The state need not say all that matters for what follows. Where features leave something out that
+lasts (who is eager, who hunts for deals), the state's habit stands for it in the log, and a policy that builds habits
+would be promised eager users. But what was drawn at random was drawn given all days before it, so that expectations
+given the state *and* those days are right whatever the features leave out. What is approximated is their form: the
+value is wrong by the product of the errors of V and of the ratio of states, both linear in g. A policy whose users soon
+live as hardly any user of the log does (always the largest coupon) has a ratio that is below 0 in some rows: lines are
+then extended beyond what the log shows. `unsupported` is how much of that there is, the sum of masses below 0 in the
+mean over days.
 
 Source: Robins (1986) and Bang & Robins (2005) for the recursion given the past; Kallus & Uehara (2020) for the ratio
 and the influence function; MacKinnon & White (1985) for the leverage. The adjoint as ratio, days apart: ours.

@@ -231,9 +231,7 @@ def _networks(
     )
 
 
-def _orthogonal(
-    training: Orthogonal, folder: Path, key: dict[str, Any], resume: bool, report: Report
-) -> BestResponses:  # fmt: skip
+def _orthogonal(training: Orthogonal, folder: Path, key: dict[str, Any], resume: bool, report: Report) -> BestResponses:
     """Train to the end, with checkpoints."""
     start = checkpoint.load_orthogonal(folder, training, key) if resume else training.begin()
     progress, before, saved = start, start.seconds, time.monotonic()

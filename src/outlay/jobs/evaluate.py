@@ -183,7 +183,9 @@ def _evaluated(
     segments = _segments(at, told, old, propensity, checks, campaign)
     report(0.8, "the certificate")
     certificate, number, alpha = _certified(at, told, old, campaign, checks.refused)
-    if not _gain_is_relied_on(told, old, campaign):
+    less = [(each, told.rows_less(each, campaign, level)) for each in [old, *held]]
+    gain = [e for e in less[0][1] if (e.estimator, e.target) == ("fqe", objective(campaign))]
+    if not all(e.recommended for e in gain):  # no verdict is surer than its table
         certificate = replace(certificate, gain_bound=None, gain_most=None)
     curve = None if run is None else _curve(at, run, campaign, checks.refused, report)
     found = _asked(told.rows(campaign, level), at, campaign)
@@ -197,8 +199,8 @@ def _evaluated(
         beside=beside,
         differences=[
             {"against": each.subject.name, **estimate.to_dict()}
-            for each in [old, *held]
-            for estimate in _asked(told.rows_less(each, campaign, level), at, campaign)
+            for each, rows in less
+            for estimate in _asked(rows, at, campaign)
         ],
         segments=segments,
         certificate=certificate,
@@ -225,12 +227,6 @@ def _evaluated(
         window=window_words(at.data),
         users="all" if at.split == EVERYONE and at.data.folds == 1 else "certify",
     )
-
-
-def _gain_is_relied_on(told: Told, old: Told, campaign: Campaign) -> bool:
-    """Whether the table recommends the difference that the verdict is about: no verdict is surer than its table."""
-    rows = told.rows_less(old, campaign, campaign.train.confidence)
-    return all(e.recommended for e in rows if (e.estimator, e.target) == ("fqe", objective(campaign)))
 
 
 def _members(at: Measure, subject: Subject, propensity: NDArray[np.float64]) -> list[Told]:

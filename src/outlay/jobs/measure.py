@@ -146,7 +146,8 @@ class Measure:
         Each takes 16 bytes for each user and target beside what they share (`estimators/fitted.py`).
         """
         spans, found = self.days if days is None else days, list[Fitted]()
-        self.actions(0)  # decides for all members; before the threads, so that it is done once
+        if self.sequential:
+            self.actions(0)  # decides for all members; before the threads, so that it is done once
         # Day by day, most of the time goes into copies and products of arrays, during which other threads may run.
         with ThreadPoolExecutor(processors() if self.sequential else 1) as pool:
             for source, members in groupby(range(len(self.served.members)), self._source):

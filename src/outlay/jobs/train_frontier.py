@@ -286,7 +286,7 @@ def _gap(found: Sequence[FoldAnswers], shares: Vector, campaign: Campaign) -> tu
 
 
 def _num_folds(data: Transitions, campaign: Campaign, oracle: str) -> int:
-    """The number of folds: as asked for, else FOLDS where learning so often takes little time, and 1 elsewhere.
+    """The number of folds: that of the campaign or, by default, FOLDS where training so many times is quick, else 1.
 
     A small log has few users who certify, so that folds matter most where they cost least.
     """
