@@ -37,8 +37,8 @@ def judged(folder: Path, columns: dict[str, Any], shares: list[float], limit: fl
 
 def test_a_gain_that_a_constant_has_too_is_not_that_of_the_policy(tmp_path: Path) -> None:
     found = judged(tmp_path, rising(), [0.0, 0.6, 0.4], 2.0)
-    assert found.verdict.startswith("Serve a constant: +")
-    assert "but a constant does as well: 2 for " in found.verdict
+    assert found.verdict.startswith("Serve a constant: the policy brings +")
+    assert "but a constant may do as well: 2 for " in found.verdict
     assert found.titles["constants"] == "best constant mixture"
 
 

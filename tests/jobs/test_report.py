@@ -12,7 +12,7 @@ import outlay
 from conftest import Habit
 from outlay.core.errors import FolderError
 from outlay.jobs.report import content, report
-from outlay.jobs.report_evidence import evidence
+from outlay.jobs.report_evidence import certificate, evidence
 from outlay.jobs.run import Run
 
 
@@ -72,10 +72,21 @@ def test_the_page_shows_what_the_evaluation_rests_on(evaluated: Path) -> None:
     assert page.evidence.model == (), "propensities are as logged"
     assert {e.estimator for e in page.estimates if e.policy == "mixture"} == {"fqe", "dr", "mis", "snpdis", "pdis"}
     assert page.certificate.policies == 1, "aim-greedy has no frontier"
+    assert page.certificate.rests_on[0].startswith("Outcomes and moves depend on state and action alone")
+    assert "Nothing unlogged drove the log's actions." in page.certificate.rests_on
     assert page.certificate.gain is not None
     assert page.certificate.gain.bound == estimates["certificate"]["gain_bound"]
     assert [against.title for against in page.against] == ["the old policy"]
     assert not [note for note in page.notes if "eproduction" in note], "checks have a section of their own"
+
+
+def test_what_is_claimed_of_a_window_alone_does_not_take_days_to_be_alike(evaluated: Path) -> None:
+    run = Run.open(evaluated)
+    found = run.estimates()
+    assert found is not None
+    of_a_window = " ".join(certificate(run, {**found, "window": 7}).rests_on)
+    assert "state and action alone" not in of_a_window
+    assert "The features say enough about a user." in of_a_window
 
 
 def test_gains_by_segment_are_paired(evaluated: Path) -> None:

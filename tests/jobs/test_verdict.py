@@ -89,10 +89,11 @@ def beside(gain: float, least: float, *, keep: bool = True) -> AgainstConstants:
 
 def test_a_gain_that_a_constant_brings_as_well_is_that_of_the_constant() -> None:
     assert verdict(estimates(), certificate(), campaign(), constants=beside(0.0005, -0.002)) == (
-        "Serve a constant: +10.0 % r against the old policy (97.5 % sure of +4.0 % at least) at 10 % less cost, and "
-        "cost at most 1 per decision is certified, but a constant does as well: 2 for 100% of users. The policy "
-        "brings +0.1 % beyond it (97.5 % sure only that it loses no more than 0.4 %) at the same cost. Serve that, "
-        "whose costs are estimated and not certified, or test the two against each other (outlay experiment plan)."
+        "Serve a constant: the policy brings +10.0 % r against the old policy (97.5 % sure of +4.0 % at least) at 10 % "
+        "less cost, and its cost at most 1 per decision is certified, but a constant may do as well: 2 for 100% of "
+        "users. The policy brings +0.1 % beyond it (97.5 % sure only that it loses no more than 0.4 %) at the same "
+        "cost. Serve the constant, whose own costs are estimated and not certified, or test the two against each "
+        "other (outlay experiment plan)."
     )
     assert verdict(estimates(), certificate(), campaign(), constants=beside(0.02, 0.01)) == (
         "Serve it: +10.0 % r against the old policy (97.5 % sure of +4.0 % at least) at 10 % less cost, and +4.0 % "

@@ -29,10 +29,12 @@ from numpy.typing import ArrayLike, NDArray
 from outlay.ops.intervals import quantile
 from outlay.ops.skewed import FEWEST, Spread
 
-CONDITION = (
-    "if the features say enough about a user, users do not influence one another, and nothing unlogged drove the log's "
-    "actions"
+CONDITIONS = (
+    "the features say enough about a user",
+    "users do not influence one another",
+    "nothing unlogged drove the log's actions",
 )
+CONDITION = f"if {CONDITIONS[0]}, {CONDITIONS[1]}, and {CONDITIONS[2]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
 LEAST_USERS = 30  # below it the normal approximation of the bounds is not believed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outlay.core.estimate import Estimate
-from outlay.estimators.certificate import LEAST_USERS
+from outlay.estimators.certificate import CONDITIONS, LEAST_USERS
 from outlay.estimators.units import objective
 from outlay.jobs.run import Run
 from outlay.reports.evidence_content import (
@@ -21,8 +21,10 @@ from outlay.reports.evidence_content import (
     SegmentLine,
 )
 
-ALIKE = "Outcomes and moves depend on state and action alone, the same on every day of the log"
-AFTER = f"{ALIKE}: that is why a week of log can say something about the days after it."
+AFTER = (
+    "Outcomes and moves depend on state and action alone, the same on every day of the log: that is why a week of log "
+    "can say something about the days after it."
+)
 SAME_USERS = "The users of the next campaign are like those of this one."
 AS_LOGGED = "as logged; they were compared with the log when it was prepared"
 
@@ -47,7 +49,11 @@ def certificate(run: Run, found: dict[str, Any]) -> Certificate:
         policies=given["policies"],
         gain=None if value is None or bound is None
         else Gain(target=objective(run.campaign), value=value, bound=bound),
-        rests_on=(AFTER if found["window"] is None else f"{ALIKE}.", SAME_USERS),
+        rests_on=(
+            *([AFTER] if found["window"] is None else ()),
+            *(f"{condition[0].upper()}{condition[1:]}." for condition in CONDITIONS),
+            SAME_USERS,
+        ),
         refused=refused,
     )  # fmt: skip
 

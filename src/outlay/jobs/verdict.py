@@ -2,12 +2,12 @@
 
 The outcomes, in the order in which they are asked for:
 
-    nothing can be relied on             do not serve it
-    a certain loss                       do not serve it; only where it saves money, for that aim
-    not certified                        do not serve it, or not yet
-    the gain could not be measured       that
-    a certain gain, a constant does as well      serve a constant
-    a certain gain                       serve it
+    nothing can be relied on                     do not serve it
+    a certain loss                               do not serve it; only where it saves money, for that aim
+    not certified                                do not serve it, or not yet
+    the gain could not be measured               that
+    a certain gain, a constant may do as well    serve a constant
+    a certain gain                               serve it
     neither a certain gain nor a certain loss    keep the old policy, or test it
 """
 
@@ -104,10 +104,10 @@ def verdict(
                 f"{_spend(spent, constants.spend, campaign)}; {limits} is certified."
             )
         return (
-            f"Serve a constant: {claim}{spend}, and {limits} is certified, but a constant does as well: "
-            f"{constants.words}. The policy brings {more} beyond it ({beyond})"
-            f"{_spend(spent, constants.spend, campaign)}. Serve that, whose costs are estimated and not certified, or "
-            "test the two against each other (outlay experiment plan)."
+            f"Serve a constant: the policy brings {claim}{spend}, and its {limits} is certified, but a constant may do "
+            f"as well: {constants.words}. The policy brings {more} beyond it ({beyond})"
+            f"{_spend(spent, constants.spend, campaign)}. Serve the constant, whose own costs are estimated and not "
+            "certified, or test the two against each other (outlay experiment plan)."
         )
 
     claim = f"No gain over the old policy can be claimed ({change}, {floor}){spend}, though {limits} is certified"
