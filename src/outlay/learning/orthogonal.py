@@ -24,6 +24,8 @@ regression of Q gives up first. Errors of m and b do not bias τ to first order,
 are vectors, reward and costs, so one training answers every λ: the policy of λ is the argmax of (1, −λ)ᵀQ. Because the
 log's policy goes on after today, this is one step of policy improvement.
 
+At the end effects on later days are corrected by what followed in the log (`learning/later_effects.py`).
+
 Training goes on to the end of its schedule, whose last, small steps are what effects on later days need: held-out
 users tell within a thousand steps how well the day is explained, and only much later how well what comes after it is.
 Networks from before the end are taken only where they explain clearly more of the day for *select* users.
@@ -72,7 +74,10 @@ from outlay.nets.orthogonal import (
 from outlay.ops.action_basis import smooth_basis
 
 BLOCK = 100  # gradient steps that are compiled as one call
-USUAL_DECAY, EFFECT_DECAY = 1.0, 1.0  # weight decay of what happens anyway and of effects, as in AdamW
+DECAY_ROWS, MOST_DECAY = (
+    250_000,
+    3.0,
+)  # rows at which weight decay is 1, as in AdamW: a prior weighs less in a larger log
 FINAL_RATE = 0.02  # of the learning rate, at the end of a cosine
 CHUNK_ROWS = 4096  # whose features are computed at a time
 RATE, PASSES = 2.0, 2.0  # times [train] learning_rate, and epochs: means see half of the users
@@ -81,7 +86,7 @@ LOOKS = 10  # at select users, evenly over the training, at most one a block
 WORSE = 0.002  # of the day explained: by how much an earlier look has to be better than the end, to be gone back to
 REFITS = 6  # times that V is solved for, evenly over the training: the first when a share of it is over
 VALUE_ROWS = 500_000  # at most, on which V is solved for
-RIDGE = 1e-4  # of the mean square of a feature
+RIDGE_ROWS = 3000.0  # rows that the penalty on V counts as
 CONSTANT, LARGEST = 1e-9, 4.0  # a function of the action with less spread is none; none is larger anywhere
 
 Vector = NDArray[np.float64]
@@ -201,22 +206,20 @@ class Orthogonal:
         return float(self.held_out.moments(learner).explained @ learned / learned.sum())
 
     @property
+    def decay(self) -> float:
+        """Weight decay."""
+        return min(MOST_DECAY, DECAY_ROWS / len(self.learn_rows))
+
+    @property
     def optimiser(self) -> optax.GradientTransformation:
         """Adam with decoupled weight decay, on a cosine."""
 
-        def decay(share: float, *parts: str) -> optax.GradientTransformation:
-            def mask(tree: Any) -> Any:
-                def within(path: Any, leaf: Any) -> bool:
-                    return leaf.ndim == 3 and path[0].name in parts  # the pair, in, out: not biases
-
-                return jax.tree_util.tree_map_with_path(within, tree)
-
-            return optax.masked(optax.add_decayed_weights(share), mask)
+        def weights(tree: Any) -> Any:
+            return jax.tree.map(lambda leaf: leaf.ndim == 3, tree)  # the pair, in, out: not biases
 
         return optax.chain(
             optax.scale_by_adam(),
-            decay(USUAL_DECAY, "usual", "mean", "logits", "idle", "carried", "level"),
-            decay(EFFECT_DECAY, "effect", "slope", "direct"),
+            optax.add_decayed_weights(self.decay, weights),
             optax.scale_by_learning_rate(
                 optax.cosine_decay_schedule(RATE * self.train.learning_rate, self.steps, FINAL_RATE)
             ),
@@ -303,7 +306,7 @@ def _solved(training: Orthogonal, pair: OrthogonalNetwork) -> Value:
             matrix += here.T @ (here - batch.discount[:, None] * after)
             right += (1 - gamma) * here.T @ (batch.outcome / spread)
             square += (here**2).sum(axis=0)
-        penalty = RIDGE * square.mean() * np.append(np.ones(width - 1), 0)
+        penalty = RIDGE_ROWS / len(rows) * square.mean() * np.append(np.ones(width - 1), 0)
         found = np.linalg.solve(matrix + np.diag(penalty), right)
         weights.append(found[:-1])
         biases.append(found[-1])
@@ -315,10 +318,15 @@ def _joined(one: Array, other: Array) -> Array:
     return one if one.shape[0] == 1 and other.shape[0] == 1 else jnp.concatenate([one, other])
 
 
-def _halves(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of every other user, and of the rest: neighbours in the log are strangers. One user alone is in both."""
+def half_of(data: Transitions, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+    """`[n]` the half of the users that each row belongs to, 0 or 1: neighbours in the log are strangers."""
     _, place = np.unique(data.user[rows], return_inverse=True)
-    even = place % PAIR == 0
+    return (place % PAIR).astype(np.int32)
+
+
+def _halves(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of either half of the users. One user alone is in both."""
+    even = half_of(data, rows) == 0
     return rows[even], rows if even.all() else rows[~even]
 
 
