@@ -24,8 +24,6 @@ regression of Q gives up first. Errors of m and b do not bias τ to first order,
 are vectors, reward and costs, so one training answers every λ: the policy of λ is the argmax of (1, −λ)ᵀQ. Because the
 log's policy goes on after today, this is one step of policy improvement.
 
-At the end effects on later days are corrected by what followed in the log (`learning/later_effects.py`).
-
 Training goes on to the end of its schedule, whose last, small steps are what effects on later days need: held-out
 users tell within a thousand steps how well the day is explained, and only much later how well what comes after it is.
 Networks from before the end are taken only where they explain clearly more of the day for *select* users.
@@ -86,7 +84,7 @@ LOOKS = 10  # at select users, evenly over the training, at most one a block
 WORSE = 0.002  # of the day explained: by how much an earlier look has to be better than the end, to be gone back to
 REFITS = 6  # times that V is solved for, evenly over the training: the first when a share of it is over
 VALUE_ROWS = 500_000  # at most, on which V is solved for
-RIDGE_ROWS = 3000.0  # rows that the penalty on V counts as
+RIDGE_ROWS = 1000.0  # rows that the penalty on V counts as
 CONSTANT, LARGEST = 1e-9, 4.0  # a function of the action with less spread is none; none is larger anywhere
 
 Vector = NDArray[np.float64]
@@ -318,15 +316,10 @@ def _joined(one: Array, other: Array) -> Array:
     return one if one.shape[0] == 1 and other.shape[0] == 1 else jnp.concatenate([one, other])
 
 
-def half_of(data: Transitions, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """`[n]` the half of the users that each row belongs to, 0 or 1: neighbours in the log are strangers."""
-    _, place = np.unique(data.user[rows], return_inverse=True)
-    return (place % PAIR).astype(np.int32)
-
-
 def _halves(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of either half of the users. One user alone is in both."""
-    even = half_of(data, rows) == 0
+    """Rows of every other user, and of the rest: neighbours in the log are strangers. One user alone is in both."""
+    _, place = np.unique(data.user[rows], return_inverse=True)
+    even = place % PAIR == 0
     return rows[even], rows if even.all() else rows[~even]
 
 

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from outlay.core.network import NetworkArrays
 from outlay.learning.held_out import choice_rows
-from outlay.learning.later_effects import missed_effects
 from outlay.learning.multiplier_grid import answered
 from outlay.learning.orthogonal import Orthogonal, Progress
 from outlay.learning.orthogonal_loss import Learner
 from outlay.nets.batches import gather
 from outlay.nets.network import PAIR, Linear
-from outlay.nets.orthogonal import TARGETS, OrthogonalNetwork, arrays_of, value_heads
+from outlay.nets.orthogonal import OrthogonalNetwork, arrays_of, value_heads
 
 RESIZE = (0.0, 4.0)  # the least and the most that effects are multiplied by
 LOOK_ROWS = 4096  # of select users, on which the grid of λ is laid
@@ -48,7 +47,7 @@ def answers(training: Orthogonal, progress: Progress) -> Answers:
     """The policies of a finished training, at λ laid where costs fall, with effects of the size that users show who
     taught none.
     """  # fmt: skip
-    pair = _corrected(training, progress.best.learner, _resized(training, progress.best.learner))
+    pair = _resized(training, progress.best.learner)
     heads, outcome = _raw_heads(training, pair)
     found = answered(training.coords, training.bound, training.money, *_values(training, pair, heads))
     return Answers(arrays_of(pair, heads, outcome), *found)
@@ -66,19 +65,6 @@ def _resized(training: Orthogonal, learner: Learner) -> OrthogonalNetwork:
     slope = Linear(pair.slope.weight * by_output, pair.slope.bias * by_output)
     resized: OrthogonalNetwork = eqx.tree_at(lambda net: net.slope, pair, slope)
     return resized
-
-
-def _corrected(training: Orthogonal, learner: Learner, pair: OrthogonalNetwork) -> OrthogonalNetwork:
-    """Effects on what comes after the day, with what V missed of them."""
-    if training.discount == 0:
-        return pair
-    missed = jnp.asarray(missed_effects(training, learner) / training.units[1], jnp.float32)  # [1 + width, H, d]
-    shape = (TARGETS, *missed.shape[1:])
-    weight = pair.slope.weight.reshape(*pair.slope.weight.shape[:-1], *shape).at[:, :, 1].add(missed[1:])
-    bias = pair.slope.bias.reshape(PAIR, *shape).at[:, 1].add(missed[0])
-    slope = Linear(weight.reshape(pair.slope.weight.shape), bias.reshape(pair.slope.bias.shape))
-    corrected: OrthogonalNetwork = eqx.tree_at(lambda net: net.slope, pair, slope)
-    return corrected
 
 
 def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
