@@ -9,6 +9,7 @@ solved on those measurements, without the certificate's margin, constant actions
 true value is simulated:
 
     captured share    (value − best constant mixture) / (optimum − best constant mixture), all at its own true spend
+    spent             its true spend, of the budget: a mixture that leaves most of it unspent can have a large share too
 
 The 1-day rule is priced in every state, with true responses: what no method that looks one day ahead can beat. The
 settings are options of `outlay simulate city`; the optimum knows what a `hidden` city leaves out.
@@ -158,20 +159,23 @@ def learned(method: str, data: Transitions, seed: int, folder: Path) -> Learned:
     if method.startswith("DeepFM"):
         days = int(method.split()[1][0])
         return two_stage.learn(data, data.campaign, "deepfm", days, seed, folder, quiet)
-    return train_frontier.learn(data, data.campaign.with_train(folds=1), method, seed, folder, False, quiet)
+    own = folder / method
+    own.mkdir()
+    return train_frontier.learn(data, data.campaign.with_train(folds=1), method, seed, own, False, quiet)
 
 
 def table(results: list[Result]) -> str:
     """Captured share over budgets and logs, in Markdown."""
-    lines = ["| setting | method | logs | captured share, median | worst tenth | least | seconds |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = ["| setting | method | logs | captured share, median | worst tenth | least | spent, median | seconds |",
+             "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for setting, method in dict.fromkeys((r.setting, r.method) for r in results):
         mine = [r for r in results if (r.setting, r.method) == (setting, method)]
         share = np.array([s for r in mine for s in r.share])
         share = share[np.isfinite(share)]
+        spent = 1 + np.nanmedian([s for r in mine for s in r.spend])
         seconds = np.median([r.seconds for r in mine])
         lines.append(f"| {setting} | {method} | {len(mine)} | {np.median(share):.2f} | {np.quantile(share, 0.1):.2f} "
-                     f"| {share.min():.2f} | {seconds:.0f} |")  # fmt: skip
+                     f"| {share.min():.2f} | {spent:.0%} | {seconds:.0f} |")  # fmt: skip
     return "\n".join(lines)
 
 

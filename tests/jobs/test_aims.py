@@ -11,7 +11,7 @@ from outlay.ops.mixture_lp import solve_mixture
 
 COST = np.linspace(0, 1, 21)
 TRUE = 0.4 + 0.1 * np.sqrt(COST)  # concave: every policy is the best of its cost
-SAID = 0.2 + 0.02 * np.sqrt(COST)  # the shape is right, the size is not
+SAID = 0.2 + 0.2 * np.sqrt(COST)  # the shape is right, the size is not
 USERS, NOISE = 2000, 0.5
 
 
@@ -63,6 +63,20 @@ def test_without_a_rising_line_that_fits_it_is_what_was_measured(said: NDArray[n
     told = in_line(said, values, influence)
     assert told[0] is values
     assert told[1] is influence
+
+
+def test_a_slope_that_the_log_cannot_tell_is_what_the_critic_says() -> None:
+    """A small log in which more spending happened to go with less reward: b̂ is −2 give or take 2, its prior 1 ± 1."""
+    said = 0.4 + 0.1 * COST
+    rng = np.random.default_rng(5)
+    user = rng.standard_normal((USERS, 1))
+    user = (user - user.mean()) / user.std()
+    influence = (
+        2.0 * np.sqrt(USERS - 1) * user * (said - said.mean())
+    )  # the slope's error is 2, and nothing else is noise
+    values, carried = in_line(said, 0.5 - 2.0 * (said - said.mean()), influence)
+    assert np.diff(values)[0] == pytest.approx(np.diff(said)[0] * (0.2 * -2.0 + 0.8 * 1.0))
+    assert carried == pytest.approx(0.2 * influence)
 
 
 def test_a_few_policies_make_no_line() -> None:

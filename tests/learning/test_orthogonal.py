@@ -15,7 +15,7 @@ from outlay.bundles.reference import forward
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.derived_costs import determined_costs
 from outlay.learning.heads import coordinates
-from outlay.learning.orthogonal import PASSES, WORSE, Orthogonal, learn
+from outlay.learning.orthogonal import DECAY_ROWS, MOST_DECAY, PASSES, WORSE, Orthogonal, learn
 from outlay.learning.orthogonal_policies import answers
 from outlay.nets.batches import gather
 from outlay.nets.network import Linear
@@ -67,6 +67,13 @@ def test_a_targeted_log_gives_the_same_effects() -> None:
     day = q_of(answers(problem, progress).network, 2)[:, :, 0]
     truth = effects(model.outcome)
     assert np.abs(effects(day) - truth).max() < 0.15 * np.abs(truth).max()
+
+
+def test_weight_decay_is_a_prior_that_weighs_less_in_a_larger_log() -> None:
+    small = training(log_of(random_cmdp(25)))
+    assert small.decay == MOST_DECAY
+    assert replace(small, learn_rows=np.zeros(DECAY_ROWS, np.int64)).decay == 1
+    assert replace(small, learn_rows=np.zeros(10 * DECAY_ROWS, np.int64)).decay == pytest.approx(0.1)
 
 
 def test_without_a_future_there_is_the_day_alone() -> None:

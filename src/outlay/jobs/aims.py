@@ -1,13 +1,15 @@
 """What mixtures are chosen by, less the luck of measuring: the rewards of one critic's policies brought in line.
 
-    measured_l  ≈  a + b · said_l             over the policies l of one critic; a, b by least squares
+    measured_l  ≈  a + b · said_l             over the policies l of one critic; a by least squares
+    b = w b̂ + (1 − w),   w = 1 / (1 + se(b̂)²)  b̂ by least squares, shrunk towards the critic's own 1
 
 The best mixture of measured policies is a mixture of lucky ones. The policies of one critic answer neighbouring λ, and
 what it says of them is a smooth, concave function of λ whose size may be wrong while its shape is not. So a line of
 what it says stands in the place of what was measured, as long as no policy is off that line by more than chance.
 Between the critics, and beside constant actions, a and b carry what was measured.
 
-Source: ours; calibration on held-out data is Platt's (1999) idea, and the test is Hausman's (1978).
+Source: ours; calibration on held-out data is Platt's (1999) idea, shrinking it is the normal prior's, and the test is
+Hausman's (1978).
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ def in_line(said: Vector, measured: Vector, influence: Vector) -> tuple[Vector, 
     """
     if len(said) < FEWEST or np.ptp(said) <= 1e-9 * np.abs(said).max():
         return measured, influence
-    design = np.column_stack([np.ones_like(said), (said - said.mean()) / said.std()])
-    line = design @ np.linalg.pinv(design)
-    values, carried = line @ measured, influence @ line
-    off, noise = np.abs(values - measured), std_error(carried - influence)
-    rising = (design[:, 1] @ measured) > 0
-    fits = (off <= BY_CHANCE * noise + 1e-9 * np.abs(measured)).all()
-    return (values, carried) if rising and fits else (measured, influence)
+    said = said - said.mean()
+    mean, slope = np.full((len(said), len(said)), 1 / len(said)), said / (said @ said)
+    found, noise = float(slope @ measured), float(std_error((influence @ slope)[:, None])[0])
+    weight = 1 / (1 + noise**2)
+    shrunk = weight * found + (1 - weight)
+    values, carried = mean @ measured + shrunk * said, influence @ (mean + weight * np.outer(slope, said))
+    off, chance = np.abs(values - measured), std_error(carried - influence)
+    fits = (off <= BY_CHANCE * chance + 1e-9 * np.abs(measured)).all()
+    return (values, carried) if shrunk > 0 and fits else (measured, influence)

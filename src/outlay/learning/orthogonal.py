@@ -24,6 +24,9 @@ regression of Q gives up first. Errors of m and b do not bias τ to first order,
 are vectors, reward and costs, so one training answers every λ: the policy of λ is the argmax of (1, −λ)ᵀQ. Because the
 log's policy goes on after today, this is one step of policy improvement.
 
+Weight decay and the penalty on V are priors: they weigh less the more rows there are, or a large log would teach hardly
+more than a small one.
+
 Training goes on to the end of its schedule, whose last, small steps are what effects on later days need: held-out
 users tell within a thousand steps how well the day is explained, and only much later how well what comes after it is.
 Networks from before the end are taken only where they explain clearly more of the day for *select* users.
@@ -72,10 +75,8 @@ from outlay.nets.orthogonal import (
 from outlay.ops.action_basis import smooth_basis
 
 BLOCK = 100  # gradient steps that are compiled as one call
-DECAY_ROWS, MOST_DECAY = (
-    250_000,
-    3.0,
-)  # rows at which weight decay is 1, as in AdamW: a prior weighs less in a larger log
+DECAY_ROWS = 250_000  # rows to learn from at which weight decay, as in AdamW, is 1
+MOST_DECAY = 3.0
 FINAL_RATE = 0.02  # of the learning rate, at the end of a cosine
 CHUNK_ROWS = 4096  # whose features are computed at a time
 RATE, PASSES = 2.0, 2.0  # times [train] learning_rate, and epochs: means see half of the users
@@ -205,7 +206,7 @@ class Orthogonal:
 
     @property
     def decay(self) -> float:
-        """Weight decay."""
+        """Weight decay of a gradient step."""
         return min(MOST_DECAY, DECAY_ROWS / len(self.learn_rows))
 
     @property
