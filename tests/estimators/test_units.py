@@ -11,7 +11,7 @@ from outlay.core.transitions import CERTIFY
 from outlay.estimators.basis import Counted
 from outlay.estimators.fitted import Fitted, combine, fit
 from outlay.estimators.panel import Panel
-from outlay.estimators.units import coordinates, displayed, estimates, horizons, objective
+from outlay.estimators.units import coordinates, days_counted, displayed, estimates, horizons, objective
 
 CEILING = {"name": "cost", "cost": "c", "at_most": 0.6}
 FLOOR = {"name": "cost", "cost": "c", "at_least": 0.4}
@@ -59,6 +59,7 @@ def test_a_budget_per_user_takes_totals_over_the_horizon_for_objective_and_cost(
     assert horizons(plan) == (1, 3)
     assert horizons(about(CEILING)) == (1,)
     assert objective(plan) == "reward@3"
+    assert days_counted(plan) == 3
     joint = fitted(0)
     x, psi, limits = coordinates(joint, plan)
     at = [joint.column("reward@3"), joint.column("cost@3")]

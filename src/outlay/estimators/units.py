@@ -38,7 +38,12 @@ def horizons(campaign: Campaign) -> tuple[int, ...]:
 
 def objective(campaign: Campaign) -> str:
     """The target that is maximised: `reward`, or `reward@horizon` where any budget is per user."""
-    return f"reward@{campaign.meta.horizon_days}" if _per_user(campaign) else "reward"
+    return f"reward@{days_counted(campaign)}" if _per_user(campaign) else "reward"
+
+
+def days_counted(campaign: Campaign) -> int:
+    """Days that the objective adds up: the horizon where any budget is per user; else 1, for it is a mean per day."""
+    return campaign.meta.horizon_days if _per_user(campaign) else 1
 
 
 def coordinates(joint: Joint, campaign: Campaign) -> tuple[Array, Array, Array]:

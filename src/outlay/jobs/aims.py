@@ -8,6 +8,9 @@ what it says of them is a smooth, concave function of λ whose size may be wrong
 what it says stands in the place of what was measured, as long as no policy is off that line by more than chance.
 Between the critics, and beside constant actions, a and b carry what was measured.
 
+In a small log b̂ may be anything. Where it came out negative, the policy that spends nothing would look best. So b has
+a prior: that it is 1, give or take 1.
+
 Source: ours; calibration on held-out data is Platt's (1999) idea, shrinking it is the normal prior's, and the test is
 Hausman's (1978).
 """
@@ -29,7 +32,7 @@ def in_line(said: Vector, measured: Vector, influence: Vector) -> tuple[Vector, 
     """The line's values `[L]` and their influences `[U, L]`; what was measured, where no rising line fits it.
 
     Args:
-        said: `[L]` what the critic says of the reward of each of its policies.
+        said: `[L]` what the critic says of the reward of each of its policies, in the unit of `measured`.
         measured: `[L]` on users who taught it nothing.
         influence: `[U, L]` of each user on that.
     """

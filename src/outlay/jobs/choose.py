@@ -41,7 +41,7 @@ from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import largest
-from outlay.estimators.units import chosen_by, coordinates, decisions, missing, objective
+from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, objective
 from outlay.jobs.aims import in_line
 from outlay.jobs.looks import next_alpha
 from outlay.jobs.measure import Measure
@@ -304,6 +304,7 @@ def aimed(kept: Sequence[Kept], frame: Frame) -> list[Kept]:
         alike = [i for i in known if critics[i] == critic]
         said = np.array([one.policy.learned[0] for one in (kept[i] for i in alike) if one.policy.learned is not None])
         measured = np.array([found[i].aim for i in alike])
+        said *= days_counted(frame.campaign)
         told = in_line(said, measured, np.stack([found[i].aim_influence for i in alike], axis=1))
         for i, aim, influence in zip(alike, told[0], told[1].T, strict=True):
             found[i] = replace(found[i], aim=float(aim), aim_influence=influence)
