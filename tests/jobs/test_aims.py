@@ -76,7 +76,7 @@ def test_a_slope_that_the_log_cannot_tell_is_what_the_critic_says() -> None:
     )  # the slope's error is 2, and nothing else is noise
     values, carried = in_line(said, 0.5 - 2.0 * (said - said.mean()), influence)
     assert np.diff(values)[0] == pytest.approx(np.diff(said)[0] * (0.2 * -2.0 + 0.8 * 1.0))
-    assert carried == pytest.approx(0.2 * influence)
+    assert carried == pytest.approx(influence)  # as uncertain as what was measured
 
 
 def test_a_few_policies_make_no_line() -> None:

@@ -1,15 +1,14 @@
 """What mixtures are chosen by, less the luck of measuring: the rewards of one critic's policies brought in line.
 
-    measured_l  ≈  a + b · said_l             over the policies l of one critic; a by least squares
-    b = w b̂ + (1 − w),   w = 1 / (1 + se(b̂)²)  b̂ by least squares, shrunk towards the critic's own 1
+    measured_l  ≈  a + b · said_l             over the policies l of one critic; a, b by least squares
 
 The best mixture of measured policies is a mixture of lucky ones. The policies of one critic answer neighbouring λ, and
 what it says of them is a smooth, concave function of λ whose size may be wrong while its shape is not. So a line of
 what it says stands in the place of what was measured, as long as no policy is off that line by more than chance.
 Between the critics, and beside constant actions, a and b carry what was measured.
 
-In a small log b̂ may be anything. Where it came out negative, the policy that spends nothing would look best. So b has
-a prior: that it is 1, give or take 1.
+In a small log b may be anything. Where it comes out negative, the policy that spends nothing would look best. There b
+is shrunk towards the critic's own, w b + (1 − w) with w = 1 / (1 + se(b)²): a prior of 1, give or take 1.
 
 Source: ours; calibration on held-out data is Platt's (1999) idea, shrinking it is the normal prior's, and the test is
 Hausman's (1978).
@@ -40,10 +39,13 @@ def in_line(said: Vector, measured: Vector, influence: Vector) -> tuple[Vector, 
         return measured, influence
     said = said - said.mean()
     mean, slope = np.full((len(said), len(said)), 1 / len(said)), said / (said @ said)
-    found, noise = float(slope @ measured), float(std_error((influence @ slope)[:, None])[0])
-    weight = 1 / (1 + noise**2)
-    shrunk = weight * found + (1 - weight)
-    values, carried = mean @ measured + shrunk * said, influence @ (mean + weight * np.outer(slope, said))
-    off, chance = np.abs(values - measured), std_error(carried - influence)
-    fits = (off <= BY_CHANCE * chance + 1e-9 * np.abs(measured)).all()
-    return (values, carried) if shrunk > 0 and fits else (measured, influence)
+    line = mean + np.outer(said, slope)
+    values, carried = line @ measured, influence @ line
+    off, noise = np.abs(values - measured), std_error(carried - influence)
+    fits = (off <= BY_CHANCE * noise + 1e-9 * np.abs(measured)).all()
+    rise = float(slope @ measured)
+    if rise <= 0:
+        weight = 1 / (1 + float(std_error(influence @ slope)) ** 2)
+        rise = weight * rise + (1 - weight)
+        values = mean @ measured + rise * said
+    return (values, carried) if rise > 0 and fits else (measured, influence)

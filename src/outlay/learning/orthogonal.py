@@ -85,7 +85,7 @@ LOOKS = 10  # at select users, evenly over the training, at most one a block
 WORSE = 0.002  # of the day explained: by how much an earlier look has to be better than the end, to be gone back to
 REFITS = 6  # times that V is solved for, evenly over the training: the first when a share of it is over
 VALUE_ROWS = 500_000  # at most, on which V is solved for
-RIDGE_ROWS = 1000.0  # rows that the penalty on V counts as
+RIDGE_ROWS = 6000.0  # at so many rows V is penalised by as much as the mean square of a feature; less in larger logs
 CONSTANT, LARGEST = 1e-9, 4.0  # a function of the action with less spread is none; none is larger anywhere
 
 Vector = NDArray[np.float64]
@@ -305,7 +305,7 @@ def _solved(training: Orthogonal, pair: OrthogonalNetwork) -> Value:
             matrix += here.T @ (here - batch.discount[:, None] * after)
             right += (1 - gamma) * here.T @ (batch.outcome / spread)
             square += (here**2).sum(axis=0)
-        penalty = RIDGE_ROWS / len(rows) * square.mean() * np.append(np.ones(width - 1), 0)
+        penalty = (RIDGE_ROWS / len(rows)) ** 2 * square.mean() * np.append(np.ones(width - 1), 0)
         found = np.linalg.solve(matrix + np.diag(penalty), right)
         weights.append(found[:-1])
         biases.append(found[-1])
