@@ -30,7 +30,6 @@ import outlay
 from outlay.bundles.reference import forward
 from outlay.core.network import NetworkArrays
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.jobs.play import spread_rows
 from outlay.learning import orthogonal, trees
 from outlay.learning.heads import coordinates, largest_multiplier
 from outlay.learning.orthogonal_policies import answers
@@ -56,6 +55,7 @@ from outlay.simulators.city import (
 )
 from outlay.simulators.city_people import logged
 from outlay.simulators.city_truth import CityTruth
+from outlay.training.game import spread_rows
 
 ROWS, BUDGETS = 20_000, 11
 PRICES = np.concatenate([[0.0], np.geomspace(0.003, 1.0, 60)])  # of reward per yuan

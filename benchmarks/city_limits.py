@@ -31,11 +31,11 @@ import outlay
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import write_bundle
+from outlay.choosing.choose import bundle_spec
 from outlay.core.transitions import Transitions
-from outlay.jobs import column_generation, train_frontier
-from outlay.jobs.choose import bundle_spec
 from outlay.simulators.city import COUPONS, DAYS, City
 from outlay.simulators.city_people import People
+from outlay.training import column_generation, frontier
 from own_looks import count_looks_in
 
 OUT = Path(__file__).parent / "out" / "city_limits.json"
@@ -78,7 +78,7 @@ def served(data: Transitions, folder: Path, city: City, folds: int, seed: int, r
     """What one training serves with so many rounds of column generation; a finished training is not made again."""
     column_generation.ROUNDS = rounds
     asked = data.campaign.with_train(folds=folds)
-    learned = train_frontier.learn(data, asked, "orthogonal", seed, folder, True, lambda *_: None)
+    learned = frontier.learn(data, asked, "orthogonal", seed, folder, True, lambda *_: None)
     chosen, gap = learned.chosen, learned.found["gap"]
     write_bundle(folder / "served", bundle_spec(learned.frame, chosen.members, chosen.weights))
     limit = np.array([budget.limit for budget in asked.budgets])

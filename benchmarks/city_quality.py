@@ -33,16 +33,16 @@ from numpy.typing import NDArray
 
 import outlay
 from outlay.bundles.decide import Bundle
+from outlay.choosing.choose import TOGETHER, Found, Frame, Kept, constant_actions, with_constants
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
-from outlay.jobs import train_frontier, two_stage
-from outlay.jobs.choose import TOGETHER, Found, Frame, Kept, constant_actions, with_constants
-from outlay.jobs.play import Learned
 from outlay.ops.mixture_lp import solve_mixture
 from outlay.ops.myopic import value_at
 from outlay.simulators.city import City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth, Curve, optimum
+from outlay.training import frontier, two_stage
+from outlay.training.game import Learned
 
 OUT = Path(__file__).parent / "out" / "city_quality.json"
 USERS, BUDGETS, SIMULATED = 50_000, 11, 20_000
@@ -161,7 +161,7 @@ def learned(method: str, data: Transitions, seed: int, folder: Path) -> Learned:
         return two_stage.learn(data, data.campaign, "deepfm", days, seed, folder, quiet)
     own = folder / method
     own.mkdir()
-    return train_frontier.learn(data, data.campaign.with_train(folds=1), method, seed, own, False, quiet)
+    return frontier.learn(data, data.campaign.with_train(folds=1), method, seed, own, False, quiet)
 
 
 def table(results: list[Result]) -> str:

@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 
 import outlay
 from outlay.bundles.write import write_bundle
+from outlay.choosing.run import Run
+from outlay.choosing.stored import Stored
 from outlay.core.cmdp import TabularCMDP
-from outlay.jobs.frontier_folder import Stored
-from outlay.jobs.run import Run
 from outlay.ops.tabular import constrained_optimum, measure
 from own_looks import count_looks_in
 

@@ -37,13 +37,13 @@ import pyarrow.parquet as pq
 
 import outlay
 from evaluation_logs import Policy, World, rows_of
+from outlay.choosing.estimates import tell
+from outlay.choosing.evaluated_policy import Subject, served
+from outlay.choosing.measure import Measure
+from outlay.choosing.run import Run
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import CERTIFY
-from outlay.jobs.measure import Measure
-from outlay.jobs.run import Run
-from outlay.jobs.side_by_side import tell
-from outlay.jobs.subject import Subject, served
 from outlay.ops.tabular import measure, totals
 
 OUT = Path(__file__).parent / "out"

@@ -31,8 +31,8 @@ from outlay.estimators.joint import Joint
 from outlay.estimators.panel import Panel
 from outlay.jobs.prepare import prepare
 from outlay.jobs.simulate import simulate
-from outlay.jobs.truth import Truth
 from outlay.ops.tabular import policy_iteration
+from outlay.simulators.truth import Truth
 from peers_environment import SCOPE_RL, THREADS, ask, peer_python
 
 OUT = Path(__file__).parent / "out"

@@ -36,10 +36,10 @@ import outlay
 from city_coverage import Policy as Rule
 from city_coverage import always, column, linear, softened
 from evaluation_logs import Policy, World, rows_of
+from outlay.choosing.estimates import ESTIMATORS, tell
+from outlay.choosing.evaluated_policy import Subject
+from outlay.choosing.measure import Measure
 from outlay.core.transitions import CERTIFY, EVERYONE
-from outlay.jobs.measure import Measure
-from outlay.jobs.side_by_side import ESTIMATORS, tell
-from outlay.jobs.subject import Subject
 from outlay.ops.tabular import measure, totals
 from outlay.simulators.city import COUPONS, City
 from outlay.simulators.city_people import PolicyValues

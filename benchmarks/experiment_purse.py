@@ -13,7 +13,7 @@ The true lift is that of a launch: everybody has one policy and all the money, a
 the mean of the lifts that were found in the tests less the true one; it is given with its standard error.
 
 Users come once a day, a 24th of them every hour. A coupon is reserved, settled if the user is active, and else released
-a day later. Where money is short, the ledger's own rule (`server/ledger/admission.py`) says who gets it, one by one.
+a day later. Where money is short, the ledger's own rule (`serve/ledger/admission.py`) says who gets it, one by one.
 
 Results: Markdown on stdout, benchmarks/out/experiment_purse.json.
 """
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from outlay.ops.myopic import one_day_points
 from outlay.ops.tabular import policy_iteration, totals
-from outlay.server.ledger.admission import Counter, Key, Limit, refusal
+from outlay.serve.ledger.admission import Counter, Key, Limit, refusal
 from outlay.simulators import thirty_day
 
 OUT = Path(__file__).parent / "out"

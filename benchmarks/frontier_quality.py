@@ -37,16 +37,17 @@ from numpy.typing import NDArray
 
 import outlay
 from frontier_quality_chart import captured
+from outlay.choosing.choose import Chosen
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
-from outlay.jobs import play, train_frontier, two_stage
-from outlay.jobs.choose import Chosen
-from outlay.jobs.truth import Truth
 from outlay.ops.mixture_lp import solve_mixture
 from outlay.ops.myopic import constant_points, one_day_points, value_at
 from outlay.ops.tabular import constrained_optimum, measure
+from outlay.simulators.truth import Truth
+from outlay.training import frontier as train_frontier
+from outlay.training import game, two_stage
 
 OUT = Path(__file__).parent / "out"
 USERS: dict[Literal["thirty-day", "habit"], int] = {"thirty-day": 133_334, "habit": 600_000}  # about 4 million rows
@@ -148,7 +149,7 @@ def methods(
         for budget in exact.budgets[list(AIM_BUDGETS)]:
             limits = (data.campaign.budgets[0].model_copy(update={"at_most": float(budget)}),)
             campaign = data.campaign.model_copy(update={"budgets": limits})
-            learned = play.learn(data, campaign, "aim-greedy", "bcq", seed, folder, False, quiet)
+            learned = game.learn(data, campaign, "aim-greedy", "bcq", seed, folder, False, quiet)
             bundle, weights = learned.chosen.at.served, learned.chosen.weights
             place = [learned.chosen.measured.index(kept) for kept in learned.chosen.members]
             actions = [bundle.member_actions(i, exact.truth.codes, exact.truth.numbers) for i in place]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from outlay.reports.style import BLUE, GREEN, GREY, ORANGE, PURPLE, Spec, inline, named_colors
+from outlay.pages.style import BLUE, GREEN, GREY, ORANGE, PURPLE, Spec, inline, named_colors
 from random_games_charts import svg
 
 LOOKS = {  # method: colour, and its name in the figure

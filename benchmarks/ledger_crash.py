@@ -36,12 +36,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from outlay.server.ledger.caps import Caps
-from outlay.server.ledger.events import Outcome, Settled
-from outlay.server.ledger.ids import new_decision_id
-from outlay.server.ledger.ledger import Ledger, LedgerError
-from outlay.server.ledger.proposals import Proposal
-from outlay.server.ledger.store import open_ledger
+from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.events import Outcome, Settled
+from outlay.serve.ledger.ids import new_decision_id
+from outlay.serve.ledger.ledger import Ledger, LedgerError
+from outlay.serve.ledger.proposals import Proposal
+from outlay.serve.ledger.store import open_ledger
 
 CAMPAIGN = "crash"
 CAP = 300_000  # minor units; all requests together ask for about three times as much

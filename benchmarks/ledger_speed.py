@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 
 from ledger_crash import own_postgres
-from outlay.server.desks.commit import GroupCommit
-from outlay.server.ledger.caps import Caps
-from outlay.server.ledger.ids import new_decision_id
-from outlay.server.ledger.ledger import Ledger
-from outlay.server.ledger.proposals import Proposal
-from outlay.server.ledger.store import open_ledger
+from outlay.serve.handlers.commit import GroupCommit
+from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.ids import new_decision_id
+from outlay.serve.ledger.ledger import Ledger
+from outlay.serve.ledger.proposals import Proposal
+from outlay.serve.ledger.store import open_ledger
 
 OUT = Path(__file__).parent / "out"
 SECONDS = 5.0

@@ -37,19 +37,19 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import outlay
-from outlay.server.adoption import adopt
-from outlay.server.clock import EPOCH, Clock
-from outlay.server.config import ServeConfig
-from outlay.server.deciding.decider import Case
-from outlay.server.deciding.ready import prepare
-from outlay.server.desks.asked import Asked
-from outlay.server.desks.messages import Decision, DecisionRequest, Feature
-from outlay.server.desks.metrics import Metrics
-from outlay.server.desks.reload import Serving
-from outlay.server.desks.service import Service
-from outlay.server.ledger.events import Outcome
-from outlay.server.ledger.sqlite import SqliteLedger
-from outlay.server.pacing.mixing import Policies
+from outlay.serve.adoption import adopt
+from outlay.serve.clock import EPOCH, Clock
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.decider import Case
+from outlay.serve.deciding.ready import prepare
+from outlay.serve.handlers.asked import Asked
+from outlay.serve.handlers.messages import Decision, DecisionRequest, Feature
+from outlay.serve.handlers.metrics import Metrics
+from outlay.serve.handlers.reload import Serving
+from outlay.serve.handlers.service import Service
+from outlay.serve.ledger.events import Outcome
+from outlay.serve.ledger.sqlite import SqliteLedger
+from outlay.serve.pacing.mixing import Policies
 from outlay.simulators import thirty_day
 
 OUT = Path(__file__).parent / "out"

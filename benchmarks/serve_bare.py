@@ -17,10 +17,10 @@ import uvicorn
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from outlay.server.application import COLLECT
-from outlay.server.desks.messages import Decision, DecisionRequest
-from outlay.server.launch import listening
-from outlay.server.workers import UVICORN
+from outlay.serve.application import COLLECT
+from outlay.serve.handlers.messages import Decision, DecisionRequest
+from outlay.serve.launch import listening
+from outlay.serve.workers import UVICORN
 
 _decode = msgspec.json.Decoder(DecisionRequest).decode
 _encode = msgspec.json.Encoder().encode

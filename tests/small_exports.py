@@ -10,18 +10,18 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from outlay.server.clock import Clock
-from outlay.server.config import ServeConfig
-from outlay.server.deciding import draws
-from outlay.server.deciding.draws import Draw
-from outlay.server.export.log import Exported, export_log
-from outlay.server.ledger.caps import Caps
-from outlay.server.ledger.events import Outcome
-from outlay.server.ledger.ids import new_decision_id
-from outlay.server.ledger.ledger import Note
-from outlay.server.ledger.postgres import PostgresLedger
-from outlay.server.ledger.proposals import Proposal
-from outlay.server.ledger.sqlite import SqliteLedger
+from outlay.serve.clock import Clock
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding import draws
+from outlay.serve.deciding.draws import Draw
+from outlay.serve.export.log import Exported, export_log
+from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.events import Outcome
+from outlay.serve.ledger.ids import new_decision_id
+from outlay.serve.ledger.ledger import Note
+from outlay.serve.ledger.postgres import PostgresLedger
+from outlay.serve.ledger.proposals import Proposal
+from outlay.serve.ledger.sqlite import SqliteLedger
 
 DAY = 86_400_000
 FIRST = 20_454  # 2026-01-01

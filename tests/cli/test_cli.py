@@ -23,12 +23,13 @@ import pytest
 from command_line import outlay
 
 from conftest import Habit
+from outlay.choosing.stored import Stored
 from outlay.cli import interrupts
 from outlay.cli.console import number, use_threads
 from outlay.cli.main import app
 from outlay.core.version import __version__
-from outlay.jobs import doctor, train_frontier
-from outlay.jobs.frontier_folder import Stored
+from outlay.jobs import doctor
+from outlay.training import frontier as train_frontier
 
 COMMANDS = (
     "init", "check", "prepare", "train", "evaluate", "frontier", "report", "compare", "score", "allocate", "serve",

@@ -15,7 +15,7 @@ import pytest
 from command_line import outlay
 
 from outlay.bundles.decide import Bundle
-from outlay.server.ledger.sqlite import SqliteLedger
+from outlay.serve.ledger.sqlite import SqliteLedger
 
 CONFIG = """
 [reserve]

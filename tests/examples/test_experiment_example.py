@@ -21,7 +21,7 @@ from outlay.experiments.split import OUTSIDE, assign
 from outlay.jobs.experiment_analyze import AnalyzeResult, analyze_experiment
 from outlay.jobs.experiment_plan import plan_experiment
 from outlay.ops.tabular import totals
-from outlay.server.export.log import export_log
+from outlay.serve.export.log import export_log
 
 ROOT = Path(__file__).parents[2]
 USERS, DAYS, SECONDS = 1_200, 3, 4.0

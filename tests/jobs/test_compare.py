@@ -13,13 +13,13 @@ from typer.testing import CliRunner, Result
 
 import outlay
 from outlay.cli.main import app
+from outlay.comparing import contenders, trainings
+from outlay.comparing.results import Finding, Limit
+from outlay.comparing.trainings import planned
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import can_resume
 from outlay.jobs import compare as job
-from outlay.jobs import contenders, trainings
 from outlay.jobs.compare import Comparison, compare
-from outlay.jobs.findings import Finding, Limit
-from outlay.jobs.trainings import planned
 
 SMALL = "\n[train]\nlayers = [16, 8]\nbatch = 256\nepochs = 0.1\nmin_steps = 200\n"
 

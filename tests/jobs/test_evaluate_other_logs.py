@@ -14,8 +14,8 @@ from campaign_files import campaign_file, panel
 from test_other_campaigns import untidy
 
 import outlay
+from outlay.choosing.evaluation import Evaluation
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.jobs.evaluation import Evaluation
 from policy_files import policy_file
 
 ACTIONS = np.array([1.0, 2.0, 3.0])

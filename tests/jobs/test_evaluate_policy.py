@@ -15,12 +15,12 @@ import pytest
 
 import outlay
 from conftest import Habit
+from outlay.choosing.estimates import tell
+from outlay.choosing.evaluated_policy import served
+from outlay.choosing.evaluation import Evaluation
+from outlay.choosing.measure import Measure
 from outlay.core.errors import FolderError
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.jobs.evaluation import Evaluation
-from outlay.jobs.measure import Measure
-from outlay.jobs.side_by_side import tell
-from outlay.jobs.subject import served
 from outlay.ops.tabular import measure, totals
 from policy_files import generous, habit_policy, habit_states, policy_file, thrifty
 

@@ -17,7 +17,7 @@ from outlay.bundles.write import MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import BundleError, OutlayError
 from outlay.experiments.design import Experiment
-from outlay.jobs.experiment_past import measure_past
+from outlay.experiments.past import measure_past
 from outlay.jobs.experiment_plan import PlanResult, plan_experiment
 from small_bundles import spec
 from small_responses import random_response

@@ -16,7 +16,7 @@ import pytest
 from outlay.core.errors import OutlayError
 from outlay.jobs.experiment_analyze import AnalyzeResult, analyze_experiment
 from outlay.jobs.experiment_report import content, write_experiment_report
-from outlay.reports.experiment_content import ExperimentContent
+from outlay.pages.experiment_content import ExperimentContent
 from small_panels import START, experiment, panel, written
 
 

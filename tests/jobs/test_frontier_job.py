@@ -21,14 +21,14 @@ import outlay
 from conftest import Habit
 from outlay.bundles.pool import Pool
 from outlay.bundles.reference import forward
+from outlay.choosing.looks import look
+from outlay.choosing.run import Run
+from outlay.choosing.stored import Stored
 from outlay.core.errors import FolderError, InfeasibleError, OutlayError
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.frontier import Frontier, frontier
-from outlay.jobs.frontier_folder import Stored
-from outlay.jobs.looks import look
-from outlay.jobs.run import Run
-from outlay.jobs.train_frontier import falls
 from outlay.ops.tabular import measure
+from outlay.training.frontier import falls
 
 SECOND = """
 [[budget]]

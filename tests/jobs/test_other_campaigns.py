@@ -14,9 +14,9 @@ from campaign_files import campaign_file, panel
 
 import outlay
 from conftest import TRAIN, Habit
+from outlay.choosing.run import Run
 from outlay.core.errors import InfeasibleError
 from outlay.jobs.report import content
-from outlay.jobs.run import Run
 from outlay.ops.tabular import measure, totals
 
 QUICK = "[train]\nfolds = 1\nlayers = [16, 8]\nmin_steps = 600\nepochs = 1.0\naction_degree = 0"

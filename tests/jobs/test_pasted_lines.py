@@ -103,8 +103,8 @@ def test_an_expression_reads_no_other_file(tmp_path: Path, role: dict[str, str])
 
 
 def test_a_reserve_reads_no_file(tmp_path: Path) -> None:
+    from outlay.choosing.reserve import reserves
     from outlay.core.campaign import Campaign
-    from outlay.jobs.reserve import reserves
 
     secret = tmp_path / "secret.csv"
     secret.write_text("amount\n7\n")

@@ -10,10 +10,10 @@ import pytest
 
 import outlay
 from conftest import Habit
+from outlay.choosing.run import Run
 from outlay.core.errors import FolderError
 from outlay.jobs.report import content, report
 from outlay.jobs.report_evidence import certificate, evidence
-from outlay.jobs.run import Run
 
 
 def test_the_page_asks_nothing_of_the_network(run: Path) -> None:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 import outlay
 from conftest import Habit
+from outlay.choosing.run import Run
 from outlay.core.errors import FolderError
 from outlay.core.files import MANIFEST, can_resume
-from outlay.jobs.run import Run
 
 # The real command, which waits to be killed once it has written its seventh checkpoint.
 SLOW = """

@@ -12,9 +12,9 @@ from campaign_files import campaign_file, panel
 import outlay
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
+from outlay.choosing.measure import HIDDEN_ROWS, Measure
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.basis import Features
-from outlay.jobs.measure import HIDDEN_ROWS, Measure
 from outlay.ops.intervals import std_error
 from small_bundles import random_network
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 import outlay
 from conftest import Habit
+from outlay.choosing.run import Run
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError, LogError, OutlayError
-from outlay.jobs.run import Run
 from outlay.learning.mixing import RULES
 from outlay.ops.tabular import constrained_optimum, measure
 

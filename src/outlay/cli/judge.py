@@ -197,7 +197,7 @@ def _rests_on(found: dict[str, Any]) -> None:
 
 def _certificate(found: dict[str, Any], curve: dict[str, Any] | None) -> None:
     """What it is for, and every bound; the verdict says why there is none."""
-    from outlay.jobs.looks import counted_in
+    from outlay.choosing.looks import counted_in
 
     _say(
         f"Certificate at {100 * found['confidence']:.5g} %, look {found['look']} at these {found['users']:,} users: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -152,7 +153,7 @@ def _mixture(members: list[dict[str, Any]], folds: int) -> str:
 
 
 def _show_frontier(found: Any, run: Path) -> None:
-    from outlay.reports.frontier_words import CERTIFIED, beside_run, losses
+    from outlay.pages.frontier_words import CERTIFIED, beside_run, losses
 
     shown = found.to_dict()
     money = next(b for b in found.budgets if b["name"] == found.money)
@@ -287,6 +288,8 @@ def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
 
 def _show_comparison(found: Any) -> None:
     """A table under each control, then the findings."""
+    from outlay.pages.comparison_words import sentence
+
     days = found.report_days
     targets = [*(f"reward@{k}" for k in days), f"{found.money}@1", *(budget.name for budget in found.budgets)]
     columns = ["method", *(f"{found.reward_label}, {k} d" for k in days), f"{found.money}, day one"]
@@ -310,7 +313,7 @@ def _show_comparison(found: Any) -> None:
         said += f"{' [true value]' if true else ''}, {found.seeds} seed{'s' if found.seeds > 1 else ''}"
         table(f"{found.campaign}, {words}; {said}", [*columns, *costs, *shares, "stored parameters", "training"], lines)
     for finding in found.findings:
-        stdout.print(finding.sentence(found.reward_label), markup=False, highlight=False)
+        stdout.print(sentence(asdict(finding), found.reward_label), markup=False, highlight=False)
 
 
 def _compared(figure: Any) -> str:
@@ -323,7 +326,7 @@ def _compared(figure: Any) -> str:
 
 def _of_limit(figure: Any, limit: float) -> str:
     """A cost as a share of its limit: the true one where it is known."""
-    from outlay.reports.comparison_words import of_limit
+    from outlay.pages.comparison_words import of_limit
 
     if figure is None:
         return "–"
@@ -338,6 +341,6 @@ def _captured(figure: Any) -> str:
 
 def _costs_of(row: Any) -> tuple[Any, str]:
     """What a method stores, and how long it learned."""
-    from outlay.reports.comparison_words import seconds
+    from outlay.pages.comparison_words import seconds
 
     return None if row.stored_parameters is None else round(row.stored_parameters), seconds(row.seconds)

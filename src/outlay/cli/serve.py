@@ -15,7 +15,7 @@ from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stder
 LEDGER = "OUTLAY_LEDGER"  # the environment variable that names the ledger
 
 if TYPE_CHECKING:
-    from outlay.server.export.log import Exported
+    from outlay.serve.export.log import Exported
 
 
 def serve(
@@ -52,9 +52,9 @@ def serve(
     Example: outlay serve run/bundle --cap 50000 --ledger sqlite:///coupons.db
     """
     from outlay.experiments.design import Experiment
-    from outlay.server.application import Settings
-    from outlay.server.config import ServeConfig
-    from outlay.server.launch import serve as run
+    from outlay.serve.application import Settings
+    from outlay.serve.config import ServeConfig
+    from outlay.serve.launch import serve as run
 
     _warn_of_password(ledger)
     settings = ServeConfig() if config is None else ServeConfig.load(config)
@@ -104,7 +104,7 @@ def export_log(
 
     Example: outlay export-log sqlite:///coupons.db --out next
     """
-    from outlay.server.export.log import export_log as run
+    from outlay.serve.export.log import export_log as run
 
     _warn_of_password(ledger)
     use_threads(threads)
@@ -142,7 +142,7 @@ def _show(found: Exported, out: Path) -> None:
 
 
 def _warn_of_password(ledger: str) -> None:
-    from outlay.server.ledger.passwords import password_of
+    from outlay.serve.ledger.passwords import password_of
 
     if password_of(ledger) and any(ledger in word for word in sys.argv):
         words = (

@@ -66,8 +66,8 @@ def allocate(
 
     Example: outlay allocate run today.parquet --total 50000 --out decisions.parquet
     """
+    from outlay.choosing.run import Run
     from outlay.jobs.allocate import allocate_users as job
-    from outlay.jobs.run import Run
 
     use_threads(threads)
     with progress("allocate", quiet=quiet or as_json) as report:

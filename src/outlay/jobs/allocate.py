@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.rows import eligible_actions, users_of
+from outlay.choosing.reserve import reserves
+from outlay.choosing.run import Run
 from outlay.core.errors import InfeasibleError, LogError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.schema import Encoded
-from outlay.jobs.reserve import reserves
-from outlay.jobs.run import Run
 from outlay.jobs.score import checked_out, needed_batches, table_writer
 from outlay.twostage.allocation import allocate
 

@@ -29,6 +29,13 @@ from typing import Any
 
 import numpy as np
 
+from outlay.choosing.measure import Measure
+from outlay.comparing.contenders import NETWORK
+from outlay.comparing.equal_spend import Judge
+from outlay.comparing.findings import findings
+from outlay.comparing.known import known_values
+from outlay.comparing.results import CAPTURED, Figure, Finding, Limit, Row
+from outlay.comparing.trainings import ORTHOGONAL, TRAINED, Outcome, Training, kept, learn_seed, planned
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import (
@@ -44,17 +51,10 @@ from outlay.core.files import (
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import combine
 from outlay.estimators.units import estimates, objective
-from outlay.jobs.contenders import NETWORK
-from outlay.jobs.equal_spend import Judge
-from outlay.jobs.findings import Figure, Finding, Limit, Row, findings
-from outlay.jobs.known import known_values
-from outlay.jobs.measure import Measure
 from outlay.jobs.prepare import prepare
-from outlay.jobs.train_frontier import countable
-from outlay.jobs.trainings import ORTHOGONAL, TRAINED, Outcome, Training, kept, learn_seed, planned
-from outlay.reports.comparison import render
-from outlay.reports.comparison_charts import ORIGINAL
-from outlay.reports.comparison_words import CAPTURED
+from outlay.pages.comparison import render
+from outlay.pages.comparison_charts import ORIGINAL
+from outlay.training.frontier import countable
 
 ORACLES = ("ddqn", "edrr", "bcq", f"bcq{NETWORK}", ORTHOGONAL)
 RESPONSES = ("deepfm", "din")

@@ -20,6 +20,20 @@ from numpy.typing import NDArray
 
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate
+from outlay.choosing.certify import certify_frontier
+from outlay.choosing.checks import Checks
+from outlay.choosing.constants import Constants, beside_constants, constants_of
+from outlay.choosing.diagnostics import daily, overlap, paths, shares
+from outlay.choosing.estimates import Told, tell
+from outlay.choosing.evaluated_policy import OLD, Subject, from_file, rival, served
+from outlay.choosing.evaluation import Evaluation
+from outlay.choosing.looks import look
+from outlay.choosing.measure import Measure
+from outlay.choosing.rotation import measured_on
+from outlay.choosing.run import ESTIMATES, Run
+from outlay.choosing.stored import Stored
+from outlay.choosing.verdict import verdict
+from outlay.choosing.window import claimed, window_words
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.estimate import Estimate
@@ -31,20 +45,6 @@ from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.reach import largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
-from outlay.jobs.certify_frontier import certify_frontier
-from outlay.jobs.checks import Checks
-from outlay.jobs.constants import Constants, beside_constants, constants_of
-from outlay.jobs.diagnose import daily, overlap, paths, shares
-from outlay.jobs.evaluation import Evaluation
-from outlay.jobs.frontier_folder import Stored
-from outlay.jobs.looks import look
-from outlay.jobs.measure import Measure
-from outlay.jobs.rotation import measured_on
-from outlay.jobs.run import ESTIMATES, Run
-from outlay.jobs.side_by_side import Told, tell
-from outlay.jobs.subject import OLD, Subject, from_file, rival, served
-from outlay.jobs.verdict import verdict
-from outlay.jobs.window import claimed, window_words
 
 Report = Callable[[float, str], None]
 

@@ -19,20 +19,15 @@ from outlay.core.errors import LogError, OutlayError
 from outlay.experiments import doubts
 from outlay.experiments.agreement import check_agreement
 from outlay.experiments.analyse import analyse
+from outlay.experiments.columns import DEFAULTS, Roles
 from outlay.experiments.design import WEEK, Experiment, Step
 from outlay.experiments.findings import Findings
 from outlay.experiments.lift import needed_pairs
 from outlay.experiments.promise import Promise
+from outlay.experiments.promised import kept, promise_notes, promised_files
 from outlay.experiments.sums import Sums, read_sums
+from outlay.experiments.users import listed, read_assigned, refuse_ineligible, refuse_rows_without_days
 from outlay.experiments.words import verdict
-from outlay.jobs.experiment_columns import DEFAULTS, Roles
-from outlay.jobs.experiment_promised import kept, promise_notes, promised_files
-from outlay.jobs.experiment_users import (
-    listed,
-    read_assigned,
-    refuse_ineligible,
-    refuse_rows_without_days,
-)
 from outlay.logs.source import open_source
 
 Report = Callable[[float, str], None]

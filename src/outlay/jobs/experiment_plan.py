@@ -20,14 +20,14 @@ from outlay.bundles.manifest import unseal
 from outlay.core.campaign import Campaign
 from outlay.core.errors import BundleError, OutlayError
 from outlay.core.files import new_file
+from outlay.experiments.columns import OUTSIDE
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import Metric
+from outlay.experiments.notes import RampDay, plan_notes
+from outlay.experiments.past import Past, known_metrics, measure_past
 from outlay.experiments.power import Power, guardrail_alpha, is_constant, last_alpha, solve
 from outlay.experiments.split import expected_users
 from outlay.experiments.text import experiment_text
-from outlay.jobs.experiment_columns import OUTSIDE
-from outlay.jobs.experiment_notes import RampDay, plan_notes
-from outlay.jobs.experiment_past import Past, known_metrics, measure_past
 
 SAME = 1e-6  # actions that differ by less are one
 NEAREST = 8  # actions that are told

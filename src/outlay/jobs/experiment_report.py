@@ -14,9 +14,9 @@ from outlay.experiments.findings import Change, Comparison, Course, Decision
 from outlay.experiments.lift import Interval as Ends
 from outlay.experiments.lift import Lift, Withheld
 from outlay.jobs.experiment_analyze import AnalyzeResult
-from outlay.reports.content import Interval
-from outlay.reports.experiment import render
-from outlay.reports.experiment_content import (
+from outlay.pages.content import Interval
+from outlay.pages.experiment import render
+from outlay.pages.experiment_content import (
     ArmComparison,
     ArmLine,
     ChangeLine,

@@ -20,6 +20,15 @@ import numpy as np
 
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate, write_bundle
+from outlay.choosing.certify import Certified, certified, certify_frontier
+from outlay.choosing.constants import beside_constants
+from outlay.choosing.curve import Curve, Point
+from outlay.choosing.evaluated_policy import served
+from outlay.choosing.rotation import measured_on
+from outlay.choosing.run import Run
+from outlay.choosing.stored import Stored
+from outlay.choosing.verdict import verdict
+from outlay.choosing.window import window_words
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
@@ -27,17 +36,8 @@ from outlay.estimators.certificate import CONDITION
 from outlay.estimators.fitted import combine
 from outlay.estimators.frontier import shown
 from outlay.estimators.units import objective
-from outlay.jobs.certify_frontier import Certified, certified, certify_frontier
-from outlay.jobs.constants import beside_constants
-from outlay.jobs.curve import Curve, Point
-from outlay.jobs.frontier_folder import Stored
-from outlay.jobs.rotation import measured_on
-from outlay.jobs.run import Run
-from outlay.jobs.subject import served
-from outlay.jobs.verdict import verdict
-from outlay.jobs.window import window_words
 from outlay.ops.intervals import interval
-from outlay.reports.frontier import render
+from outlay.pages.frontier import render
 
 BUDGETS = 101  # of the curve
 

@@ -8,21 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.choosing.run import Run
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.files import new_file
 from outlay.jobs.report_evidence import against, certificate, evidence, segments
-from outlay.jobs.run import Run
-from outlay.reports.content import (
-    BudgetLine,
-    DailyRow,
-    Interval,
-    PolicyKind,
-    PolicyRow,
-    ReportContent,
-    ShareRow,
-)
-from outlay.reports.learned_content import (
+from outlay.pages.content import BudgetLine, DailyRow, Interval, PolicyKind, PolicyRow, ReportContent, ShareRow
+from outlay.pages.learned_content import (
     CalibrationLine,
     CalibrationTenth,
     Candidate,
@@ -31,7 +23,7 @@ from outlay.reports.learned_content import (
     Point,
     TrainingPoint,
 )
-from outlay.reports.page import render
+from outlay.pages.page import render
 
 ONE_MODEL = ("frontier", "two-stage")  # methods in which one model answers every λ: no rule, no candidates
 DISCOUNTED = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from outlay.choosing.run import Run
 from outlay.core.estimate import Estimate
 from outlay.estimators.certificate import CONDITIONS, LEAST_USERS
 from outlay.estimators.units import objective
-from outlay.jobs.run import Run
-from outlay.reports.evidence_content import (
+from outlay.pages.evidence_content import (
     Against,
     Bound,
     Certificate,

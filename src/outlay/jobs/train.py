@@ -15,15 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from outlay.choosing.run import ESTIMATES, Run
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, LogError, OutlayError
 from outlay.core.files import check_replaceable, partial_of, put_in_place
 from outlay.core.transitions import SPLITS, Transitions
-from outlay.jobs import play, train_frontier, two_stage
 from outlay.jobs.prepare import prepare
-from outlay.jobs.record import record
-from outlay.jobs.run import ESTIMATES, Run
 from outlay.learning.mixing import RULES
+from outlay.training import frontier, game, two_stage
+from outlay.training.record import record
 
 METHODS = ("frontier", *RULES, "two-stage")
 ORACLES = ("auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular")
@@ -143,11 +143,11 @@ def _train(
         learned = two_stage.learn(data, campaign, response, label_days, seed, partial, further)
         teacher = f"{response}, {label_days}-day labels"
     elif method == "frontier":
-        learned = train_frontier.learn(data, campaign, oracle, seed, partial, resume, further)
+        learned = frontier.learn(data, campaign, oracle, seed, partial, resume, further)
         teacher = learned.found["oracle"]
     else:
         teacher = "bcq" if oracle == "auto" else oracle
-        learned = play.learn(data, campaign, method, teacher, seed, partial, resume, further)
+        learned = game.learn(data, campaign, method, teacher, seed, partial, resume, further)
     record(learned.frame, learned.chosen, learned.course,
            {**learned.found, "method": method, "oracle": teacher, "notes": [*notes, *learned.notes]})  # fmt: skip
     put_in_place(partial, out)

@@ -11,7 +11,7 @@ again, it is drawn around the λ that column generation asks for, the duals of t
 (the money budget's axis, along which the curve is told, stays wide).
 
 What the critic says of its own policies places the grid and draws the course, no more: the choice waits for a fitted
-evaluation of the fixed policies (`jobs/choose.py`).
+evaluation of the fixed policies (`choosing/choose.py`).
 
 Source: λ as an input: BCORLE(λ) (Zhang et al., NeurIPS 2021); a head per λ, and where to put them: ours.
 """

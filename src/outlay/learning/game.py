@@ -14,7 +14,7 @@ the steps λ stays at 0 and no candidate counts. The paper has no such pause, an
 
 A network that the rule dropped is freed. One more is kept aside, the most frugal one seen, for the case that a second
 measurement finds every kept member over a limit; and where states are not counted, `spare_candidates` more, evenly
-spread over the steps, for the last choice (`jobs/choose.py`), which goes by better figures.
+spread over the steps, for the last choice (`choosing/choose.py`), which goes by better figures.
 
 Source: Cai et al. (WSDM 2023), Algorithms 1 to 3; schedule from their section 6. Ten gradient steps are no exact best
 response, so the game's regret bound does not apply to networks; it does to the exact game on tabular problems.

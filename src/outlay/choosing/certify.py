@@ -1,0 +1,220 @@
+"""One look at the certify users for the whole frontier of a run: every mixture and every budget is certified by it.
+
+    found = certify_frontier(run, run.data(), run.campaign)
+    certificate = found.band.certificate(curve.between(budget), curve.under(budget))
+
+The mixtures of the grid of budgets (`budget_grid.py`) are measured there, once: each policy on the users of its fold.
+What was measured stays in RUN/frontier/band.npz, without a line about any user. A later request, at this confidence
+or another, reads it, and it stays the same look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.bundles.manifest import digest
+from outlay.bundles.read import load_bundle
+from outlay.bundles.write import write_bundle
+from outlay.choosing.checks import Checks
+from outlay.choosing.choose import needed_days
+from outlay.choosing.estimates import Told, extrapolates, single_steps, too_vague
+from outlay.choosing.evaluated_policy import served
+from outlay.choosing.folds import views
+from outlay.choosing.looks import look
+from outlay.choosing.measure import Measure
+from outlay.choosing.rotation import measured_on
+from outlay.choosing.run import Run
+from outlay.choosing.stored import Stored
+from outlay.choosing.window import claimed, window_of
+from outlay.core.campaign import Campaign
+from outlay.core.errors import FolderError, InfeasibleError
+from outlay.core.files import new_file
+from outlay.core.transitions import Transitions
+from outlay.estimators.band import Band
+from outlay.estimators.certificate import Certificate
+from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.frontier import Points, needed
+from outlay.estimators.observed import Reproduction, observe, reproduces
+from outlay.estimators.reach import largest
+from outlay.estimators.units import missing
+
+BAND = "band.npz"
+
+
+@dataclass(frozen=True)
+class Certified:
+    """The band of a run's frontier, and the look that it cost.
+
+    Attributes:
+        band: bounds of the G mixtures at 1 − `alpha`.
+        look: which look at the certify users it was.
+        alpha: what that look may spend.
+    """
+
+    band: Band
+    look: int
+    alpha: float
+
+    def record(self, certificate: Certificate) -> dict[str, Any]:
+        """A certificate from this band as files have it: with its look and α."""
+        return {**asdict(certificate), "look": self.look, "alpha": self.alpha}
+
+
+def certify_frontier(
+    run: Run,
+    data: Transitions,
+    campaign: Campaign,
+    report: Callable[[float, str], None] | None = None,
+    *,
+    refused: str | None = None,
+) -> Certified:
+    """The band of a run's frontier: a look at the certify users, the first time.
+
+    Args:
+        run: with a frontier.
+        data: its transitions.
+        campaign: budgets, and the confidence of all looks together.
+        report: called with the fraction done and what is being done.
+        refused: why nothing that is measured is to be believed, where somebody knows it already.
+
+    Raises:
+        FolderError: if the run has no frontier, or it or its band is damaged.
+    """
+    if (found := certified(run, data, campaign)) is not None:
+        return found
+    said = report or (lambda _fraction, _text: None)
+    stored = Stored.read(run.folder / "frontier")
+    if not len(stored.budgets):
+        raise InfeasibleError(stored.manifest["no_curve"], file=stored.folder,
+                              way_out="Change the limits in the campaign file, and train again.")  # fmt: skip
+    share = stored.weights.max(axis=0) > 0  # policies that any mixture needs
+    used = np.flatnonzero(share)
+    with tempfile.TemporaryDirectory() as folder:
+        write_bundle(Path(folder) / "all", stored.spec(share / len(used), campaign, data))
+        bundle = load_bundle(Path(folder) / "all")
+        # Counted before anything is seen: a killed run may have looked. The run's own mixture keeps the look before,
+        # for which it was chosen.
+        confidence, view = campaign.train.confidence, views(data, len(stored.shares))[0]
+        look(view, str(load_bundle(run.bundle).manifest["id"]), confidence, view.certifying)
+        look(view, _identity(stored), confidence, view.certifying)
+        at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
+        old = at.old()
+        check = reproduces(observe(at.panel, days=at.days), old)
+        folds = _measured(at, campaign, check, lambda f, text: said(0.9 * f, text))
+    withheld, known = [], []
+
+    def mixtures() -> Iterator[Fitted]:
+        for weights in stored.weights:
+            shares = [weights[used[stored.fold[used] == k]] for k in range(len(folds))]
+            live = [policy for fold, share in zip(folds, shares, strict=True)
+                    for policy, weight in zip(fold, share, strict=True) if weight > 0]  # fmt: skip
+            whole = at.pool([
+                combine([policy.fitted for policy in fold], share / share.sum())
+                for fold, share in zip(folds, shares, strict=True)
+            ])  # fmt: skip
+            alone = next((policy.withheld for policy in live if policy.withheld is not None), None)
+            withheld.append(alone or (extrapolates(whole) if at.sequential else None))
+            known.append(largest(whole, campaign, np.max([policy.known for policy in live], axis=0)))
+            yield whole
+        known.append(largest(old, campaign, at.known_costs([None])))
+        yield old
+
+    points = Points.of(mixtures(), campaign, known=known)
+    with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
+        np.savez(
+            handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
+            users=points.users,
+            said=json.dumps({"withheld": withheld, "refused": refused if check.ok else check.words,
+                             "window": at.window}),
+        )  # fmt: skip
+    found = certified(run, data, campaign)
+    assert found is not None
+    return found
+
+
+def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | None:
+    """The band as it was measured before, or None.
+
+    Raises:
+        FolderError: if it is damaged.
+    """
+    path = run.folder / "frontier" / BAND
+    if not path.exists():
+        return None
+    stored = Stored.read(run.folder / "frontier")
+    try:
+        with path.open("rb") as handle, np.load(handle) as file:
+            part = {name: file[name] for name in file.files}
+        said = json.loads(str(part["said"]))
+        withheld, refused, window = said["withheld"], said["refused"], said.get("window")
+        covariance, users = part["covariance"], int(part["users"])
+        points = Points(part["value"], covariance, covariance, users, part["tails"], part["gains"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
+    view = views(data, len(stored.shares))[0]
+    if window != window_of(view):  # of an older version, which certified discounted figures between features
+        return None
+    number, alpha = look(view, _identity(stored), campaign.train.confidence, view.certifying)
+    band = Band.of(points, withheld, refused, campaign, confidence=1 - alpha, window=claimed(campaign, window))
+    return Certified(band, number, alpha)
+
+
+@dataclass(frozen=True)
+class _Policy:
+    """What one policy was measured at on the users of its fold.
+
+    Attributes:
+        fitted: the numbers that mixtures are computed in.
+        known: `[m]` how far the costs of a row may leave their mean.
+        withheld: why there are none that could be believed, or None.
+    """
+
+    fitted: Fitted
+    known: NDArray[np.float64]
+    withheld: str | None
+
+
+def _measured(
+    at: Measure, campaign: Campaign, check: Reproduction, report: Callable[[float, str], None]
+) -> list[list[_Policy]]:
+    """Every policy on the users of its fold, by fold in the order of the bundle's members."""
+    names, found = needed(campaign), []
+    for k, part in enumerate(at.folds):
+        propensity, behaviour = part.propensity(), part.behaviour_check()
+        whole = served(part, "the frontier")
+        policies = []
+        for i, policy in enumerate(whole.members() or [whole]):
+            share = (i / len(whole.parts) + k) / len(at.folds)
+            report(share, f"policy {i + 1} of {len(whole.parts)} on certify users")
+            days = needed_days(campaign) if at.counted else at.days
+            fitted = part.evaluator(i).fit(policy.parts[0], days=days)
+            reason = missing(fitted, campaign)
+            if reason is None and not at.counted:  # each policy is to be confirmed by something that assumes less
+                vague = too_vague(part, policy, propensity, fitted) if part.sequential else None
+                steps = single_steps(part, policy, propensity)
+                told = Told(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
+                reason = Checks.of(told, check, behaviour).agreement.reason
+            columns = [fitted.column(name) for name in names]
+            kept = fitted.picked(names, columns, [1.0] * len(names))
+            policies.append(_Policy(kept, part.known_costs(policy.parts), reason))
+        found.append(policies)
+    return found
+
+
+def _identity(stored: Stored) -> str:
+    """What is looked at: these mixtures of these policies, on these data."""
+    content = hashlib.sha256()
+    for part in (stored.network, stored.policy, stored.fold, stored.head_weights, stored.value, stored.weights):
+        content.update(np.ascontiguousarray(part).tobytes())
+    what = [content.hexdigest(), stored.manifest["imitation_threshold"], stored.manifest["data_hash"]]
+    return f"frontier-{digest(what)[:16]}"

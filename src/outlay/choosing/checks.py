@@ -1,0 +1,84 @@
+"""The checks that an evaluation has to pass, and what follows where it does not.
+
+    reproduction   the fitted evaluation of the old policy gives its observed totals back
+    agreement      other estimators, some of which assume less, do not contradict the fitted evaluation of the policy
+    behaviour      the behaviour model fits the log, where propensities are not logged
+
+A fitted evaluation that fails is shown and not recommended, and certifies nothing. Where it does not give the old
+policy's totals back, marginalised importance sampling is not recommended either, as it needs the same state. A
+behaviour model that fails does the same to every estimator that needs propensities. Where states are not counted,
+agreement that could not be checked is no pass: nothing is certified on one assumption alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outlay.choosing.estimates import Told
+from outlay.estimators.agreement import NOT_CHECKED, ONE_STEP, Agreement, agree
+from outlay.estimators.behaviour_check import BehaviourCheck
+from outlay.estimators.observed import Reproduction
+
+OTHERS = ("dr", "mis", "fqe2")
+# Whole paths do not need a state that says enough, nor days that are alike; single steps do not need the basis.
+ASSUME_LESS = ("dr", ONE_STEP)
+NEED_PROPENSITIES = ("dr", "mis", "snpdis", "pdis")
+MISFIT = "the behaviour model does not fit the log"
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Of one policy on one split.
+
+    Attributes:
+        reproduction: of the old policy.
+        agreement: of the policy.
+        behaviour: None where propensities are as logged.
+    """
+
+    reproduction: Reproduction
+    agreement: Agreement
+    behaviour: BehaviourCheck | None
+
+    @classmethod
+    def of(cls, told: Told, reproduction: Reproduction, behaviour: BehaviourCheck | None) -> Checks:
+        """Those of a policy."""
+        if behaviour is not None and not behaviour.ok:
+            agreement = Agreement(told.steps is None and not told.by_day, f"{NOT_CHECKED}: {MISFIT}", ())
+        else:
+            others = {name: (told.joints[name], told.cautions[name]) for name in OTHERS if name in told.joints}
+            agreement = agree(told.fitted, others, told.steps, told.vague, assume_less=ASSUME_LESS)
+        return cls(reproduction, agreement, behaviour)
+
+    @property
+    def refused(self) -> str | None:
+        """Why nothing is certified, or None."""
+        if not self.reproduction.ok:
+            return self.reproduction.words
+        return self.agreement.reason
+
+    def doubted(self, told: Told) -> Told:
+        """The same policy with the cautions that follow."""
+        refused = self.refused
+        if told.subject.name == "old" and self.reproduction.ok and self.agreement.words.startswith(NOT_CHECKED):
+            refused = None  # the log says too little of the other policy, which takes nothing from its own
+        cautions: Mapping[str, str | None] = {"fqe": refused, "fqe2": refused}
+        if not self.reproduction.ok:  # it rests on a state that says enough just as well
+            cautions = {**cautions, "mis": self.reproduction.words}
+        if self.behaviour is not None and not self.behaviour.ok and told.subject.name != "old":
+            cautions = {**cautions, **dict.fromkeys(NEED_PROPENSITIES, MISFIT)}
+        for estimator, reason in cautions.items():
+            told = told.doubted(estimator, reason)
+        return told
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        logged: dict[str, Any] = {"source": "as logged", "ok": True}
+        model = self.behaviour and {"source": "behaviour model", **self.behaviour.to_dict()}
+        return {
+            "propensities": model or logged,
+            "reproduction": {"ok": self.reproduction.ok, "words": self.reproduction.words},
+            "agreement": self.agreement.to_dict(),
+        }

@@ -1,0 +1,199 @@
+"""The yardstick without states: the best mixture of constant actions under the limits, and what a policy adds to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.choosing.measure import Measure
+from outlay.core.campaign import Campaign
+from outlay.core.transitions import SELECT, Transitions
+from outlay.estimators.certificate import margins
+from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.units import coordinates, decisions, displayed, objective
+from outlay.ops.intervals import quantile, std_error
+from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
+from outlay.ops.skewed import Spread
+
+
+@dataclass(frozen=True)
+class Constants:
+    """A mixture of constant actions.
+
+    Attributes:
+        actions: `[k]` indices.
+        weights: `[k]` shares of users.
+        missed: None where it keeps the limits on the users that it was chosen on; else by how much it misses them,
+            `coupon_cost by 0.21`, and no mixture of constant actions comes nearer.
+    """
+
+    actions: list[int]
+    weights: NDArray[np.float64]
+    missed: str | None
+
+    @property
+    def title(self) -> str:
+        """What tables call it."""
+        return "best constant mixture" if self.missed is None else "constants nearest to the limits"
+
+    def words(self, data: Transitions) -> str:
+        """`1.5 for 40% of users, 2 for 60% of users`."""
+        shares = zip(self.actions, self.weights, strict=True)
+        said = ", ".join(f"{data.actions[a]:g} for {w:.0%} of users" for a, w in shares)
+        return said if self.missed is None else f"{said}; no constant mixture keeps the limits: misses {self.missed}"
+
+
+@dataclass(frozen=True)
+class ConstantActions:
+    """The actions that every row allows, measured on the users of one split.
+
+    Attributes:
+        data: the transitions.
+        actions: `[k]` indices of those that could be measured, k ≥ 1.
+        fits: what each was measured at.
+    """
+
+    data: Transitions
+    actions: list[int]
+    fits: list[Fitted]
+
+    @classmethod
+    def of(cls, at: Measure, campaign: Campaign) -> ConstantActions | None:
+        """Measure them; None where no action is allowed everywhere, or nothing can be measured."""
+        allowed = np.flatnonzero(at.data.allowed_everywhere).tolist()
+        needed = [int(goal.partition("@")[2])] if "@" in (goal := objective(campaign)) else []
+        fits = zip(allowed, at.constants(allowed, needed), strict=True)
+        known = [(a, fitted) for a, fitted in fits if np.isfinite(coordinates(fitted, campaign)[0]).all()]
+        return cls(at.data, [a for a, _ in known], [fitted for _, fitted in known]) if known else None
+
+    def best(self, campaign: Campaign, *, margin: bool = True) -> Constants:
+        """The mixture of the largest objective under the limits of a campaign.
+
+        With `margin` it is chosen as a mixture to serve is, with room for a certificate, where that leaves anything.
+        Where no mixture keeps the limits, it is the one of least scaled violation.
+        """
+        parts = [coordinates(fitted, campaign) for fitted in self.fits]
+        x, limits = np.array([value for value, _, _ in parts]), parts[0][2]
+        scale = np.where(limits == 0, 1.0, np.abs(limits))
+        found = solve_mixture(x + self._room(parts, campaign), limits, scale) if margin else None
+        if found is None or not found.feasible:
+            found = solve_mixture(x, limits, scale)
+        used = np.flatnonzero(found.weights)
+        weights = found.weights[used]
+        missed = None if found.feasible else _missed(combine([self.fits[i] for i in used], weights), campaign)
+        return Constants([self.actions[i] for i in used], weights, missed)
+
+    def _room(self, parts: list[Any], campaign: Campaign) -> NDArray[np.float64]:
+        """`[k, 1+m]` by which the costs are raised."""
+        users, factor, margin = (
+            len(self.data.users_of(self.data.certifying)),
+            quantile(campaign.train.confidence),
+            campaign.train.margin,
+        )
+        room = [
+            margins(
+                std_error(psi)[1:] / np.sqrt(self.data.folds),
+                Spread.of(psi[:, 1:]).scaled(users),
+                factor=factor,
+                margin=margin,
+            )
+            for _, psi, _ in parts
+        ]
+        return np.column_stack([np.zeros(len(parts)), room])
+
+
+def _missed(whole: Fitted, campaign: Campaign) -> str:
+    """`coupon_cost by 0.21`, in the units of the budgets."""
+    x, _, limits = coordinates(whole, campaign)
+    excess = (x[1:] - limits) / decisions(whole, campaign)
+    least = FEASIBLE * np.where(limits == 0, 1.0, np.abs(limits))
+    over = zip(campaign.budgets, excess, least, strict=True)
+    return ", ".join(f"{b.name} by {by:.3g}" for b, by, rounding in over if by > rounding)
+
+
+def constants_of(at: Measure, campaign: Campaign) -> tuple[Constants, Fitted] | None:
+    """The best mixture of constant actions as *select* users say, and what it brings on the users of `at`.
+
+    Where folds take turns, each chooses its own; None without constants in one of them.
+    """
+    chosen, fits = [], []
+    for part in at.folds:
+        choice = ConstantActions.of(replace(part, split=SELECT), campaign)
+        if choice is None:
+            return None
+        chosen.append(best := choice.best(campaign))
+        fits.append(combine(part.constants(best.actions, at.days), best.weights))
+    actions = sorted({a for best in chosen for a in best.actions})
+    weights = np.array([
+        np.mean([best.weights[best.actions.index(a)] if a in best.actions else 0.0 for best in chosen]) for a in actions
+    ])  # fmt: skip
+    missed = next((best.missed for best in chosen if best.missed is not None), None)
+    return Constants(actions, weights, missed), at.pool(fits)
+
+
+@dataclass(frozen=True)
+class AgainstConstants:
+    """A policy beside the best constant actions at its own spend, on the same users.
+
+    Attributes:
+        words: what they are.
+        gain: objective of the policy less theirs.
+        gain_bound: its one-sided lower bound; None where too few events make it.
+        value: their objective.
+        spend: what they cost of the money budget, in its unit.
+        keep: whether they keep the limits at that spend; where not, no constant actions do.
+    """
+
+    words: str
+    gain: float
+    gain_bound: float | None
+    value: float
+    spend: float
+    keep: bool
+
+
+def against_constants(
+    fitted: Fitted, constants: ConstantActions, campaign: Campaign, confidence: float
+) -> AgainstConstants | None:
+    """What a policy adds to the best constant actions that spend no more than it does.
+
+    The constants are chosen on the same users, so that what both spend is alike to the last digit: to other users the
+    same shares cost some percent more or less, and that would be taken for a gain. It favours the constants a little.
+
+    Args:
+        fitted: of the policy.
+        constants: measured on the same users.
+        campaign: budgets.
+        confidence: of the bound, one-sided.
+
+    Returns:
+        None where a figure is withheld.
+    """
+    money = campaign.budgets[campaign.money]
+    shown = displayed(fitted, campaign)
+    spend = float(shown.value[shown.column(money.name)])
+    if not np.isfinite(spend):
+        return None
+    if money.sign > 0:
+        campaign = campaign.with_money_limit(min(money.limit, spend))
+    found = constants.best(campaign, margin=False)
+    whole = combine([constants.fits[constants.actions.index(a)] for a in found.actions], found.weights)
+    (x, influence, _), (its, other, _) = coordinates(fitted, campaign), coordinates(whole, campaign)
+    gain = float(x[0] - its[0])
+    bound = gain - float(Spread.of_gain(other[:, 0] - influence[:, 0]).above(quantile(confidence)))
+    if np.isnan(bound):
+        return None
+    cost = displayed(whole, campaign)
+    return AgainstConstants(
+        words=found.words(constants.data), gain=gain, gain_bound=bound if np.isfinite(bound) else None,
+        value=float(its[0]), spend=float(cost.value[cost.column(money.name)]), keep=found.missed is None,
+    )  # fmt: skip
+
+
+def beside_constants(at: Measure, fitted: Fitted, campaign: Campaign, confidence: float) -> AgainstConstants | None:
+    """The same, with the constants measured on the users whom the policy was `fitted` on; None without constants."""
+    actions = ConstantActions.of(at, campaign)
+    return None if actions is None else against_constants(fitted, actions, campaign, confidence)

@@ -1,0 +1,414 @@
+"""Measuring policies on the users of one split: bundle members as they will be served, constants, the old policy.
+
+The one place where bundles, transitions and estimators meet; training chooses with it, evaluation certifies with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.bundles.decide import Bundle
+from outlay.choosing.reserve import stated_reserves
+from outlay.choosing.window import counted, window_of
+from outlay.core.machine import processors
+from outlay.core.response import Past
+from outlay.core.transitions import Transitions
+from outlay.estimators import marginalised, reach
+from outlay.estimators.basis import Basis, Counted, Features, Smooth
+from outlay.estimators.behaviour import Behaviour
+from outlay.estimators.behaviour_check import BehaviourCheck, diagnose
+from outlay.estimators.days_before import days_before, standardised
+from outlay.estimators.doubly_robust import DoublyRobust, Robust
+from outlay.estimators.fitted import Evaluator, Fitted
+from outlay.estimators.joint import Joint
+from outlay.estimators.long_run import advantages
+from outlay.estimators.marginalised import Marginal
+from outlay.estimators.panel import Panel
+from outlay.estimators.plain_features import Directions, hinges, plain_features
+from outlay.estimators.sample import Sample
+from outlay.estimators.sequential import Sequential
+from outlay.estimators.units import horizons
+from outlay.estimators.weighted_residuals import weighted_residuals
+from outlay.ops.action_basis import ActionBasis, smooth_basis
+
+CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
+WITHIN = 3.0  # standard deviations: squares of plain features go no further
+# Rows of an action for each feature. Hidden directions that vary little live on few rows: with 100 rows for each, more
+# than 1 % of the paths of small logs met rows without their like. Plain features are what the old policy may have seen.
+HIDDEN_ROWS, PLAIN_ROWS = 150, 5
+
+Part = NDArray[Any] | None  # of a policy, as `Panel.follow` takes it
+Source = int | tuple[int, ...]  # the member whose features tell it; in each fold, where folds take turns
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Fitted evaluation on one split.
+
+    A member that looks at past days (DIN) decides every row of the log from the days before it in the log, and the
+    fitted evaluation knows the row by its state alone. So its value is an approximation: had the member decided from
+    the first day, other days would lie behind each state, and it might decide there otherwise.
+
+    Attributes:
+        data: the transitions.
+        split: SELECT or CERTIFY.
+        bundle: its members give actions, and features of states where those are too many to count. None where all
+            policies come from elsewhere.
+        smooth: whether amounts that are alike speak for each other, where states are counted. Errors are smaller where
+            outcomes are smooth in the amount, and values wrong where they are not: to choose by, not to certify.
+        most_users: a sample of so many of the users is enough; None: all.
+        long_run: whether day by day evaluation tells `LONG_RUN` too: to choose by (`estimators/long_run.py`).
+    """
+
+    data: Transitions
+    split: int
+    bundle: Bundle | None
+    smooth: bool = False
+    most_users: int | None = None
+    long_run: bool = False
+
+    @cached_property
+    def panel(self) -> Panel:
+        """The rows of the split."""
+        return Panel.of(self.data, self.split, self.most_users)
+
+    @cached_property
+    def window(self) -> int | None:
+        """Days whose means stand in the place of discounted ones (`window_of`)."""
+        return window_of(self.data)
+
+    @cached_property
+    def days(self) -> tuple[int, ...]:
+        """Horizons of the totals: day one, those of the tables, of budgets per user, and of what is claimed."""
+        own = () if self.window is None else (self.window,)
+        return tuple(sorted({1, *horizons(self.data.campaign), *own}))
+
+    @property
+    def folds(self) -> tuple[Measure, ...]:
+        """Itself: where folds take turns, one a fold (`rotation.py`)."""
+        return (self,)
+
+    def mixture(self) -> tuple[list[Part], NDArray[np.float64], list[Source]]:
+        """What the members do in every row, their weights, and whose features tell each."""
+        count = len(self.served.members)
+        return [self.actions(i) for i in range(count)], self.served.weights, list(range(count))
+
+    def fit(self, policy: Part, source: Source | None = None, among: NDArray[np.bool_] | None = None) -> Fitted:
+        """The fitted evaluation of a policy, as `Panel.follow` takes it, with totals of `self.days` days.
+
+        Args:
+            policy: what it does in every row.
+            source: the member whose features tell it; default the first.
+            among: `[U]` users whose value it is; default all.
+        """
+        return self.evaluator(_number(source)).fit(policy, days=self.days, among=among)
+
+    def fit_second(self, policy: Part, among: NDArray[np.bool_] | None = None) -> Fitted | None:
+        """The same on a basis that no network made; None where states are counted."""
+        return None if self.second is None else self.second.fit(policy, days=self.days, among=among)
+
+    def doubly_robust(
+        self, policy: Part, source: Source, propensity: NDArray[np.float64], among: NDArray[np.bool_] | None = None
+    ) -> Robust:
+        """The doubly robust estimate; arguments as for `fit`, and `[n]` propensities of the logged actions."""
+        robust = self.robust(_number(source))
+        return robust.estimate(policy, days=self.days, propensity=propensity, among=among)
+
+    def marginal(
+        self, policy: Part, source: Source, propensity: NDArray[np.float64], among: NDArray[np.bool_] | None = None
+    ) -> Marginal:
+        """The marginalised estimate; arguments as for `doubly_robust`."""
+        return marginalised.estimate(self.panel, self.basis(_number(source)), policy, days=self.days,
+                                     propensity=propensity, among=among, window=self.window)  # fmt: skip
+
+    def residuals(self, policy: Part, source: Source, propensity: NDArray[np.float64]) -> Joint:
+        """What single steps make of the fitted totals, less those (`weighted_residuals.py`)."""
+        days = [k for k in self.days if self.panel.covers(k).any()]
+        sample = Sample.of(self.panel, self.basis(_number(source)))
+        return weighted_residuals(sample, policy, propensity, days=days)
+
+    def pool(self, fits: Sequence[Fitted]) -> Fitted:
+        """One estimate from that of every fold: the only one."""
+        (fitted,) = fits
+        return fitted
+
+    def members(self, days: Sequence[int] | None = None) -> list[Fitted]:
+        """Every member of the bundle, with totals of `days` days (default: those of `self.days`).
+
+        Each takes 16 bytes for each user and target beside what they share (`estimators/fitted.py`).
+        """
+        spans, found = self.days if days is None else days, list[Fitted]()
+        if self.sequential:
+            self.actions(0)  # decides for all members; before the threads, so that it is done once
+        # Day by day, most of the time goes into copies and products of arrays, during which other threads may run.
+        with ThreadPoolExecutor(processors() if self.sequential else 1) as pool:
+            for source, members in groupby(range(len(self.served.members)), self._source):
+                evaluator = self._evaluator(source)
+                found += pool.map(lambda i, by=evaluator: by.fit(self.actions(i), days=spans), members)
+        return found
+
+    def evaluator(self, member: int = 0) -> Evaluator | Sequential:
+        """Of the policies that are told by the features of a member; all have one where states are counted."""
+        return self._evaluator(self._source(member))
+
+    def basis(self, member: int = 0) -> Basis:
+        """The basis of values that depend on state and action alone, by the features of a member."""
+        return self._basis(self._source(member))
+
+    def robust(self, member: int = 0) -> DoublyRobust:
+        """The doubly robust estimator on the same basis."""
+        return self._robust(self._source(member))
+
+    def old(self) -> Fitted:
+        """The log's own policy."""
+        return self.fit(None)
+
+    def policy(self, actions: NDArray[np.integer]) -> Fitted:
+        """A policy from elsewhere, by its action index `[n]` in every row of the panel."""
+        return self.fit(actions)
+
+    def constants(self, actions: Sequence[int], days: Sequence[int]) -> list[Fitted]:
+        """Always the same action, for each of `actions`, with totals of `days` days."""
+        evaluator = self.evaluator()
+        return [evaluator.fit(np.full(len(self.panel), a), days=days) for a in actions]
+
+    def varies(self, parts: Iterable[NDArray[Any] | None]) -> NDArray[np.bool_]:
+        """`[1+m]` whether reward and costs of the log differ where it gave what a policy gives.
+
+        Args:
+            parts: of the policy, each as `Panel.follow` takes it.
+        """
+        return np.asarray(self._varies[self._given(parts)].any(axis=0))
+
+    def known_costs(self, parts: Iterable[NDArray[Any] | None]) -> NDArray[np.float64]:
+        """`[m]` how far the cost of a row may leave its mean, by what a policy gives; +∞ where nothing says it.
+
+        Args:
+            parts: of the policy, each as `Panel.follow` takes it.
+        """
+        most: NDArray[np.float64] = self._known_costs[self._given(parts)].max(axis=0)
+        return most
+
+    def _given(self, parts: Iterable[NDArray[Any] | None]) -> NDArray[np.bool_]:
+        """`[K]` the actions that a policy gives."""
+        given = np.zeros(self.data.num_actions, np.bool_)
+        forced = self.panel.action[self.panel.forced]
+        for part in parts:
+            if part is None or len(forced):
+                given[np.unique(self.panel.action if part is None else forced)] = True
+            if part is not None:
+                given |= (part > 0).any(axis=0) if part.ndim == 2 else np.isin(np.arange(len(given)), part)
+        return given
+
+    @cached_property
+    def _varies(self) -> NDArray[np.bool_]:
+        return reach.varies(self.data)
+
+    @cached_property
+    def _known_costs(self) -> NDArray[np.float64]:
+        campaign = self.data.campaign
+        stated = np.full((self.data.num_actions, len(campaign.budgets)), np.nan)
+        for j in range(len(campaign.budgets)):
+            if (found := stated_reserves(self.data, campaign, j)) is not None:
+                stated[:, j] = found
+        return reach.known_costs(self.data, campaign, stated)
+
+    def actions(self, member: int) -> NDArray[np.int64]:
+        """`[n]` action index of a member in every row of the panel, forced rows not yet regarded."""
+        states = self.data.states
+        if self.panel.state is None or states is None or self.served.past_days:
+            return np.asarray(self._row_actions[member], np.int64)
+        return self.served.member_actions(member, states.codes, states.numbers, states.allowed)[self.panel.state]
+
+    def propensity(self) -> NDArray[np.float64]:
+        """`[n]` of the logged action: as logged, else by a model of the old policy.
+
+        Raises:
+            LogError: if there is nothing that the model could be fitted on.
+        """
+        return self._propensity
+
+    @cached_property
+    def _propensity(self) -> NDArray[np.float64]:
+        return self.behaviour.propensity(self.panel.rows) if self.panel.propensity is None else self.panel.propensity
+
+    def behaviour_check(self) -> BehaviourCheck | None:
+        """Whether the model of the old policy fits the rows of the split; None where propensities are as logged."""
+        return diagnose(self.behaviour, self.data, self.panel.rows) if self.panel.propensity is None else None
+
+    @cached_property
+    def behaviour(self) -> Behaviour:
+        """The model of the old policy, where propensities are not logged."""
+        return Behaviour.fit(self.data)
+
+    @cached_property
+    def _row_actions(self) -> NDArray[Any]:
+        """`[k, n]` action index of every member in every row, each row decided from its own features and past."""
+        chosen = np.empty((len(self.served.members), len(self.panel)), np.min_scalar_type(self.data.num_actions))
+        done = 0
+        for rows in self._chunks():
+            place = slice(done, done := done + len(rows))
+            decided = self.served.choices(*self.data.features(rows), self.data.allowed(rows), self.past(rows))
+            for member, (actions, _) in enumerate(decided):
+                chosen[member, place] = actions
+        return chosen
+
+    def _source(self, member: int) -> int:
+        """The first of the members with the network whose features make the basis of this one.
+
+        All have one basis where states are counted.
+        """
+        if self.bundle is None or self.counted:
+            return 0
+        # A constant action has no hidden layer to speak of; the widest member then lends its own.
+        wide = [m.shapes["features"][0] for m in self.bundle.members]
+        source = member if wide[member] == max(wide) else int(np.argmax(wide))
+        sessions = [m.session for m in self.bundle.members]
+        return sessions.index(sessions[source])
+
+    @cached_property
+    def counted(self) -> bool:
+        """Whether states are counted: they are few, and each met often enough that its rows can speak for it."""
+        return counted(self.data, self.split)
+
+    @cached_property
+    def action_basis(self) -> ActionBasis | None:
+        """In which amounts can speak for each other; None where they cannot, or states are not counted."""
+        if not self.counted:
+            return None
+        campaign = self.data.campaign
+        return smooth_basis(self.data.actions, campaign.train.action_degree, campaign.meta.none)
+
+    @cached_property
+    def _evaluator(self) -> Callable[[int], Evaluator | Sequential]:
+        """By source; the latest is kept, as the features of every row are large."""
+        return lru_cache(maxsize=1)(self._made)
+
+    def _made(self, source: int) -> Evaluator | Sequential:
+        if not self.sequential:
+            return Evaluator(self.panel, self._basis(source), window=self.window)
+        parts = [self._plain, hinges(self._numbers, self.panel.first[self.panel.user]), self._before]
+        if self.bundle is not None:
+            parts.insert(0, self._hidden(source))
+        return self._by_day(parts)
+
+    def _by_day(self, parts: Sequence[NDArray[np.float32]], *, paths: bool = False) -> Sequential:
+        assert self.window is not None
+        columns = standardised(np.hstack(parts))
+        ahead = None if paths else self._advantages
+        return Sequential(self.panel, columns, self.propensity(), self.window, paths, ahead)
+
+    @cached_property
+    def _advantages(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """What `LONG_RUN` is made of; None where it is not wanted, or the window is one day."""
+        return advantages(self.panel) if self.long_run and (self.window or 0) > 1 else None
+
+    @cached_property
+    def _robust(self) -> Callable[[int], DoublyRobust]:
+        return lru_cache(maxsize=1)(lambda source: DoublyRobust(self.panel, self._basis(source), window=self.window))
+
+    @cached_property
+    def second(self) -> Evaluator | Sequential | None:
+        """The same on a basis that no network made: plain features and their squares; None where states are counted.
+
+        Day by day it also knows how far a user's days went the policy's way (`Sequential.paths`).
+        """
+        if self.counted:
+            return None
+        square = np.clip(self._plain, -WITHIN, WITHIN) ** 2
+        if self.sequential:
+            return self._by_day([self._plain, square, self._before], paths=True)
+        return Evaluator(self.panel, self._features(square), window=self.window)
+
+    @property
+    def sequential(self) -> bool:
+        """Whether policies are evaluated day by day, given the days before: where states are not counted."""
+        return self.window is not None and not self.counted
+
+    @cached_property
+    def _plain(self) -> NDArray[np.float32]:
+        return plain_features(self.data, self.panel.rows)
+
+    @cached_property
+    def _before(self) -> NDArray[np.float32]:
+        return days_before(self.panel)
+
+    @property
+    def _numbers(self) -> NDArray[np.float32]:
+        """`[n, F']` of the numeric fields."""
+        return np.concatenate([self.data.features(rows)[1][:, ::2] for rows in self._chunks()])
+
+    def _basis(self, source: int) -> Basis:
+        if self.counted and self.panel.state is not None and self.data.states is not None:
+            counted = Counted(self.panel.state, len(self.data.states), self.data.num_actions)
+            return Smooth(counted, np.array(self.action_basis)) if self.smooth and self.action_basis else counted
+        if self.bundle is None:
+            return self._features()
+        # A layer that was learned to act forgets what only moves: the plain features bring it back.
+        return self._features(self._hidden(source))
+
+    def _hidden(self, source: int) -> NDArray[np.float32]:
+        """`[n, ≤ MOST_FEATURES]` directions of a hidden layer.
+
+        Its units are many and nearly collinear; the work of an evaluation grows with their number squared.
+        """
+        hidden = np.concatenate([
+            self.served.features(source, *self.data.features(rows), self.past(rows)) for rows in self._chunks()
+        ])  # fmt: skip
+        return Directions.of(hidden)(hidden)
+
+    def _features(self, further: NDArray[np.float32] | None = None) -> Features:
+        """The basis of `further` columns `[n, d]` and the plain features: of both as many as an action's rows carry.
+
+        Columns that vary most come first. The last row of a truncated path is not counted unless it is the first one
+        too: without a next row it tells nothing of the days to come.
+        """
+        panel, plain = self.panel, self._plain
+        usable = (panel.following >= 0) | panel.terminal
+        usable[panel.first] = True
+        rows = np.bincount(panel.action[usable], minlength=self.data.num_actions)[:, None]
+        kept = np.arange(plain.shape[1]) < np.maximum(1, rows // PLAIN_ROWS)
+        if further is None:
+            return Features(plain, self.data.num_actions, kept)
+        kept = np.hstack([np.arange(further.shape[1]) < rows // HIDDEN_ROWS, kept])
+        return Features(np.hstack([further, plain]), self.data.num_actions, kept)
+
+    @property
+    def served(self) -> Bundle:
+        """The bundle, where there is one."""
+        if self.bundle is None:
+            raise ValueError("there is no bundle, so there are no members.")
+        return self.bundle
+
+    def past(self, rows: NDArray[np.int64]) -> Past | None:
+        """The days before some rows, where the bundle looks at them."""
+        if self._history is None:
+            return None
+        past = self._history.gather(self.data, rows)
+        return Past(past.codes, past.numbers, past.action, past.outcome, np.where(past.present, past.age, -1))
+
+    @cached_property
+    def _history(self) -> Any:
+        if self.bundle is None or self.bundle.past_days == 0:
+            return None
+        # It brings JAX with it, which no other evaluation needs.
+        from outlay.twostage.history import History
+
+        return History.of(self.data, self.bundle.past_days, np.ones(self.data.outcome.shape[1]))
+
+    def _chunks(self) -> list[NDArray[np.int64]]:
+        rows, size = self.panel.rows, max(1, CHUNK_ROWS // (1 + (self.bundle.past_days if self.bundle else 0)))
+        return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+def _number(source: Source | None) -> int:
+    assert not isinstance(source, tuple)
+    return source or 0

@@ -1,0 +1,223 @@
+"""Measuring a mixture of folds: each fold's policies on its own users, and all users together.
+
+    at = measured_on(data, bundle, fold_weights)       a `Measure` of everyone; a plain one where there is one fold
+    subject = served(at, "as served")                  what the mixture does to every user: to those of fold k as fold k
+
+In fold k every estimator is fitted on the users of fold k alone, on the features of networks that never saw them, with
+a model of the old policy that never saw them; the results stand side by side (`joint.pooled`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.bundles.decide import Bundle
+from outlay.choosing.folds import views
+from outlay.choosing.measure import Measure, Part, Source
+from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
+from outlay.estimators import doubly_robust, fitted, marginalised
+from outlay.estimators.behaviour import Behaviour
+from outlay.estimators.behaviour_check import BehaviourCheck, diagnose
+from outlay.estimators.doubly_robust import Robust
+from outlay.estimators.fitted import Fitted
+from outlay.estimators.joint import Fold, Joint, pooled
+from outlay.estimators.marginalised import Marginal
+from outlay.ops.coupling import coupled
+
+Array = NDArray[np.float64]
+Users = NDArray[np.bool_]
+J = TypeVar("J", bound=Joint)
+
+
+def measured_on(data: Transitions, bundle: Bundle, fold_weights: Sequence[Sequence[float]]) -> Measure:
+    """Measurement of a bundle on the users who certify it.
+
+    Args:
+        data: as it was prepared.
+        bundle: its members.
+        fold_weights: `[K, k]` weights of the members in the mixture of each fold.
+    """
+    if len(fold_weights) == 1:
+        return Measure(data, CERTIFY, bundle)
+    folds = views(data, len(fold_weights))
+    parts = []
+    for view, weights in zip(folds, fold_weights, strict=True):
+        members = tuple(
+            replace(member, weight=weight) for member, weight in zip(bundle.members, weights, strict=True) if weight > 0
+        )
+        parts.append(Measure(view, CERTIFY, replace(bundle, members=members)))
+    return Rotation(folds[0], EVERYONE, bundle, parts=tuple(parts))
+
+
+@dataclass(frozen=True)
+class Rotation(Measure):
+    """K folds.
+
+    Attributes:
+        parts: one a fold, each with the members of its mixture.
+    """
+
+    parts: tuple[Measure, ...] = ()
+
+    @property
+    def folds(self) -> tuple[Measure, ...]:
+        """One a fold."""
+        return self.parts
+
+    def mixture(self) -> tuple[list[Part], Array, list[Source]]:
+        """What the mixture does to everyone: parts that give each fold's users one of that fold's members.
+
+        Members of different folds are joined to parts so that each keeps its weight in its fold.
+        """
+        places, weights = coupled([part.served.weights for part in self.parts])
+        parts: list[Part] = [
+            self._joined([part.actions(i) for part, i in zip(self.parts, place, strict=True)]) for place in places
+        ]
+        return parts, weights, [tuple(place) for place in places]
+
+    def fit(self, policy: Part, source: Source | None = None, among: Users | None = None) -> Fitted:
+        """As in `Measure`."""
+        return self._each(
+            "fit", lambda at, of, part, users, _: at.fit(part, of, users), fitted.pool, policy, source, among
+        )
+
+    def fit_second(self, policy: Part, among: Users | None = None) -> Fitted | None:
+        """As in `Measure`."""
+
+        def one(at: Measure, _: Source, part: Part, users: Users | None, __: Array) -> Fitted:
+            found = at.fit_second(part, among=users)
+            assert found is not None
+            return found
+
+        return None if self.counted else self._each("second", one, fitted.pool, policy, None, among)
+
+    def doubly_robust(self, policy: Part, source: Source, propensity: Array, among: Users | None = None) -> Robust:
+        """As in `Measure`."""
+        return self._each(
+            "dr", lambda at, of, part, users, given: at.doubly_robust(part, of, given, users),
+            doubly_robust.pool, policy, source, among, propensity,
+        )  # fmt: skip
+
+    def marginal(self, policy: Part, source: Source, propensity: Array, among: Users | None = None) -> Marginal:
+        """As in `Measure`."""
+        return self._each(
+            "mis", lambda at, of, part, users, given: at.marginal(part, of, given, users),
+            marginalised.pool, policy, source, among, propensity,
+        )  # fmt: skip
+
+    def residuals(self, policy: Part, source: Source, propensity: Array) -> Joint:
+        """As in `Measure`."""
+        return self._each(
+            "steps", lambda at, of, part, _, given: at.residuals(part, of, given),
+            lambda parts, folds, count: Joint(**pooled(parts, folds, count)), policy, source, None, propensity,
+        )  # fmt: skip
+
+    def constants(self, actions: Sequence[int], days: Sequence[int]) -> list[Fitted]:
+        """As in `Measure`."""
+        return [self.pool(list(each)) for each in zip(*(at.constants(actions, days) for at in self.parts), strict=True)]
+
+    def pool(self, fits: Sequence[Fitted]) -> Fitted:
+        """One estimate from that of every fold."""
+        return fitted.pool(fits, self._shares(None), len(self.data.users))
+
+    def propensity(self) -> Array:
+        """As in `Measure`: in each fold by a model of the other folds."""
+        if self.panel.propensity is not None:
+            return self.panel.propensity
+        return self._scattered([at.propensity() for at in self.parts], np.empty(len(self.panel)))
+
+    def behaviour_check(self) -> BehaviourCheck | None:
+        """As in `Measure`: every fold's model on its own rows."""
+        if self.panel.propensity is not None:
+            return None
+        return diagnose(_CrossFitted(tuple(at.behaviour for at in self.parts), self._fold_of_row), self.data,
+                        self.panel.rows)  # fmt: skip
+
+    @property
+    def counted(self) -> bool:
+        """Whether states are counted, in all folds."""
+        return self.parts[0].counted
+
+    def _each(
+        self,
+        kind: str,
+        one: Callable[[Measure, Source, Part, Users | None, Array], J],
+        pool: Callable[[list[J], list[Fold], int], J],
+        policy: Part,
+        source: Source | None,
+        among: Users | None,
+        propensity: Array | None = None,
+    ) -> J:
+        """Estimate in every fold that has some of the users, and pool.
+
+        A source of several is a part of the own mixture: it names the member of each fold, which several parts share.
+        """
+        found: list[J] = []
+        folds, given = self._shares(among), np.empty(0) if propensity is None else propensity
+        sources = source if isinstance(source, tuple) else (source or 0,) * len(self.parts)
+        about = kind, None if among is None else among.tobytes()
+        if self._members_told.get("about") != about:  # of the estimator in work alone
+            self._members_told.clear()
+            self._members_told["about"] = about
+        for k, (at, fold, of, rows) in enumerate(zip(self.parts, folds, sources, self._rows, strict=True)):
+            if fold.share == 0:
+                continue
+            known = self._members_told.get((k, of)) if isinstance(source, tuple) else None
+            if known is None:
+                part = None if policy is None else policy[rows]
+                users = None if among is None else among[fold.users]
+                known = one(at, of, part, users, given[rows] if len(given) else given)
+                if isinstance(source, tuple):
+                    self._members_told[k, of] = known
+            found.append(known)
+        return pool(found, [fold for fold in folds if fold.share > 0], len(self.data.users))
+
+    @cached_property
+    def _members_told(self) -> dict[Any, Any]:
+        return {}
+
+    def _shares(self, among: Users | None) -> list[Fold]:
+        """The users of each fold, and their share in all, or in those among whom a value is asked for."""
+        users = [at.data.users_of(CERTIFY) for at in self.parts]
+        counts = np.array([len(each) if among is None else among[each].sum() for each in users], np.float64)
+        return [Fold(each, float(share)) for each, share in zip(users, counts / max(1, counts.sum()), strict=True)]
+
+    def _joined(self, actions: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        return self._scattered(actions, np.empty(len(self.panel), np.min_scalar_type(self.data.num_actions)))
+
+    def _scattered(self, values: Sequence[NDArray[Any]], into: NDArray[Any]) -> NDArray[Any]:
+        for rows, each in zip(self._rows, values, strict=True):
+            into[rows] = each
+        return into
+
+    @cached_property
+    def _rows(self) -> list[NDArray[np.int64]]:
+        """The rows of each fold among the rows of all users."""
+        return [at.panel.rows for at in self.parts]
+
+    @cached_property
+    def _fold_of_row(self) -> NDArray[np.uint8]:
+        return self._scattered([np.full(len(at.panel), k) for k, at in enumerate(self.parts)],
+                               np.empty(len(self.panel), np.uint8))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _CrossFitted:
+    """Models of the old policy, each for the rows of its fold."""
+
+    models: tuple[Behaviour, ...]
+    fold: NDArray[np.uint8]
+
+    def probability(self, rows: NDArray[np.int64]) -> Array:
+        """`[n, K]` as in `Behaviour`."""
+        found: Array = np.empty((len(rows), self.models[0].data.num_actions))
+        for k, model in enumerate(self.models):
+            here = self.fold[rows] == k
+            found[here] = model.probability(rows[here])
+        return found

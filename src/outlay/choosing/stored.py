@@ -1,0 +1,253 @@
+"""RUN/frontier: what every budget needs once training is over: the networks of all policies, and what they measured.
+
+write(run / "frontier", folds, check)
+stored = Stored.read(run / "frontier")
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.bundles.write import BundleSpec, MemberSpec
+from outlay.choosing.budget_grid import Choice, grid
+from outlay.choosing.choose import Frame, Kept, Offered
+from outlay.choosing.folds import fold_shares
+from outlay.choosing.looks import alpha_of, next_look
+from outlay.choosing.reserve import known_reserves
+from outlay.choosing.window import window_of
+from outlay.core.campaign import Campaign
+from outlay.core.errors import FolderError, InfeasibleError
+from outlay.core.files import new_folder, read_manifest, write_manifest
+from outlay.core.network import NetworkArrays, read_network, write_network
+from outlay.core.transitions import Transitions
+from outlay.estimators.fitted import Fitted
+from outlay.estimators.frontier import Points, pooled, shown
+
+AGAIN = "Train again with --method frontier."
+POINTS = ("value", "covariance", "certifying", "tails", "gains")
+PARTS = ("network", "policy", "fold", "multiplier", "head_weights", "value", "budgets", "weights", "room", "aim",
+         "shares", "scale")  # fmt: skip
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """RUN/frontier, as training wrote it. P policies of K folds, G budgets, H heads, m limits.
+
+    Attributes:
+        folder: where it lies.
+        networks: those of the policies.
+        network: `[P]` which of them each policy is of.
+        policy: `[P]` by which of that network's policies it acts.
+        fold: `[P]` whose users had no part in it.
+        multiplier: `[P, m]`.
+        head_weights: `[P, H]`.
+        value: `[P, T]` what it was measured at on *select* users of its fold, as in `Points`.
+        budgets: `[G]` of the money budget, ascending; empty where that is a floor, or no mixture keeps the others.
+        weights: `[G, P]` of the mixture for each; every fold has the same share in all of them.
+        room: `[G]` by which the money budget's coordinate was raised when choosing.
+        aim: `[G]` what the mixtures were chosen to have much of (`units.chosen_by`), per unit of time.
+        points: what the G mixtures were measured at on *select* users.
+        old: the same of the log's policy.
+        shares: `[K]` of the folds: n_k / n.
+        scale: `[m]` one unit of violation of each limit.
+        manifest: heads, imitation_threshold, data_hash, seed, check, and look: which look at the *certify* users would
+            have been its, after that of the run's own mixture, when it was trained. Mixtures keep the room that this
+            look needs, however many looks others take before it, so that a budget is always the same bundle. And
+            window: the days that `points` are about (`window.py`); no_curve: why there are no budgets.
+    """
+
+    folder: Path
+    networks: tuple[NetworkArrays, ...]
+    network: NDArray[np.int64]
+    policy: NDArray[np.int64]
+    fold: NDArray[np.int64]
+    multiplier: Vector
+    head_weights: Vector
+    value: Vector
+    budgets: Vector
+    weights: Vector
+    room: Vector
+    aim: Vector
+    points: Points
+    old: Points
+    shares: Vector
+    scale: Vector
+    manifest: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> Stored:
+        """Read it.
+
+        Raises:
+            FolderError: if the run has none, or it is damaged.
+        """
+        if not folder.is_dir():
+            raise FolderError("this run has no frontier: it was trained for one budget.", file=folder.parent,
+                              way_out="Train with --method frontier.")  # fmt: skip
+        manifest = read_manifest(folder, "frontier", unfinished=AGAIN)
+        try:
+            with (folder / "points.npz").open("rb") as handle, np.load(handle) as file:
+                part = {name: file[name] for name in file.files}
+            grid, old = ({name: part[f"{of}_{name}"] for name in POINTS} for of in ("grid", "old"))
+            return cls(
+                folder=folder,
+                networks=tuple(read_network(folder / _file(i)) for i in range(part["network"].max() + 1)),
+                points=Points(**grid, users=int(manifest["users"])),
+                old=Points(**old, users=int(manifest["users"])),
+                **{name: part[name] for name in PARTS},
+                manifest={name: manifest[name] for name in
+                          ("heads", "imitation_threshold", "data_hash", "seed", "check", "look", "window", "no_curve")},
+            )  # fmt: skip
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            raise FolderError("is damaged: a part of it is absent or cannot be read.", file=folder,
+                              way_out=AGAIN) from None  # fmt: skip
+
+    def spec(self, weights: Vector, campaign: Campaign, data: Transitions) -> BundleSpec:
+        """The bundle of the mixture with weights `[P]`: the networks with the heads of its members alone."""
+        used, policies = np.flatnonzero(weights), self.policies(campaign)
+        slim: dict[int, NetworkArrays] = {}
+        place: dict[tuple[int, int], int] = {}
+        for i in np.unique(self.network[used]).tolist():
+            kept = np.unique(self.policy[used[self.network[used] == i]]).tolist()
+            slim[i] = self.networks[i].only(kept)
+            place |= {(i, policy): k for k, policy in enumerate(kept)}
+        return BundleSpec(
+            campaign=campaign,
+            schema=data.schema,
+            actions=data.actions,
+            reserve=known_reserves(data, campaign),
+            heads=tuple(self.manifest["heads"]),
+            members=tuple(
+                replace(
+                    policies[i],
+                    network=slim[self.network[i]],
+                    weight=float(weights[i]),
+                    policy=place[self.network[i], self.policy[i]],
+                )
+                for i in used
+            ),
+            imitation_threshold=self.manifest["imitation_threshold"],
+            data_hash=self.manifest["data_hash"],
+            seed=int(self.manifest["seed"]),
+        )
+
+    def fold_weights(self, weights: Vector) -> list[list[float]]:
+        """`[K, k]` for the mixture with weights `[P]`: of its k members in each fold's mixture."""
+        used = np.flatnonzero(weights)
+        each = [np.where(self.fold[used] == k, weights[used], 0) for k in range(len(self.shares))]
+        return [(inside / inside.sum()).tolist() for inside in each]
+
+    def policies(self, campaign: Campaign) -> tuple[MemberSpec, ...]:
+        """All P of them, for a server that mixes them anew as money and users come."""
+        return tuple(
+            MemberSpec(
+                network=self.networks[self.network[i]],
+                weight=0.0,
+                multiplier=self.multiplier[i],
+                head_weights=self.head_weights[i],
+                measurement=shown(self.value[i], campaign),
+                policy=int(self.policy[i]),
+                fold=int(self.fold[i]),
+            )
+            for i in range(len(self.value))
+        )
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What one fold found.
+
+    Attributes:
+        frame: what its policies share.
+        measured: those that could be measured.
+        old: the log's policy on the same *select* users.
+    """
+
+    frame: Frame
+    measured: list[Kept]
+    old: Fitted
+
+
+def write(folder: Path, folds: Sequence[Fold], check: str) -> None:
+    """What every other budget needs: networks with the policies that could be measured, and the mixtures."""
+    frame = folds[0].frame
+    campaign, data = frame.campaign, frame.data
+    shares = fold_shares([fold.frame.data for fold in folds])
+    look = next_look(data, data.certifying) + 1  # the next one is for the run's own mixture
+    points = [
+        Points.of([kept.fitted for kept in fold.measured], campaign, [kept.certifying for kept in fold.measured],
+                  [kept.known for kept in fold.measured]) for fold in folds
+    ]  # fmt: skip
+    alpha, users = alpha_of(look, campaign.train.confidence), len(data.users_of(data.certifying))
+    aims = [np.array([kept.aim for kept in fold.measured]) for fold in folds]
+    choices = [
+        Choice(each, aim, campaign, frame.scale, alpha, users, len(folds))
+        for each, aim in zip(points, aims, strict=True)
+    ]
+    budgets, weights, rooms, no_curve = _grid(choices)
+    log = pooled([Points.of([fold.old], campaign) for fold in folds], shares)
+    mixtures = pooled([each.mixed(w) for each, w in zip(points, weights, strict=True)], shares)
+    every = [kept.policy for fold in folds for kept in fold.measured]
+    networks, network, policy = _networks(every)
+    with new_folder(folder) as temporary:
+        for i, each in enumerate(networks):
+            write_network(temporary / _file(i), each)
+        np.savez(
+            temporary / "points.npz",
+            network=network, policy=policy,
+            fold=np.repeat(np.arange(len(folds)), [len(fold.measured) for fold in folds]),
+            multiplier=np.array([each.multiplier for each in every]),
+            head_weights=np.array([each.head_weights for each in every]),
+            value=np.concatenate([each.value for each in points]),
+            budgets=budgets, shares=shares,
+            weights=np.hstack([share * w for share, w in zip(shares, weights, strict=True)]),
+            room=np.asarray(sum(share * room for share, room in zip(shares, rooms, strict=True))),
+            aim=np.asarray(sum(share * w @ aim for share, w, aim in zip(shares, weights, aims, strict=True))),
+            scale=frame.scale,
+            **{f"grid_{name}": getattr(mixtures, name) for name in POINTS},
+            **{f"old_{name}": getattr(log, name) for name in POINTS},
+        )  # fmt: skip
+        write_manifest(temporary, "frontier", {
+            "data_hash": data.manifest["data_hash"], "heads": list(frame.heads), "users": mixtures.users,
+            "imitation_threshold": frame.imitation_threshold, "seed": frame.seed, "check": check,
+            "look": look, "window": window_of(data), "no_curve": no_curve,
+        })  # fmt: skip
+
+
+def _grid(choices: list[Choice]) -> tuple[Vector, list[Vector], list[Vector], str | None]:
+    """The mixtures for a grid of budgets, or none and the reason."""
+    money = choices[0].campaign.budgets[choices[0].campaign.money]
+    try:
+        if money.sign > 0:
+            return *grid(choices), None
+        no_curve = f"budget {money.name} is a floor, so there is no curve of what more money buys."
+    except InfeasibleError as error:
+        no_curve = error.found
+    return np.empty(0), [np.empty((0, len(each.points))) for each in choices], [np.empty(0) for _ in choices], no_curve
+
+
+def _networks(policies: list[Offered]) -> tuple[list[NetworkArrays], NDArray[np.int64], NDArray[np.int64]]:
+    """The different networks with the policies that are used, and for each policy its network and its place there."""
+    used: dict[int, tuple[NetworkArrays, list[int]]] = {}
+    for each in policies:
+        assert isinstance(each.network, NetworkArrays)
+        _, places = used.setdefault(id(each.network), (each.network, []))
+        if each.policy not in places:
+            places.append(each.policy)
+    order = list(used)
+    place = [(order.index(id(each.network)), used[id(each.network)][1].index(each.policy)) for each in policies]
+    network, policy = np.array(place, np.int64).T
+    return [whole.only(places) for whole, places in used.values()], network, policy
+
+
+def _file(number: int) -> str:
+    return f"network-{number}.npz"

@@ -1,0 +1,160 @@
+"""One sentence that says what to do.
+
+The outcomes, in the order in which they are asked for:
+
+    nothing can be relied on                     do not serve it
+    a certain loss                               do not serve it; only where it saves money, for that aim
+    not certified                                do not serve it, or not yet
+    the gain could not be measured               that
+    a certain gain, a constant may do as well    serve a constant
+    a certain gain                               serve it
+    neither a certain gain nor a certain loss    keep the old policy, or test it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlay.choosing.constants import AgainstConstants
+from outlay.core.campaign import Campaign
+from outlay.core.estimate import Estimate
+from outlay.estimators.agreement import NOT_CHECKED
+from outlay.estimators.certificate import Certificate
+from outlay.estimators.units import objective
+
+CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
+SAME_SPEND = 0.005  # of the other's: a smaller difference is none
+THIN = "A longer or larger log, or fewer actions, may support an answer."
+BEYOND = "Its estimate itself is beyond the limit: take a policy that keeps it with room to spare."
+DOUBTED = (
+    "Outcomes depend on something that the features do not tell, days differ, or the log did too little of what the "
+    "policy does: add it to log.features, or test the policy on some users."
+)
+UNCHECKED = (
+    "Test it on some users first (outlay experiment plan). A log can confirm it if more of its decisions were drawn at "
+    "random, with their propensities stated (log.propensity), or if the policy is closer to the old one."
+)
+NEARLY = "More users, or a lower limit in training, would certify it."
+
+
+def verdict(
+    estimates: Sequence[Estimate],
+    certificate: Certificate,
+    campaign: Campaign,
+    policy: str = "mixture",
+    *,
+    constants: AgainstConstants | None = None,
+    doubt: str | None = None,
+) -> str:
+    """Serve `policy`, do not serve it, or test first: with the figures behind it.
+
+    Args:
+        estimates: of it and of the old policy.
+        certificate: of it.
+        campaign: budgets, and what the reward is called.
+        policy: its name in the estimates.
+        constants: it beside the best constant actions at its spend; None where that was not measured.
+        doubt: why fitted values are not believed, or None.
+    """
+    if certificate.withheld is not None:
+        way_out = DOUBTED if certificate.withheld == doubt else THIN
+        if certificate.withheld.startswith(NOT_CHECKED):
+            way_out = UNCHECKED
+        return f"Do not serve it: {certificate.words}. {way_out}"
+
+    sure = f"{100 * certificate.confidence:.4g} % sure"
+    limits = " and ".join(f"{b.name} {b.words}" for b in campaign.budgets)
+    old = _value(estimates, "old", objective(campaign))
+    money = campaign.budgets[campaign.money].name
+    spent, before = (_value(estimates, name, money) for name in (policy, "old"))
+    spend, saves = _spend(spent, before, campaign), _less(spent, before)
+    gain = certificate.gain
+    change = "" if gain is None or not old else f"{_percent(gain, old)} {campaign.reward_label}"
+    if change and certificate.window is not None:
+        change += " on the first day" if certificate.window == 1 else f" over the first {certificate.window} days"
+
+    if old and gain is not None and certificate.gain_most is not None and certificate.gain_most < 0:
+        least = f"{sure} of a loss of {_size(certificate.gain_most, old)} at least"
+        keep = "Do not serve it, unless saving is the aim" if saves else "Do not serve it"
+        aside = f"{limits} is certified" if certificate.certified else f"It is {certificate.words}"
+        return f"It loses: {change} against the old policy ({least}){spend}. {keep}: keep the old policy. ({aside}.)"
+
+    if not certificate.certified:
+        if any(line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets):
+            return f"Do not serve it: {certificate.words}. {BEYOND}"
+        few = any(line.events is not None for line in certificate.budgets)
+        return f"Do not serve it yet: {certificate.words}.{'' if few else f' {NEARLY}'}"
+
+    if gain is None or not old:
+        return f"The limit is certified ({limits}, {sure}), but the gain over the old policy could not be measured."
+
+    floor = _at_least(certificate.gain_bound, old, sure)
+    if certificate.gain_bound is not None and certificate.gain_bound > 0:
+        claim = f"{change} against the old policy ({floor})"
+        if constants is None or not constants.value:
+            return f"Serve it: {claim}{spend}, and {limits} is certified."
+        if not constants.keep:
+            none = "No constant actions keep the limits for as little."
+            return f"Serve it: {claim}{spend}, and {limits} is certified. {none}"
+        more = _percent(constants.gain, constants.value)
+        beyond = _at_least(constants.gain_bound, constants.value, sure)
+        if constants.gain_bound is not None and constants.gain_bound > 0:
+            return (
+                f"Serve it: {claim}{spend}, and {more} against the best constant actions ({beyond})"
+                f"{_spend(spent, constants.spend, campaign)}; {limits} is certified."
+            )
+        return (
+            f"Serve a constant: the policy brings {claim}{spend}, and its {limits} is certified, but a constant may do "
+            f"as well: {constants.words}. The policy brings {more} beyond it ({beyond})"
+            f"{_spend(spent, constants.spend, campaign)}. Serve the constant, whose own costs are estimated and not "
+            "certified, or test the two against each other (outlay experiment plan)."
+        )
+
+    claim = f"No gain over the old policy can be claimed ({change}, {floor}){spend}, though {limits} is certified"
+    if gain < CLEARLY_WORSE * abs(old):
+        return f"{claim}: keep the old policy{', unless saving is the aim' if saves else ''}."
+    return f"{claim}: test it against the old policy before it is served to all (outlay experiment plan)."
+
+
+def _value(estimates: Sequence[Estimate], policy: str, target: str) -> float | None:
+    """By the fitted evaluation."""
+    for e in estimates:
+        if (e.policy, e.estimator, e.target) == (policy, "fqe", target) and e.value is not None:
+            return e.value
+    return None
+
+
+def _percent(change: float, base: float) -> str:
+    """`+3.2 %`; what would round to 0.0 % keeps a digit that says something."""
+    return f"{'+' if change > 0 else '-' if change < 0 else ''}{_size(change, base)}"
+
+
+def _size(change: float, base: float) -> str:
+    """The same without the sign."""
+    share = abs(100 * change / base)
+    return f"{share:.1f} %" if share >= 0.05 else f"{share:.1g} %"
+
+
+def _at_least(bound: float | None, base: float, sure: str) -> str:
+    """A lower bound: `97.5 % sure of +2.2 % at least`, or what may be lost."""
+    if bound is None or bound <= -abs(base):
+        return "too little is known to say how much it may lose"
+    if bound > 0:
+        return f"{sure} of {_percent(bound, base)} at least"
+    return f"{sure} only that it loses no more than {_size(bound, base)}"
+
+
+def _less(spent: float | None, other: float | None) -> bool:
+    """Whether less money is spent, by more than nothing."""
+    return spent is not None and other is not None and spent < (1 - SAME_SPEND) * other
+
+
+def _spend(spent: float | None, other: float | None, campaign: Campaign) -> str:
+    """` at 14 % less coupon_cost`, against another's."""
+    budget = campaign.budgets[campaign.money]
+    if spent is None or not other:
+        return ""
+    change = spent / other - 1
+    if abs(change) < SAME_SPEND:
+        return f" at the same {budget.name}"
+    return f" at {100 * abs(change):.0f} % {'less' if change < 0 else 'more'} {budget.name}"

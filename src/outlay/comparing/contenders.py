@@ -1,0 +1,272 @@
+"""Who is compared: methods that learn from one log, each with what it serves and what it values.
+
+    RL          an oracle's game, played once; every mixing rule is shown the same candidates
+    frontier    an oracle's answers to every λ at once, or those of the counted model
+    two-stage   a response model of k-day labels, priced
+
+Each gives a mixture for the campaign's limits (`bundle`): of a rule its own, with the weights that it found online, and
+beside it one of the same members with weights solved again, as `train` does; of the others as `train` chooses it. And
+it gives what it learned (`learned`), whose values the paper's budget control prices: Q of the reward, averaged over
+members, or the k-day prediction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from outlay.bundles.decide import Bundle
+from outlay.bundles.read import load_bundle
+from outlay.bundles.write import BundleSpec, write_bundle
+from outlay.choosing.choose import Frame, Offered, bundle_spec, choose
+from outlay.comparing.results import RE_SOLVED
+from outlay.core.campaign import Campaign
+from outlay.core.errors import CampaignError, InfeasibleError
+from outlay.core.mixture import Mixture
+from outlay.core.transitions import Transitions
+from outlay.learning.game import first_state, frugal, held
+from outlay.learning.game import play as played
+from outlay.learning.mixing import RULES
+from outlay.training import frontier as train_frontier
+from outlay.training import game as play
+from outlay.training import two_stage
+from outlay.twostage.answers import Response
+
+Report = Callable[[float, str], None]
+
+NETWORK = "+network"  # after an oracle whose game has one more network, which measures the candidates
+TITLES = {"ddqn": "DDQN", "edrr": "EDRR", "bcq": "BCQ", "deepfm": "DeepFM", "din": "DIN"}
+COMPARED_RULES = ("single-best", "aim-mean", "aim-greedy", "lp")
+FRONTIER = "frontier"  # stands where other methods that look ahead have their mixing rule
+COUNTED = "tabular"  # the oracle that counts instead of learning
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method after learning.
+
+    Attributes:
+        name: `BCQ, aim-greedy`, `frontier, bcq`, `DeepFM, 3-day label`.
+        oracle: `bcq`, `bcq+network`, …, `tabular`, or the response model.
+        rule: the mixing rule, or `frontier`; None for a response model.
+        label_days: of a response model; None for RL.
+        bundle: what it serves under the campaign's limits: of a rule its own mixture, whether that keeps them or not;
+            None where nothing was found that keeps them.
+        learned: what the paper's budget control prices: the rule's own mixture, the frontier's for the campaign's
+            limits, or the response model without a price; None for a rule with weights that were solved again, and for
+            a frontier that found nothing which keeps the limits.
+        refused: why there is no bundle.
+        stored_parameters: what is stored in the end: of a rule its spares too, as the last of `course` says.
+        seconds: of learning, measuring and choosing, without preparing the log.
+        course: (gradient steps, parameters stored), as training went on; for a frontier what it serves, at the first
+            step and at the last; empty where there are no steps, or rules to compare.
+        original: the same for the original method, which keeps every candidate.
+    """
+
+    name: str
+    oracle: str
+    rule: str | None
+    label_days: int | None
+    bundle: Bundle | None
+    learned: Bundle | None
+    refused: str | None
+    stored_parameters: int
+    seconds: float
+    course: list[tuple[int, int]] = field(default_factory=list)
+    original: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Fitting(NamedTuple):
+    """A response model (`kind`, of `label_days`-day labels) after `seconds` of training."""
+
+    kind: str
+    label_days: int
+    model: Response
+    seconds: float
+
+
+def rows_of(oracle: str, rule: str) -> tuple[str, str]:
+    """The rows of a rule: with its own weights, and with weights solved again."""
+    title = TITLES[oracle.removesuffix(NETWORK)] + (" with a cost network" if oracle.endswith(NETWORK) else "")
+    return f"{title}, {rule}", f"{title}, {rule}{RE_SOLVED}"
+
+
+def frontier_row(oracle: str) -> str:
+    """The row of a frontier."""
+    return f"{FRONTIER}, {'counted' if oracle == COUNTED else oracle}"
+
+
+def response_row(kind: str, label_days: int) -> str:
+    """The row of a response model."""
+    return f"{TITLES[kind]}, {label_days}-day label"
+
+
+class Several(NamedTuple):
+    """Rules that look on at the same game: a mixing rule whose mixture holds the members of all of them."""
+
+    names: tuple[str, ...]
+
+    def init(self, limits: ArrayLike, scale: ArrayLike | None = None) -> dict[str, Any]:
+        """A state for each rule."""
+        return {name: first_state(RULES[name], limits, scale) for name in self.names}
+
+    def step(self, state: dict[str, Any], member: Any, measurement: ArrayLike) -> dict[str, Any]:
+        """Every rule sees the policy."""
+        return {name: RULES[name].step(part, member, measurement) for name, part in state.items()}
+
+    def mixture(self, state: dict[str, Any]) -> Mixture[Any]:
+        """The members that any rule holds, in equal parts: it only says what to keep."""
+        members = {number for name, part in state.items() for number in self.held(name, part)}
+        count = len(members)
+        return Mixture(tuple(members), np.full(count, 1 / count), np.zeros((count, 1)))
+
+    @staticmethod
+    def held(name: str, state: Any) -> tuple[int, ...]:
+        """The members that a rule has in store."""
+        return held(state, RULES[name].mixture(state))
+
+
+def reinforcement(
+    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, wanted: Sequence[str], report: Report
+) -> Iterator[Contender]:
+    """One game of an oracle, and a contender for each of its rows that is wanted."""
+    began = time.perf_counter()
+    rules = Several(tuple(rule for rule in COMPARED_RULES if set(rows_of(oracle, rule)) & set(wanted)))
+    by_network = campaign.with_train(measured_by="network") if oracle.endswith(NETWORK) else campaign
+    game = play.set_up(data, by_network, rules, oracle.removesuffix(NETWORK), seed)
+    blocks = game.steps // game.train.candidate_every
+    stored: dict[str, list[int]] = {name: [] for name in rules.names}
+    progress = game.begin()
+    for _ in played(game, progress):  # which moves `progress` on
+        for name, state in (progress.rule_state or {}).items():  # None in the warm-up
+            stored[name].append(len(rules.held(name, state)))
+        done = len(progress.candidates)
+        report(done / blocks, f"{oracle}: {done * 100 // blocks} %")
+    size = play.parameters(game, progress)
+    frame = play.frame_of(game, campaign, seed, folder)
+    spare = frugal(progress.candidates[game.first :], game.coords)
+    playing = time.perf_counter() - began
+    for name, state in progress.rule_state.items():
+        mixture = RULES[name].mixture(state)
+        offered = play.offered(game, progress, list(mixture.members))
+        own_row, re_solved_row = rows_of(oracle, name)
+        if own_row in wanted:
+            own = _loaded(folder / "own", bundle_spec(frame, offered, mixture.weights))
+            counted = progress.candidates[game.first :]
+            course = [(c.step, n * size) for c, n in zip(counted, stored[name], strict=True)]
+            yield Contender(
+                name=own_row,
+                oracle=oracle,
+                rule=name,
+                label_days=None,
+                bundle=own,
+                learned=own,
+                refused=None,
+                stored_parameters=course[-1][1],
+                seconds=playing,
+                course=course,
+                original=[(c.step, (c.number + 1) * size) for c in progress.candidates],
+            )
+        if re_solved_row in wanted:
+            began = time.perf_counter()
+            reserve = play.offered(game, progress, [] if spare in mixture.members else [spare])
+            served, refused, parameters = _served(frame, offered, reserve)
+            yield Contender(
+                name=re_solved_row,
+                oracle=oracle,
+                rule=f"{name}{RE_SOLVED}",
+                label_days=None,
+                bundle=served,
+                learned=None,
+                refused=refused,
+                stored_parameters=parameters,
+                seconds=playing + time.perf_counter() - began,
+            )
+
+
+def frontier(data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Report) -> Contender:
+    """One training for every λ, and the mixture chosen for the campaign's limits; `tabular` counts instead."""
+    began = time.perf_counter()
+    name = frontier_row(oracle)
+    try:
+        found = train_frontier.learn(
+            data,
+            campaign.with_train(folds=1),  # all methods learn from the same users
+            oracle,
+            seed,
+            folder=folder,
+            resume=False,
+            report=lambda share, text: report(share, f"{name}: {text}"),
+        )
+    except (CampaignError, InfeasibleError) as error:  # too many limits for one network, or none that can be kept
+        return Contender(name, oracle, FRONTIER, None, None, None, error.found, 0, time.perf_counter() - began)
+    spec = bundle_spec(found.frame, found.chosen.members, found.chosen.weights)
+    bundle = _loaded(folder / "served", spec)
+    stored, steps = sum(network.num_parameters for network in spec.networks), int(found.found["steps"])
+    return Contender(
+        name=name,
+        oracle=oracle,
+        rule=FRONTIER,
+        label_days=None,
+        bundle=bundle,
+        learned=bundle,
+        refused=None,
+        stored_parameters=stored,
+        seconds=time.perf_counter() - began,
+        course=[(0, stored), (steps, stored)] if steps else [],
+    )
+
+
+def fit_response(
+    data: Transitions, campaign: Campaign, kind: Any, label_days: int, seed: int, report: Report
+) -> Fitting:
+    """A response model of k-day labels, not yet priced."""
+    began = time.perf_counter()
+    model, _ = two_stage.fitted(data, campaign, kind, label_days, seed, report)
+    return Fitting(kind, label_days, model, time.perf_counter() - began)
+
+
+def write_values(data: Transitions, campaign: Campaign, fitting: Fitting, seed: int, folder: Path) -> None:
+    """A bundle that tells what a response model predicts."""
+    frame = two_stage.frame_of(data, campaign, seed, folder)
+    write_bundle(folder, bundle_spec(frame, two_stage.policies(frame, fitting.model)[:1], np.ones(1)))
+
+
+def response_model(data: Transitions, campaign: Campaign, fitting: Fitting, seed: int, folder: Path) -> Contender:
+    """A response model priced in every state."""
+    began = time.perf_counter()
+    frame = two_stage.frame_of(data, campaign, seed, folder)
+    offered = two_stage.policies(frame, fitting.model)
+    served, refused, _ = _served(frame, offered, [])
+    return Contender(
+        name=response_row(fitting.kind, fitting.label_days),
+        oracle=fitting.kind,
+        rule=None,
+        label_days=fitting.label_days,
+        bundle=served,
+        learned=_loaded(folder / "values", bundle_spec(frame, offered[:1], np.ones(1))),
+        refused=refused,
+        stored_parameters=fitting.model.num_parameters,
+        seconds=fitting.seconds + time.perf_counter() - began,
+    )
+
+
+def _served(frame: Frame, offered: list[Offered], reserve: list[Offered]) -> tuple[Bundle | None, str | None, int]:
+    """What keeps the limits, or why nothing does; and how many parameters are stored for it."""
+    try:
+        chosen = choose(frame, offered, reserve)
+    except InfeasibleError as error:
+        return None, error.found, 0
+    spec = bundle_spec(frame, chosen.members, chosen.weights)
+    return _loaded(frame.folder / "served", spec), None, sum(network.num_parameters for network in spec.networks)
+
+
+def _loaded(folder: Path, spec: BundleSpec) -> Bundle:
+    write_bundle(folder, spec)
+    return load_bundle(folder)

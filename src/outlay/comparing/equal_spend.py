@@ -1,0 +1,249 @@
+"""Judging methods at equal spend: every policy by the same fitted evaluation, on users who had no part in learning.
+
+    immediate   argmax_a value(s, a) − λ ĉ(s, a), λ such that Σ over start rows of *select* users ĉ = immediate
+    total       the mixture that a method serves under the campaign's limits
+
+Where the truth is known its value stands beside the estimate (`known.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.bundles.decide import Bundle
+from outlay.choosing.constants import ConstantActions
+from outlay.choosing.measure import CHUNK_ROWS, Measure
+from outlay.choosing.window import window_of
+from outlay.comparing.cached_graphs import remembering
+from outlay.comparing.known import Acts, Known
+from outlay.core.campaign import Campaign
+from outlay.core.response import Past
+from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.observed import observe
+
+HALVINGS = 60  # of the interval of λ
+
+Floats = NDArray[np.floating[Any]]
+Rows = NDArray[np.int64]
+Codes = NDArray[np.int32]
+Numbers = NDArray[np.float32]
+Score = Callable[[Codes, Numbers], Floats]  # [n, F], [n, 2·F'] → [n, K]
+
+
+class Judged(NamedTuple):
+    """A policy or mixture under one control: estimated, and in truth where that is known."""
+
+    fitted: Fitted
+    truth: dict[str, float] | None
+
+
+class Priced(NamedTuple):
+    """One λ-policy, or two neighbouring ones mixed so that day one costs what it may."""
+
+    prices: tuple[float, ...]
+    weights: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What all methods of one comparison are judged by.
+
+    Attributes:
+        data: the transitions.
+        campaign: the campaign.
+        known: true values, if they are known.
+    """
+
+    data: Transitions
+    campaign: Campaign
+    known: Known | None
+
+    @cached_property
+    def days(self) -> tuple[int, ...]:
+        """Spans of totals: the first day, those of the tables, the horizon."""
+        meta = self.campaign.meta
+        own = () if self.window is None else (self.window,)
+        return tuple(sorted({1, *meta.report_days, meta.horizon_days, *own}))
+
+    @cached_property
+    def window(self) -> int | None:
+        """Days whose means stand in the place of discounted ones, in the truth as in the estimates."""
+        return window_of(self.data)
+
+    def _told(self, truth: dict[str, float] | None) -> dict[str, float] | None:
+        """The truth with the means over the window under the names of the discounted ones."""
+        if self.window is None or truth is None:
+            return truth
+        names = ("reward", *(budget.name for budget in self.campaign.budgets))
+        return truth | {name: truth[f"{name}@{self.window}"] / self.window for name in names}
+
+    def immediate_of_log(self, at: Measure) -> float:
+        """What day one costs per user under the log's policy, on *certify* users as observed."""
+        seen = observe(at.panel, days=(1,))
+        name = self.campaign.budgets[self.campaign.money].name
+        return float(seen.value[seen.column(f"{name}@1")])
+
+    def old(self, at: Measure) -> Judged:
+        """The log's policy."""
+        return Judged(at.old(), None if self.known is None else self._told(self.known.old(self.days)))
+
+    def constants(self, at: Measure) -> tuple[Judged, str] | None:
+        """The best mixture of constant actions under the campaign's limits, and it in words."""
+        actions = ConstantActions.of(replace(at, split=SELECT), self.campaign)
+        if actions is None:
+            return None
+        found = actions.best(self.campaign)
+        truth = self._true([partial(_always, action) for action in found.actions], found.weights, 0)
+        fitted = combine(at.constants(found.actions, at.days), found.weights)
+        return Judged(fitted, truth), found.words(self.data)
+
+    def served(self, at: Measure) -> Judged:
+        """The mixture that a bundle serves, measured on *certify* users."""
+        bundle = at.served
+        asked = _asked_often(bundle)
+        members = [partial(_of_member, asked, number) for number in range(len(bundle.members))]
+        truth = self._true(members, bundle.weights, bundle.past_days)
+        return Judged(combine(at.members(), bundle.weights), truth)
+
+    def immediate(self, at: Measure, learned: Bundle, costs: Score, most: float) -> Judged | None:
+        """The paper's budget control.
+
+        Args:
+            at: measures on *certify* users.
+            learned: whose Q of the reward, averaged over its members, is what is maximised.
+            costs: expected cost of the day, which looks at the state alone.
+            most: what day one may cost per user.
+
+        Returns:
+            None where even the cheapest actions cost more.
+        """
+        values, spent = self._values(learned), self._by_rows(costs)
+        starts = self.data.users["start_row"][self.data.users_of(SELECT)].astype(np.int64)
+        priced = _priced(values(starts), spent(starts), self.data.allowed(starts), most)
+        if priced is None:
+            return None
+        asked = _asked_often(learned)
+        truth = self._true(
+            [partial(_at_price, asked, costs, price) for price in priced.prices], priced.weights, learned.past_days
+        )
+        parts = [at.policy(actions) for actions in self._actions(at.panel.rows, values, spent, priced.prices)]
+        return Judged(combine(parts, priced.weights), truth)
+
+    def _values(self, learned: Bundle) -> Callable[[Rows], Floats]:
+        """Q of the reward by rows of the log."""
+        if not learned.past_days:
+            return self._by_rows(partial(_rewards, learned))
+        look = Measure(self.data, CERTIFY, learned)
+
+        def with_past(rows: Rows) -> Floats:
+            parts = []
+            for block in _blocks(rows, CHUNK_ROWS // (1 + learned.past_days)):
+                parts.append(_rewards(learned, *self.data.features(block), look.past(block)))
+            return np.concatenate(parts)
+
+        return with_past
+
+    def _by_rows(self, score: Score) -> Callable[[Rows], Floats]:
+        """A score by rows of the log; evaluated once for each distinct state where those are few and say all."""
+        data = self.data
+        if data.states is not None and data.state is not None:
+            state, of_state = data.state, score(data.states.codes, data.states.numbers)
+            return lambda rows: of_state[state[rows]]
+        return lambda rows: score(*data.features(rows))
+
+    def _actions(
+        self, rows: Rows, values: Callable[[Rows], Floats], costs: Callable[[Rows], Floats], prices: Sequence[float]
+    ) -> NDArray[np.int64]:
+        """`[L, n]` for L prices."""
+        parts = []
+        for block in _blocks(rows, CHUNK_ROWS):
+            value, cost, allowed = values(block), costs(block), self.data.allowed(block)
+            parts.append([_greedy(value, cost, price, allowed) for price in prices])
+        return np.concatenate(parts, axis=1)
+
+    def _true(self, policies: Sequence[Acts], weights: NDArray[np.float64], past_days: int) -> dict[str, float] | None:
+        """True values of a mixture of policies that look so far back; None where they cannot be told."""
+        if self.known is None:
+            return None
+        return self._told(self.known.mixture(policies, weights, past_days=past_days, days=self.days))
+
+
+def day_costs(teller: Bundle, money: int) -> Score:
+    """What each action is expected to cost on its day, by a response model of 1-day labels.
+
+    Args:
+        teller: its bundle.
+        money: which budget is asked for.
+    """
+
+    def costs(codes: Codes, numbers: Numbers) -> Floats:
+        (q,) = teller.members[0].run(["q"], codes, numbers)
+        return np.maximum(q[:, :, 1 + money], 0)
+
+    return costs
+
+
+def _asked_often(bundle: Bundle) -> Bundle:
+    """Policies that look at past days are asked about the same rows many times; states alone are not."""
+    return remembering(bundle) if bundle.past_days else bundle
+
+
+def _always(action: int, codes: Codes, _numbers: Numbers, _past: Past | None) -> Rows:
+    return np.full(len(codes), action, np.int64)
+
+
+def _of_member(bundle: Bundle, number: int, codes: Codes, numbers: Numbers, past: Past | None) -> Rows:
+    return bundle.member_actions(number, codes, numbers, None, past)
+
+
+def _at_price(learned: Bundle, costs: Score, price: float, codes: Codes, numbers: Numbers, past: Past | None) -> Rows:
+    return _greedy(_rewards(learned, codes, numbers, past), costs(codes, numbers), price)
+
+
+def _rewards(learned: Bundle, codes: Codes, numbers: Numbers, past: Past | None = None) -> Floats:
+    """`[n, K]` Q of the reward, averaged over the members; a network that neighbours share is run once."""
+    parts = []
+    for _, alike in groupby(learned.members, key=lambda member: id(member.session)):
+        first, *others = alike
+        (q,) = first.run(["q"], codes, numbers, past)
+        parts += [member.weight * member.own(q)[:, :, 0] for member in (first, *others)]
+    return np.asarray(np.sum(parts, axis=0))
+
+
+def _greedy(value: Floats, cost: Floats, price: float, allowed: NDArray[np.bool_] | bool = True) -> NDArray[np.int64]:
+    action: NDArray[np.int64] = np.where(allowed, value - price * cost, -np.inf).argmax(axis=1)
+    return action
+
+
+def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float) -> Priced | None:
+    """λ by halving: spend falls as λ rises."""
+
+    def spend(price: float) -> float:
+        action = _greedy(value, cost, price, allowed)
+        return float(np.take_along_axis(cost, action[:, None], axis=1).mean(dtype=np.float64))
+
+    if spend(0.0) <= most:
+        return Priced((0.0,), np.ones(1))
+    if np.where(allowed, cost, np.inf).min(axis=1).mean(dtype=np.float64) > most:
+        return None
+    low, high = 0.0, 1.0
+    while spend(high) > most and high < 1e12:
+        low, high = high, 2 * high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if spend(middle) > most else (low, middle)
+    over, within = spend(low), spend(high)
+    share = (most - within) / (over - within) if over > within else 0.0
+    return Priced((low, high), np.array([share, 1 - share]))
+
+
+def _blocks(rows: Rows, size: int) -> Iterator[Rows]:
+    return (rows[begin : begin + size] for begin in range(0, len(rows), size))

@@ -1,0 +1,175 @@
+"""True values of policies, where the campaign was simulated: what a comparison sets beside its estimates.
+
+    known = known_values(campaign, data)           # None where the truth is not known, or does not fit the campaign
+    known.mixture([policy], np.ones(1), past_days=0, days=(1, 7))          # {"reward": …, "reward@7": …, …}
+
+A policy is a function of encoded features. Where the truth is a table (`truth.py`) it is evaluated exactly, or rolled
+out if it looks at past days (`rollout.py`). In a city (`simulators/city_people.py`) it is simulated on 20,000 users,
+and the share of the optimum that it captures is known too: `CAPTURED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from outlay.comparing.results import CAPTURED
+from outlay.core.campaign import Campaign
+from outlay.core.response import Past
+from outlay.core.transitions import Transitions
+from outlay.simulators.city import CITY_FILE, COUPONS, City
+from outlay.simulators.city_people import PolicyValues
+from outlay.simulators.city_truth import CityTruth, Curve, optimum
+from outlay.simulators.rollout import rolled_out
+from outlay.simulators.truth import Truth, mixed
+
+USERS = 20_000  # simulated for a value in a city
+SURE = 0.1  # standard error with which a captured share is told
+
+Acts = Callable[[NDArray[np.int32], NDArray[np.float32], Past | None], NDArray[np.int64]]
+"""Codes `[n, F]`, numbers `[n, 2·F']`, past days → action indices `[n]`."""
+
+
+class Known(Protocol):
+    """True values of policies of one campaign, by target."""
+
+    def mixture(
+        self, policies: Sequence[Acts], weights: NDArray[np.float64], *, past_days: int, days: Sequence[int]
+    ) -> dict[str, float] | None:
+        """The value of a sticky mixture of policies that look so many days back; None where it cannot be told."""
+
+    def old(self, days: Sequence[int]) -> dict[str, float] | None:
+        """The value of the log's own policy; None where it cannot be told."""
+
+
+@dataclass(frozen=True)
+class KnownTable:
+    """Exact values in a tabular model.
+
+    Attributes:
+        truth: the model.
+        data: the log that was drawn from it.
+    """
+
+    truth: Truth
+    data: Transitions
+
+    @cached_property
+    def shown(self) -> bool:
+        """Whether the log shows all states of the model, encoded alike."""
+        states = self.data.states
+        if states is None or len(states) != self.truth.model.num_states:
+            return False
+        logged = {_key(*pair) for pair in zip(states.codes, states.numbers, strict=True)}
+        return all(_key(*pair) in logged for pair in zip(self.truth.codes, self.truth.numbers, strict=True))
+
+    def mixture(
+        self, policies: Sequence[Acts], weights: NDArray[np.float64], *, past_days: int, days: Sequence[int]
+    ) -> dict[str, float] | None:
+        """As `Known`."""
+        truth = self.truth
+        if not self.shown or (past_days and truth.people is None):
+            return None
+        if not past_days:
+            return mixed([truth.values(acts(truth.codes, truth.numbers, None), days) for acts in policies], weights)
+        parts = [
+            rolled_out(truth, lambda state, past, acts=acts: acts(*truth.features(state), past), past_days, days).value  # type: ignore[misc]
+            for acts in policies
+        ]
+        return mixed(parts, weights)
+
+    def old(self, days: Sequence[int]) -> dict[str, float] | None:
+        """As `Known`: taken for uniform draws if the log's propensities are all alike."""
+        propensity = self.data.propensity
+        if propensity is None or np.asarray(self.data.forced).any():
+            return None
+        share = 1 / self.data.num_actions
+        if not np.allclose(propensity[:100_000], share):
+            return None
+        return self.truth.values(np.full(self.truth.model.reward.shape, share), days)
+
+
+@dataclass(frozen=True)
+class KnownCity:
+    """Simulated values in a city.
+
+    Attributes:
+        values: simulates.
+        data: the log.
+        curve: the optimum for every budget; None where the campaign's discount is not the city's.
+    """
+
+    values: PolicyValues
+    data: Transitions
+    curve: Curve | None
+
+    def mixture(
+        self, policies: Sequence[Acts], weights: NDArray[np.float64], *, past_days: int, days: Sequence[int]
+    ) -> dict[str, float] | None:
+        """As `Known`; None for policies that look at past days, which the simulation does not show them."""
+        if past_days:
+            return None
+        return self._told(self.values(*(self._city(acts) for acts in policies), weights=weights.tolist(), days=days))
+
+    def old(self, days: Sequence[int]) -> dict[str, float] | None:
+        """As `Known`."""
+        return self._told(self.values(None, days=days))
+
+    def _city(self, acts: Acts) -> Callable[[pa.Table], NDArray[Any]]:
+        def policy(table: pa.Table) -> NDArray[Any]:
+            seen = self.data.schema.encode(table)
+            return acts(seen.codes, seen.numbers, None)
+
+        return policy
+
+    def _told(self, found: Any) -> dict[str, float]:
+        (budget,) = self.data.campaign.budgets
+        own = {name.replace("coupon_cost", budget.name): value for name, value in found.value.items()}
+        reward, cost = found.value["reward"], found.value["coupon_cost"]
+        if self.curve is None:
+            return own
+        # Near the least and the largest spend hardly anything can be won, and a share of it would be noise.
+        room = self.curve.reached(cost) - self.curve.best_constant(cost)
+        if found.std_error["reward"] > SURE * room:
+            return own
+        return own | {CAPTURED: self.curve.captured(reward, cost)}
+
+
+def known_values(
+    campaign: Campaign, data: Transitions, progress: Callable[[float, str], None] | None = None
+) -> Known | None:
+    """The true values of a simulated campaign's policies; None where they are not known.
+
+    A city's optimum is found at the first call, in half a minute to some minutes, and kept in the campaign's folder.
+    """
+    if (truth := Truth.beside(campaign, data)) is not None:
+        return KnownTable(truth, data)
+    folder = campaign.path.parent
+    if not (folder / CITY_FILE).exists():
+        return None
+    city = City.read(folder)
+    fits = (
+        len(campaign.budgets) == 1
+        and campaign.budgets[0].cost in ("cost", "coupon * active")
+        and campaign.log.reward == ("spend" if city.money else "active")
+        and (campaign.log.where, campaign.log.start) == (None, "first")
+        and not city.sparse  # completed rows have no choice, but in the city every day has one
+        and len(data.actions) == len(COUPONS)
+        and np.allclose(data.actions, COUPONS)
+    )
+    if not fits:
+        return None
+    same = campaign.meta.discount == city.gamma
+    curve = optimum(folder, progress) if same else None
+    city = city if same else replace(city, discount=campaign.meta.discount)
+    return KnownCity(PolicyValues(CityTruth(city), users=USERS), data, curve)
+
+
+def _key(codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> bytes:
+    return np.asarray(codes, np.int32).tobytes() + np.asarray(numbers, np.float32).tobytes()

@@ -1,0 +1,183 @@
+"""The figures of a comparison: rewards with intervals, reward against cost, stored parameters.
+
+Rows as comparison.json has them in, Vega-Lite specifications out. Colour says the family (two-stage, or the oracle of a
+method that looks ahead; the frontier has its own), shape the mixing rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from outlay.comparing.results import RE_SOLVED
+from outlay.pages import words
+from outlay.pages.content import BudgetLine
+from outlay.pages.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    Spec,
+    along_x,
+    cycled,
+    finished,
+    inline,
+    limit_line,
+    named_colors,
+    scale_around,
+    text_tip,
+    thinned,
+    value_tip,
+)  # fmt: skip
+
+Row = Mapping[str, Any]
+
+ORIGINAL = "original method"
+_YARDSTICKS = {"log": ("old policy", GREY), "constant": ("best constants", INK), "two-stage": ("two-stage", ORANGE)}
+_FRONTIER = {"frontier": "#56b4e9"}  # one more of Okabe and Ito's
+_ORACLE_COLORS = (PURPLE, GREEN, BLUE)
+_SHAPES = {"log": "square", "constant": "cross", "two-stage": "diamond"}
+_STAR = "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.31L-.24,-.32Z"
+_RULE_SHAPES = ("triangle-up", "triangle-down", "circle", "triangle-right", _STAR)
+
+
+def rewards(rows: Sequence[Row], days: int, reward: str) -> Spec:
+    """The total over `days` of every method with its interval, and the truth where it is known."""
+    data: list[Spec] = []
+    for row in rows:
+        figure = row["figures"].get(f"reward@{days}")
+        if figure is not None:
+            data.append({"method": _short(row), "family": family(row), **figure})
+    names = [d["method"] for d in data]
+    title = f"{reward} per user in {words.days(days)}"
+    scale = scale_around([d[end] for d in data for end in ("value", "low", "high", "truth")])
+    y = alt.Y("method:N", title=None, sort=names, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
+    tooltip = [text_tip("method"), value_tip("value", title), value_tip("sd", "± over seeds"), value_tip("low", "low"),
+               value_tip("high", "high"), value_tip("truth", "true")]  # fmt: skip
+    base = alt.Chart(inline(data)).encode(y=y, tooltip=tooltip)
+    color = alt.Color("family:N", legend=None, scale=named_colors(_colors(rows)))
+    layers = [
+        base.mark_rule(strokeWidth=2.5).encode(x=along_x("low", title, scale), x2="high:Q", color=color),
+        base.mark_point(size=70, filled=True, opacity=1).encode(x=along_x("value", title, scale), color=color),
+        base.mark_point(shape="diamond", size=130, filled=False, stroke=INK, strokeWidth=1.4, opacity=1).encode(
+            x=along_x("truth", title, scale)
+        ),
+    ]
+    return finished(alt.layer(*layers), 22 * len(data) + 14, f"{title} by method")
+
+
+def plane(rows: Sequence[Row], budget: BudgetLine, reward: str, horizon: int) -> Spec | None:
+    """Reward against one cost, both in the budget's unit: up is better, beyond the line is too dear.
+
+    None where no method has both.
+    """
+    per_user = budget.per == "user"
+    data: list[Spec] = []
+    for row in rows:
+        gained, cost = (
+            row["figures"].get(f"reward@{horizon}" if per_user else "reward"),
+            row["figures"].get(budget.name),
+        )
+        if gained is not None and cost is not None and None not in (gained["value"], cost["value"]):
+            data.append({"method": _short(row), "family": family(row), "rule": _rule(row) or row["group"],
+                         "reward": gained["value"], "cost": cost["value"]})  # fmt: skip
+    framed = [d for d in data if d["rule"] != "log"]  # an old policy far away must not squeeze the methods
+    if not framed:
+        return None
+    x_scale = scale_around([*(d["cost"] for d in framed), budget.limit])
+    y_scale = scale_around([d["reward"] for d in framed])
+    span = f" in {words.days(horizon)}" if per_user else ""
+    title = f"{budget.name} ({words.per(budget)}{span})"
+    x = along_x("cost", title, x_scale)
+    y = alt.Y("reward:Q", title=f"{reward} per {budget.per}{span}", scale=y_scale, axis=alt.Axis(tickCount=6))
+    rules = _rules(rows)
+    shapes = {**_SHAPES, **dict(zip(rules, cycled(_RULE_SHAPES, range(len(rules))), strict=True))}
+    families = alt.Legend(title=None, columns=3, symbolType="circle")
+    of_rules = alt.Legend(
+        title=None, columns=2, orient="top", values=rules, symbolFillColor=GREY, symbolStrokeColor=GREY
+    )
+    points = (
+        alt.Chart(inline(data))
+        .mark_point(size=110, filled=True, clip=True, opacity=0.85, stroke="white", strokeWidth=0.8)
+        .encode(
+            x=x, y=y,
+            color=alt.Color("family:N", scale=named_colors(_colors(rows)), legend=families),
+            shape=alt.Shape("rule:N", scale=alt.Scale(domain=list(shapes), range=list(shapes.values())),
+                            legend=of_rules if rules else None),
+            tooltip=[text_tip("method"), value_tip("reward", "reward"), value_tip("cost", title)],
+        )
+    )  # fmt: skip
+    edge = x_scale["domain"][1 if budget.sign > 0 else 0]
+    beyond = alt.Chart(inline([{"from": budget.limit, "to": edge}])).mark_rect(color=ORANGE, opacity=0.06)
+    area = beyond.encode(x=alt.X("from:Q", scale=x_scale), x2="to:Q")
+    layers = [area, *limit_line(budget.limit, budget, "x", x_scale), points]
+    return finished(alt.layer(*layers), 340, f"{reward} against {budget.name} by method, with the limit")
+
+
+def stored(lines: Mapping[str, Sequence[Sequence[float | None]]]) -> Spec:
+    """Parameters in store over training, a line for each rule, on a logarithmic axis; the original method in grey.
+
+    Args:
+        lines: {rule, `frontier` or `original method`: (gradient step, mean over seeds of the parameters, their standard
+            deviation)}; the band around a line is one standard deviation wide on either side.
+    """
+    data: list[Spec] = [
+        {"step": step, "rule": name, "value": count, "sd": sd,
+         "low": max(count - (sd or 0), count / 10), "high": count + (sd or 0)}
+        for name, course in lines.items()
+        for step, count, sd in thinned(course)
+        if count
+    ]  # fmt: skip
+    low, high = (math.log10(end([d["value"] for d in data])) for end in (min, max))
+    scale = alt.Scale(type="log", domain=[10 ** (low - 0.1), 10 ** (high + 0.1)], nice=False)
+    ticks = [m * 10**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 3)]
+    rules = [name for name in lines if name != ORIGINAL]
+    colors = dict(zip(rules, cycled((BLUE, GREEN, PURPLE, ORANGE, INK), range(len(rules))), strict=True))
+    dashes = cycled(([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [1, 0]), range(len(rules)))
+    names, legend = [*rules, ORIGINAL], alt.Legend(title=None, symbolType="stroke", symbolSize=300)
+    base = alt.Chart(inline(data)).encode(
+        x=alt.X("step:Q", title="gradient step", axis=alt.Axis(tickCount=6), scale=alt.Scale(nice=False)),
+        color=alt.Color("rule:N", legend=legend, scale=named_colors({**colors, ORIGINAL: GREY})),
+    )
+    line = base.mark_line(strokeWidth=2, clip=True).encode(
+        y=alt.Y("value:Q", title="stored parameters (log axis)", scale=scale, axis=alt.Axis(format="~s", values=ticks)),
+        strokeDash=alt.StrokeDash("rule:N", legend=legend, scale=alt.Scale(domain=names, range=[*dashes, [1, 0]])),
+        tooltip=[value_tip("step", "step"), text_tip("rule"), alt.Tooltip("value:Q", format=","),
+                 value_tip("sd", "± over seeds")],
+    )  # fmt: skip
+    band = base.mark_area(opacity=0.15, clip=True).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
+    chart = alt.layer(band, line) if any(d["sd"] for d in data) else line
+    return finished(chart, 240, "stored parameters over gradient steps, by mixing rule and for the original method")
+
+
+def family(row: Row) -> str:
+    """What a row's colour stands for: `old policy`, `two-stage`, `BCQ`, …."""
+    yardstick = _YARDSTICKS.get(row["group"])
+    return str(row["name"]).partition(", ")[0] if yardstick is None else yardstick[0]
+
+
+def _short(row: Row) -> str:
+    """The name without what the constants are: that stands in the table."""
+    return family(row) if row["group"] == "constant" else str(row["name"])
+
+
+def _colors(rows: Sequence[Row]) -> dict[str, str]:
+    found = list(dict.fromkeys(family(row) for row in rows))
+    fixed = {**dict(_YARDSTICKS.values()), **_FRONTIER}
+    oracles = [name for name in found if name not in fixed]
+    colors = {**fixed, **dict(zip(oracles, cycled(_ORACLE_COLORS, range(len(oracles))), strict=True))}
+    return {name: colors[name] for name in found}
+
+
+def _rules(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(rule for row in rows if (rule := _rule(row))))
+
+
+def _rule(row: Row) -> str:
+    """The name of the mixing rule, also where its weights were solved again."""
+    return str(row["rule"] or "").removesuffix(RE_SOLVED)

@@ -1,0 +1,244 @@
+"""The figures of an A/B test: effects by day with their bounds, spending against the plan, metrics, segments, promises.
+
+A band holds on all days at once and may be looked at on any; a bar with ends belongs to a planned decision. Shape and
+place say the same as colour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import altair as alt
+
+from outlay.pages import experiment_sections as found
+from outlay.pages import experiment_words as said
+from outlay.pages.content import Interval
+from outlay.pages.experiment_content import ArmComparison, CourseLine, Effect, ExperimentContent
+from outlay.pages.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    LINE,
+    ORANGE,
+    PURPLE,
+    QUIET,
+    Spec,
+    along_x,
+    cycled,
+    finished,
+    inline,
+    named_colors,
+    scale_around,
+    text_tip,
+    value_tip,
+)  # fmt: skip
+
+ALWAYS, PLANNED = "holds on all days at once", "planned decision"
+SIDES = {"1": GREEN, "-1": ORANGE, "0": "white"}  # of a planned decision: for the arm, against it, neither
+PLAN = "the plan"
+_DASHES = ([1, 0], [7, 3], [2, 2], [8, 3, 2, 3])
+_PERCENT = "+.3~%"
+_TWO_LINES = "split(replace(datum.label, /: (promised|happened)$/, ':\\n$1'), '\\n')"
+_LABEL = "datum.value === 0 ? '0' : datum.label"  # d3 would write +0
+
+
+def effect_by_day(c: ExperimentContent, course: CourseLine, arm: ArmComparison) -> Spec:
+    """A metric's effect after each day, its band, no difference; of the verdict's metric, the planned decisions."""
+    decides = course.metric == c.metric
+    relative = course.days[-1].always.relative is not None
+    days = [day for day in course.days if not relative or day.always.relative is not None]
+    made = [d for d in arm.decisions if decides and (not relative or d.effect.relative is not None)]
+    band: list[Spec] = [{"day": day.day, "what": ALWAYS, **_ends(day.always, relative)} for day in days]
+    bars: list[Spec] = [
+        {"day": d.day, "what": PLANNED, "side": str(arm.favours(d)), **_ends(d.effect, relative)} for d in made
+    ]
+    line, wash = (GREY, "#e3e6e9") if c.doubted(arm.arm) else (BLUE, "#cce3f0")
+    title = f"change in {course.metric}{'' if relative else ', per user'}"
+    settled = [row for row in band if row["day"] * 2 >= c.day] + bars[-1:]
+    scale = _frame(settled, band + bars, said.MOST if relative else math.inf)
+    x = alt.X("day:Q", title="after day", scale=_days_scale(c), axis=_days_axis(c))
+    y = alt.Y("low:Q", title=title, scale=scale, axis=_axis(relative))
+    tips = [value_tip("day", "after day"), text_tip("what"), *_end_tips(relative)]
+    color = alt.Color(
+        "what:N",
+        scale=named_colors({ALWAYS: wash, PLANNED: INK} if bars else {ALWAYS: wash}),
+        legend=alt.Legend(title=None, symbolType="square", symbolStrokeWidth=0),
+    )
+    base = alt.Chart(inline(band)).encode(x=x, tooltip=tips)
+    wide = (
+        base.mark_area(opacity=0.9, clip=True) if len(band) > 1 else base.mark_bar(size=9, orient="vertical", clip=True)
+    )
+    layers = [
+        wide.encode(y=y, y2="high:Q", color=color),
+        *(_days_to_come(c) if decides else ()),
+        _no_difference("y", scale),
+        base.mark_line(color=line, strokeWidth=2, clip=True, point=alt.OverlayMarkDef(size=36, color=line)).encode(
+            y=alt.Y("value:Q", scale=scale)
+        ),
+        *(_bars(bars, scale, x, tips, color) if bars else ()),
+    ]
+    last = days[-1]
+    text = f"{title}, {arm.arm} against {c.control}, by day: "
+    text += f"{said.span(last.always)} on all days at once, after day {last.day}"
+    text += "".join(f"; planned decision after day {d.day}: {said.span(d.effect)}" for d in made)
+    return finished(alt.layer(*layers), 260 if decides else 200, text)
+
+
+def _bars(bars: Sequence[Spec], scale: Any, x: Any, tips: Sequence[Any], color: Any) -> list[Any]:
+    """Planned decisions: an interval with ends; the diamond is filled where a bound was crossed and a verdict given."""
+    base = alt.Chart(inline(bars)).encode(x=x, tooltip=tips)
+    tick = base.mark_tick(color=INK, thickness=2, size=14, clip=True, orient="horizontal")
+    return [
+        base.mark_rule(strokeWidth=2, clip=True).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q", color=color),
+        *(tick.encode(y=alt.Y(f"{end}:Q", scale=scale)) for end in ("low", "high")),
+        base.mark_point(shape="diamond", size=130, opacity=1, stroke=INK, strokeWidth=1.4, clip=True).encode(
+            y=alt.Y("value:Q", scale=scale), fill=alt.Fill("side:N", scale=named_colors(SIDES), legend=None)
+        ),
+    ]
+
+
+def spending(c: ExperimentContent) -> Spec:
+    """What each arm has spent by day as a share of its own budget, beside the plan."""
+    arms = [arm for arm in c.arms if arm.budget and arm.spent_by_day]
+    names = [arm.name for arm in arms]
+    data: list[Spec] = [
+        {"day": day, "arm": arm.name, "share": spent / (arm.budget or 1.0), "spent": spent}
+        for arm in arms
+        for day, spent in enumerate((0.0, *arm.spent_by_day))
+    ]
+    plan: list[Spec] = [{"day": day, "arm": PLAN, "share": share} for day, share in enumerate((0.0, *c.pace))]
+    colors = {**_arm_colors(names), PLAN: QUIET}
+    dashes = [*cycled(_DASHES, range(len(names))), [3, 4]]
+    most = max([1.0, *(row["share"] for row in data)])
+    x = alt.X("day:Q", title="after day", axis=_days_axis(c), scale=_days_scale(c, 0))
+    y = alt.Y("share:Q", title="spent, of the arm's own budget", axis=alt.Axis(format="~%", tickCount=5),
+              scale=alt.Scale(domain=[0, 1.06 * most], nice=False))  # fmt: skip
+    legend = alt.Legend(title=None, symbolType="stroke", symbolSize=300, columns=2 if len(names) > 2 else 0)
+    tips = [text_tip("arm"), value_tip("day", "after day"), alt.Tooltip("share:Q", format=".1%")]
+    kinds = {
+        "color": alt.Color("arm:N", legend=legend, scale=named_colors(colors)),
+        "strokeDash": alt.StrokeDash("arm:N", legend=legend, scale=alt.Scale(domain=list(colors), range=dashes)),
+    }
+    lines = alt.Chart(inline([*plan, *data])).mark_line(strokeWidth=2.2).encode(x=x, y=y, tooltip=tips, **kinds)
+    full = alt.Chart(inline([{"share": 1.0, "words": "the whole budget"}]))
+    rule = full.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.2).encode(y="share:Q")
+    word = full.mark_text(align="left", baseline="bottom", dx=4, dy=-3, fontSize=10.5, color=INK)
+    text = f"spending by day: {found.spending(c)}"
+    layers = [rule, word.encode(x=alt.value(0), y="share:Q", text="words:N"), lines]
+    return finished(alt.layer(*layers), 240, text)
+
+
+def metrics(c: ExperimentContent, arm: ArmComparison) -> Spec | None:
+    """Relative effects on all metrics, at one look; None where there is none to draw."""
+    rows = [_row(line.name, line.effect.relative) for line in arm.metrics if line.effect and line.effect.relative]
+    return _forest(rows, f"{arm.arm} against {c.control}, all metrics", c.doubted(arm.arm)) if rows else None
+
+
+def groups(c: ExperimentContent, arm: ArmComparison) -> Spec | None:
+    """The verdict's metric by segment, at one look; None where there is none to draw."""
+    effects = [(group.name, group.metrics[0].effect) for group in arm.groups]
+    rows = [_row(name, x.relative) for name, x in effects if x is not None and x.relative is not None]
+    return _forest(rows, f"{c.metric}, {arm.arm} against {c.control}, by segment", c.doubted(arm.arm)) if rows else None
+
+
+def promises(c: ExperimentContent) -> Spec:
+    """Each promise over what happened."""
+    rows = []
+    for p in c.promised:
+        name = found.total(c, p)
+        rows += [
+            {**_row(f"{name}: promised", p.promised), "kind": "promised"},
+            {**_row(f"{name}: happened", p.happened), "kind": "happened"},
+        ]
+    return _forest(rows, "promised and happened", all(c.doubted(p.arm) for p in c.promised))
+
+
+def _row(name: str, x: Interval) -> Spec:
+    return {"name": name, "value": x.value, "low": x.low, "high": x.high, "kind": "happened"}
+
+
+def _forest(rows: Sequence[Spec], text: str, doubted: bool) -> Spec:
+    """Relative effects with their intervals, a row each, beside no difference."""
+    scale = _frame(rows, rows)
+    names = alt.Axis(domain=False, ticks=False, labelColor=INK, labelLimit=210, labelExpr=_TWO_LINES)
+    y = alt.Y("name:N", title=None, sort=None, axis=names)
+    tips = [text_tip("name"), *_end_tips(relative=True)]
+    shapes = alt.Scale(domain=["happened", "promised"], range=["circle", "diamond"])
+    base = alt.Chart(inline(rows)).encode(
+        y=y,
+        tooltip=tips,
+        color=alt.Color(
+            "kind:N", legend=None, scale=named_colors({"happened": GREY if doubted else BLUE, "promised": PURPLE})
+        ),
+    )
+    axis = alt.Axis(format=_PERCENT, tickCount=alt.ExprRef("ceil(width / 90)"), labelExpr=_LABEL)
+    layers = [
+        _no_difference("x", scale),
+        base.mark_rule(strokeWidth=2.2, clip=True).encode(
+            x=alt.X("low:Q", title="relative change", scale=scale, axis=axis), x2="high:Q"
+        ),
+        base.mark_point(size=80, filled=True, opacity=1, clip=True).encode(
+            x=along_x("value", "relative change", scale), shape=alt.Shape("kind:N", legend=None, scale=shapes)
+        ),
+    ]
+    told = "; ".join(f"{row['name']} {said.span(Effect(_interval(row), _interval(row)))}" for row in rows)
+    return finished(alt.layer(*layers), 34 * len(rows) + 20, f"{text}: {told}")
+
+
+def _interval(row: Spec) -> Interval:
+    return Interval(row["value"], row["low"], row["high"])
+
+
+def _ends(effect: Effect, relative: bool) -> Spec:
+    x = effect.relative if relative and effect.relative is not None else effect.absolute
+    return {"value": x.value, "low": x.low, "high": x.high}
+
+
+def _end_tips(relative: bool) -> list[Any]:
+    return [alt.Tooltip(f"{end}:Q", format=_PERCENT if relative else "+,.4~g") for end in ("value", "low", "high")]
+
+
+def _frame(settled: Sequence[Spec], rows: Sequence[Spec], most: float = said.MOST) -> Any:
+    """A scale around 0, the intervals of the later days, and what values lie near: the first days are wide."""
+    reach = max([abs(x) for row in settled for x in (row["low"], row["high"]) if abs(x) <= most] or [1.0])
+    near = [row["value"] for row in rows if abs(row["value"]) <= 1.5 * reach]
+    inside = [x for row in settled for x in (row["low"], row["high"]) if abs(x) <= reach]
+    return scale_around([0.0, *near, *inside], pad=0.1)
+
+
+def _no_difference(along: Literal["x", "y"], scale: Any) -> Any:
+    """A dashed rule at 0."""
+    rule = alt.Chart(inline([{"at": 0.0}])).mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.2)
+    return rule.encode(x=alt.X("at:Q", scale=scale)) if along == "x" else rule.encode(y=alt.Y("at:Q", scale=scale))
+
+
+def _days_to_come(c: ExperimentContent) -> list[Any]:
+    """Where the planned decisions stand that are still to come."""
+    rows = [{"day": day, "words": "decision"} for day in c.decisions if day > c.day]
+    if not rows:
+        return []
+    base = alt.Chart(inline(rows)).encode(x=alt.X("day:Q", scale=_days_scale(c)))
+    text = base.mark_text(align="right", baseline="top", dx=-4, fontSize=10.5, color=QUIET)
+    rule = base.mark_rule(color=LINE, strokeDash=[2, 3], strokeWidth=1.4)
+    return [rule, text.encode(text="words:N", y=alt.value(0))]
+
+
+def _days_scale(c: ExperimentContent, first: float = 0.5) -> Any:
+    return alt.Scale(domain=[first, c.days + 0.5], nice=False)
+
+
+def _days_axis(c: ExperimentContent) -> Any:
+    days = list(range(1, c.days + 1)) if c.days <= 14 else list(range(7, c.days + 1, 7))
+    return alt.Axis(values=days, format="d", grid=False)
+
+
+def _axis(relative: bool) -> Any:
+    return alt.Axis(format=_PERCENT if relative else "+,.3~g", tickCount=6, labelExpr=_LABEL)
+
+
+def _arm_colors(names: Sequence[str]) -> dict[str, str]:
+    """Grey for the control, then a colour each."""
+    return dict(zip(names, [GREY, *cycled((BLUE, GREEN, PURPLE, ORANGE), range(len(names) - 1))], strict=True))

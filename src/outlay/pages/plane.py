@@ -1,0 +1,159 @@
+"""The measurement plane: what training saw, what was chosen, and what it measures when measured again.
+
+x = one cost, y = the reward, one figure a budget. A mixture lies between its members, because measurements are linear
+in the weights. Both figures of the chosen policies are drawn: the critic's own (hollow) and the fitted one (filled).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from outlay.pages import words
+from outlay.pages.content import ReportContent
+from outlay.pages.learned_content import Measured, Point
+from outlay.pages.style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    Spec,
+    along_x,
+    finished,
+    inline,
+    limit_line,
+    middle,
+    scale_around,
+    text_tip,
+    value_tip,
+)  # fmt: skip
+
+
+def measurement_plane(content: ReportContent, budget_index: int) -> Spec:
+    """Candidates, members, mixture, old policy and limit in the plane of one cost and the reward."""
+    j, budget = budget_index, content.budgets[budget_index]
+    candidates: list[Spec] = [
+        {"step": c.step, "cost": c.measured.costs[j], "reward": c.measured.reward, "multiplier": c.multiplier[j],
+         "limits": "kept" if words.keeps_limits(c.measured, content.budgets) else "not kept"}
+        for c in content.candidates
+    ]  # fmt: skip
+    marks, moves = _plane_marks(content, j)
+    limit = budget.plane_limit
+    costs = [m["cost"] for m in marks] + ([] if limit is None else [limit]) + middle([c["cost"] for c in candidates])
+    rewards = [m["reward"] for m in marks] + middle([c["reward"] for c in candidates])
+    x_scale, y_scale = scale_around(costs, pad=0.06), scale_around(rewards, pad=0.08)
+    x = along_x("cost", f"{budget.name} ({f'{budget.unit} per decision'.strip()})", x_scale)
+    y = alt.Y("reward:Q", title=f"{content.reward_label} per decision", scale=y_scale)
+
+    layers: list[Any] = []
+    if limit is not None:
+        edge = x_scale["domain"][1 if budget.sign > 0 else 0]
+        area = alt.Chart(inline([{"from": limit, "to": edge}])).mark_rect(color=ORANGE, opacity=0.06)
+        layers += [area.encode(x=alt.X("from:Q", scale=x_scale), x2="to:Q"), *limit_line(limit, budget, "x", x_scale)]
+    if candidates:
+        numbers = (("step", "step"), ("multiplier", "λ"), ("cost", "cost"), ("reward", "reward"))
+        tooltip = [*(value_tip(field, title) for field, title in numbers), text_tip("limits")]
+        legend = alt.Legend(title="candidate, by training step", orient="top", gradientLength=150, gradientThickness=9)
+        layers.append(
+            alt.Chart(inline(candidates))
+            .mark_circle(size=34, opacity=0.75, clip=True)
+            .encode(
+                x=x,
+                y=y,
+                tooltip=tooltip,
+                color=alt.Color("step:Q", scale=alt.Scale(scheme="viridis"), legend=legend)
+                if content.training
+                else alt.value(BLUE),
+            )
+        )
+    links = alt.Chart(inline(moves)).mark_rule(color=INK, opacity=0.55)
+    layers.append(
+        links.encode(
+            x=x, y=y, x2="cost2:Q", y2="reward2:Q",
+            strokeDash=alt.condition(alt.datum.why == "share", alt.value([2, 3]), alt.value([1, 0])),
+        )
+    )  # fmt: skip
+    layers += _plane_layers(marks, x, y)
+    chart = alt.layer(*layers).resolve_scale(color="independent")
+    return finished(chart, 380, f"{content.reward_label} against {budget.name}: candidates, members, mixture, limit")
+
+
+_MARKS = {  # name in the legend: shape, fill, stroke
+    "member, critic": ("circle", "white", ORANGE),
+    "member, fitted": ("circle", ORANGE, "white"),
+    "mixture, critic": ("diamond", "white", INK),
+    "mixture, fitted": ("diamond", INK, "white"),
+    "old policy": ("square", GREY, "white"),
+}
+
+
+def _plane_marks(content: ReportContent, j: int) -> tuple[list[Spec], list[Spec]]:
+    """The named points, and the lines between them: a move from figure to figure, and a member's share."""
+    marks: list[Spec] = []
+    moves: list[Spec] = []
+    final = content.mixture.fitted or content.mixture.critic
+
+    def mark(what: str, name: str, label: str, point: Point, size: int, weight: float | None = None) -> None:
+        marks.append({"what": what, "name": name, "label": label, "weight": weight, "size": size,
+                      "cost": point.costs[j], "reward": point.reward})  # fmt: skip
+
+    for member in content.members:
+        label = f"{member.name} · {words.percent(member.weight)}"
+        for figure, point in _figures(member.measured):
+            mark(f"member, {figure}", member.name, label, point, 150, member.weight)
+        here = member.measured.fitted or member.measured.critic
+        if final and here:
+            moves.append(_move("share", here, final, j))
+    for figure, point in _figures(content.mixture):
+        mark(f"mixture, {figure}", "mixture", "mixture", point, 280)
+    for measured in (*(m.measured for m in content.members), content.mixture):
+        if measured.critic and measured.fitted:
+            moves.append(_move("fitted", measured.critic, measured.fitted, j))
+    if content.old is not None:
+        mark("old policy", "old policy", "old policy", content.old, 110)
+    return marks, moves
+
+
+def _figures(measured: Measured) -> list[tuple[str, Point]]:
+    named = (("critic", measured.critic), ("fitted", measured.fitted))
+    return [(figure, point) for figure, point in named if point is not None]
+
+
+def _move(why: str, begin: Point, end: Point, j: int) -> Spec:
+    return {"why": why, "cost": begin.costs[j], "reward": begin.reward, "cost2": end.costs[j], "reward2": end.reward}
+
+
+def _plane_layers(marks: list[Spec], x: Any, y: Any) -> list[Any]:
+    shown = [name for name in _MARKS if any(m["what"] == name for m in marks)]
+    legend = alt.Legend(title=None, columns=2, symbolStrokeWidth=1.6, symbolOpacity=1)
+    scales = [alt.Scale(domain=shown, range=[_MARKS[name][i] for name in shown]) for i in range(3)]
+    tooltip = [text_tip("what"), text_tip("name"), alt.Tooltip("weight:Q", format=".1%"), value_tip("cost", "cost"),
+               value_tip("reward", "reward")]  # fmt: skip
+    points = (
+        alt.Chart(inline(marks))
+        .mark_point(opacity=1, strokeWidth=1.6)
+        .encode(
+            x=x, y=y, tooltip=tooltip,
+            shape=alt.Shape("what:N", scale=scales[0], legend=legend),
+            fill=alt.Fill("what:N", scale=scales[1], legend=legend),
+            stroke=alt.Stroke("what:N", scale=scales[2], legend=legend),
+            size=alt.Size("size:Q", scale=None, legend=None),
+        )
+    )  # fmt: skip
+    last = [m for m in marks if not (m["what"].endswith("critic") and _measured_again(m, marks))]
+    # The mixture lies near its heaviest member, so their names stand on different sides.
+    above = [m for m in last if m["name"] != "mixture"]
+    below = [m for m in last if m["name"] == "mixture"]
+    return [points, *_labels(above, -15, x, y), *_labels(below, 20, x, y)]
+
+
+def _labels(marks: list[Spec], dy: int, x: Any, y: Any) -> list[Any]:
+    """Names beside their marks, on a white halo that keeps them readable above dots."""
+    base = alt.Chart(inline(marks)).encode(x=x, y=y, text="label:N")
+    halo = base.mark_text(dy=dy, fontWeight=600, stroke="white", strokeWidth=3, strokeJoin="round")
+    return [halo, base.mark_text(dy=dy, fontWeight=600)]
+
+
+def _measured_again(mark: Spec, marks: list[Spec]) -> bool:
+    return any(m["name"] == mark["name"] and m["what"].endswith("fitted") for m in marks)

@@ -1,0 +1,168 @@
+"""Bringing a server's settings into its ledger, before it serves.
+
+A campaign that is new to the ledger gets its caps, settings and bundle from the server that starts. One that is not
+keeps the ledger's: a start that differs is refused, unless it says that it changes them for all servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from outlay.core.errors import OutlayError
+from outlay.serve.agreement import differences, new_caps, shared
+from outlay.serve.clock import Clock
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.decider import POLICY, RANDOM
+from outlay.serve.deciding.ready import Ready, introduce
+from outlay.serve.experiment.arms import Trial
+from outlay.serve.experiment.standing import check_trial, enter, others_live
+from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.ledger import Ledger
+from outlay.serve.ledger.terms import Terms
+
+NOTICE = 60_000  # ms before midnight from which the next day's coverage may not grow: servers look once a second
+
+
+def adopt(
+    ledger: Ledger,
+    ready: Ready,
+    config: ServeConfig,
+    trial: Trial | None = None,
+    clock: Clock | None = None,
+    *,
+    change: bool = False,
+) -> list[str]:
+    """Bring settings, caps and bundle into the ledger, or hold them against it. What to tell the operator.
+
+    Args:
+        ledger: may not know the campaign.
+        ready: about to be served.
+        config: settings of the server.
+        trial: the A/B test, or None.
+        clock: the server's; None: the ledger's.
+        change: the settings and the bundle are to be those of all servers from now on.
+
+    Raises:
+        LedgerError: if the ledger cannot be reached or written.
+        OutlayError: if the settings, the bundle or the test are not what the ledger holds.
+    """
+    clock = clock or Clock(config.timezone, ledger.clock.seconds)
+    day = clock.day(now := clock.now())
+    soon = clock.day(now + NOTICE)
+    budgets = trial.budgets if trial is not None and check_trial(ledger, trial, soon) else {}
+    words = _agree(ledger, ready, config, budgets, change=change)
+    words += introduce(ledger, ready, config, now)
+    if trial is not None:
+        enter(ledger, trial, now)
+        words += _told(trial, ledger.totals(ready.campaign).caps, ready, day)
+    for other in others_live(ledger, ready.campaign, None if trial is None else trial.name, day):
+        words.append(f"the test {other.meta.name!r} of this ledger is not served: its users are as all others.")
+    return words
+
+
+def _agree(ledger: Ledger, ready: Ready, config: ServeConfig, budgets: Mapping[str, int], *, change: bool) -> list[str]:
+    """Caps, settings and bundle, and the budgets of arms that are new, in one transaction."""
+    wanted, words = _caps(ready, config), list[str]()
+
+    def agreed(kept: Terms | None) -> Terms:
+        words.clear()
+        own = Terms(caps=wanted, settings=shared(config), bundle=ready.bundle.id, path=str(ready.path))
+        if kept is None:
+            _check_purses(budgets, wanted.total, ready)
+            if wanted.total is None:
+                words.append("there is no total cap: nothing limits the spend. Give --cap.")
+            return replace(own, caps=replace(wanted, arms={**wanted.arms, **budgets}))
+        caps, other = _with_new_caps(kept, wanted, config)
+        told = [*differences(kept.settings, config), *other]
+        if kept.bundle not in ("", ready.bundle.id):
+            told.append(f"bundle: the ledger has {kept.bundle} ({kept.path}), and this server {ready.bundle.id}")
+        if told and not change:
+            raise OutlayError(
+                f"differ from those of the ledger's servers. {'; '.join(told)}.", file=config.path, where="settings",
+                way_out="Start with the ledger's settings, or change them for all its servers with --change-settings; "
+                "the others then have to be started again with the same.",
+            )  # fmt: skip
+        words.extend(f"changed for all servers of the ledger: {line}." for line in told)
+        _check_purses(budgets, caps.total, ready)
+        caps = replace(wanted, total=caps.total, day=caps.day, arms={**caps.arms, **budgets})
+        words.extend(_kept(caps, wanted, ready))
+        return replace(own, caps=caps, settings=shared(config, kept.settings))
+
+    ledger.change_terms(ready.campaign, agreed)
+    return words
+
+
+def _with_new_caps(kept: Terms, wanted: Caps, config: ServeConfig) -> tuple[Caps, list[str]]:
+    """The caps with those that this server gives anew, and what that changes in words."""
+    caps, told = kept.caps, list[str]()
+    given = new_caps(kept.settings, config) if kept.settings else {}
+    for name, value in given.items():
+        key = {"caps.policy": POLICY, "random.cap": RANDOM}.get(name)
+        part = name.removeprefix("caps.")
+        amount = wanted.arms[key] if key else getattr(wanted, part)
+        if (caps.arms.get(key) if key else getattr(caps, part)) == amount:
+            continue
+        told.append(f"{name}: this server was given {value:g}, which is neither the ledger's cap nor the one before")
+        caps = replace(caps, arms={**caps.arms, key: amount}) if key else replace(caps, **{part: amount})
+    return caps, told
+
+
+def _kept(caps: Caps, wanted: Caps, ready: Ready) -> list[str]:
+    own = {name: caps.arms[name] for name in (POLICY, RANDOM) if name in caps.arms}
+    if (caps.total, caps.day, own) == (wanted.total, wanted.day, dict(wanted.arms)):
+        return []
+    total = "none" if caps.total is None else _money(ready, caps.total)
+    return [f"the ledger keeps the caps that it has (total {total}). Change them with POST /v1/admin/caps."]
+
+
+def _check_purses(budgets: Mapping[str, int], total: int | None, ready: Ready) -> None:
+    """Arms that together may spend more than there is would starve one another, and the lift would show that."""
+    purses = sum(budgets.values())
+    if total is not None and purses > total:
+        raise OutlayError(
+            f"is {_money(ready, total)}, and the arms of the new test may spend {_money(ready, purses)} together: they "
+            "would starve one another.", where="the total cap",
+            way_out="Give the server a larger --cap (a campaign that the ledger knows: POST /v1/admin/caps), or plan "
+            "the test with smaller budgets.",
+        )  # fmt: skip
+
+
+def _money(ready: Ready, amount: int) -> str:
+    return f"{ready.money.units(amount):,.10g} {ready.money.unit}"
+
+
+def _told(trial: Trial, caps: Caps, ready: Ready, day: int) -> list[str]:
+    """What the operator should know of the test."""
+    meta, today = trial.experiment.meta, day - trial.first
+    if today < 0:
+        when = f"begins on {meta.start}: until then nobody is in it"
+    elif day >= trial.end:
+        when = "is over: nobody is in it any more"
+    else:
+        when = f"is on day {today} of {meta.days}, with a coverage of {trial.experiment.coverage(today):g}"
+    words = [f"the test {trial.name!r} ({', '.join(arm.name for arm in trial.arms)}) {when}."]
+    purses = sum(caps.arms.get(name, 0) for name in trial.budgets)
+    if caps.total is not None and purses > caps.total:
+        words.append(
+            f"the arms may spend {_money(ready, purses)} together, and the total cap is {_money(ready, caps.total)}: "
+            "they will starve one another."
+        )
+    return words
+
+
+def _caps(ready: Ready, config: ServeConfig) -> Caps:
+    def exact(amount: float | None) -> int | None:
+        return None if amount is None else ready.money.exact(amount)
+
+    arms = {POLICY: exact(config.caps.policy), RANDOM: exact(config.random.cap)}
+    return Caps(
+        total=exact(config.caps.total),
+        day=exact(config.caps.day),
+        arms={name: cap for name, cap in arms.items() if cap is not None},
+        user_amount=exact(config.user.amount),
+        user_offers=config.user.decisions,
+        user_day_amount=exact(config.user.amount_per_day),
+        user_day_offers=config.user.decisions_per_day,
+    )

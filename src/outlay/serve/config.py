@@ -1,0 +1,219 @@
+"""serve.toml: what a server does beside the bundle's own decisions.
+
+    config = ServeConfig.load("serve.toml")
+
+Every key has a default, and an empty file is a whole one. Money is in the campaign's unit; only the ledger counts in
+minor units. Unknown keys and impossible values are errors that name the file, the key, what was found and the nearest
+right key.
+"""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+import zoneinfo
+from pathlib import Path
+from typing import Annotated, Any, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from outlay.core.errors import OutlayError
+from outlay.core.settings_errors import in_words
+from outlay.serve.clock import EPOCH
+
+MONEY_KINDS = ("redeemed", "refund")  # of outcomes: they move money, and always may come
+Money = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+Outcome = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class CapLimits(_Section):
+    """`[caps]`: hard limits of all money that is reserved or settled. None: no limit of this kind."""
+
+    total: Money | None = None  # of the campaign; `--cap` replaces it
+    day: Money | None = None  # of each day
+    policy: Money | None = None  # of the arm that the bundle decides
+
+
+class UserLimits(_Section):
+    """`[user]`: limits of each user. Answers without an incentive do not count."""
+
+    decisions_per_day: Count | None = None
+    amount_per_day: Money | None = None
+    decisions: Count | None = None  # in the whole campaign
+    amount: Money | None = None
+
+
+class ValueLimits(_Section):
+    """`[values]`: what may be given at all, whatever a bundle says. Anything else becomes the none answer."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+    allowed: tuple[float, ...] | None = None
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError(f"at_least is {self.at_least:g} and at_most {self.at_most:g}; nothing lies between")
+        return self
+
+
+class RandomSlice(_Section):
+    """`[random]`: a share of users whose action is drawn evenly, so that the log can speak for every action."""
+
+    share: float = Field(default=0.0, ge=0, le=1)  # of users and episodes
+    salt: str = Field(default="random-slice", pattern=r"^[^:]+$")  # of its own: no other draw may use it
+    cap: Money | None = None  # its sub-budget
+
+
+class Episode(_Section):
+    """`[episode]`: how long a user keeps a member of the mixture."""
+
+    name: str | None = Field(default=None, min_length=1)  # default: the bundle's
+    days: int | None = Field(default=None, gt=0)  # a new episode every so many days; None: one for the whole campaign
+
+
+class Plan(_Section):
+    """`[plan]`: how the money of the total cap is to be spent over time. Without it, only the caps limit the spend."""
+
+    start: datetime.date
+    days: int = Field(gt=0)
+    shares: tuple[Money, ...] | None = None  # of each day; default: the same for all
+    correct_minutes: float = Field(default=15.0, ge=1, le=1440)  # between two corrections of the price
+
+    @property
+    def first(self) -> int:
+        """Day number of its first day."""
+        return (self.start - EPOCH).days
+
+    @model_validator(mode="after")
+    def _as_many(self) -> Self:
+        if self.shares is not None and (len(self.shares) != self.days or sum(self.shares) <= 0):
+            raise ValueError(f"shares has {len(self.shares)} numbers; it needs {self.days}, one a day, not all 0")
+        return self
+
+
+class Limits(_Section):
+    """`[limits]`: of a request."""
+
+    body_bytes: int = Field(default=4 << 20, gt=0)
+    batch: int = Field(default=1_000, gt=0)  # decisions or outcomes in one request
+
+
+class ServeConfig(_Section):
+    """A serve.toml, read and checked.
+
+    Attributes:
+        fallback: action given where features are missing or the model fails; None: the campaign's none.
+        reserve: action (as text) → money to set aside when it is given; None: as the bundle says.
+        minor: minor units in one unit of money, e.g. 100 fen in a yuan.
+        timezone: of the days that limits and caps count.
+        expiry_hours: after which an incentive that was not redeemed gives its money back.
+        wait_days: days after a decision until its outcomes are taken as complete.
+        outcomes: kinds that may come beside redeemed, refund and what the campaign is made of; others are refused.
+            The exported log has a column for each, 0 where none came.
+        ledger_seconds: an answer waits so long for the ledger; then it is none, or 503 if it is being written.
+        caps: `[caps]`.
+        user: `[user]`.
+        values: `[values]`.
+        random: `[random]`.
+        episode: `[episode]`.
+        plan: `[plan]`, or None.
+        limits: `[limits]`.
+        path: the file it was read from, or None.
+    """
+
+    fallback: float | None = None
+    reserve: dict[str, Money] | None = None
+    minor: int = Field(default=100, gt=0)
+    timezone: str = "UTC"
+    expiry_hours: float = Field(default=24.0, gt=0)
+    wait_days: int = Field(default=8, gt=0)
+    outcomes: tuple[Outcome, ...] = ()
+    ledger_seconds: float = Field(default=1.0, gt=0)
+    caps: CapLimits = CapLimits()
+    user: UserLimits = UserLimits()
+    values: ValueLimits = ValueLimits()
+    random: RandomSlice = RandomSlice()
+    episode: Episode = Episode()
+    plan: Plan | None = None
+    limits: Limits = Limits()
+    path: Path | None = Field(default=None, exclude=True)
+
+    @model_validator(mode="after")
+    def _known_zone(self) -> Self:
+        try:
+            zoneinfo.ZoneInfo(self.timezone)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"timezone is {self.timezone!r}, which this machine does not know") from None
+        return self
+
+    @model_validator(mode="after")
+    def _kinds_apart(self) -> Self:
+        met = {kind.casefold(): kind for kind in MONEY_KINDS}
+        for kind in self.outcomes:
+            if (other := met.setdefault(kind.casefold(), kind)) != kind:
+                raise ValueError(
+                    f"outcomes has {kind!r} beside {other!r}; kinds become columns, and column names ignore upper and "
+                    "lower case"
+                )
+        return self
+
+    @property
+    def zone(self) -> zoneinfo.ZoneInfo:
+        """In which days begin."""
+        return zoneinfo.ZoneInfo(self.timezone)
+
+    @classmethod
+    def load(cls, path: str | Path) -> ServeConfig:
+        """Read and check a serve.toml.
+
+        Raises:
+            OutlayError: if it is missing, not TOML, or has an unknown key or an impossible value.
+        """
+        path = Path(path)
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise OutlayError("does not exist.", file=path, way_out="Check the path of --config.") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise OutlayError(f"cannot be read: {error}.", file=path, way_out="Give a serve.toml.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise OutlayError(f"is not valid TOML: {error}.", file=path, way_out="Fix that line.") from None
+        return cls.parse(content, path)
+
+    @classmethod
+    def parse(cls, content: dict[str, Any], path: Path | None = None) -> ServeConfig:
+        """Settings from the parsed TOML. `path` names the file in messages.
+
+        Raises:
+            OutlayError: as in `load`.
+        """
+        if "path" in content:
+            raise OutlayError("unknown key.", file=path, where="path", way_out="Remove it.")
+        try:
+            return cls.model_validate({**content, "path": path})
+        except ValidationError as error:
+            raise OutlayError(**in_words(error, content, path, _known_keys)) from None
+
+    def with_cap(self, total: float) -> ServeConfig:
+        """The same with another total cap.
+
+        Raises:
+            OutlayError: if it is no amount of money.
+        """
+        if not 0 <= total < float("inf"):
+            raise OutlayError(f"is {total:g}.", where="--cap", way_out="Give an amount of money, 0 or more.")
+        return self.model_copy(update={"caps": self.caps.model_copy(update={"total": total})})
+
+
+def _known_keys(section: tuple[int | str, ...]) -> list[str]:
+    model: Any = ServeConfig
+    for name in section:
+        kind = model.model_fields[name].annotation
+        model = next((part for part in (kind, *get_args(kind)) if hasattr(part, "model_fields")), model)
+    return sorted(name for name in model.model_fields if name != "path")

@@ -1,0 +1,203 @@
+"""Making a bundle ready for service: verified, priced and warmed up, and made known to the ledger.
+
+    ready = prepare(path, config)              reads every byte, checks the golden rows, decides once
+    introduce(ledger, ready, config, now)      the ledger knows it before the first decision that names it
+
+A broken one changes nothing: whatever fails, fails before anything is served by it (`desks/reload.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from outlay.bundles.decide import Bundle
+from outlay.bundles.pool import Pool
+from outlay.bundles.read import load_bundle
+from outlay.core.errors import BundleError, OutlayError
+from outlay.serve.clock import Moment
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.decider import Case, Decider
+from outlay.serve.deciding.features import RowEncoder
+from outlay.serve.ledger.ids import ID_LENGTH
+from outlay.serve.ledger.ledger import Ledger, Note
+from outlay.serve.ledger.money import Money
+
+NAME_LENGTH = ID_LENGTH - 48  # behind it stand the number of the episode, and in notes a bundle and a step
+BUNDLE, ARM_BUNDLE, SETTINGS = "bundle", "arm bundle", "settings"  # kinds of notes
+LEFT_OUT = ("files", "estimates", "certificate", "versions", "sha256")  # of a manifest: says nothing of decisions
+SAME_ACTION = 1e-6  # relative: two action values that are one
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A bundle that may go into service.
+
+    Attributes:
+        path: its folder, absolute.
+        decider: decides with it.
+        amounts: `[K]` minor units to reserve for each action.
+        none_index: position of the campaign's none; −1 where it is not one of the actions.
+        money: the currency.
+    """
+
+    path: Path
+    decider: Decider
+    amounts: tuple[int, ...]
+    none_index: int
+    money: Money
+
+    @property
+    def bundle(self) -> Bundle:
+        """What it decides with."""
+        return self.decider.pool.bundle
+
+    @property
+    def campaign(self) -> str:
+        """The campaign that pays."""
+        return str(self.bundle.manifest["name"])
+
+    def amount(self, index: int) -> int:
+        """Minor units to reserve for the action at this position; nothing for none."""
+        return 0 if index < 0 or index == self.none_index else self.amounts[index]
+
+
+def prepare(path: str | Path, config: ServeConfig, *, campaign: str | None = None) -> Ready:
+    """Load, verify, price and warm up a bundle.
+
+    Args:
+        path: the bundle's folder.
+        config: settings of the server.
+        campaign: the one that is being served, if one is: its ledger takes no other.
+
+    Raises:
+        BundleError: if it is missing, damaged, of another campaign, or cannot decide about single requests.
+        OutlayError: if the settings do not fit it.
+    """
+    folder = Path(path).absolute()
+    try:
+        bundle = load_bundle(folder)
+    except OSError as error:
+        raise BundleError(f"cannot be read ({error.strerror}).", file=folder, way_out="Check the path.") from None
+    name = str(bundle.manifest["name"])
+    if campaign not in (None, name):
+        raise BundleError(
+            f"is of campaign {name!r}; this server spends the money of {campaign!r}.", file=folder,
+            way_out="Serve it with a server of its own.",
+        )  # fmt: skip
+    if max(len(name), len(config.episode.name or bundle.manifest["episode"])) > NAME_LENGTH:
+        raise BundleError(
+            f"has a campaign or episode name of more than {NAME_LENGTH} characters.", file=folder,
+            way_out="Give the episode a shorter name in serve.toml, or the campaign in its file.",
+        )  # fmt: skip
+    if bundle.past_days:
+        raise BundleError(
+            f"its response model (DIN) needs each user's past {bundle.past_days} days, which a request does not have.",
+            file=folder, way_out="Train with --response deepfm, or with another method.",
+        )  # fmt: skip
+    none = float(bundle.manifest["none"] or 0.0)
+    fallback = none if config.fallback is None else config.fallback
+    pool = Pool(bundle)
+    decider = Decider(pool, pool.weights, none, fallback, config.random.share, config.random.salt)
+    if fallback != none and decider.index_of(fallback) < 0:
+        raise OutlayError(
+            f"is {fallback:g}, which is not one of the actions {bundle.actions.tolist()}.", file=config.path,
+            where="fallback", way_out="Give one of them, or leave it out: then it is none, free of charge.",
+        )  # fmt: skip
+    if (index := decider.index_of(fallback)) >= 0:  # the bundle's own value, of which settings may have fewer digits
+        decider = replace(decider, fallback=float(bundle.actions[index]))
+    if config.plan is not None:
+        pool.check()
+    money = Money(str(bundle.manifest["unit"]), config.minor)
+    ready = Ready(folder, decider, _amounts(bundle, config, money), decider.index_of(none), money)
+    _warm_up(ready.decider)
+    return ready
+
+
+def introduce(ledger: Ledger, ready: Ready, config: ServeConfig, now: int) -> list[str]:
+    """Note in the ledger which bundle and which settings decide from now on. What the operator should know.
+
+    Args:
+        ledger: knows the campaign.
+        ready: about to go into service.
+        config: settings of the server.
+        now: epoch ms.
+
+    Raises:
+        OutlayError: if the settings do not fit what the ledger holds.
+        LedgerError: if it cannot be reached or written.
+    """
+    written = ledger.notes(ready.campaign, SETTINGS)
+    if written and (minor := json.loads(written[-1].content)["minor"]) != config.minor:
+        raise OutlayError(
+            f"is {config.minor}, and the ledger counts {minor} minor units in one {ready.money.unit}: its money would "
+            "change.",
+            file=config.path, where="minor", way_out=f"Write minor = {minor}, or take another ledger.",
+        )  # fmt: skip
+    if config.plan is not None and ledger.totals(ready.campaign).caps.total is None:
+        raise OutlayError(
+            "there is no total cap, so there is no money to plan.", file=config.path, where="plan",
+            way_out="Give --cap, total in [caps], or POST /v1/admin/caps.",
+        )  # fmt: skip
+    ledger.note(ready.campaign, bundle_note(ready, BUNDLE, now))
+    settings = config.model_dump_json()
+    if not written or written[-1].content != settings:
+        key = f"{now:012x}{secrets.token_hex(4)}"
+        ledger.note(ready.campaign, Note(kind=SETTINGS, key=key, ts=now, content=settings))
+    if config.plan is None or 0 <= (day := Moment.of(now, config.zone).day - config.plan.first) < config.plan.days:
+        return []
+    when = f"begins on {config.plan.start}: until then" if day < 0 else "is over: from now on"
+    return [f"the plan {when} everyone gets the cheapest policy."]
+
+
+def bundle_note(ready: Ready, kind: str, now: int) -> Note:
+    """What the ledger is to know of a bundle."""
+    content = {key: value for key, value in ready.bundle.manifest.items() if key not in LEFT_OUT}
+    return Note(kind=kind, key=ready.bundle.id, ts=now, content=json.dumps(content, ensure_ascii=False))
+
+
+def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ...]:
+    """What each action sets aside: as serve.toml says, else as the bundle says."""
+    if config.reserve is None:
+        stored = bundle.manifest.get("reserve")
+        if stored is None:
+            raise OutlayError(
+                "does not say how much money to set aside for each action.", file=bundle.folder,
+                way_out="Export it again from its run, or give a table [reserve] in serve.toml: "
+                + ", ".join(f'"{action:g}" = {action:g}' for action in bundle.actions[:3]) + " …",
+            )  # fmt: skip
+        return tuple(money.reserve(amount) for amount in stored)
+    amounts: dict[int, int] = {}
+    for text, amount in config.reserve.items():
+        try:
+            near = np.isclose(bundle.actions, float(text), rtol=SAME_ACTION, atol=0)
+        except ValueError:
+            near = np.zeros(1, np.bool_)
+        if not near.any():
+            raise OutlayError(
+                f"is not one of the actions {bundle.actions.tolist()}.", file=config.path, where=f"reserve.{text}",
+                way_out="Fix the key.",
+            )  # fmt: skip
+        amounts[int(near.argmax())] = money.reserve(amount)
+    absent = [f"{action:g}" for i, action in enumerate(bundle.actions.tolist()) if i not in amounts]
+    if absent:
+        raise OutlayError(
+            f"does not name the action {absent[0]}.", file=config.path, where="reserve",
+            way_out="Say for every action how much money to set aside; 0 if none.",
+        )  # fmt: skip
+    return tuple(amounts[i] for i in range(len(bundle.actions)))
+
+
+def _warm_up(decider: Decider) -> None:
+    """Decide for a row of missing values, and for many: whatever fails then, fails before the swap."""
+    row = RowEncoder(decider.pool.bundle.schema).encode(dict.fromkeys(decider.pool.bundle.schema.names))
+    for count in (1, 64):
+        cases = [Case(f"warm-up-{i}", str(i), row) for i in range(count)]
+        reasons = {choice.reason for choice in decider.decide(cases, "warm-up")}
+        if not reasons <= {"policy", "random"}:
+            raise BundleError("cannot decide about a row of missing values.", file=decider.pool.bundle.folder,
+                              way_out="Export it again from its run.")  # fmt: skip

@@ -1,0 +1,229 @@
+"""The arms of an A/B test in a server: who is in which, and what each gives.
+
+    trial = prepare_trial(experiment, ready, config)
+    trial.entries(users)                       each user's arm, and the day from which the user is in it
+    arm.decide(cases, episode)                 choices, as of the bundle in service (`deciding/decider.py`)
+
+The draw of arms is `experiments/split.py`, the one that `outlay experiment assign` writes and `analyze` reads. A user
+in the test is decided by the arm and by nothing else: the random slice is for the others. Guards, limits of users and
+the total cap count for all. An arm keeps what it began with, whatever bundle goes into service for the others.
+
+A constant and a holdout leave nothing to chance, yet their rows are choices and not forced: what the arm gave is what
+was tried. Their propensity, as everybody's, is that of the action in the arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from outlay.core.errors import OutlayError
+from outlay.experiments.design import Arm as Design
+from outlay.experiments.design import Experiment, Kind
+from outlay.experiments.split import OUTSIDE, entries
+from outlay.serve.clock import EPOCH
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding import draws
+from outlay.serve.deciding.decider import POLICY, RANDOM, Case, Decider
+from outlay.serve.deciding.draws import Draw
+from outlay.serve.deciding.guards import NOT_ELIGIBLE, Choice
+from outlay.serve.deciding.ready import Ready, prepare
+from outlay.serve.ledger.ids import ID_LENGTH
+from outlay.serve.ledger.money import MoneyError
+
+NAME_LENGTH = ID_LENGTH - 8  # in notes of pacing, a word stands before it
+CONSTANT, HOLDOUT = "constant", "holdout"  # reasons
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm in service.
+
+    Attributes:
+        name: as in the file.
+        kind: bundle, constant, random or holdout.
+        budget: minor units; None: none, as it gives nothing.
+        ready: the bundle that decides; of an arm without one, that which the server began with, for what actions cost.
+        decider: of a bundle or a random arm.
+        given: what a constant gives, a holdout's none included; None where the decider decides.
+    """
+
+    name: str
+    kind: Kind
+    budget: int | None
+    ready: Ready
+    decider: Decider | None
+    given: Choice | None
+
+    def decide(self, cases: Sequence[Case], episode: str, decider: Decider | None = None) -> list[Choice]:
+        """A choice for every case, by the arm's own decider or by what pacing made of it."""
+        by = decider or self.decider
+        if by is None:
+            return [self._same(case) for case in cases]
+        return [replace(choice, arm=self.name) for choice in by.decide(cases, episode)]
+
+    def _same(self, case: Case) -> Choice:
+        given, none = self.given, self.ready.decider.none
+        assert given is not None
+        if case.eligible is None:
+            return given
+        allowed = np.flatnonzero(case.eligible).tolist()
+        if given.index in allowed:
+            return replace(given, members=draws.write(Draw(allowed=allowed)).decode())
+        if given.action == none and allowed:
+            return given
+        return replace(given, index=self.ready.none_index, action=none, reason=NOT_ELIGIBLE, forced=True)
+
+
+class Entry(NamedTuple):
+    """Where a user is.
+
+    Attributes:
+        arm: what decides.
+        since: day number from which it does.
+        end: day number from which it does no more.
+    """
+
+    arm: Arm
+    since: int
+    end: int
+
+    def holds(self, day: int) -> bool:
+        """Whether the user is in the test on this day of the server's clock."""
+        return self.since <= day < self.end
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A test in service.
+
+    Attributes:
+        experiment: its file, with the ramp as the ledger has it.
+        arms: in the order of the file.
+    """
+
+    experiment: Experiment
+    arms: tuple[Arm, ...]
+
+    @property
+    def name(self) -> str:
+        """The test's."""
+        return self.experiment.meta.name
+
+    @cached_property
+    def first(self) -> int:
+        """Day number of its day 0."""
+        return (self.experiment.meta.start - EPOCH).days
+
+    @cached_property
+    def end(self) -> int:
+        """Day number of the first day after it."""
+        return (self.experiment.end - EPOCH).days
+
+    @property
+    def budgets(self) -> dict[str, int]:
+        """Arm → minor units, of those that may spend."""
+        return {arm.name: arm.budget for arm in self.arms if arm.budget is not None}
+
+    def coverage(self, day: int) -> float:
+        """The part of every arm's share that is in the test on a day, by its number; 0 off the test."""
+        return self.experiment.coverage(day - self.first) if self.first <= day < self.end else 0.0
+
+    def entries(self, users: Sequence[str]) -> list[Entry | None]:
+        """Where each user is, as canonical text; None where the ramp never lets the user in."""
+        arms, since = entries(self.experiment, users)
+        return [
+            None if day == OUTSIDE else Entry(self.arms[arm], self.first + day, self.end)
+            for arm, day in zip(arms.tolist(), since.tolist(), strict=True)
+        ]
+
+    def check_fits(self, ready: Ready) -> None:
+        """What goes into service beside the arms has the same actions: requests name them for all.
+
+        Raises:
+            OutlayError: if it has others.
+        """
+        for arm in self.arms:
+            own, new = arm.ready, ready
+            if not np.array_equal(own.bundle.actions, new.bundle.actions) or own.decider.none != new.decider.none:
+                raise OutlayError(
+                    f"the arm {arm.name!r} has the actions {own.bundle.actions.tolist()} and none is "
+                    f"{own.decider.none:g}; the bundle {new.path} has {new.bundle.actions.tolist()}, none is "
+                    f"{new.decider.none:g}.", file=self.experiment.path, where="arm",
+                    way_out="Test and serve bundles of the same actions.",
+                )  # fmt: skip
+
+
+def prepare_trial(experiment: Experiment, ready: Ready, config: ServeConfig) -> Trial:
+    """Load, verify and warm up what the arms need.
+
+    Args:
+        experiment: read and sealed.
+        ready: the bundle that decides about users outside the test.
+        config: settings of the server.
+
+    Raises:
+        BundleError: if an arm's bundle is missing, damaged or of another campaign.
+        OutlayError: if the test is of another campaign, or an arm cannot be served.
+    """
+    meta, file = experiment.meta, experiment.path
+    if meta.campaign != ready.campaign:
+        raise OutlayError(
+            f"is {meta.campaign!r}; this server spends the money of {ready.campaign!r}.", file=file,
+            where="experiment.campaign", way_out="Serve a bundle of that campaign, or plan a test of this one.",
+        )  # fmt: skip
+    if meta.eligible is not None:
+        raise OutlayError(
+            "is SQL over a log, and a request has none.", file=file, where="experiment.eligible",
+            way_out="Plan the test without it, or send those who are eligible to a server of their own; or draw the "
+            "arms beforehand (outlay experiment assign) and analyse with --assigned.",
+        )  # fmt: skip
+    trial = Trial(experiment, tuple(_prepared(arm, experiment, ready, config) for arm in experiment.arms))
+    trial.check_fits(ready)
+    return trial
+
+
+def _prepared(arm: Design, experiment: Experiment, ready: Ready, config: ServeConfig) -> Arm:
+    file, where = experiment.path, f"arm {arm.name!r}"
+    if arm.name in (POLICY, RANDOM):
+        raise OutlayError(
+            f"is the name of what the server gives outside the test ({POLICY}, and {RANDOM} for the random slice).",
+            file=file, where=where, way_out="Plan the test with another name for this arm.",
+        )  # fmt: skip
+    if len(arm.name) > NAME_LENGTH or "\0" in arm.name:
+        raise OutlayError(f"has a name of more than {NAME_LENGTH} characters, or with a NUL.", file=file, where=where,
+                          way_out="Plan the test with a shorter name.")  # fmt: skip
+    try:
+        budget = None if arm.budget is None else ready.money.exact(arm.budget)
+    except MoneyError as error:
+        raise OutlayError(error.found, file=file, where=f"{where}.budget", way_out=error.way_out) from None
+    if arm.kind == "bundle":
+        return _of_bundle(arm, experiment, ready, config, budget)
+    if arm.kind == "random":
+        everyone = replace(ready.decider, random_share=1.0, random_salt=experiment.meta.salt)
+        return Arm(arm.name, arm.kind, budget, ready, everyone, None)
+    action = ready.decider.none if arm.action is None else arm.action
+    index = ready.decider.index_of(action)
+    if index < 0 and action != ready.decider.none:
+        raise OutlayError(f"is {action:g}, which is not one of the actions {ready.bundle.actions.tolist()}.", file=file,
+                          where=f"{where}.action", way_out="Plan the test with one of them.")  # fmt: skip
+    value = action if index < 0 else ready.bundle.actions.tolist()[index]
+    reason = HOLDOUT if arm.kind == "holdout" else CONSTANT
+    return Arm(arm.name, arm.kind, budget, ready, None, Choice(arm.name, None, index, value, 1.0, "{}", reason, False))
+
+
+def _of_bundle(arm: Design, experiment: Experiment, ready: Ready, config: ServeConfig, budget: int | None) -> Arm:
+    folder = (experiment.path or Path()).parent / str(arm.bundle)
+    own = prepare(folder, config, campaign=ready.campaign)
+    if arm.bundle_id not in (None, own.bundle.id):
+        raise OutlayError(
+            f"is {arm.bundle_id!r}, but {folder} holds {own.bundle.id!r}: another bundle than was planned.",
+            file=experiment.path, where=f"arm {arm.name!r}.bundle_id",
+            way_out="Put the planned bundle back; another one is another test.",
+        )  # fmt: skip
+    return Arm(arm.name, arm.kind, budget, own, replace(own.decider, random_share=0.0), None)

@@ -1,0 +1,157 @@
+"""The campaign file of an exported log: the bundle's, with the roles that the ledger knows put in their places.
+
+User, time, action, propensity, forced and eligible become the columns of the export, the money's cost what was paid.
+Reward and other costs keep their expressions: an outcome's kind is a column of that name.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from outlay.core.campaign import Campaign
+from outlay.core.errors import CampaignError, OutlayError
+from outlay.core.files import new_file
+from outlay.logs.reading import quoted
+from outlay.logs.source import Source
+from outlay.serve.export.layout import FEATURE, FOLDER, KIND, Layout
+
+SOURCE = f"log/{FOLDER}=*/*.parquet"
+FILE = "campaign.toml"
+ABOVE = "# The log of decisions that outlay export-log wrote: a row per user and day. Edited, it stays as it is.\n"
+
+
+def campaign_of(bundle: Mapping[str, Any], layout: Layout, source: Source) -> dict[str, Any]:
+    """The content of the campaign file.
+
+    Args:
+        bundle: its manifest.
+        layout: of the log.
+        source: the exported log, with the view `log`.
+    """
+    content = copy.deepcopy(dict(bundle["campaign"]))
+    log, names = content["log"], layout.names
+    log["source"] = SOURCE
+    for role in ("user", "time", "action", "forced"):
+        log[role] = names[role]
+    log.pop("where", None)  # it chose rows of another log
+    actions = {float(action) for action in bundle["actions"]} | set(log.get("actions", ()))
+    given = source.run(f"SELECT DISTINCT {quoted(names['action'])} FROM log")
+    log["actions"] = sorted(actions | {float(action) for (action,) in given})
+    drew, listed = source.run(
+        f"SELECT coalesce(bool_or(NOT {quoted(names['forced'])} AND {quoted(names['propensity'])} < 1), false), "
+        f"count({quoted(names['eligible'])}) FROM log"
+    )[0]
+    _put(log, "propensity", names["propensity"] if drew else None)  # where nothing was left to chance it says nothing
+    _put(log, "eligible", names["eligible"] if listed else None)
+    features = log["features"]
+    for part in ("categorical", "numeric"):
+        features[part] = [names[FEATURE + name] for name in bundle["features"][part]]
+    money = _money(content["budget"])
+    money["cost"] = names["paid"]
+    if log.get("segment") is not None and not _is_known(source, log["segment"]):
+        del log["segment"]
+    if money.get("reserve") is not None and not _is_known(source, money["reserve"]):
+        del money["reserve"]
+    unsaid = "complete" not in log and "terminal" not in log
+    if unsaid and content["campaign"].get("discount", 0) > 0 and _has_gaps(source, names):
+        # Rows come from requests: a day without one is a day on which nothing was asked, given or won.
+        log["complete"] = True
+        none = float(content["campaign"].get("none") or 0.0)
+        content["campaign"]["none"] = none
+        log["actions"] = sorted({*log["actions"], none})
+    return content
+
+
+def check_expressions(content: Mapping[str, Any], layout: Layout, source: Source, file: Path) -> None:
+    """Look whether everything in the campaign file can be computed from the log.
+
+    Raises:
+        CampaignError: if not; it names the key, and the outcomes that came.
+    """
+    log = content["log"]
+    wanted = {"log.reward": log["reward"], "log.terminal": log.get("terminal")}
+    wanted |= {f"budget {budget['name']}.cost": budget["cost"] for budget in content["budget"]}
+    for key, text in wanted.items():
+        if text is None:
+            continue
+        try:
+            source.term(key, text)
+        except OutlayError as error:
+            came = ", ".join(layout.names[KIND + kind] for kind in layout.kinds) or "none"
+            raise CampaignError(
+                f"{text!r} cannot be computed from the exported log ({error.found}) Outcomes that came: {came}.",
+                file=file, where=key,
+                way_out="The log is written. An outcome's kind is a column: its value, or 1, summed over the day; 0 "
+                "where none came. Fix the expression there, and it stays as you wrote it.",
+            ) from None  # fmt: skip
+
+
+def write_campaign(file: Path, content: Mapping[str, Any]) -> str:
+    """Write it and read it back; the text."""
+    text = ABOVE + to_toml(content)
+    with new_file(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        Campaign.load(temporary)
+    return text
+
+
+def to_toml(content: Mapping[str, Any]) -> str:
+    """Tables of plain values, lists of plain values, tables, and lists of tables, as TOML."""
+    return "\n".join(_lines(content, ())) + "\n"
+
+
+def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    lines = [f"{_key(name)} = {_value(value)}" for name, value in table.items() if not _is_table(value)]
+    for name, value in table.items():
+        if not _is_table(value):
+            continue
+        inner = (*path, _key(name))
+        many = isinstance(value, list)
+        for part in value if many else [value]:
+            header = ".".join(inner)
+            lines += ["", f"[[{header}]]" if many else f"[{header}]", *_lines(part, inner)]
+    return lines
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").isalnum() and name.isascii() else _value(name)
+
+
+def _value(value: Any) -> str:
+    """JSON writes texts, numbers, flags and lists as TOML does; but TOML takes no raw DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _money(budgets: list[dict[str, Any]]) -> dict[str, Any]:
+    return next((budget for budget in budgets if budget.get("money")), budgets[0])
+
+
+def _put(section: dict[str, Any], key: str, value: Any) -> None:
+    section.pop(key, None)
+    if value is not None:
+        section[key] = value
+
+
+def _is_known(source: Source, text: str) -> bool:
+    try:
+        source.term("", text)
+    except OutlayError:
+        return False
+    return True
+
+
+def _has_gaps(source: Source, names: Mapping[str, str]) -> bool:
+    user, day = quoted(names["user"]), quoted(names["time"])
+    [(rows, days)] = source.run(
+        f"SELECT sum(n), sum(last - first + 1) FROM (SELECT count(*) AS n, min({day}) AS first, "
+        f"(SELECT max({day}) FROM log) AS last FROM log GROUP BY {user})"
+    )
+    return bool(rows < days)

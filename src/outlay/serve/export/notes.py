@@ -1,0 +1,109 @@
+"""What the ledger's notes say of a campaign: its bundles, and the settings at any time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.guards import value_refusal
+from outlay.serve.deciding.kinds import campaign_kinds
+from outlay.serve.ledger.ledger import Ledger, LedgerError
+from outlay.serve.ledger.money import Money
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a bundle could give under some settings. K actions.
+
+    Attributes:
+        salts: of the pool, in its order.
+        actions: `[K]` values.
+        amounts: `[K]` minor units that each sets aside.
+        may: `[K]` whether the limits on values let it pass.
+    """
+
+    salts: tuple[str, ...]
+    actions: tuple[float, ...]
+    amounts: tuple[int, ...]
+    may: tuple[bool, ...]
+
+    def fits(self, room: int | None) -> tuple[bool, ...]:
+        """`[K]` which actions the guards let pass where the money has `room` minor units left; None: no limit."""
+        if room is None:
+            return self.may
+        return tuple(may and (not amount or amount <= room) for may, amount in zip(self.may, self.amounts, strict=True))
+
+
+class Notes:
+    """A campaign's notes, read once.
+
+    Attributes:
+        campaign: its name.
+        bundle: the manifest of the bundle that came into service last.
+        settings: those in force now.
+        kinds: of outcomes of which the bundle's reward, end and costs are made.
+        money: the currency.
+        categorical: features of all bundles that none has as a number.
+        numeric: those that any has.
+    """
+
+    def __init__(self, ledger: Ledger, campaign: str) -> None:
+        self.campaign = campaign
+        settings = ledger.notes(campaign, "settings")
+        bundles = ledger.notes(campaign, "bundle")
+        if not settings or not bundles:
+            raise LedgerError(
+                f"has no notes of the bundles and settings of campaign {campaign!r}: no server has served it.",
+                way_out="Give a ledger that outlay serve wrote.",
+            )
+        self._since = [note.ts for note in settings]
+        self._settings = [ServeConfig.parse(msgspec.json.decode(note.content)) for note in settings]
+        every = [*bundles, *ledger.notes(campaign, "arm bundle")]
+        self._bundles: dict[str, dict[str, Any]] = {note.key: msgspec.json.decode(note.content) for note in every}
+        self.bundle = self._bundles[bundles[-1].key]
+        self.settings = self._settings[-1]
+        self.money = Money(str(self.bundle["unit"]), self.settings.minor)
+        features = [bundle["features"] for bundle in self._bundles.values()]
+        self.numeric = list(dict.fromkeys(name for each in features for name in each["numeric"]))
+        texts = dict.fromkeys(name for each in features for name in each["categorical"])
+        self.categorical = [name for name in texts if name not in self.numeric]
+        self.kinds = campaign_kinds(self.bundle["campaign"])
+        self._terms = cache(self._find)
+
+    def salts(self, bundle: str) -> tuple[str, ...]:
+        """Of the pool of a bundle. Raises as `terms`."""
+        return self._terms(bundle, 0).salts
+
+    def terms(self, bundle: str, ts: int) -> Terms:
+        """What this bundle could give at this time (epoch ms).
+
+        Raises:
+            LedgerError: if no note says what the bundle was.
+        """
+        return self._terms(bundle, max(bisect_right(self._since, ts) - 1, 0))
+
+    def _find(self, bundle: str, number: int) -> Terms:
+        manifest, settings = self._bundles.get(bundle), self._settings[number]
+        if manifest is None:
+            raise LedgerError(f"has decisions of bundle {bundle}, and no note of what it was.")
+        none = float(manifest["none"] or 0.0)
+        pool = (manifest.get("frontier") or manifest)["members"]
+        actions = tuple(map(float, manifest["actions"]))
+        reserve = manifest["reserve"]
+        if settings.reserve is not None:
+            known = {float(text): amount for text, amount in settings.reserve.items()}
+            reserve = [known[min(known, key=lambda value: abs(value - action))] for action in actions]
+        return Terms(
+            salts=tuple(str(member["salt"]) for member in pool),
+            actions=actions,
+            amounts=tuple(
+                0 if action == none else self.money.reserve(amount)
+                for action, amount in zip(actions, reserve, strict=True)
+            ),
+            may=tuple(value_refusal(settings.values, action, none) is None for action in actions),
+        )

@@ -1,0 +1,172 @@
+"""What requests and answers look like: typed, strict, and read in one pass.
+
+Unknown fields and wrong types are errors that name the field (`desks/border.py`). A body holds one thing or many:
+`{"request_id": …}` or `{"requests": [ … ]}`.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from outlay.serve.ledger.ids import ID_LENGTH
+from outlay.serve.ledger.proposals import TIME_LENGTH
+
+_SECONDS = 100_000_000_000  # about the year 5138: what is beyond is a mistake
+# PostgreSQL's texts hold no NUL, and ids with line ends make logs unreadable.
+_NO_CONTROLS = r"^(?![\s\S]*[\x00-\x1f\x7f])"
+Id = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH, pattern=_NO_CONTROLS)]
+_Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_Number = Annotated[float, Meta(ge=-(2.0**63), le=2.0**63)]
+Feature = str | _Whole | float | bool | None
+Time = (
+    Annotated[str, Meta(max_length=TIME_LENGTH, pattern=_NO_CONTROLS, description="Of any form.")]
+    | _Whole
+    | _Number
+    | None
+)
+Moment = (
+    Annotated[int, Meta(ge=-_SECONDS, le=_SECONDS, description="Epoch seconds.")]
+    | Annotated[float, Meta(ge=-_SECONDS, le=_SECONDS)]
+    | Annotated[datetime.datetime, Meta(tz=True, description="RFC 3339, with a time zone.")]
+    | None
+)
+
+
+class _Strict(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    pass
+
+
+class DecisionRequest(_Strict, frozen=True):
+    """Which incentive should this user get now?"""
+
+    request_id: Annotated[Id, Meta(description="Yours, one per decision. The same id always gets the same answer.")]
+    user_id: Annotated[Id | _Whole | _Number, Meta(description="3, 3.0 and '3' are one user.")]
+    features: Annotated[
+        dict[str, Feature],
+        Meta(description="The state by feature. null is missing; an absent feature gets the fallback action."),
+    ]
+    time: Annotated[Time, Meta(description="By your clock; kept. It decides nothing: the server's clock does.")] = None
+    eligible: Annotated[
+        Annotated[list[float], Meta(max_length=1_000)] | None,
+        Meta(description="Values of the actions that are allowed; null allows all."),
+    ] = None
+
+
+class DecisionRequests(_Strict, frozen=True):
+    """Many decisions; each spends on its own, in this order."""
+
+    requests: list[DecisionRequest]
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What the user gets.
+
+    Attributes:
+        decision_id: names the decision in outcomes; null in a 503, where the ledger did not take this try.
+        action: the value given.
+        action_index: its position in the bundle's actions; null where it is none of them.
+        member: of the mixture; null where none decided.
+        probability: of this action, over the draw of the member or of the random slice.
+        bundle: id of the bundle.
+        reason: policy, random, constant, holdout, a fallback, or the guard that answered.
+        arm: of the test that the user is in; else policy, or random for the random slice.
+    """
+
+    decision_id: str | None
+    action: float
+    action_index: int | None
+    member: int | None
+    probability: float
+    bundle: str
+    reason: str
+    arm: str
+
+
+class OutcomeRequest(_Strict, frozen=True):
+    """Something that happened after a decision."""
+
+    decision_id: Annotated[str, Meta(max_length=32, pattern="^[0-9a-f]{32}$")]
+    kind: Annotated[
+        Id, Meta(description="redeemed settles the money, refund gives it back; other declared kinds are kept.")
+    ]
+    event_id: Annotated[Id, Meta(description="Yours, one per event. The same event moves money once.")]
+    time: Annotated[Moment, Meta(description="When it happened, by your clock.")] = None
+    value: Annotated[
+        float | None, Meta(description="Of redeemed and refund: the money, null for all there is. Else as you like.")
+    ] = None
+
+
+class OutcomeRequests(_Strict, frozen=True):
+    """Many outcomes, in this order."""
+
+    outcomes: list[OutcomeRequest]
+
+
+class OutcomeAnswer(Struct, frozen=True, kw_only=True):
+    """What became of an outcome: kept, settled, late, overrun, refunded or refused, and the money that moved.
+
+    Attributes:
+        amount: money that moved.
+        excess: the part of it that no reservation covered; it counts as spent, and less may be granted.
+    """
+
+    decision_id: str
+    kind: str
+    event_id: str
+    status: str
+    amount: float
+    excess: float
+    replayed: bool
+
+
+class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was wrong with a request.
+
+    Attributes:
+        error: in words.
+        where: the field, e.g. $.requests[3].features.level.
+        way_out: what to do about it.
+    """
+
+    error: str
+    where: str | None = None
+    way_out: str | None = None
+
+
+class Decisions(Struct, frozen=True):
+    """Answers in the order of the requests; a Problem where a request id belongs to another request."""
+
+    decisions: list[Decision | Problem]
+
+
+class OutcomeAnswers(Struct, frozen=True):
+    """Answers in the order of the outcomes; a Problem where there is no such decision, or the event id is another's."""
+
+    outcomes: list[OutcomeAnswer | Problem]
+
+
+class BundleRequest(_Strict, frozen=True):
+    """Serve this bundle from now on."""
+
+    path: Annotated[str, Meta(min_length=1, pattern=_NO_CONTROLS, description="Its folder, on the server's machine.")]
+
+
+_Money = Annotated[float, Meta(ge=0)]
+
+
+class CapsRequest(_Strict, frozen=True):
+    """New caps in money; what is absent stays, null takes the limit away."""
+
+    total: _Money | UnsetType | None = UNSET
+    day: _Money | UnsetType | None = UNSET
+    arms: dict[Id, _Money | None] | UnsetType = UNSET
+
+
+def time_text(time: Time) -> str | None:
+    """A request's time as the ledger keeps it: a text as it is, a number as a decimal."""
+    if isinstance(time, float):
+        return repr(time)
+    return None if time is None else str(time)

@@ -1,0 +1,168 @@
+"""What Prometheus reads: counters and seconds as they happen, money from the ledger when it is asked for.
+
+With several workers the launcher names a folder in PROMETHEUS_MULTIPROC_DIR, before this module is loaded, in which
+prometheus_client adds the workers' numbers up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+    multiprocess,
+)
+
+from outlay.serve.deciding.features import RowEncoder
+from outlay.serve.ledger.caps import Tally, Totals
+from outlay.serve.ledger.money import Money
+
+# Without this every counter has a second series, with the time at which it began.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+class Metrics:
+    """The meters of one application.
+
+    Attributes:
+        decision_seconds: of a request to /v1/decisions, from the body to the answer.
+        ledger_seconds: of a group's transaction, commit included.
+        ledger_errors: times that decisions were asked for and not written.
+        refused: requests refused, by status.
+    """
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._decisions = Counter(
+            "outlay_decisions", "Decisions given.", ("campaign", "arm", "member", "reason"), registry=registry
+        )
+        self._outcomes = Counter("outlay_outcomes", "Outcomes taken.", ("kind", "status"), registry=registry)
+        self._unknown = Counter(
+            "outlay_unknown_values", "Values that the vocabulary does not know.", ("feature",), registry=registry
+        )
+        self._absent = Counter("outlay_absent_features", "Requests without a feature.", ("feature",), registry=registry)
+        self.decision_seconds = Histogram(
+            "outlay_decision_seconds", "From body to answer.", buckets=SECONDS, registry=registry
+        )
+        self.ledger_seconds = Histogram(
+            "outlay_ledger_commit_seconds", "A transaction of the ledger.", buckets=SECONDS, registry=registry
+        )
+        self.ledger_errors = Counter(
+            "outlay_ledger_errors", "Groups and requests that were not written.", registry=registry
+        )
+        self._refused = Counter("outlay_refused_requests", "Requests refused.", ("status",), registry=registry)
+        self._money = {
+            name: Gauge(
+                f"outlay_budget_{name}_units", words, ("scope",), registry=registry, multiprocess_mode="mostrecent"
+            )
+            for name, words in (
+                ("cap", "Cap, in units of money."),
+                ("reserved", "Reserved."),
+                ("spent", "Settled, excess included."),
+                ("excess", "Settled without a reservation that covered it."),
+                ("overrun", "Reserved and settled above the cap."),
+            )
+        }
+        self._price = Gauge(
+            "outlay_price", "Factor on costs, from pacing.", ("arm",), registry=registry, multiprocess_mode="mostrecent"
+        )
+        self._ahead = Gauge(
+            "outlay_clock_ahead_seconds", "The machine's clock less the ledger's.", registry=registry,
+            multiprocess_mode="mostrecent",
+        )  # fmt: skip
+        self._paused = Gauge("outlay_paused", "1 while paused.", registry=registry, multiprocess_mode="mostrecent")
+        self._bundle = Gauge(
+            "outlay_bundle_info", "1 for the bundle in service.", ("bundle",), registry=registry,
+            multiprocess_mode="livemax",
+        )  # fmt: skip
+        self._serving: str | None = None
+        self._seen: dict[tuple[str, str], int] = {}
+        # Finding a labelled counter costs more than raising it, and the combinations are few.
+        self.decided = cache(self._decided)
+
+    def _decided(self, campaign: str, arm: str, member: int | None, reason: str) -> Counter:
+        """The counter of decisions of one kind."""
+        return self._decisions.labels(campaign, arm, "" if member is None else str(member), reason)
+
+    def outcome(self, kind: str, status: str) -> None:
+        """Count an outcome; kinds that move no money are one kind here, so that callers cannot make series."""
+        self._outcomes.labels(kind if kind in ("redeemed", "refund") else "other", status).inc()
+
+    def refused(self, status: int) -> None:
+        """Count a request that was refused."""
+        self._refused.labels(str(status)).inc()
+
+    def features(self, encoder: RowEncoder) -> None:
+        """Take over what an encoder has counted since it was last asked."""
+        kinds = ("unknown", self._unknown, encoder.unknown), ("absent", self._absent, encoder.absent)
+        for kind, counter, counts in kinds:
+            for name, count in counts.items():
+                new = count - self._seen.get((kind, name), 0)
+                if new > 0:
+                    counter.labels(name).inc(new)
+                    self._seen[kind, name] = count
+
+    def serving(self, bundle: str) -> None:
+        """Another bundle is in service; its encoder counts anew."""
+        if self._serving is not None:
+            self._bundle.labels(self._serving).set(0)
+        self._bundle.labels(bundle).set(1)
+        self._serving, self._seen = bundle, {}
+
+    def prices(self, prices: Mapping[str, float]) -> None:
+        """What pacing has come to, by arm."""
+        for arm, price in prices.items():
+            self._price.labels(arm).set(price)
+
+    def clock(self, ahead: float) -> None:
+        """By how many seconds the machine's clock is ahead of the ledger's."""
+        self._ahead.set(ahead)
+
+    def page(self, totals: Totals | None, money: Money, day: int) -> bytes:
+        """The text that Prometheus reads.
+
+        Args:
+            totals: None where the ledger could not be reached: old money stays.
+            money: the currency.
+            day: today's number.
+        """
+        if totals is not None:
+            self._paused.set(totals.paused)
+            self._show("total", totals.total, money)
+            self._show("day", totals.days.get(day, Tally(totals.caps.day, 0, 0, 0, 0, 0)), money)
+            for name, tally in totals.arms.items():
+                self._show(f"arm {name}", tally, money)
+        registry = self._registry
+        if folder := os.environ.get(FOLDER):
+            _forget_dead(Path(folder))
+            registry = CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+
+    def _show(self, scope: str, tally: Tally, money: Money) -> None:
+        self._money["cap"].labels(scope).set(float("inf") if tally.cap is None else money.units(tally.cap))
+        self._money["reserved"].labels(scope).set(money.units(tally.reserved))
+        self._money["spent"].labels(scope).set(money.units(tally.settled))
+        self._money["excess"].labels(scope).set(money.units(tally.excess))
+        self._money["overrun"].labels(scope).set(money.units(tally.overrun))
+
+
+def _forget_dead(folder: Path) -> None:
+    """Take out what workers that have ended say of the present."""
+    for file in folder.glob("gauge_live*_*.db"):
+        process = int(file.stem.rpartition("_")[2])
+        try:
+            os.kill(process, 0)
+        except (ProcessLookupError, PermissionError):  # another user's process has its number by now
+            multiprocess.mark_process_dead(process)  # type: ignore[no-untyped-call]

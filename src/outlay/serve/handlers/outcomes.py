@@ -1,0 +1,121 @@
+"""What happened after a decision: redeemed settles its money, refund gives it back, other declared kinds are kept."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from collections.abc import Sequence
+
+from outlay.serve.clock import Clock
+from outlay.serve.config import MONEY_KINDS
+from outlay.serve.deciding.kinds import nearest_kind
+from outlay.serve.handlers.border import BadRequestError
+from outlay.serve.handlers.commit import GroupCommit
+from outlay.serve.handlers.messages import Moment, OutcomeAnswer, OutcomeRequest, Problem
+from outlay.serve.handlers.metrics import Metrics
+from outlay.serve.handlers.reload import Serving
+from outlay.serve.ledger.events import Outcome, Settled
+from outlay.serve.ledger.ledger import Ledger
+from outlay.serve.ledger.money import MoneyError
+
+log = logging.getLogger("outlay.serve")
+
+
+class OutcomeDesk:
+    """Takes outcomes."""
+
+    def __init__(self, serving: Serving, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
+        self._serving = serving
+        self._clock = clock
+        self._metrics = metrics
+        self._group = GroupCommit(ledger.outcomes, serving.config.ledger_seconds)
+
+    async def settle(self, requests: Sequence[OutcomeRequest], *, many: bool = True) -> list[OutcomeAnswer | Problem]:
+        """One answer per outcome, in order; a Problem where there is no such decision or the event is another's.
+
+        Args:
+            requests: are taken in this order.
+            many: they came under `outcomes`; else the one is the body itself. For paths in errors.
+
+        Raises:
+            BadRequestError: 422 if a kind is not declared, or a value is no money where it has to be; then none of them
+                is taken.
+            LedgerError: if the ledger cannot be reached. Send them again: no event moves money twice.
+            TimeoutError: the same, if it took too long.
+        """
+        now = self._clock.now()
+        paths = [f"$.outcomes[{i}]" for i in range(len(requests))] if many else ["$"]
+        events = [self._event(request, now, path) for request, path in zip(requests, paths, strict=True)]
+        settled = await self._group(events)
+        return [self._answer(answer, path) for answer, path in zip(settled, paths, strict=True)]
+
+    async def close(self) -> None:
+        """Write what waits; nothing more is taken."""
+        await self._group.close()
+
+    def _event(self, request: OutcomeRequest, now: int, path: str) -> Outcome:
+        if request.kind not in self._serving.kinds:
+            raise BadRequestError(422, _undeclared(request.kind, self._serving.kinds, path))
+        amount = None
+        if request.kind in MONEY_KINDS and request.value is not None:
+            try:
+                amount = self._serving.ready.money.exact(request.value)
+            except MoneyError as error:
+                raise BadRequestError(
+                    422, Problem(error=error.found, where=f"{path}.value", way_out=error.way_out)
+                ) from None
+        return Outcome(
+            decision_id=request.decision_id,
+            kind=request.kind,
+            event_id=request.event_id,
+            ts=now if request.time is None else _milliseconds(request.time),
+            received=now,
+            value=request.value,
+            amount=amount,
+            campaign=self._serving.ready.campaign,
+        )
+
+    def _answer(self, settled: Settled, path: str) -> OutcomeAnswer | Problem:
+        units = self._serving.ready.money.units
+        if not settled.replayed:
+            self._metrics.outcome(settled.kind, settled.status)
+            if settled.status == "overrun":
+                log.warning(
+                    "decision %s was redeemed for %s, and no reservation covered %s of it: spent all the same",
+                    settled.decision_id, units(settled.amount), units(settled.excess),
+                )  # fmt: skip
+        if settled.status == "unknown":
+            return Problem(error=f"there is no decision {settled.decision_id}.", where=f"{path}.decision_id")
+        if settled.status == "conflict":
+            return Problem(
+                error=f"the event id {settled.event_id!r} came before with another value.",
+                where=f"{path}.event_id",
+                way_out="Give every event an id of its own; a retry repeats the whole outcome.",
+            )
+        return OutcomeAnswer(
+            decision_id=settled.decision_id,
+            kind=settled.kind,
+            event_id=settled.event_id,
+            status=settled.status,
+            amount=units(settled.amount),
+            excess=units(settled.excess),
+            replayed=settled.replayed,
+        )
+
+
+def _undeclared(kind: str, declared: tuple[str, ...], path: str) -> Problem:
+    near = nearest_kind(kind, declared)
+    guess = "" if near is None else f" Did you mean {near!r}?"
+    return Problem(
+        error=f"is {kind!r}, which is not a declared kind of outcome.{guess}",
+        where=f"{path}.kind",
+        way_out=f"Declared are {', '.join(declared)}. Another is declared in serve.toml: "
+        f"outcomes = [{json.dumps(kind, ensure_ascii=False)}].",
+    )
+
+
+def _milliseconds(moment: Moment) -> int:
+    if isinstance(moment, datetime.datetime):
+        return int(moment.timestamp() * 1000)
+    return int((moment or 0) * 1000)

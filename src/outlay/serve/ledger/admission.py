@@ -1,0 +1,253 @@
+"""Which proposals the money allows: the guards that need counters, in their order.
+
+    granted  ⇔  for every scope of the decision: reserved + settled + amount ≤ cap  and  offers + 1 ≤ offers cap
+
+The first that says no turns the proposal into "no incentive" with its reason: a pause, the user's day and the user, the
+server's own reason, the day, the arm, the campaign. What costs nothing is only asked for a pause and the server's own
+reason. Pure: whoever calls holds the campaign's lock, has read the counters, and writes them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.proposals import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT, Proposal, Recorded
+
+Key = tuple[str, str, str, str]  # campaign, scope, the arm or user, the day; "" where the scope is of all
+Request = tuple[str, str]  # campaign and request id
+
+
+class Counter(Struct):
+    """Money and decisions of one scope; `excess` is a part of `settled`. Of the caps see `tables`."""
+
+    cap: int | None = None
+    offers_cap: int | None = None
+    reserved: int = 0
+    settled: int = 0
+    excess: int = 0
+    offers: int = 0
+    decisions: int = 0
+    granted: int = 0
+    touched: bool = False
+
+    def move(self, reserved: int, settled: int, excess: int = 0) -> None:
+        """Add to all sides; what is given back is negative."""
+        self.reserved += reserved
+        self.settled += settled
+        self.excess += excess
+        self.touched = True
+
+    def overrun(self) -> None:
+        """Let what was paid without a reservation pass the last guard, and not a unit more."""
+        if self.cap is not None:
+            self.cap = max(self.cap, self.reserved + self.settled)
+
+    def grant(self, amount: int, limit: Limit) -> None:
+        """Reserve an offer's money under a limit."""
+        self.move(amount, 0)
+        self.granted += amount
+        self.offers += 1
+        self.cap, self.offers_cap = limit.cap, limit.offers_cap
+
+    def count(self) -> None:
+        """Add a decision."""
+        self.decisions += 1
+        self.touched = True
+
+
+class Limit(NamedTuple):
+    """What one scope allows."""
+
+    key: Key
+    reason: str
+    cap: int | None
+    offers_cap: int | None
+
+
+class Given(NamedTuple):
+    """A decision as it is given, and the room that the limits had for it (`ledger.Row.room`)."""
+
+    decision: Proposal
+    room: int | None
+
+
+class Standing(NamedTuple):
+    """What the ledger knows of a campaign."""
+
+    caps: Caps
+    paused: bool
+
+
+class Placed(Protocol):
+    """A decision, as far as its scopes go."""
+
+    @property
+    def campaign(self) -> str:
+        """Who pays."""
+
+    @property
+    def day(self) -> int:
+        """When it was made, as the server's day number."""
+
+    @property
+    def arm(self) -> str:
+        """Of the experiment."""
+
+    @property
+    def user(self) -> str:
+        """Who got it."""
+
+
+def user_limits(caps: Caps, decision: Placed) -> list[Limit]:
+    """What the caps say of the decision's user: of his day, then of all his days, where they say anything."""
+    found = []
+    if caps.by_user_day:
+        key = decision.campaign, "user", decision.user, str(decision.day)
+        found.append(Limit(key, USER_LIMIT, caps.user_day_amount, caps.user_day_offers))
+    if caps.by_user:
+        key = decision.campaign, "user", decision.user, ""
+        found.append(Limit(key, USER_LIMIT, caps.user_amount, caps.user_offers))
+    return found
+
+
+def shared_limits(caps: Caps, decision: Placed) -> tuple[Limit, ...]:
+    """What they say of the day, the arm and the campaign; and the arm's day, of which they say nothing."""
+    arm_cap = caps.arms.get(decision.arm)
+    return _shared_limits(decision.campaign, str(decision.day), decision.arm, caps.day, arm_cap, caps.total)
+
+
+@lru_cache(maxsize=1024)  # few days and arms, and thousands of decisions in each
+def _shared_limits(
+    campaign: str, day: str, arm: str, day_cap: int | None, arm_cap: int | None, total_cap: int | None
+) -> tuple[Limit, ...]:
+    return (
+        Limit((campaign, "day", "", day), DAY_CAP, day_cap, None),
+        Limit((campaign, "arm", arm, ""), ARM_CAP, arm_cap, None),
+        Limit((campaign, "total", "", ""), TOTAL_CAP, total_cap, None),
+        Limit((campaign, "arm", arm, day), ARM_CAP, None, None),
+    )
+
+
+def limits(caps: Caps, decision: Placed) -> list[Limit]:
+    """All of them; their keys are the counters that the decision's money stands in."""
+    return [*user_limits(caps, decision), *shared_limits(caps, decision)]
+
+
+def keys(decisions: Iterable[Placed], campaigns: Mapping[str, Standing]) -> set[Key]:
+    """The counters of the decisions."""
+    return {limit.key for decision in decisions for limit in limits(campaigns[decision.campaign].caps, decision)}
+
+
+def refusal(asked: Iterable[Limit], counters: Mapping[Key, Counter], amount: int, offers: int = 0) -> str | None:
+    """Why `amount` more is not allowed, or None. Without offers, the limits on offers are not asked."""
+    for limit in asked:
+        counter = counters[limit.key]
+        if limit.cap is not None and counter.reserved + counter.settled + amount > limit.cap:
+            return limit.reason
+        if offers and limit.offers_cap is not None and counter.offers + offers > limit.offers_cap:
+            return limit.reason
+    return None
+
+
+def admit(
+    proposals: Sequence[Proposal],
+    stored: dict[Request, tuple[str, Recorded]],
+    campaigns: Mapping[str, Standing],
+    counters: Mapping[Key, Counter],
+) -> tuple[list[Recorded], list[Given]]:
+    """Answer a group.
+
+    Args:
+        proposals: in the order in which they came.
+        stored: body and answer of the requests that are known; the new ones are added.
+        campaigns: caps and pause of every campaign in the group.
+        counters: of every scope in the group; raised by what is granted.
+
+    Returns:
+        The answers, in order, and the decisions to write, as they are given.
+    """
+    answers, given = [], []
+    for proposal in proposals:
+        request = proposal.campaign, proposal.request_id
+        if request in stored:
+            body, answer = stored[request]
+            answers.append(replace(answer, status="replay" if body == proposal.body else "conflict"))
+            continue
+        new = _guarded(proposal, campaigns[proposal.campaign], counters)
+        answer = _answer(new.decision)
+        stored[request] = proposal.body, answer
+        answers.append(answer)
+        given.append(new)
+    return answers, given
+
+
+def _guarded(proposal: Proposal, campaign: Standing, counters: Mapping[Key, Counter]) -> Given:
+    """The proposal, with its money reserved in the counters; or no incentive in its place."""
+    own, shared = user_limits(campaign.caps, proposal), shared_limits(campaign.caps, proposal)
+    for limit in shared:
+        counters[limit.key].count()
+    room = None if campaign.paused else _room((*own, *shared), counters)
+    if reason := _refusal(proposal, campaign.paused, own, shared, counters):
+        none = replace(
+            proposal,
+            action=proposal.none_action,
+            action_index=proposal.none_index,
+            amount=0,
+            probability=1.0,
+            reason=reason,
+            forced=True,
+        )
+        return Given(none, room)
+    if proposal.amount:
+        for limit in (*own, *shared):
+            counters[limit.key].grant(proposal.amount, limit)
+    return Given(proposal, room)
+
+
+def _room(asked: Iterable[Limit], counters: Mapping[Key, Counter]) -> int | None:
+    """The most that one offer may cost; 0 where no offer is allowed, None where nothing limits it."""
+    left = []
+    for limit in asked:
+        counter = counters[limit.key]
+        if limit.cap is not None:
+            left.append(max(limit.cap - counter.reserved - counter.settled, 0))
+        if limit.offers_cap is not None and counter.offers >= limit.offers_cap:
+            left.append(0)
+    return min(left, default=None)
+
+
+def _refusal(
+    proposal: Proposal, paused: bool, own: Iterable[Limit], shared: Iterable[Limit], counters: Mapping[Key, Counter]
+) -> str | None:
+    if paused:
+        return PAUSED
+    if not proposal.amount:
+        return proposal.refused
+    return (
+        refusal(own, counters, proposal.amount, offers=1)
+        or proposal.refused
+        or refusal(shared, counters, proposal.amount, offers=1)
+    )
+
+
+def _answer(decision: Proposal) -> Recorded:
+    return Recorded(
+        status="new",
+        request_id=decision.request_id,
+        decision_id=decision.decision_id,
+        action=decision.action,
+        action_index=decision.action_index,
+        member=decision.member,
+        probability=decision.probability,
+        bundle=decision.bundle,
+        reason=decision.reason,
+        arm=decision.arm,
+        amount=decision.amount,
+        forced=decision.forced,
+    )

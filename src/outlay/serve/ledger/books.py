@@ -1,0 +1,241 @@
+"""How a ledger is kept, whatever the database: lock, read, decide, write, commit.
+
+Every writing transaction locks its campaigns first, in the order of their names, and holds them to its end. So one
+writer at a time moves a campaign's money, what it read stays true until it commits, and no two can wait for each other.
+SQLite locks the whole file instead, which is the same with one campaign.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
+from msgspec.structs import replace
+
+from outlay.serve.ledger import pages, register, settlement
+from outlay.serve.ledger.admission import admit, keys
+from outlay.serve.ledger.caps import Caps, Tally, Totals
+from outlay.serve.ledger.clock import LedgerClock
+from outlay.serve.ledger.events import Outcome, Settled
+from outlay.serve.ledger.ledger import ClockJumpedError, Note, Row
+from outlay.serve.ledger.pages import Transaction
+from outlay.serve.ledger.proposals import Proposal, Recorded
+from outlay.serve.ledger.sums import CHECKS
+from outlay.serve.ledger.terms import Terms
+
+BATCH = 1000  # reservations released in one transaction
+PAGE = 5000  # rows read in one
+
+
+class AbstractBooks(ABC):
+    """A `Ledger` over a database that can do a `Transaction`."""
+
+    lock = ""  # what a query ends with to hold the rows that it reads
+    clock: LedgerClock
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[Transaction]:
+        """A transaction that is on disk when it ends well and never was when it does not."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Transaction]:
+        """A transaction that sees one moment of the ledger and holds nobody up."""
+
+    def record(self, proposals: Sequence[Proposal]) -> list[Recorded]:
+        """Decide and write a group in one transaction; the answers come in the order of the proposals."""
+        if not proposals:
+            return []
+        jumps = self.clock.jumps
+        with self._writing() as books:
+            campaigns = register.standings(books, {proposal.campaign for proposal in proposals}, self.lock)
+            self._check_clock(jumps)
+            stored = pages.answers(books, {(proposal.campaign, proposal.request_id) for proposal in proposals})
+            counters = pages.counters(books, keys(proposals, campaigns))
+            answers, given = admit(proposals, stored, campaigns, counters)
+            pages.add_decisions(books, given, counters)
+        return answers
+
+    def outcomes(self, events: Sequence[Outcome]) -> list[Settled]:
+        """Keep a group of outcomes and move their money in one transaction; the answers come in their order."""
+        if not events:
+            return []
+        ids = {event.decision_id for event in events}
+        answers, kept, entries = [], [], []
+        with self._writing() as books:
+            campaigns = register.standings(books, pages.campaigns_of(books, ids), self.lock)
+            positions = pages.positions(books, ids)
+            known = pages.events(books, {(event.decision_id, event.kind, event.event_id) for event in events})
+            counters = pages.counters(books, keys(positions.values(), campaigns))
+            for event in events:
+                key = event.decision_id, event.kind, event.event_id
+                position = positions.get(event.decision_id)
+                if position is None or event.campaign not in (None, position.campaign):
+                    answers.append(pages.settled(event, "unknown"))
+                    continue
+                if key in known:
+                    answers.append(_again(event, *known[key]))
+                    continue
+                status, entry = settlement.settle(event, position, campaigns[position.campaign].caps, counters)
+                moved = (abs(entry.settled), abs(entry.excess)) if entry else (0, 0)
+                known[key] = event, pages.settled(event, status, *moved)
+                answers.append(known[key][1])
+                kept.append(known[key])
+                if entry:
+                    entries.append(entry)
+            pages.add_outcomes(books, kept)
+            pages.add_entries(books, entries, positions, counters)
+        return answers
+
+    def release(self, campaign: str, now: int) -> int:
+        """Release what a campaign has reserved until `now` (epoch ms) or earlier; how many reservations that were."""
+        released, jumps = 0, self.clock.jumps
+        while (batch := self._release_batch(campaign, now, jumps)) is not None:
+            released += batch
+        return released
+
+    def set_caps(self, campaign: str, caps: Caps) -> None:
+        """Replace a campaign's caps, from the next decision on. The first call makes the campaign."""
+        self.change_caps(campaign, lambda _before: caps)
+
+    def change_caps(self, campaign: str, change: Callable[[Caps | None], Caps]) -> Caps:
+        """Replace the caps by what `change` makes of them, in one transaction; the new ones."""
+        with self._writing() as books:
+            found = register.enter(books, campaign, self.lock)
+            before = None if found is None else found.caps
+            caps = change(before)
+            register.set_caps(books, campaign, before or Caps(), caps)
+        return caps
+
+    def terms(self, campaign: str) -> Terms | None:
+        """By what the campaign's servers go; None where there is no such campaign."""
+        with self._reading() as books:
+            return register.terms(books, campaign)
+
+    def change_terms(self, campaign: str, change: Callable[[Terms | None], Terms]) -> Terms:
+        """Replace the terms by what `change` makes of them, in one transaction; the new ones."""
+        with self._writing() as books:
+            before = register.enter(books, campaign, self.lock)
+            after = change(before)
+            if before is None or before.caps != after.caps:
+                register.set_caps(books, campaign, Caps() if before is None else before.caps, after.caps)
+            register.set_terms(books, campaign, after)
+        return after
+
+    def forget_clock(self) -> None:
+        """Set the ledger's clock by this machine's; without effect where the database has one of its own."""
+        with self._writing() as books:
+            books.run("update clock set boot = '', ticks = 0, ts = 0")
+            register.read_clock(books)
+
+    def pause(self, campaign: str) -> None:
+        """Answer "no incentive" from the next decision on, on every server, until `resume`."""
+        self._set_paused(campaign, True)
+
+    def resume(self, campaign: str) -> None:
+        """End a pause."""
+        self._set_paused(campaign, False)
+
+    def note(self, campaign: str, note: Note) -> Note:
+        """What stands under the note's kind and key: this note, on disk on return, or the one that came first."""
+        with self._writing() as books:
+            register.standings(books, {campaign}, self.lock)
+            return register.add_note(books, campaign, note)
+
+    def notes(self, campaign: str, kind: str) -> list[Note]:
+        """All notes of a kind, by ts and key."""
+        with self._reading() as books:
+            register.standings(books, {campaign})
+            return register.notes(books, campaign, kind)
+
+    def campaigns(self) -> list[str]:
+        """The names of all campaigns, sorted."""
+        with self._reading() as books:
+            return sorted(name for (name,) in books.read("select name from campaign"))
+
+    def totals(self, campaign: str) -> Totals:
+        """The campaign's money by scope."""
+        sql = """select scope, key, day, reserved, settled, offers, decisions, granted, excess from counter
+            where campaign = ? and scope in ('total', 'day', 'arm')"""
+        with self._reading() as books:
+            caps, paused = register.standings(books, {campaign})[campaign]
+            found = {(scope, key, day): money for scope, key, day, *money in books.read(sql, campaign)}
+        days = sorted(int(day) for scope, _, day in found if scope == "day")
+        arms = sorted({*caps.arms, *(arm for scope, arm, _ in found if scope == "arm")})
+        arm_days = sorted((arm, int(day)) for scope, arm, day in found if scope == "arm" and day)
+        return Totals(
+            campaign=campaign,
+            caps=caps,
+            paused=paused,
+            total=_tally(caps.total, found.get(("total", "", ""))),
+            days={day: _tally(caps.day, found["day", "", str(day)]) for day in days},
+            arms={arm: _tally(caps.arms.get(arm), found.get(("arm", arm, ""))) for arm in arms},
+            arm_days={(arm, day): _tally(None, found["arm", arm, str(day)]) for arm, day in arm_days},
+        )
+
+    def rows(self, campaign: str, after: int, until: int) -> Iterator[Row]:
+        """Decisions with after ≤ ts < until (epoch ms), in the order of their ids."""
+        first, end = f"{max(after, 0):012x}", f"{max(until, 0):012x}"
+        while True:
+            with self._reading() as books:
+                page = pages.rows(books, campaign, first, end, PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            first = page[-1].decision_id
+
+    def touch(self) -> None:
+        """Commit a write that changes nothing. Raises LedgerError where the ledger can be read and not written."""
+        with self._writing() as books:
+            for step in (1, -1):  # SQLite writes no page that would stay as it is
+                books.run("update ledger_format set version = version + ?", step)
+
+    def check(self) -> list[str]:
+        """Compare counters, reservations and caps with the sums of the rows; what does not agree, in words."""
+        with self._reading() as books:
+            return [
+                f"{what}: {', '.join(map(str, row))}"
+                for what, sql in CHECKS.items()
+                for row in books.read(f"select * from ({sql}) as wrong limit 20")
+            ]
+
+    def _check_clock(self, jumps: int) -> None:
+        if self.clock.jumps != jumps:
+            raise ClockJumpedError("the ledger's clock is not where this server believed it to be.",
+                                   way_out="Ask again: it is set by now.")  # fmt: skip
+
+    def _release_batch(self, campaign: str, now: int, jumps: int) -> int | None:
+        """Release some of what is due; None when nothing is."""
+        with self._writing() as books:
+            register.read_clock(books)
+            self._check_clock(jumps)
+            sql = f"""select decision_id from decision
+                where state = 'reserved' and expires <= ? and campaign || '' = ? limit {BATCH}"""
+            due = [key for (key,) in books.read(sql, now, campaign)]
+            if not due:
+                return None
+            campaigns = register.standings(books, {campaign}, self.lock)
+            positions = pages.positions(books, due)
+            counters = pages.counters(books, keys(positions.values(), campaigns))
+            # Between the first look and the lock, another server may have settled or released some.
+            held = [position for position in positions.values() if position.state == "reserved"]
+            entries = [
+                settlement.release(position, campaigns[position.campaign].caps, counters, now) for position in held
+            ]
+            pages.add_entries(books, entries, positions, counters)
+        return len(entries)
+
+    def _set_paused(self, campaign: str, paused: bool) -> None:
+        with self._writing() as books:
+            register.standings(books, {campaign}, self.lock)
+            register.set_paused(books, campaign, paused)
+
+
+def _tally(cap: int | None, money: Sequence[int] | None) -> Tally:
+    return Tally(cap, *(money or (0, 0, 0, 0, 0, 0)))
+
+
+def _again(event: Outcome, before: Outcome, answer: Settled) -> Settled:
+    if (event.value, event.amount) != (before.value, before.amount):
+        return pages.settled(event, "conflict")
+    return replace(answer, replayed=True)

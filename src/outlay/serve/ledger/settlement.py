@@ -1,0 +1,114 @@
+"""What an outcome does to a decision's money, and what its expiry does.
+
+    reserved ──redeemed x──▶ settled x            what is left of the reservation is free again
+    reserved ──expiry──────▶ released             all of it is free again
+    released ──redeemed x──▶ settled x
+    free     ──redeemed x──▶ settled x > 0
+    settled  ──refund y────▶ settled x − y        for y ≤ x; the excess is given back first
+
+A redemption says what was paid, so all of x counts as spent and reduces what may still be granted. The part that no
+reservation covered is its *excess*: x − amount where x is more than the amount was; all of x where the reservation was
+released and the caps have no room for x. Excess may take a scope over its cap: nothing is granted there until there is
+room again.
+
+A decision settles once: a second redemption with another event id is kept and moves nothing, since nobody can tell it
+from the first one reported twice. Money that moves leaves an entry; an outcome that moves none is kept with the reason.
+Pure, as `admission`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from outlay.serve.ledger.admission import Counter, Key, limits, refusal
+from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.events import Outcome, Status
+
+
+class Position(Struct):
+    """A decision's money now, in minor units: `held` is reserved, `paid` is settled, `excess` is a part of `paid`."""
+
+    decision_id: str
+    campaign: str
+    day: int
+    arm: str
+    user: str
+    amount: int
+    state: str
+    held: int
+    paid: int
+    excess: int
+
+
+class Entry(NamedTuple):
+    """One movement of a decision's money, in signed minor units; `excess` is a part of `settled`."""
+
+    decision_id: str
+    kind: str
+    event_id: str
+    ts: int
+    reserved: int
+    settled: int
+    excess: int
+
+
+def settle(
+    event: Outcome, position: Position, caps: Caps, counters: Mapping[Key, Counter]
+) -> tuple[Status, Entry | None]:
+    """Apply an outcome that has not come before; position and counters are moved.
+
+    Returns:
+        What became of it, and the entry to write if money moved.
+    """
+    if event.kind == "redeemed":
+        return _redeem(event, position, caps, counters)
+    if event.kind == "refund":
+        amount = position.paid if event.amount is None else event.amount
+        if position.state != "settled" or amount > position.paid:
+            return "refused", None
+        excess = min(amount, position.excess)
+        entry = Entry(event.decision_id, "refund", event.event_id, event.received, 0, -amount, -excess)
+        return "refunded", _move(entry, position, caps, counters)
+    return "kept", None
+
+
+def release(position: Position, caps: Caps, counters: Mapping[Key, Counter], now: int) -> Entry:
+    """Free what a reservation holds."""
+    position.state = "released"
+    entry = Entry(position.decision_id, "release", "", now, -position.held, 0, 0)
+    return _move(entry, position, caps, counters)
+
+
+def _redeem(
+    event: Outcome, position: Position, caps: Caps, counters: Mapping[Key, Counter]
+) -> tuple[Status, Entry | None]:
+    amount = position.amount if event.amount is None else event.amount
+    if position.state == "settled":
+        return "refused", None
+    if position.state == "free" and not amount:
+        return "kept", None
+    late = position.state == "released"
+    fits = not late or refusal(limits(caps, position), counters, amount) is None
+    excess = max(amount - position.amount, 0) if fits else amount
+    position.state = "settled"
+    kind = "late" if late else "settle"
+    entry = Entry(event.decision_id, kind, event.event_id, event.received, -position.held, amount, excess)
+    _move(entry, position, caps, counters)
+    for limit in limits(caps, position):
+        if late and fits:
+            counters[limit.key].cap = limit.cap
+        elif excess:
+            counters[limit.key].overrun()
+    return ("overrun" if excess else "late" if late else "settled"), entry
+
+
+def _move(entry: Entry, position: Position, caps: Caps, counters: Mapping[Key, Counter]) -> Entry:
+    for limit in limits(caps, position):
+        counters[limit.key].move(entry.reserved, entry.settled, entry.excess)
+    position.held += entry.reserved
+    position.paid += entry.settled
+    position.excess += entry.excess
+    return entry

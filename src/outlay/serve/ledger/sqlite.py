@@ -1,0 +1,206 @@
+"""The ledger in one SQLite file: the default, for one machine.
+
+A write-ahead log with synchronous=FULL: what is committed survives a crash of the machine. One connection writes at a
+time, in whatever process; the others wait for it, `WAIT` seconds at most. Readers never wait. Not for network file
+systems, whose locks SQLite cannot trust.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from outlay.serve.ledger.books import AbstractBooks
+from outlay.serve.ledger.checkpoints import LONGEST, Checkpoints
+from outlay.serve.ledger.clock import HERE, Anchor, LedgerClock, Machine
+from outlay.serve.ledger.ledger import LedgerError, UndecidedError
+from outlay.serve.ledger.register import by_table, prepare, read_clock
+from outlay.serve.ledger.tables import Table
+
+WAIT = 5.0  # seconds
+POLL = 0.0005  # seconds
+LOG = 64 * 2**20  # bytes that the log keeps when it begins anew
+NOT_WRITTEN = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CONSTRAINT)
+CACHE = 65_536  # KiB of pages that the writer keeps: the counters of about a million users
+
+_NOW = "(select ledger_time(boot, ticks, ts) from clock)"
+_COLUMNS = ", ".join(f"json_extract(value, '$[{position}]') as {name}" for position, name in enumerate("abcd"))
+_KEYS = f"(select {_COLUMNS} from json_each(?))"
+
+
+class SqliteLedger(AbstractBooks):
+    """A `Ledger` in the file at `path`, made if it is not there.
+
+    Raises:
+        LedgerError: if the file cannot be opened, is no ledger, or one of another format version.
+    """
+
+    def __init__(self, path: str | Path, machine: Machine = HERE) -> None:
+        self.path = Path(path)
+        self.clock = LedgerClock(machine)
+        self._turn = threading.Lock()
+        with self._own_errors():
+            self._writer = self._connect("rwc")
+        self._file = _identity(self.path)
+        self._checkpoints = Checkpoints(self._connect)
+        self._prepared = False
+        try:
+            with self._own_errors():
+                self._writer.execute("pragma journal_mode = wal")
+                self._writer.execute("pragma busy_timeout = 0")  # `_begin_writing` does the waiting
+                self._writer.execute(f"pragma cache_size = {-CACHE}")
+                self._writer.execute(f"pragma wal_autocheckpoint = {LONGEST}")
+                self._writer.execute(f"pragma journal_size_limit = {LOG}")
+            self._prepare()
+            self._prepared = True
+        except LedgerError:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        with self._reading() as books:
+            made = books.read("select 1 from sqlite_master where name = 'ledger_format'")
+        # To look is enough where the tables are: who comes later need not wait for those who write.
+        with self._reading() if made else self._writing() as books:
+            found = books.read(
+                "select t.name, c.name from sqlite_master as t, pragma_table_info(t.name) as c where t.type = 'table'"
+            )
+            prepare(books, by_table(found), str(self.path), short="without rowid")
+            read_clock(books)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._checkpoints.close()
+        with self._turn:
+            self._writer.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[_Transaction]:
+        with self._turn, self._own_errors():
+            if _identity(self.path) != self._file:
+                raise LedgerError(
+                    "the file was moved or replaced while it is in use.",
+                    file=self.path,
+                    way_out="Start the server anew.",
+                )
+            self._checkpoints.finish(self._writer)
+            _begin_writing(self._writer)
+            with _transaction(self._writer, self.path, self.clock) as books:
+                if self._prepared:
+                    _move_anchor(books)
+                yield books
+        self._checkpoints.written()
+
+    @contextmanager
+    def _reading(self) -> Iterator[_Transaction]:
+        with self._own_errors(), closing(self._connect()) as reader:
+            reader.execute("begin")
+            with _transaction(reader, self.path, self.clock) as books:
+                yield books
+
+    def _connect(self, mode: str = "rw") -> sqlite3.Connection:
+        place = f"{self.path.absolute().as_uri()}?mode={mode}"
+        connection = sqlite3.connect(place, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)
+        connection.execute("pragma synchronous = full")
+        connection.execute("pragma fullfsync = on")  # macOS: past the cache of the disk
+        connection.create_function("ledger_time", 3, lambda *anchor: Anchor(*anchor).now(self.clock.machine))
+        return connection
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LedgerError(f"{error}.", file=self.path) from error
+
+
+class _Transaction:
+    time = _NOW
+
+    def __init__(self, connection: sqlite3.Connection, clock: LedgerClock) -> None:
+        self._connection = connection
+        self.clock = clock
+
+    def run(self, sql: str, *values: object) -> None:
+        self._connection.execute(sql, values)
+
+    def read(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def match(self, sql: str, keys: Collection[tuple[str, ...]]) -> list[tuple[Any, ...]]:
+        return self.read(sql.format(keys=_KEYS), msgspec.json.encode(list(keys)).decode())
+
+    def insert(self, table: Table, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
+        holes = ", ".join("?" * len(table.columns))
+        self._connection.executemany(f"insert into {table.name} values ({holes}) {otherwise}", rows)
+
+    def move(self, positions: Sequence[tuple[str, int, int, int, str]]) -> None:
+        sql = "update decision set state = ?, held = ?, paid = ?, excess = ? where decision_id = ?"
+        self._connection.executemany(sql, positions)
+
+    def take_time(self) -> None:
+        """SQLite does not hurry a writer."""
+
+    def in_order(self) -> None:
+        """It does so where it can."""
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies at `path`; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _begin_writing(connection: sqlite3.Connection) -> None:
+    """Wait for the other processes.
+
+    SQLite's own waiting backs off to 100 ms, so that who writes without a pause starves the others for seconds; whoever
+    asks every `POLL` has as good a chance as the next.
+    """
+    until = time.monotonic() + WAIT
+    while True:
+        try:
+            connection.execute("begin immediate")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(POLL)
+
+
+def _move_anchor(books: _Transaction) -> None:
+    [found] = books.read("select boot, ticks, ts from clock")
+    anchor = Anchor(*found)
+    if (moved := anchor.moved(books.clock.machine)) is not anchor:
+        books.run("update clock set boot = ?, ticks = ?, ts = ?", *moved)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, path: Path, clock: LedgerClock) -> Iterator[_Transaction]:
+    try:
+        yield _Transaction(connection, clock)
+        _commit(connection, path)
+    except BaseException:
+        with suppress(sqlite3.Error):  # a full disk may have rolled back already
+            connection.execute("rollback")
+        raise
+
+
+def _commit(connection: sqlite3.Connection, path: Path) -> None:
+    try:
+        connection.execute("commit")
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE or error.sqlite_errorcode & 0xFF in NOT_WRITTEN:
+            raise  # its last page, which makes it valid, is not in the log
+        # Above all a disk that did not confirm: after a crash, its log may have the transaction or not.
+        raise UndecidedError(f"{error}.", file=path) from error

@@ -1,0 +1,140 @@
+"""Pacing of a server: states are notes in the ledger, and what stands there is served.
+
+    decider = pacer.decider(base, episode, now)     what serves in this episode; asks the ledger only when one begins
+    pacer.tend(base, episode, now)                  each second, beside the decisions: corrects the price if it is time
+
+Whoever comes first writes the next state; all others find it under its key and take it over. So any number of servers
+follow one state, and every decision is made with weights and a price that the ledger knows.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from importlib import import_module
+
+import msgspec
+
+from outlay.serve.clock import Moment
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.decider import Decider
+from outlay.serve.ledger.ledger import Ledger, Note
+from outlay.serve.pacing.mixing import Policies
+from outlay.serve.pacing.outlook import Setting
+from outlay.serve.pacing.pacing import State, begin, correct, weights_of
+from outlay.serve.pacing.purses import Purse
+
+_decode = msgspec.json.Decoder(State).decode
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class _Paced:
+    """What serves in an episode; without a state, as the bundle is."""
+
+    base: Decider
+    episode: str
+    setting: Setting
+    state: State | None
+    decider: Decider
+
+    @property
+    def campaign(self) -> str:
+        return str(self.base.pool.bundle.manifest["name"])
+
+    @property
+    def prefix(self) -> str:
+        """Of the notes' keys: another bundle has another pool, and states of its own."""
+        return f"{self.episode}/{self.base.pool.bundle.id}/"
+
+    def at(self, state: State) -> _Paced:
+        weights = weights_of(state, len(self.setting.policies.own))
+        return replace(self, state=state, decider=replace(self.base, weights=weights, price=state.price))
+
+
+class Pacer:
+    """Follows the plan of one purse of a campaign."""
+
+    def __init__(self, ledger: Ledger, config: ServeConfig, purse: Purse) -> None:
+        self._ledger = ledger
+        self._config = config
+        self._purse = purse
+        self._lock = threading.Lock()
+        self._paced: _Paced | None = None
+        import_module("outlay.ops.mixture_lp")  # half a second that no decision is to wait for
+
+    def decider(self, base: Decider, episode: str, now: int) -> Decider:
+        """The bundle's decider as it serves in this episode.
+
+        Args:
+            base: with the bundle's own weights.
+            episode: of the decisions.
+            now: epoch ms.
+
+        Raises:
+            LedgerError: if the episode begins, and the ledger cannot be reached.
+        """
+        paced = self._paced
+        if paced is None or paced.base is not base or paced.episode != episode:
+            with self._lock:
+                paced = self._entered(base, episode, now)
+        return paced.decider
+
+    def tend(self, base: Decider, episode: str, now: int) -> State | None:
+        """Correct the price if it is time. What stands; None while the purse has no cap.
+
+        Raises:
+            LedgerError: if the ledger cannot be reached; then what served goes on.
+        """
+        with self._lock:
+            paced = self._entered(base, episode, now)
+            state = paced.state
+            if state is not None and now - state.diary.ts >= paced.setting.minutes * 60_000:
+                totals = self._ledger.totals(paced.campaign)
+                moment = Moment.of(now, self._config.zone)
+                budget = self._purse.budget(totals, moment.day)
+                if budget is not None and not totals.paused:
+                    self._paced = paced = self._stands(paced, correct(paced.setting, budget, moment, state))
+            return paced.state
+
+    def _entered(self, base: Decider, episode: str, now: int) -> _Paced:
+        """What serves in this episode: as the ledger says, or begun here."""
+        paced = self._paced
+        if paced is None or paced.base is not base or paced.episode != episode:
+            paced = _Paced(base, episode, self._setting(base), None, base)
+        if paced.state is None:
+            notes = self._ledger.notes(paced.campaign, self._purse.kind)
+            moment = Moment.of(now, self._config.zone)
+            if (last := _last(notes, paced.prefix)) is not None:
+                paced = paced.at(last)
+            elif (budget := self._purse.budget(self._ledger.totals(paced.campaign), moment.day)) is not None:
+                paced = self._stands(paced, begin(paced.setting, budget, moment, _last(notes, "")))
+            self._paced = paced
+        return paced
+
+    def _stands(self, paced: _Paced, state: State) -> _Paced:
+        """Note a state. If another server was first, what it has noted since stands."""
+        note = Note(
+            kind=self._purse.kind,
+            key=f"{paced.prefix}{state.step:06d}",
+            ts=state.diary.ts,
+            content=_encode(state).decode(),
+        )
+        if self._ledger.note(paced.campaign, note).content != note.content:
+            last = _last(self._ledger.notes(paced.campaign, self._purse.kind), paced.prefix)
+            assert last is not None
+            state = last
+        return paced.at(state)
+
+    def _setting(self, base: Decider) -> Setting:
+        return Setting(
+            schedule=self._purse.schedule,
+            policies=Policies.of(base.pool, self._config.minor),
+            expiry_days=self._config.expiry_hours / 24,
+            episode_days=self._config.episode.days,
+        )
+
+
+def _last(notes: list[Note], prefix: str) -> State | None:
+    """The latest state under keys that begin so."""
+    return next((_decode(note.content) for note in reversed(notes) if note.key.startswith(prefix)), None)

@@ -1,0 +1,1 @@
+"""Trainings: learners, a game or the two-stage method on a log, from an opened DATA folder to a written RUN folder."""

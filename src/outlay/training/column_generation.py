@@ -1,0 +1,226 @@
+"""Column generation on measured policies: what learning can still add at the prices that the limits set, and the gap.
+
+    master     max αᵀr   s.t.   αᵀ(c + margin) ≤ limit,  Σα = 1        over policies measured on *select*; its duals λ.
+               r is their aim, which mixtures are chosen by (`choose.py`)
+    column     the best response that learning gives to λ, measured on the same users
+    g          (r − λᵀ(c + margin)) of the column less that of the mixture: its reduced cost
+
+A column is taken in while g is above 0, for a few rounds. It need not be above its noise: learning and measuring agree
+that the column is better, and they err by different users. Where columns had to be better by a standard error, a limit
+between the points of a coarse grid of λ was left unspent. What g is left in the end is the gap: by duality no mixture
+of policies is better by more than the largest g of any of them, and the column has the largest that learning knows of.
+So it is a gap to the policies of one critic, as select users measure it, not to the true optimum: what the critic does
+not know is not in it.
+
+g errs as the select users do who measure both, user by user, so that what column and mixture have in common cancels.
+Where no mixture keeps the limits, λ is the proof of it, which knows no reward: columns are then those that keep the
+limits best.
+
+Source: Dantzig & Wolfe (1960); for the bound, Lübbecke & Desrosiers (2005), section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.choosing.choose import Frame, Kept, Offered, aimed, best, margins_of, measure_further, to_solve
+from outlay.choosing.measure import Measure
+from outlay.core.campaign import Campaign
+from outlay.estimators.units import coordinates, objective
+from outlay.ops.intervals import quantile, std_error
+from outlay.ops.mixture_lp import solve_mixture
+
+ROUNDS = 8  # in which columns are taken in
+ROUNDING = 1e-7  # of the objective: a smaller g is none
+
+Vector = NDArray[np.float64]
+Respond = Callable[[Vector], Sequence[Offered]]
+"""λ `[m]`, in reward units per unit of coordinate → the best responses to it; several where several critics learned."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What best responses would still add to a mixture.
+
+    Attributes:
+        value: g in the unit of the objective, 0 where it is not above 0: of the largest column, at the last λ.
+        std_error: of g.
+        objective: of the mixture, the same unit: its aim, which mixtures are chosen by; before constants take part.
+        multiplier: `[m]` the last λ, in units of the objective per unit of coordinate.
+        added: how many columns were taken in.
+    """
+
+    value: float
+    std_error: float
+    objective: float
+    multiplier: tuple[float, ...]
+    added: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, for JSON."""
+        return asdict(self)
+
+    @property
+    def share(self) -> float:
+        """The gap as a share of the objective; infinite where that is 0."""
+        return self.value / abs(self.objective) if self.objective else np.inf
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What column generation ends with.
+
+    Attributes:
+        kept: all policies, those taken in last.
+        at: what measured them, with all of them in its bundle.
+        gap: what is left; None where it cannot be told.
+        unknown: why not.
+    """
+
+    kept: list[Kept]
+    at: Measure
+    gap: Gap | None
+    unknown: str | None
+
+
+def generate(
+    frame: Frame, kept: Sequence[Kept], at: Measure, respond: Respond, learner: str | None = None
+) -> Generated:
+    """Take in best responses to the duals of the campaign's limits, while they promise anything.
+
+    Args:
+        frame: what policies share.
+        kept: the policies that were measured, which are those of the bundle in `at`, in its order.
+        at: what measured them.
+        respond: gives the best responses to any λ ≥ 0.
+        learner: whose policies alone are mixed and added to; None: those of all.
+    """
+    pool = [policy for policy in kept if learner is None or policy.policy.learner == learner]
+    first, members, rounds = len(pool), at.served.members, 0
+    days = _days(frame.campaign)
+
+    def ended(gap: Gap | None, unknown: str | None = None) -> Generated:
+        added = pool[first:]
+        wider = replace(at, bundle=replace(at.served, members=members)) if added else at
+        return Generated(aimed([*kept, *added], frame), wider, gap, unknown)
+
+    while True:
+        master = _master(pool, frame)
+        if master is None:
+            return ended(None, "none of its policies could be measured")
+        columns, theirs = measure_further(frame, respond(master.multiplier / days), kept, at)
+        every = aimed([*pool, *columns], frame)
+        known = [i for i, column in enumerate(columns) if column.withheld is None]
+        if not known:
+            return ended(None, f"its best response could not be measured: {columns[0].withheld}")
+        priced = [(*master.promise(every, len(pool) + i, frame), i) for i in known]
+        value = float(master.weights @ [pool[i].aim for i in master.places])
+        taken = [i for promise, _, i in priced if promise > ROUNDING * abs(value)]
+        if taken and rounds < ROUNDS:
+            pool = aimed([*pool, *(columns[i] for i in taken)], frame)
+            members = (*members, *(theirs.members[i] for i in taken))
+            rounds += 1
+            continue
+        if not master.feasible:
+            return ended(None, "its policies cannot keep the limits with room for the certificate")
+        promise, error, _ = max(priced)
+        prices = tuple(master.multiplier.tolist())
+        return ended(Gap(promise if taken else 0.0, error, value, prices, len(pool) - first))
+
+
+@dataclass(frozen=True)
+class _Master:
+    """A solved master problem: its mixture, what room costs are raised by beside a policy's own, and its duals.
+
+    Attributes:
+        places: `[k]` of the members of the mixture, among the policies.
+        weights: `[k]`.
+        margin: `[k, m]` by which their costs were raised.
+        shrunk: `[m]` what margins of single policies are multiplied by, as errors of members cancel.
+        multiplier: `[m]` λ. Not feasible: of the proof, scaled to be large beside any reward.
+        feasible: whether limits are kept, margins included.
+    """
+
+    places: list[int]
+    weights: Vector
+    margin: Vector
+    shrunk: Vector
+    multiplier: Vector
+    feasible: bool
+
+    def promise(self, kept: Sequence[Kept], column: int, frame: Frame) -> tuple[float, float]:
+        """The reduced cost of one of these policies, and its standard error."""
+
+        def priced(policy: Kept, room: Vector) -> tuple[float, Vector]:
+            x, influence, _ = coordinates(policy.fitted, frame.campaign)
+            value = self.feasible * policy.aim - float(self.multiplier @ (x[1:] + room))
+            return value, self.feasible * policy.aim_influence - influence[:, 1:] @ self.multiplier
+
+        value, noise = priced(kept[column], self.shrunk * margins_of([kept[column]], frame)[0])
+        for place, weight, room in zip(self.places, self.weights, self.margin, strict=True):
+            theirs, influence = priced(kept[place], room)
+            value, noise = value - weight * theirs, noise - weight * influence
+        return float(value), float(std_error(noise))
+
+
+def _master(kept: Sequence[Kept], frame: Frame) -> _Master | None:
+    """The mixture that will be chosen from these policies, and its duals; None where none could be measured."""
+    known = [i for i, k in enumerate(kept) if k.withheld is None]
+    if not known:
+        return None
+    pool = [kept[i] for i in known]
+    plain, found = margins_of(pool, frame), best(pool, frame)
+    margin = plain if found is None else found.margin
+    x = to_solve(pool) + np.column_stack([np.zeros(len(pool)), margin])
+    limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
+    solution = solve_mixture(x, limits, frame.scale)
+    used = np.flatnonzero(solution.weights)
+    multiplier = solution.duals
+    if not solution.feasible:
+        most = np.array([k.policy.multiplier for k in pool]).max(axis=0)
+        multiplier = multiplier * _days(frame.campaign) * np.min(most[multiplier > 0] / multiplier[multiplier > 0])
+    shrunk = np.divide(margin[0], plain[0], out=np.ones(len(limits)), where=plain[0] > 0)
+    return _Master(
+        [known[i] for i in used], solution.weights[used], margin[used], shrunk, multiplier, solution.feasible
+    )
+
+
+def _days(campaign: Campaign) -> float:
+    """The days that the objective adds up: the horizon where a budget is per user, else 1, as critics know rewards."""
+    return float(campaign.meta.horizon_days) if "@" in objective(campaign) else 1.0
+
+
+def pooled(gaps: Sequence[Gap], shares: Vector) -> Gap:
+    """The gap of the mixture of several folds' mixtures, with these shares `[K]`: they err by users of their own."""
+    return Gap(
+        value=float(shares @ [gap.value for gap in gaps]),
+        std_error=float(np.linalg.norm(shares * [gap.std_error for gap in gaps])),
+        objective=float(shares @ [gap.objective for gap in gaps]),
+        multiplier=tuple((shares @ np.array([gap.multiplier for gap in gaps])).tolist()),
+        added=sum(gap.added for gap in gaps),
+    )
+
+
+def words(gap: Gap, campaign: Campaign, of: str) -> str:
+    """The gap in one sentence.
+
+    Args:
+        gap: it.
+        campaign: for units and confidence.
+        of: whose best responses they are, e.g. `this critic`.
+    """
+    error = quantile((1 + campaign.train.confidence) / 2) * gap.std_error
+    days = objective(campaign).partition("@")[2]
+    unit = f"{campaign.reward_label} per user in {days} days" if days else f"{campaign.reward_label} per decision"
+    share = f" ({gap.share:.1%} ± {error / abs(gap.objective):.1%} of the mixture's)" if gap.objective else ""
+    taken = {0: "none of its policies had to be added", 1: "1 policy was added on the way"}.get(
+        gap.added, f"{gap.added} policies were added on the way")  # fmt: skip
+    return (
+        f"Gap: at the campaign's limits no policy of {of} would add more than {gap.value:.2g} ± {error:.2g} {unit}"
+        f"{share}, as select users measure it; {taken}. It is no gap to the true optimum."
+    )

@@ -1,0 +1,382 @@
+"""Training for every budget at once: one network, or a counted model, that answers every λ.
+
+    learned = learn(data, campaign, "auto", seed, folder, report)     # Learned, as of every way of learning
+
+All its policies are measured on the *select* users by a fitted evaluation of the fixed policies, which knows nothing of
+the argmax that made them; the mixture for the campaign's limits is chosen from that. What any other budget needs, the
+network and the measurements, stays in RUN/frontier: `outlay frontier` reads it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.choosing.choose import TOGETHER, Chosen, Kept, Offered, choose_among, measure
+from outlay.choosing.folds import fold_shares, seed_of, views
+from outlay.choosing.stored import Fold, write
+from outlay.core.campaign import Campaign
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.errors import CampaignError, LogError, OutlayError
+from outlay.core.network import NetworkArrays
+from outlay.core.transitions import LEARN, SPLITS, Transitions
+from outlay.learning.heads import coordinates, largest_multiplier
+from outlay.learning.multiplier_grid import POINTS
+from outlay.learning.tabular import counted_model
+from outlay.learning.two_part import without_amount_luck
+from outlay.ops.intervals import quantile
+from outlay.training.best_responses import BestResponses, Training, counted, learn_all
+from outlay.training.column_generation import Gap, generate, pooled, words
+from outlay.training.game import Learned, check_possible, critic_frame, spread_rows
+from outlay.training.joint_limits import check_together
+from outlay.training.portfolio import by_learner, scores, won
+from outlay.training.record import course_of
+
+ROWS_A_PAIR = 30  # learn rows for each state and action, on average, with which `auto` takes the counted model
+POOL = ("trees", "orthogonal")  # the learners that `auto` pools where states are not counted
+FOLDS = 4  # where the campaign says nothing, and a training for each takes little time:
+MOST_FOLDED = 30_000  # of logs with at most so many users, or where counting learns
+RISES = "costs rise with λ"
+LEVEL = 0.05  # chance that the check finds fault where there is none
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FoldAnswers:
+    """What one fold learned and chose.
+
+    Attributes:
+        answers: to every λ, of each learner.
+        chosen: the fold's mixture.
+        fold: what it measured.
+        check: whether costs fall as λ grows, in words.
+        gap: what its best responses would still add; None where that cannot be told, and `unknown` says why.
+        scores: of the learners (`portfolio.scores`), the best first; empty where there is one.
+    """
+
+    answers: list[BestResponses]
+    chosen: Chosen
+    fold: Fold
+    check: str
+    gap: Gap | None
+    unknown: str | None
+    scores: dict[str, float]
+
+
+def learn(
+    data: Transitions,
+    campaign: Campaign,
+    oracle: str,
+    seed: int,
+    folder: Path,
+    resume: bool,
+    report: Callable[[float, str], None],
+) -> Learned:
+    """Learn every λ's answer in every fold, with checkpoints in the folder, measure them all, choose for the limits.
+
+    Raises:
+        CampaignError: for more budgets than λ are laid for.
+        InfeasibleError: if no mixture of the policies keeps the limits.
+        LogError: if there are too few users for the folds.
+        OutlayError: if the counted model does not apply.
+    """
+    began = time.perf_counter()
+    if len(campaign.budgets) > max(POINTS):
+        raise CampaignError(
+            f"has {len(campaign.budgets)} budgets; one training for every λ is made for at most {max(POINTS)}.",
+            file=campaign.path, where="[[budget]]", way_out="Train with --method aim-greedy, or join budgets.",
+        )  # fmt: skip
+    folds = views(data, _num_folds(data, campaign, oracle))
+    _check_users(folds, campaign)
+    for view in folds:
+        check_together(view, campaign)
+    if oracle == "auto" and all(countable(view) is not None and _well_counted(view) for view in folds):
+        oracle = "tabular"
+    found = []
+    for k, view in enumerate(folds):
+        part = folder if len(folds) == 1 else folder / f"fold-{k + 1}"
+        part.mkdir(exist_ok=True)
+
+        def told(share: float, text: str, k: int = k) -> None:
+            report((k + share) / len(folds), text if len(folds) == 1 else f"fold {k + 1} of {len(folds)}: {text}")
+
+        found.append(_learn_fold(view, campaign, oracle, seed_of(seed, k), part, resume, told))
+        if len(folds) > 1:
+            shutil.rmtree(part / "bundle", ignore_errors=True)  # it was measured
+    # The note is about a fold whose costs rise with λ, if there is one.
+    check = next((each.check for each in found if RISES in each.check), found[0].check)
+    write(folder / "frontier", [each.fold for each in found], check)
+    chosen = _together([each.chosen for each in found], fold_shares(folds))
+    frame = replace(found[0].fold.frame, folder=folder)
+    answers = [part for each in found for part in each.answers]
+    multiplier = np.concatenate([each.multiplier for each in answers])
+    parameters = sum(each.network.num_parameters for each in answers)
+    before = sum(each.seconds_before for each in answers)
+    gap, told_gap = _gap(found, fold_shares(folds), campaign)
+    record = {
+        "oracle": " and ".join(POOL) if oracle == "auto" else oracle,
+        "folds": len(folds),
+        "steps": sum(each.steps for each in answers),
+        "seconds": before + time.perf_counter() - began,
+        "parameters": parameters,
+        "multiplier_max": multiplier.max(axis=0).tolist(),
+        "multiplier_mean": multiplier.mean(axis=0).tolist(),
+        "candidates_measured_by": "a fitted evaluation on the select users",
+        "policies": sum(len(each.fold.measured) for each in found),
+        "cost_falls": check,
+        "gap": None if gap is None else gap.to_dict(),
+    }
+    course = course_of(chosen, campaign, parameters)
+    notes = [note for each in found[0].answers for note in each.notes]
+    if oracle == "auto":
+        standings = [each.chosen.standings for each in found]
+        record["learners"] = [[asdict(each) for each in fold] for fold in standings]
+        record["weights_by_learner"] = by_learner(chosen)
+        record["effects_explained"] = [each.scores for each in found]
+        notes.append(won(standings, [each.scores for each in found], by_learner(chosen)))
+    if len(folds) > 1:
+        notes.append(
+            f"Learned {len(folds)} times, each time without the users of one fold, who certify what was learned then: "
+            f"so all {len(data.users):,} users certify, and the mixture of the {len(folds)} mixtures is served."
+        )
+    notes += [*_left_out(chosen), check, told_gap]
+    if not data.steady and any(budget.per == "decision" for budget in campaign.budgets):
+        notes.append(
+            "Policies differ in how often they decide, so the answer to a λ depends on the limit too: these are for "
+            "the campaign's. At other budgets of the curve a training of their own may find more."
+        )
+    return Learned(frame, chosen, course, record, notes)
+
+
+def _learn_fold(
+    data: Transitions,
+    campaign: Campaign,
+    oracle: str,
+    seed: int,
+    folder: Path,
+    resume: bool,
+    report: Callable[[float, str], None],
+) -> FoldAnswers:
+    """Learn from the users who teach in this fold, measure on those who select, choose for the limits."""
+    rows = data.rows_of(LEARN)
+    sample = spread_rows(rows)
+    coords = coordinates(campaign, data.outcome[sample], steady=data.steady)
+    model = countable(data)
+    if model is not None:
+        check_possible(data, campaign, coords.limits, model)
+    elif oracle == "tabular":
+        raise OutlayError(
+            "needs few distinct states, each known by its features, and a decision every day; this log lacks that.",
+            where="oracle tabular", way_out="Take --oracle orthogonal, trees, or auto.",
+        )  # fmt: skip
+    if oracle == "tabular" and model is not None:
+        answers = [counted(data, campaign, coords, model)]
+    else:
+        learners = POOL if oracle == "auto" else (oracle,)
+        taught = without_amount_luck(data, seed) if set(learners) <= set(POOL) else data
+        own = coordinates(campaign, taught.outcome[sample], steady=data.steady)
+        scaled = largest_multiplier(data.action[sample], taught.outcome[sample], own, campaign.meta.discount)
+        bound = scaled * own.reward_scale / own.scale
+        training = Training(taught, campaign, own, bound, rows, seed, folder / "checkpoints", resume)
+        answers = learn_all(learners, training, lambda share, text: report(0.8 * share, text))
+    told_apart: dict[str, float] = {}
+    judge = next((each.judge for each in answers if each.judge is not None), None)
+    if len(answers) > 1 and judge is not None and len(judge.rows):
+        told_apart = scores({each.learner: each.network for each in answers}, judge, data)
+        answers.sort(key=lambda each: -told_apart[each.learner])
+    frame = critic_frame(data, campaign, coords, oracle, seed, folder)
+    every = sum(len(each.multiplier) for each in answers)
+    report(0.8, f"measuring {every} policies")
+
+    def offer(
+        of: BestResponses, multiplier: Vector, number: int, network: NetworkArrays, policy: int, learned: Vector | None
+    ) -> Offered:
+        price = ", ".join(f"{price:.3g}" for price in multiplier)
+        return Offered(
+            name=f"{of.learner}, λ {price}" if len(answers) > 1 else f"λ {price}",
+            network=network,
+            multiplier=multiplier,
+            head_weights=coords.weights(multiplier),
+            number=number,
+            step=of.steps,
+            learned=learned,
+            policy=policy,
+            learner=of.learner,
+        )
+
+    numbers = count()
+    offered = [
+        offer(of, multiplier, next(numbers), of.network, int(of.policy[place]),
+              None if of.critic is None else of.critic[place])
+        for of in answers
+        for place, multiplier in enumerate(of.multiplier)
+    ]  # fmt: skip
+
+    kept, at = measure(frame, offered)
+    gaps: dict[str, tuple[Gap | None, str | None]] = {}
+    for of in answers:
+
+        def respond_to(multiplier: Vector, of: BestResponses = of) -> list[Offered]:
+            learned = None if of.estimate is None else of.estimate(multiplier)
+            return [offer(of, multiplier, next(numbers), *of.response(multiplier), learned)]
+
+        generated = generate(frame, kept, at, respond_to, of.learner)
+        kept, at = generated.kept, generated.at
+        gaps[of.learner] = generated.gap, generated.unknown
+    if len(answers) == 1:
+        kept, network = _in_one(kept, answers[0].network)
+        answers = [replace(answers[0], network=network)]
+    chosen = choose_among(frame, kept, at, len(kept))
+    measured = [kept for kept in chosen.measured if kept.withheld is None]
+    checks = [falls([kept for kept in measured if kept.policy.learner == name])
+              for name in dict.fromkeys(policy.learner for policy in offered)]  # fmt: skip
+    check = next((each for each in checks if RISES in each), checks[0])
+    taken = _taken(answers, chosen)
+    gap, unknown = gaps.get(taken, (None, "policies of several of them are mixed"))
+    # Constant actions stand in for policies that could not be measured.
+    kept = _of_taken(measured, chosen, taken) or list(chosen.members)
+    return FoldAnswers(answers, chosen, Fold(frame, kept, chosen.at.old()), check, gap, unknown, told_apart)
+
+
+def _taken(answers: Sequence[BestResponses], chosen: Chosen) -> str:
+    """The learner whose mixture is served, or `TOGETHER`."""
+    if len(answers) == 1:
+        return answers[0].learner
+    return chosen.standings[0].learner if chosen.standings else TOGETHER
+
+
+def _of_taken(measured: list[Kept], chosen: Chosen, taken: str) -> list[Kept]:
+    """What other budgets are mixed from: the policies of the learner that was taken, and those that are served."""
+    if taken == TOGETHER:
+        return measured
+    served = {id(kept.policy) for kept in chosen.members}
+    return [kept for kept in measured if kept.policy.learner == taken or id(kept.policy) in served]
+
+
+def _in_one(kept: list[Kept], network: NetworkArrays) -> tuple[list[Kept], NetworkArrays]:
+    """The same policies with those of tables of their own as further ones of the network, which has their states."""
+    apart = [k.policy.network for k in kept if k.policy.network is not network]
+    whole = network.beside([each for each in apart if isinstance(each, NetworkArrays)])
+    places = count(network.num_policies)
+
+    def moved(policy: Offered) -> Offered:
+        return replace(policy, network=whole, policy=policy.policy if policy.network is network else next(places))
+
+    return [replace(k, policy=moved(k.policy)) for k in kept], whole
+
+
+def _gap(found: Sequence[FoldAnswers], shares: Vector, campaign: Campaign) -> tuple[Gap | None, str]:
+    """The gap of the mixture of all folds, and the same in words."""
+    gaps = [each.gap for each in found if each.gap is not None]
+    of = found[0].answers[0].description if len(found[0].answers) == 1 else "the learners that were taken"
+    if len(gaps) < len(found):
+        unknown = next(each.unknown for each in found if each.gap is None)
+        return None, f"Gap: it is not known what the policies of {of} would still add, as {unknown}."
+    gap = pooled(gaps, shares)
+    return gap, words(gap, campaign, of)
+
+
+def _num_folds(data: Transitions, campaign: Campaign, oracle: str) -> int:
+    """The number of folds: that of the campaign or, by default, FOLDS where training so many times is quick, else 1.
+
+    A small log has few users who certify, so that folds matter most where they cost least.
+    """
+    if campaign.train.folds is not None:
+        return campaign.train.folds
+    counts = oracle == "tabular" or (oracle == "auto" and countable(data) is not None and _well_counted(data))
+    small = oracle in ("auto", *POOL) and len(data.users) <= MOST_FOLDED
+    return FOLDS if counts or small else 1
+
+
+def _check_users(folds: Sequence[Transitions], campaign: Campaign) -> None:
+    """Whether every fold has users who teach, who select and who certify."""
+    for view in folds:
+        for split, name in enumerate(SPLITS):
+            if len(view.users_of(split)) == 0:
+                raise LogError(f"no user fell into the split {name!r} of one of {len(folds)} folds.",
+                               file=campaign.path, where="[train] folds",
+                               way_out="Take a log with more users, or fewer folds.")  # fmt: skip
+
+
+def _together(chosen: Sequence[Chosen], shares: Vector) -> Chosen:
+    """The mixture of the folds' mixtures, and all that was measured."""
+
+    def numbered(kept: Kept, fold: int) -> Kept:
+        return replace(kept, policy=replace(kept.policy, fold=fold))
+
+    members: list[Kept] = []
+    place: dict[Any, int] = {}
+    weights = np.zeros((len(chosen), sum(len(each.members) for each in chosen)))
+    for k, each in enumerate(chosen):
+        for kept, weight in zip(each.members, each.weights, strict=True):
+            of = kept.policy
+            # Constant actions that several folds take are one member.
+            alike = of.number is None and isinstance(of.network, NetworkArrays)
+            key = (of.name, of.network.head[1].tobytes()) if alike else (k, id(of))  # type: ignore[union-attr]
+            if key not in place:
+                place[key] = len(members)
+                members.append(numbered(kept, k))
+            weights[k, place[key]] += weight
+    fold_weights = weights[:, : len(members)]
+    return Chosen(
+        members=tuple(members),
+        weights=shares @ fold_weights,
+        margin=np.asarray(sum(share * each.margin for share, each in zip(shares, chosen, strict=True))),
+        measured=tuple(numbered(kept, k) for k, each in enumerate(chosen) for kept in each.measured),
+        at=chosen[0].at,
+        fold_weights=fold_weights,
+    )
+
+
+def countable(data: Transitions) -> TabularCMDP | None:
+    """The counted model of the learn users, where features tell its states apart; else None."""
+    model = counted_model(data, LEARN)
+    if model is None or data.states is None:
+        return None
+    seen = np.concatenate([data.states.codes, np.ascontiguousarray(data.states.numbers).view(np.int32)], axis=1)
+    return model if len(np.unique(seen, axis=0)) == len(seen) else None
+
+
+def falls(measured: list[Kept]) -> str:
+    """Whether costs fall as λ grows, in words: (λ − λ')ᵀ(c − c') ≤ 0 for every two exact best responses."""
+    if len(measured) < 2:
+        return "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
+    multiplier = np.array([kept.policy.multiplier for kept in measured])
+    cost = np.array([kept.x[1:] for kept in measured])
+    error = np.array([kept.std_error[1:] for kept in measured])
+    one, other = np.triu_indices(len(measured), 1)
+    step = multiplier[other] - multiplier[one]
+    rise = (step * (cost[other] - cost[one])).sum(axis=1)
+    noise = np.sqrt((step**2 * (error[other] ** 2 + error[one] ** 2)).sum(axis=1))
+    # So many pairs are compared that some would rise by chance: all together keep the level.
+    wrong = np.flatnonzero(rise > quantile(1 - LEVEL / len(one)) * noise)
+    if not len(wrong):
+        return f"Check: costs fall as λ grows, in all {len(one):,} pairs of policies, as far as noise lets one tell."
+    first = wrong[0]
+    low, high = (", ".join(f"{price:.3g}" for price in multiplier[pair[first]]) for pair in (one, other))
+    return (
+        f"Check: {RISES} in {len(wrong):,} of {len(one):,} pairs of policies, by more than noise explains, "
+        f"first from λ = {low} to {high}. Those answers are not exact; mixtures go by measured values."
+    )
+
+
+def _well_counted(data: Transitions) -> bool:
+    assert data.states is not None
+    return len(data.rows_of(LEARN)) >= ROWS_A_PAIR * len(data.states) * data.num_actions
+
+
+def _left_out(chosen: Chosen) -> list[str]:
+    absent = [kept for kept in chosen.measured if kept.withheld is not None]
+    if not absent:
+        return []
+    return [f"{len(absent)} of {len(chosen.measured)} policies could not be measured and are left out: "
+            f"{absent[0].withheld}."]  # fmt: skip

@@ -1,0 +1,280 @@
+"""A game on a log: set it up, and hand over what it found to measuring, choosing and recording."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.choosing.choose import Chosen, Frame, Offered, choose, needed_days
+from outlay.choosing.measure import CHUNK_ROWS, Measure
+from outlay.core.campaign import Campaign
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.errors import InfeasibleError
+from outlay.core.mixture import Mixture
+from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.estimators.units import coordinates as coordinates_of
+from outlay.learning import checkpoint
+from outlay.learning.game import Game, Progress, frugal, play, settings_of
+from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
+from outlay.learning.mixing import RULES, Rule
+from outlay.learning.policy import Policy
+from outlay.learning.tabular import counted_model
+from outlay.nets.network import arrays
+from outlay.ops.tabular import constrained_optimum, measure
+from outlay.training.joint_limits import check_together
+
+WEIGHTS = {
+    "as found": "What the rule found is served as it is: no weight was changed, and no room was left for a "
+    "certificate.",
+    "one policy": "One policy is served: the rule's, where by the fitted evaluation it keeps the limits.",
+    "solved again": "The rule's weights were replaced: they are solved again on the figures of the fitted evaluation, "
+    "with room for the certificate (--preset paper serves what the rule found).",
+}
+SPREAD_ROWS = 1_000_000  # from which spreads are taken
+MEASURED_USERS = 10_000  # select users that measure a candidate of a game
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a way of learning hands over.
+
+    Attributes:
+        frame: what all policies share.
+        chosen: the mixture to serve.
+        course: a record per candidate.
+        found: what the manifest says of it.
+        notes: what to tell the user.
+    """
+
+    frame: Frame
+    chosen: Chosen
+    course: list[dict[str, Any]]
+    found: dict[str, Any]
+    notes: list[str]
+
+
+def learn(
+    data: Transitions,
+    campaign: Campaign,
+    method: str,
+    oracle: Any,
+    seed: int,
+    folder: Path,
+    resume: bool,
+    report: Callable[[float, str], None],
+) -> Learned:
+    """Play the game, with checkpoints in the folder, and choose among what the rule kept.
+
+    Raises:
+        InfeasibleError: if no policy that was found keeps the limits.
+    """
+    game = set_up(data, campaign, RULES[method], oracle, seed)
+    key = checkpoint.key_of(data, campaign, method, oracle, seed)
+    finished, mixture = _play(game, folder / "checkpoints", key, resume, report)
+    report(0.95, "measuring the kept members")
+    frame = frame_of(game, campaign, seed, folder)
+    numbers = list(dict.fromkeys(mixture.members))
+    own = method == "uniform" or campaign.train.preset == "paper"
+    if not own:
+        numbers += [n for n in game.spare if n not in numbers]
+    spare = [n for n in [frugal(finished.candidates[game.first :], game.coords)] if n not in numbers]
+    members, reserve = (offered(game, finished, which) for which in (numbers, spare))
+    chosen = choose(
+        frame, members, reserve, weights=own_weights(mixture, numbers) if own else None, alone=method == "single-best"
+    )
+    weights = "as found" if own else "one policy" if method == "single-best" else "solved again"
+    notes = [WEIGHTS[weights]]
+    if np.any(finished.candidates[-1].multiplier >= game.bound * game.multiplier_unit * (1 - 1e-6)):
+        notes.append("λ reached its bound λ_max: the limit is close to the least that the log's actions can cost.")
+    size = parameters(game, finished)
+    found = {**_found(game, finished, size), "weights": weights}
+    return Learned(frame, chosen, _course(game, finished, size), found, notes)
+
+
+def own_weights(mixture: Mixture[int], numbers: Sequence[int]) -> Vector:
+    """`[k]` the weights that a rule itself gives to these members."""
+    pairs = list(zip(mixture.members, mixture.weights, strict=True))
+    return np.array([sum(weight for member, weight in pairs if member == number) for number in numbers])
+
+
+def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed: int) -> Game:
+    """A game on a log.
+
+    Raises:
+        InfeasibleError: if no policy keeps the limits, which is found here where states can be counted.
+    """
+    rows = data.rows_of(LEARN)
+    sample = spread_rows(rows)
+    outcome = data.outcome[sample]
+    coords = coordinates(campaign, outcome, steady=data.steady)
+    train = campaign.train
+    if train.multiplier_max is None:
+        scaled = largest_multiplier(data.action[sample], outcome, coords, campaign.meta.discount)
+        raw = scaled * coords.reward_scale / coords.scale
+        bound = scaled if train.scaled_multipliers else raw
+    else:
+        bound = np.full(len(coords.limits), train.multiplier_max)
+    model = counted_model(data, SELECT)
+
+    def counted(policy: Policy) -> Vector:
+        assert model is not None  # it is given to the game only then
+        assert data.states is not None
+        return coords.of(measure(model, policy.choose(data.states)))
+
+    check_together(data, campaign)
+    if model is not None:
+        check_possible(data, campaign, coords.limits, model)
+    by_log = train.measured_by == "auto"
+    return Game(
+        data=data,
+        train=train,
+        settings=settings_of(train, oracle, campaign.meta.discount),
+        coords=coords,
+        bound=bound,
+        rule=rule,
+        measure=None if not by_log else _by_fit(data, campaign) if model is None else counted,
+        counted=by_log and model is not None,
+        learn_rows=rows,
+        seed=seed,
+    )
+
+
+def _by_fit(data: Transitions, campaign: Campaign) -> Callable[[Policy], Vector]:
+    """A fitted evaluation of a candidate on *select* users, on features that no network made."""
+    at = Measure(data, SELECT, None, most_users=MEASURED_USERS)
+    rows, days, evaluator = at.panel.rows, needed_days(campaign), at.evaluator()
+
+    def fitted(policy: Policy) -> Vector:
+        blocks = np.array_split(rows, max(1, len(rows) // CHUNK_ROWS))
+        actions = np.concatenate([policy.actions(*data.features(some), data.allowed(some)) for some in blocks])
+        return coordinates_of(evaluator.fit(actions, days=days), campaign)[0]
+
+    return fitted
+
+
+def check_possible(data: Transitions, campaign: Campaign, limits: Vector, model: TabularCMDP) -> None:
+    """Whether a counted model has any policy that keeps the limits, where those are per decision.
+
+    Raises:
+        InfeasibleError: if it has none.
+    """
+    if data.states is None or any(budget.per != "decision" for budget in campaign.budgets):
+        return
+    signed = replace(model, cost=np.array([b.sign for b in campaign.budgets]) * model.cost)
+    try:
+        constrained_optimum(signed, limits, allowed=data.states.allowed)
+    except InfeasibleError as error:
+        raise InfeasibleError(
+            f"no policy keeps the limits. {error}",
+            file=campaign.path,
+            where=", ".join(f"budget {b.name} ({b.words})" for b in campaign.budgets),
+            way_out="Raise the limit, or add cheaper actions to the campaign.",
+        ) from None
+
+
+def spread_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows that spreads are taken from: all, or a sample where they are many."""
+    if len(rows) <= SPREAD_ROWS:
+        return rows
+    return np.sort(np.random.default_rng(0).choice(rows, SPREAD_ROWS, replace=False))
+
+
+def _play(
+    game: Game, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
+) -> tuple[Progress, Mixture[int]]:
+    """Play to the end, with checkpoints."""
+    start = checkpoint.load_game(folder, game, key) if resume and folder.exists() else game.begin()
+    progress, mixture, saved = start, None, time.monotonic()
+    blocks = game.steps // game.train.candidate_every
+    for progress, mixture in play(game, start):  # noqa: B007  the last one is wanted
+        done = len(progress.candidates)
+        report(0.95 * done / blocks, f"{done * game.train.candidate_every} of {game.steps} steps")
+        if time.monotonic() - saved > checkpoint.EVERY_SECONDS:
+            checkpoint.save_game(folder, progress, key)
+            saved = time.monotonic()
+    checkpoint.save_game(folder, progress, key)
+    if mixture is None:  # resumed after the last block: the rule's state is replayed
+        mixture = game.rule.mixture(game.rule_state(progress.candidates))
+    return progress, mixture
+
+
+def frame_of(game: Game, campaign: Campaign, seed: int, folder: Path) -> Frame:
+    """What all policies of a game share."""
+    return critic_frame(game.data, campaign, game.coords, game.settings.oracle, seed, folder)
+
+
+def critic_frame(
+    data: Transitions, campaign: Campaign, coords: Coordinates, oracle: str, seed: int, folder: Path
+) -> Frame:
+    """What all policies of a vector critic share."""
+    heads = ("reward", *(b.name for b in campaign.budgets), *(() if data.steady else ("decisions",)))
+    threshold = campaign.train.imitation_threshold if oracle == "bcq" else None
+    return Frame(data, campaign, coords.scale, heads, threshold, seed, folder)
+
+
+def offered(game: Game, progress: Progress, numbers: list[int]) -> list[Offered]:
+    """The candidates with these numbers, whose networks were kept."""
+    coords = game.coords
+    return [
+        Offered(
+            name=f"step {c.step}",
+            network=arrays(progress.networks[c.number], coords.spread),
+            multiplier=c.multiplier,
+            head_weights=coords.weights(c.multiplier),
+            number=c.number,
+            step=c.step,
+            learned=coords.shown(c.critic, c.decisions),
+        )
+        for c in (progress.candidates[n] for n in numbers)
+    ]
+
+
+def _course(game: Game, progress: Progress, size: int) -> list[dict[str, Any]]:
+    """A record per candidate; `size` is the parameters of one."""
+    return [
+        {
+            "step": c.step,
+            "multiplier": c.multiplier.tolist(),
+            "critic": game.coords.shown(c.critic, c.decisions).tolist(),
+            "measured": game.coords.shown(c.measured, c.decisions).tolist(),
+            "loss": c.loss,
+            "kept": kept,
+            "stored_parameters": kept * size,
+            "original_parameters": (c.number + 1) * size,
+        }
+        for c, kept in zip(progress.candidates, progress.kept, strict=True)
+    ]
+
+
+def _found(game: Game, progress: Progress, size: int) -> dict[str, Any]:
+    """What the manifest says of the game."""
+    multipliers = np.array([c.multiplier for c in progress.candidates])
+    return {
+        "steps": game.steps,
+        "seconds": progress.seconds,
+        "parameters": size,
+        "multiplier_max": (game.bound * game.multiplier_unit).tolist(),
+        "multiplier_mean": multipliers.mean(axis=0).tolist(),
+        "candidates_measured_by": _measured_by(game),
+    }
+
+
+def _measured_by(game: Game) -> str:
+    if game.counted:
+        return "the counted model of the select users"
+    if game.measure is not None:
+        return "a fitted evaluation on the select users"
+    return "one more network" if game.train.measured_by == "network" else "the critic"
+
+
+def parameters(game: Game, progress: Progress) -> int:
+    """Of one candidate's networks."""
+    return arrays(next(iter(progress.networks.values())), game.coords.spread).num_parameters

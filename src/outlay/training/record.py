@@ -1,0 +1,105 @@
+"""What a RUN folder holds when training is done: bundle, course of the training, settings; the manifest last."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from outlay.bundles.write import MemberSpec, write_bundle
+from outlay.choosing.choose import Chosen, Frame, bundle_spec, shown
+from outlay.choosing.stored import Stored
+from outlay.choosing.window import window_of
+from outlay.core.campaign import Campaign
+from outlay.core.files import write_manifest
+from outlay.core.network import NetworkArrays
+from outlay.estimators.units import objective
+
+
+def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], content: dict[str, Any]) -> None:
+    """Write everything of a RUN folder.
+
+    Args:
+        frame: what all policies share.
+        chosen: the mixture as it will be served.
+        course: of the training, a record per candidate: metrics.jsonl and candidates.parquet.
+        content: what the manifest says of the way the policies were found: method, oracle, steps, seconds, ….
+    """
+    folder, campaign, data = frame.folder, frame.campaign, frame.data
+    spec = bundle_spec(frame, chosen.members, chosen.weights)
+    if (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
+        policies = Stored.read(folder / "frontier").policies(campaign)
+        known = {_values(policy) for policy in policies}
+        pairs = zip(spec.members, chosen.members, strict=True)
+        constants = [m for m, kept in pairs if kept.policy.number is None and _values(m) not in known]
+        spec = replace(spec, frontier=(*policies, *constants))
+    write_bundle(folder / "bundle", spec)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in course), encoding="utf-8")
+    pq.write_table(pa.Table.from_pylist(list(course)), folder / "candidates.parquet")
+    members = [
+        {
+            "name": kept.policy.name,
+            "number": kept.policy.number,
+            "step": kept.policy.step,
+            "multiplier": kept.policy.multiplier.tolist(),
+            "weight": float(weight),
+            "fold": kept.policy.fold,
+            "critic": None if kept.policy.learned is None else kept.policy.learned.tolist(),
+            "fitted": shown(kept, campaign).tolist(),
+            "std_error": kept.std_error.tolist(),
+        }
+        for kept, weight in zip(chosen.members, chosen.weights, strict=True)
+    ]
+    inside = data.folder.resolve().is_relative_to(folder.resolve())
+    manifest = {
+        "data": "data" if inside else str(data.folder.resolve()),
+        "data_hash": data.manifest["data_hash"],
+        "source": data.manifest["source"],
+        "campaign": campaign.model_dump(by_alias=True, mode="json", exclude_none=True),
+        "campaign_file": str(campaign.path.absolute()),
+        "seed": frame.seed,
+        "objective": objective(campaign),
+        "window": window_of(data),
+        "members": members,
+        "fold_weights": chosen.fold_weights.tolist(),
+        "margin": chosen.margin.tolist(),
+        "stored_parameters": sum(network.num_parameters for network in spec.networks),
+        "versions": {name: version(name) for name in ("outlay", "numpy", "duckdb")} | spec.versions,
+        **content,
+    }
+    if campaign.path.exists():
+        shutil.copyfile(campaign.path, folder / "campaign.toml")
+    settings = campaign.train.model_dump(mode="json", exclude_none=True)
+    lines = ["[train]", *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]
+    (folder / "settings.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_manifest(folder, "run", manifest)
+
+
+def _values(member: MemberSpec) -> bytes | None:
+    """What a constant action is told by; None of a policy that looks at states."""
+    network = member.network
+    return network.head[1].tobytes() if isinstance(network, NetworkArrays) and not network.head[0].any() else None
+
+
+def course_of(chosen: Chosen, campaign: Campaign, parameters: int) -> list[dict[str, Any]]:
+    """The course where one network answers every λ: a record per measured policy, in their order."""
+    return [
+        {
+            "step": kept.policy.step,
+            "multiplier": kept.policy.multiplier.tolist(),
+            "critic": None if kept.policy.learned is None else kept.policy.learned.tolist(),
+            "measured": shown(kept, campaign).tolist(),
+            "loss": None,
+            "kept": 1,
+            "stored_parameters": parameters,
+            "original_parameters": parameters,
+        }
+        for kept in chosen.measured
+        if kept.policy.step is not None and kept.withheld is None
+    ]

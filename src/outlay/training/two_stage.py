@@ -1,0 +1,171 @@
+"""The classic way: predict what each incentive brings within k days, then price the cost.
+
+    π_λ(s) = argmax_a  ŷ_r(s, a) − λᵀ ŷ_c(s, a)         ŷ: k-day totals by a response model, λ ≥ 0
+
+One network, and a policy for every λ. The λ are taken from the predictions themselves (the prices at which actions
+change places), every policy is measured on the *select* users as it would be served, and the linear program mixes the
+best of them under the campaign's limits. So the baseline is priced in every state and held to the same budget, in the
+same unit, as the methods that look ahead.
+
+A k-day label says what an incentive brings if the log's own policy goes on the day after: that is its limit.
+
+Source: the paper's classic methods (WSDM'23, sections 2 and 6); the pricing in every state is ours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.choosing.choose import Frame, Offered, choose
+from outlay.core.campaign import Campaign
+from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.learning.heads import coordinates
+from outlay.training.game import Learned, spread_rows
+from outlay.training.record import course_of
+from outlay.twostage.answers import Response
+from outlay.twostage.arrays import arrays
+from outlay.twostage.calibration import calibrate
+from outlay.twostage.labels import k_day_labels
+from outlay.twostage.response import Kind, fit
+
+POLICIES = 48  # about so many λ are tried; each is measured by a fitted evaluation
+ROUNDING = 1e-6  # of the largest cost: actions whose costs differ by less cost the same
+SAMPLE_ROWS = 4_000  # on which prices are found and policies compared
+
+Floats = NDArray[np.float64]
+Report = Callable[[float, str], None]
+
+
+def learn(
+    data: Transitions,
+    campaign: Campaign,
+    response: Kind,
+    label_days: int,
+    seed: int,
+    folder: Path,
+    report: Report,
+) -> Learned:
+    """Fit a response model, and choose among its λ-policies.
+
+    Raises:
+        LogError: if no row has so many days of log after it.
+        InfeasibleError: if no mixture of its policies keeps the limits.
+    """
+    began = time.perf_counter()
+    model, rows = fitted(data, campaign, response, label_days, seed, lambda share, text: report(0.7 * share, text))
+    report(0.7, "calibration")
+    calibration = _calibration(data, model, label_days)
+    report(0.75, "measuring its policies")
+    frame = frame_of(data, campaign, seed, folder)
+    offered = policies(frame, model)
+    chosen = choose(frame, offered)
+    found = {
+        "steps": 0,
+        "seconds": time.perf_counter() - began,
+        "parameters": model.num_parameters,
+        "multiplier_max": np.max([policy.multiplier for policy in offered], axis=0).tolist(),
+        "multiplier_mean": np.mean([policy.multiplier for policy in offered], axis=0).tolist(),
+        "candidates_measured_by": "a fitted evaluation on the select users",
+        "response": response,
+        "label_days": label_days,
+        "calibration": calibration,
+    }
+    notes = [
+        f"The response model predicts what follows within {label_days} day{'s' * (label_days > 1)} of an incentive if "
+        "the log's own policy goes on after that day. It was trained on "
+        f"{rows:,} rows that have {label_days} day{'s' * (label_days > 1)} of log."
+    ]
+    return Learned(frame, chosen, course_of(chosen, campaign, model.num_parameters), found, notes)
+
+
+def fitted(
+    data: Transitions, campaign: Campaign, response: Kind, label_days: int, seed: int, report: Report
+) -> tuple[Response, int]:
+    """A response model of k-day labels, and how many rows of the *learn* users it was trained on."""
+    rows, label = k_day_labels(data, label_days, data.rows_of(LEARN))
+    model = fit(data, rows, label, response=response, train=campaign.train, seed=seed, progress=report)
+    return model, len(rows)
+
+
+def frame_of(data: Transitions, campaign: Campaign, seed: int, folder: Path) -> Frame:
+    """What all its policies share."""
+    rows = spread_rows(data.rows_of(LEARN))
+    scale = coordinates(campaign, data.outcome[rows], steady=data.steady).scale
+    names = ("reward", *(budget.name for budget in campaign.budgets))
+    return Frame(data, campaign, scale, names, None, seed, folder)
+
+
+def policies(frame: Frame, model: Response) -> list[Offered]:
+    """The λ-policies that differ on a sample of rows, from no price to the highest that matters."""
+    rng, rows = np.random.default_rng(frame.seed), frame.data.rows_of(LEARN)
+    sample = np.sort(rng.choice(rows, min(SAMPLE_ROWS, len(rows)), replace=False))
+    signs = np.array([float(budget.sign) for budget in frame.campaign.budgets])
+    predicted = model.predict(frame.data, sample)[:, :, : 1 + len(signs)].astype(np.float64)
+    reward, costs = predicted[:, :, 0], signs * predicted[:, :, 1:]
+    allowed = frame.data.allowed(sample)
+    network = arrays(model)
+    found: dict[bytes, Offered] = {}
+    for number, multiplier in enumerate(prices(reward, costs / frame.scale) / frame.scale):
+        value = np.where(allowed, reward - costs @ multiplier, -np.inf)
+        weights = np.concatenate([[1.0], -multiplier * signs])
+        name = f"λ {', '.join(f'{price:.3g}' for price in multiplier)}"
+        found.setdefault(
+            value.argmax(axis=1).tobytes(), Offered(name, network, multiplier, weights, number=number, step=number)
+        )
+    return list(found.values())
+
+
+def prices(reward: Floats, costs: Floats) -> Floats:
+    """λ at which actions change places: 0, quantiles of (r_a − r_b) / (c_a − c_b), and one above them all.
+
+    Args:
+        reward: `[n, K]` predicted.
+        costs: `[n, K, m]` predicted, in ≤ form and in comparable units.
+
+    Returns:
+        `[L, m]`; for several costs along directions from one to the other.
+    """
+    num_costs = costs.shape[2]
+    shares = (0.0, 0.5, 1.0) if num_costs <= 2 else (0.0, 1.0)
+    directions = [np.array(d) for d in itertools.product(shares, repeat=num_costs) if max(d) == 1]
+    per_direction = max(5, POLICIES // max(1, len(directions)))
+    found = [np.zeros((1, num_costs))]
+    gain = reward[:, :, None] - reward[:, None, :]
+    for direction in directions:
+        cost = costs @ direction
+        more = cost[:, :, None] - cost[:, None, :]
+        dearer = more > ROUNDING * max(float(np.abs(cost).max()), 1e-300)
+        slopes = gain[dearer] / more[dearer]
+        slopes = slopes[slopes > 0]
+        if len(slopes):
+            spread = np.quantile(slopes, np.linspace(0, 1, per_direction))
+            found.append(np.append(spread, 2 * spread[-1])[:, None] * direction)
+    return np.unique(np.concatenate(found), axis=0)
+
+
+def _calibration(data: Transitions, model: Response, label_days: int) -> list[dict[str, Any]]:
+    """Predicted against observed on the select users, a table per head: the first 1 + m, in the order of labels."""
+    rows, label = k_day_labels(data, label_days, data.rows_of(SELECT))
+    predicted = model.predict(data, rows, logged=True)
+    names = ["reward", *(budget.name for budget in data.campaign.budgets)]
+    found = calibrate(predicted, label, action=data.action[rows], user=data.user[rows],
+                      num_actions=data.num_actions)  # fmt: skip
+    return [{"head": name, **_plain(asdict(one))} for name, one in zip(names, found, strict=False)]
+
+
+def _plain(value: Any) -> Any:
+    """JSON: lists for arrays, null for what is not a number."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return [_plain(part) for part in value.tolist()]
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,169 @@
+"""One look for the whole frontier: what it measured, whose bundles it certifies, and that it is taken once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import outlay
+from conftest import Habit
+from outlay.choosing import certify as job
+from outlay.choosing.certify import certified, certify_frontier
+from outlay.choosing.curve import Curve
+from outlay.choosing.evaluated_policy import Subject
+from outlay.choosing.folds import views
+from outlay.choosing.looks import looks
+from outlay.choosing.measure import Measure
+from outlay.choosing.run import Run
+from outlay.choosing.stored import Stored
+from outlay.core.errors import FolderError
+from outlay.core.transitions import CERTIFY, EVERYONE
+from outlay.estimators.basis import Counted
+from outlay.estimators.fitted import combine
+from outlay.estimators.joint import Joint
+from outlay.estimators.units import coordinates
+from outlay.jobs.frontier import frontier
+from outlay.ops.skewed import Spread
+from outlay.ops.tabular import measure
+
+
+@pytest.fixture(scope="module")
+def trained(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    outlay.train(habit.campaign, folder)
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Run:
+    shutil.copytree(trained, tmp_path / "run")
+    return Run.open(tmp_path / "run")
+
+
+def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_their_folds(
+    run: Run, habit: Habit, tmp_path: Path
+) -> None:
+    """Values and errors are those of the folds' mixtures side by side, everyone's influence once."""
+    data, campaign = run.data(), run.campaign
+    assert certified(run, data, campaign) is None
+    found = certify_frontier(run, data, campaign)
+    assert found.look == 2
+    assert found.alpha == pytest.approx(0.0125)
+    everyone = views(data, 4)[0]
+    known = looks(everyone, EVERYONE)
+    assert known[0].startswith(f"{outlay.load_bundle(run.bundle).id}@")  # the look it was chosen for
+    assert known[1].startswith("frontier-")
+    curve = Curve(Stored.read(run.folder / "frontier"), campaign, data)
+    budget = float(curve.stored.budgets[20])
+    frontier(run, [budget], export=tmp_path / "bundle")
+    bundle, between = outlay.load_bundle(tmp_path / "bundle"), curve.between(budget)
+    certificate = found.band.certificate(between, curve.under(budget))
+    assert (certificate.users, certificate.policies) == (len(data.users), len(curve.stored.budgets))
+
+    fold = curve.stored.fold[np.flatnonzero(between @ curve.stored.weights)]
+    x, influence, gain = np.zeros(2), np.zeros(len(data.users)), 0.0
+    for k, view in enumerate(views(data, 4)):
+        at, users = Measure(view, CERTIFY, bundle), view.users_of(CERTIFY)
+        share = len(users) / len(data.users)
+        assert bundle.weights[fold == k].sum() == pytest.approx(share)
+        mixture = combine([at.members()[i] for i in np.flatnonzero(fold == k)], bundle.weights[fold == k] / share)
+        value, psi, _ = coordinates(mixture, campaign)
+        x += share * value
+        influence[users] = psi[:, 1]
+        gain += share * (value[0] - coordinates(at.old(), campaign)[0][0])
+    (line,) = certificate.budgets
+    assert line.value == pytest.approx(x[1])
+    assert line.bound == pytest.approx(x[1] + Spread.of(influence).above(found.band.factor))
+    assert certificate.gain == pytest.approx(gain)
+    assert found.record(certificate)["look"] == 2
+    json.dumps(found.record(certificate), allow_nan=False)
+
+    decided = bundle.decide(pq.read_table(habit.folder / "states.parquet"), members=True)
+    action = decided["action_index"].to_numpy().reshape(habit.truth.num_states, -1)
+    spend = bundle.weights @ [measure(habit.truth, column)[1] for column in action.T]
+    assert line.bound is not None
+    assert spend < line.bound < 1.1 * spend
+
+
+def test_it_looks_once_and_then_reads_at_any_confidence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = run.data()
+    said: list[tuple[float, str]] = []
+    first = certify_frontier(run, data, run.campaign, lambda share, text: said.append((share, text)))
+    assert len(said) > len(views(data, 4))
+    assert [share for share, _ in said] == sorted(share for share, _ in said)
+    monkeypatch.setattr(job, "measured_on", None)
+    again = certify_frontier(run, data, run.campaign)
+    assert (again.look, again.band.factor) == (first.look, first.band.factor)
+    assert np.array_equal(again.band.points.covariance, first.band.points.covariance)
+    other = certify_frontier(run, data, run.campaign.with_train(confidence=0.9))
+    assert other.look == 2
+    assert other.alpha == pytest.approx(0.025)
+    assert other.band.factor < first.band.factor
+    assert len(looks(views(data, 4)[0], EVERYONE)) == 2
+
+
+def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    data = run.data()
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "measured_on", killed)
+        with pytest.raises(KeyboardInterrupt):
+            certify_frontier(run, data, run.campaign)
+    assert len(looks(data, EVERYONE)) == 2
+    assert certified(run, data, run.campaign) is None
+    assert certify_frontier(run, data, run.campaign).look == 2
+    assert len(looks(data, EVERYONE)) == 2
+
+
+def test_what_stays_on_disk_says_nothing_of_any_user(run: Run) -> None:
+    found = certify_frontier(run, run.data(), run.campaign)
+    with np.load(run.folder / "frontier" / "band.npz") as file:
+        assert max(file[name].size for name in file.files) == found.band.points.covariance.size
+        assert set(file.files) == {"value", "covariance", "tails", "gains", "users", "said"}
+
+
+def test_a_run_without_a_frontier_has_no_band(finished: Path) -> None:
+    run = Run.open(finished)
+    with pytest.raises(FolderError, match="trained for one budget"):
+        certify_frontier(run, run.data(), run.campaign)
+
+
+def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_steps(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if one policy were what the log hardly ever did: mixtures without it are certified, and with it none is."""
+    asked: list[str] = []
+
+    def steps(at: Measure, policy: Subject, propensity: object) -> Joint:
+        asked.append(policy.name)
+        days = [f"{name}@{k}" for k in at.days for name in at.panel.names]
+        users = at.panel.num_users
+        spread = 1e3 if len(asked) == 1 else 0.0
+        noise = spread * np.random.default_rng(0).normal(size=(users, len(days)))
+        return Joint(tuple(days), np.zeros(len(days)), noise, np.ones_like(noise), (None,) * len(days))
+
+    monkeypatch.setattr(Measure, "counted", property(lambda _: False))
+    monkeypatch.setattr(
+        Measure, "_basis", lambda at, _: Counted(at.panel.state, len(at.data.states), at.data.num_actions)
+    )
+    monkeypatch.setattr(job, "single_steps", steps)
+    found = certify_frontier(run, run.data(), run.campaign)
+    stored = Stored.read(run.folder / "frontier")
+    used = np.flatnonzero(stored.weights.max(axis=0))
+    assert len(asked) == len(used)
+    assert found.band.refused is None
+    without = stored.weights[:, used[0]] == 0
+    assert [reason is None for reason in found.band.withheld] == without.tolist()
+    assert not without.all()
+    assert str(found.band.withheld[int((~without).argmax())]).startswith("not checked: the log did too little of what")
+    first, last = np.zeros(len(without)), np.zeros(len(without))
+    first[(~without).argmax()] = last[without.argmax()] = 1
+    assert not found.band.certificate(first, run.campaign).certified
+    assert found.band.certificate(last, run.campaign).withheld is None

@@ -1,0 +1,228 @@
+"""Choosing by smooth figures, and what happens where amounts are not smooth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+import outlay
+from campaign_files import campaign_file, panel
+from outlay.choosing.choose import Chosen, Found, Frame, Kept, Offered, choose, with_constants
+from outlay.choosing.run import Run
+from outlay.core.errors import InfeasibleError
+from outlay.core.network import preferring_network
+from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.estimators.units import coordinates
+from outlay.jobs.allocate import allocate_users
+from outlay.learning.heads import coordinates as of_campaign
+from outlay.ops.intervals import std_error
+from outlay.ops.skewed import Spread
+from outlay.training.frontier import countable
+
+
+def chosen(data: Transitions, folder: Path, actions: Sequence[int] | None = None) -> Chosen:
+    """Some constant actions, by default all, measured for the choice."""
+    every = range(data.num_actions) if actions is None else actions
+    campaign = data.campaign
+    coords = of_campaign(campaign, np.asarray(data.outcome), steady=True)
+    frame = Frame(data, campaign, coords.scale, ("reward", "coupon_cost"), None, 0, folder)
+    width = data.number_columns.shape[1]
+    return choose(frame, [
+        Offered(f"always {a}", preferring_network(one, data.schema.sizes, width, 2), np.zeros(1), np.eye(2)[0])
+        for a in every for one in [np.eye(data.num_actions)[a]]
+    ])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return outlay.simulate("habit", tmp_path_factory.mktemp("habit"), users=6000, seed=3)
+
+
+def errors(found: Chosen, which: str) -> NDArray[np.float64]:
+    campaign = found.at.data.campaign
+    return np.array([std_error(coordinates(getattr(kept, which), campaign)[1]) for kept in found.measured])
+
+
+def test_smooth_amounts_take_a_part_of_the_errors_away_and_the_margin_is_that_of_the_certificate(
+    log: Path, tmp_path: Path
+) -> None:
+    outlay.prepare(log, tmp_path / "data")
+    found = chosen(Transitions.open(tmp_path / "data"), tmp_path)
+    assert found.at.smooth
+    ratio = errors(found, "fitted") / errors(found, "certifying")
+    assert (ratio[1:-1] < 0.95).all()
+    assert np.median(ratio) < 0.85
+    assert found.margin[0] > 1.9 * errors(found, "certifying")[:, 1].min() / 2**0.5  # two members that share no error
+
+
+def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log: Path, tmp_path: Path) -> None:
+    """Its members' errors cancel in part: it needs less than they do on average."""
+    data = outlay.prepare(log, tmp_path / "data")
+    found, campaign = chosen(data, tmp_path), data.campaign
+    users = [len(data.users_of(split)) for split in (SELECT, CERTIFY)]
+    assert len(found.members) == 2
+
+    def room(kept: Sequence[Kept], weights: NDArray[np.float64]) -> float:
+        parts = [[w * coordinates(getattr(k, fit), campaign)[1][:, 1] for k, w in zip(kept, weights, strict=True)]
+                 for fit in ("fitted", "certifying")]  # fmt: skip
+        select, certify = (np.sum(part, axis=0) for part in parts)
+        certifying = Spread.of(certify).scaled(users[1])
+        return float(certifying.above(norm.isf(0.025)) + norm.isf(0.1) * np.hypot(std_error(select), certifying.error))
+
+    alone = [room([kept], np.ones(1)) for kept in found.members]
+    assert found.margin[0] == pytest.approx(room(found.members, found.weights), rel=2e-3)
+    assert found.margin[0] < 0.95 * (found.weights @ alone)
+    spend = found.weights @ [kept.x[1] for kept in found.members]
+    assert spend + found.margin[0] == pytest.approx(2.2, abs=1e-3)
+
+
+def test_what_constants_beat_by_more_than_noise_is_not_served(log: Path, tmp_path: Path) -> None:
+    """All that was found gives the least to everybody: far below the limit, and far below the best constants."""
+    data = outlay.prepare(log, tmp_path / "data")
+    poor, best = chosen(data, tmp_path, [0]), chosen(data, tmp_path)
+    assert [kept.policy.name for kept in poor.measured] == ["always 0"]
+
+    def value(found: Chosen) -> float:
+        return float(found.weights @ [kept.x[0] for kept in found.members])
+
+    assert value(poor) == pytest.approx(value(best), rel=0.01)
+    assert value(poor) > poor.measured[0].x[0] + 0.05
+
+
+def test_where_one_amount_is_a_step_apart_the_figures_without_smoothing_are_taken(log: Path, tmp_path: Path) -> None:
+    """Every third 3.5 is a win, say; its neighbours are as they were."""
+    table = pq.read_table(log.parent / "log.parquet").to_pydict()
+    lucky = (np.array(table["coupon"]) == 3.5) & (np.arange(len(table["coupon"])) % 3 == 0)
+    table["active"] = np.where(lucky, 1, table["active"]).astype(np.int8).tolist()
+    pq.write_table(pa.table(table), tmp_path / "log.parquet")
+    (tmp_path / "campaign.toml").write_text(log.read_text())
+    outlay.prepare(tmp_path / "campaign.toml", tmp_path / "data")
+    found = chosen(Transitions.open(tmp_path / "data"), tmp_path)
+    assert not found.at.smooth
+    assert np.array_equal(errors(found, "fitted"), errors(found, "certifying"))
+
+
+def test_few_states_are_countable_and_a_run_says_so(habit_run: Run) -> None:
+    assert countable(habit_run.data()) is not None
+    assert habit_run.manifest["oracle"] == "tabular"
+    assert "10 distinct states" in habit_run.manifest["notes"][0]
+
+
+@pytest.fixture(scope="module")
+def habit_run(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return outlay.train(log, tmp_path_factory.mktemp("run") / "run")
+
+
+def test_what_training_makes_by_default_can_be_allocated(log: Path, habit_run: Run, tmp_path: Path) -> None:
+    """The counted model knows what a day costs; the total is kept."""
+    users = log.parent / "states.parquet"
+    found = allocate_users(habit_run, users, 20.0, tmp_path / "decisions.parquet")
+    assert 0 < found.cost <= 20
+    assert found.value <= found.bound
+
+
+def restricted(folder: Path, limit: float) -> Chosen:
+    """Coupons 1, 2, 3 cost 0.4, 1.2, 2.4; level 0 may not be given 1; only the dearest was learned."""
+    columns = panel(users=1500)
+    low, coupon = np.array(columns["level"]) == 0, np.array(columns["coupon"])
+    coupon = np.where(low & (coupon == 1), 2.0, coupon)
+    active = np.random.default_rng(5).random(len(coupon)) < 0.2 + 0.2 * coupon
+    allowed = [[2.0, 3.0] if none else [1.0, 2.0, 3.0] for none in low]
+    columns |= {"coupon": coupon.tolist(), "active": active.astype(int).tolist(), "allowed": allowed}
+    path = campaign_file(folder, columns, log='eligible = "allowed"')
+    path.write_text(path.read_text().replace("at_most = 1.2", f"at_most = {limit}"))
+    data = outlay.prepare(path, folder / "data")
+    frame = Frame(data, data.campaign, np.ones(1), ("reward", "coupon_cost"), None, 0, folder)
+    dear = preferring_network(np.arange(3), data.schema.sizes, data.number_columns.shape[1], 2)
+    return choose(frame, [Offered("dear", dear, np.zeros(1), np.eye(2)[0])])
+
+
+def test_the_cheapest_that_each_row_allows_is_reachable(tmp_path: Path) -> None:
+    """1 where it is allowed and else 2: 0.67 a decision, less than 2 for all."""
+    found = restricted(tmp_path, 0.9)
+    assert [kept.policy.name for kept in found.members] == ["always 2", "always the least coupon_cost allowed"]
+    assert found.members[1].x[1] == pytest.approx(2 / 3 * 0.4 + 1 / 3 * 1.2, abs=0.05)
+
+
+def test_what_is_called_the_least_is_that_of_all_policies_that_were_measured(tmp_path: Path) -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        restricted(tmp_path, 0.3)
+    message = str(caught.value)
+    assert "constant actions included. coupon_cost: the smallest that was measured is 0.6" in message
+    assert "per decision, by always the least coupon_cost allowed, the limit is at most 0.3 per decision" in message
+
+
+def offered_by_a_rule(log: Path, folder: Path, **how: Any) -> Chosen:
+    """Coupons 1, 2 and 4 for everybody; a quarter 2 and the rest 4 cost more than the limit of 2.2."""
+    data = outlay.prepare(log, folder / "data")
+    frame = Frame(data, data.campaign, np.ones(1), ("reward", "coupon_cost"), None, 0, folder)
+    places = [data.actions.tolist().index(value) for value in (1.0, 2.0, 4.0)]
+    policies = [
+        Offered(f"always {data.actions[a]:g}", preferring_network(np.eye(data.num_actions)[a], data.schema.sizes, 0, 2),
+                np.zeros(1), np.eye(2)[0]) for a in places
+    ]  # fmt: skip
+    return choose(frame, policies, **how)
+
+
+def test_weights_that_a_rule_found_are_kept_as_they_are(log: Path, tmp_path: Path) -> None:
+    """Whether they keep the limits or not: that is told by the certificate."""
+    found = offered_by_a_rule(log, tmp_path, weights=np.array([0.0, 0.25, 0.75]))
+    assert [(kept.policy.name, weight) for kept, weight in zip(found.members, found.weights, strict=True)] == [
+        ("always 2", 0.25), ("always 4", 0.75)]  # fmt: skip
+    assert found.weights @ [kept.x[1] for kept in found.members] > 2.2
+
+
+def test_one_policy_alone_is_the_best_that_keeps_the_limits(log: Path, tmp_path: Path) -> None:
+    found = offered_by_a_rule(log, tmp_path, alone=True)
+    (kept,) = found.members
+    assert found.weights.tolist() == [1.0]
+    assert kept.policy.name == "always 2.5"  # a constant that was not offered is better by more than noise
+    assert kept.x[1] < 2.2 < found.measured[2].x[1]
+
+
+@pytest.mark.parametrize(
+    ("learned", "counted", "ahead", "taken"),
+    [
+        (True, False, 1.5, False),
+        (True, False, 2.5, True),
+        (False, False, 1.5, True),
+        (True, True, 1.5, True),
+        (False, False, 0.5, False),
+    ],
+)
+def test_constant_actions_need_a_larger_lead_over_policies_whose_luck_was_taken_out(
+    learned: bool, counted: bool, ahead: float, taken: bool
+) -> None:
+    """`ahead` is in standard errors of the difference."""
+    luck = np.random.default_rng(0).normal(size=400)
+
+    def of(aim: float, influence: NDArray[np.float64]) -> Found:
+        policy: Any = SimpleNamespace(learned=np.zeros(2) if learned else None)
+        kept: Any = SimpleNamespace(policy=policy, aim=aim, aim_influence=influence)
+        return Found([kept], np.ones(1), np.zeros((1, 1)))
+
+    found, wider = of(1.0, np.zeros(400)), of(1.0 + ahead * float(std_error(luck)), luck)
+    frame: Any = SimpleNamespace(counted=counted)
+    assert with_constants(found, wider, frame) is (wider if taken else found)
+    assert with_constants(None, wider, frame) is wider
+    assert with_constants(found, None, frame) is found
+
+
+def test_a_reason_that_all_policies_share_is_told_once(tmp_path: Path) -> None:
+    """Ninety users of one day, whose only feature is a number: three or four rows of an action on select."""
+    path = campaign_file(tmp_path, panel(90, 1), categorical="[]", numeric='["spend"]', log='propensity = "p"')
+    with pytest.raises(InfeasibleError) as refused:
+        chosen(outlay.prepare(path, tmp_path / "data"), tmp_path)
+    said = str(refused.value)
+    assert said.count("the weights of fewer than 10 effective users carry it") == 1
+    assert "6 policies, always" in said
+    assert "the nearest to it: " in said

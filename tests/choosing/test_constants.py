@@ -1,0 +1,67 @@
+"""The yardstick without states: what is said where it breaks a limit, and where it does as well as a policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import outlay
+from campaign_files import campaign_file, panel
+from outlay.choosing.constants import ConstantActions
+from outlay.choosing.evaluation import Evaluation
+from outlay.choosing.measure import Measure
+from outlay.core.transitions import CERTIFY
+from policy_files import policy_file
+
+PROPENSITY = 'propensity = "p"'
+
+
+def rising() -> dict[str, list[Any]]:
+    """Coupons 1, 2, 3 make active with 40, 60, 80 %: they cost 0.4, 1.2, 2.4."""
+    columns = panel(users=3000)
+    coupon = np.array(columns["coupon"])
+    columns["active"] = (np.random.default_rng(5).random(len(coupon)) < 0.2 + 0.2 * coupon).astype(int).tolist()
+    return columns
+
+
+def judged(folder: Path, columns: dict[str, Any], shares: list[float], limit: float) -> Evaluation:
+    path = campaign_file(folder, columns, log=PROPENSITY)
+    path.write_text(path.read_text().replace("at_most = 1.2", f"at_most = {limit}"))
+    data = outlay.prepare(path, folder / "data").folder
+    policy = np.tile(shares, (len(columns["day"]), 1))
+    return outlay.evaluate(data, policy=policy_file(folder / "p.parquet", pa.table(columns), np.arange(1.0, 4), policy))
+
+
+def test_a_gain_that_a_constant_has_too_is_not_that_of_the_policy(tmp_path: Path) -> None:
+    found = judged(tmp_path, rising(), [0.0, 0.6, 0.4], 2.0)
+    assert found.verdict.startswith("Serve a constant: the policy brings +")
+    assert "but a constant may do as well: 2 for " in found.verdict
+    assert found.titles["constants"] == "best constant mixture"
+
+
+def test_constants_over_the_limit_are_not_called_the_best(tmp_path: Path) -> None:
+    found = judged(tmp_path, rising(), [1.0, 0.0, 0.0], 0.25)
+    assert found.titles["constants"] == "constants nearest to the limits"
+    assert found.notes["constants"].startswith(
+        "1 for 100% of users; no constant mixture keeps the limits: misses coupon_cost by 0.1"
+    )
+
+
+def test_only_what_every_row_allows_is_a_constant_action(tmp_path: Path) -> None:
+    """2 costs more than the limit, and 1 may not be given to level 0."""
+    columns = rising()
+    columns["allowed"] = [[2.0, 3.0] if level == 0 else [1.0, 2.0, 3.0] for level in columns["level"]]
+    low = np.array(columns["level"]) == 0
+    columns["coupon"] = np.where(low & (np.array(columns["coupon"]) == 1), 2.0, columns["coupon"]).tolist()
+    path = campaign_file(tmp_path, columns, log='eligible = "allowed"')
+    path.write_text(path.read_text().replace("at_most = 1.2", "at_most = 1.0"))
+    data = outlay.prepare(path, tmp_path / "data")
+    actions = ConstantActions.of(Measure(data, CERTIFY, None), data.campaign)
+    assert actions is not None
+    found = actions.best(data.campaign)
+    assert data.actions[found.actions].tolist() == [2.0]
+    assert found.missed is not None
+    assert found.missed.startswith("coupon_cost by 0.")

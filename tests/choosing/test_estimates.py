@@ -1,0 +1,139 @@
+"""All estimators of one policy: which targets each has, cautions that spread, differences that are paired."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from outlay.choosing.estimates import ESTIMATORS, IN_WINDOW, Told, tell
+from outlay.choosing.evaluated_policy import OLD, Subject
+from outlay.choosing.measure import Measure
+from outlay.core.transitions import CERTIFY, Transitions
+from outlay.estimators.fitted import combine
+
+LEVEL = 0.95
+
+
+@pytest.fixture(scope="module")
+def at(habit_data: Transitions) -> Measure:
+    return Measure(habit_data, CERTIFY, None)
+
+
+def constant(at: Measure, *actions: int, sure: float = 0.5) -> Subject:
+    """A sticky mixture of policies that give an action with this chance, else any."""
+    parts = tuple(np.full((len(at.panel), 11), (1 - sure) / 11) + sure * (np.arange(11) == a) for a in actions)
+    weights = np.full(len(actions), 1 / len(actions))
+    return replace(OLD, name="policy", parts=parts, features=(0,) * len(parts), weights=weights)
+
+
+@pytest.fixture(scope="module")
+def told(at: Measure) -> Told:
+    return tell(at, constant(at, 2, 6), at.propensity())
+
+
+def test_every_estimator_tells_the_same_policy(at: Measure, told: Told) -> None:
+    assert tuple(told.joints) == tuple(name for name in ESTIMATORS if name != "fqe2")  # states are counted
+    rows = told.rows(at.data.campaign, LEVEL)
+    assert {e.policy for e in rows} == {"policy"}
+    for name in told.joints:
+        targets = {e.target for e in rows if e.estimator == name}
+        assert ("reward" in targets) == (name not in IN_WINDOW)
+        assert "decisions" not in targets
+        assert {f"{target}@{k}" for target in ("reward", "coupon_cost") for k in (1, 3, 7)} <= targets
+    by = {(e.estimator, e.target): e for e in rows}
+    fqe = by["fqe", "reward@1"]
+    assert fqe.value is not None
+    for name in ("dr", "mis", "snpdis", "pdis"):
+        e = by[name, "reward@1"]
+        assert e.value is not None
+        assert e.std_error is not None
+        assert abs(e.value - fqe.value) < 4 * e.std_error
+
+
+def test_a_mixture_is_that_of_its_parts(at: Measure, told: Told) -> None:
+    fits = [at.evaluator().fit(part, days=at.days) for part in told.subject.parts]
+    assert told.fitted.value == pytest.approx(combine(fits, told.subject.weights).value)
+    parts = [tell(at, part, at.propensity()) for part in told.subject.members()]
+    assert [part.subject.name for part in parts] == ["member 0", "member 1"]
+    for name in ("dr", "mis", "pdis"):
+        whole, mean = told.joints[name].value, np.mean([part.joints[name].value for part in parts], axis=0)
+        given = np.isfinite(whole) & np.isfinite(mean)  # together members may carry what one alone cannot
+        assert given.sum() >= 2
+        assert whole[given] == pytest.approx(mean[given])
+
+
+def test_what_hardly_any_user_carries_is_withheld_at_all(at: Measure) -> None:
+    """Of 900 users hardly one was given the same of 11 coupons for three days."""
+    found = set()
+    for action in range(11):
+        always = Subject("policy", "", (np.full(len(at.panel), action),), np.ones(1), (0,), "")
+        joint = tell(at, always, at.propensity(), estimators=("snpdis",)).joints["snpdis"]
+        assert (joint.ess[np.isfinite(joint.value)] >= 10).all()
+        found |= {reason for reason, ess in zip(joint.withheld, joint.ess, strict=True) if 0 < ess < 10}
+    assert found == {"the weights of fewer than 10 effective users carry it"}
+
+
+def test_members_have_no_members(told: Told) -> None:
+    parts = told.subject.members()
+    assert parts[0].members() == []
+
+
+def test_a_reason_fills_where_there_is_none(at: Measure, told: Told) -> None:
+    doubted = told.doubted("dr", "for a reason")
+    own = [c for c in told.cautions["dr"] if c]
+    assert own
+    assert [c for c in doubted.cautions["dr"] if c != "for a reason"] == own
+    assert all(doubted.cautions["dr"])
+    assert doubted.cautions["mis"] == told.cautions["mis"]
+    assert told.doubted("dr", None) is told
+    assert told.doubted("none", "a reason") is told
+    for e in doubted.rows(at.data.campaign, LEVEL):
+        assert not (e.estimator == "dr" and e.recommended)
+
+
+def test_a_difference_is_paired_and_relied_on_where_both_are(at: Measure, told: Told) -> None:
+    campaign = at.data.campaign
+    other = tell(at, constant(at, 3, 6), at.propensity(), estimators=("fqe", "dr", "pdis"))
+    doubted = other.doubted("fqe", "for a reason")
+    mine = {(e.estimator, e.target): e for e in told.rows(campaign, LEVEL)}
+    its = {(e.estimator, e.target): e for e in other.rows(campaign, LEVEL)}
+    less = told.rows_less(other, campaign, LEVEL)
+    assert {(e.estimator, e.target) for e in less} == set(its)  # only estimators that both have
+    for e in less:
+        a, b = mine[e.estimator, e.target], its[e.estimator, e.target]
+        assert e.policy == "policy"
+        assert e.recommended == (a.recommended and b.recommended)
+        assert e.withheld == (a.withheld or b.withheld)
+        if e.value is not None:
+            assert a.value is not None
+            assert b.value is not None
+            assert e.value == pytest.approx(a.value - b.value)
+        if e.estimator == "fqe":
+            assert None not in (e.std_error, a.std_error, b.std_error)
+            assert e.std_error < 0.6 * math.hypot(a.std_error, b.std_error)  # type: ignore[operator, arg-type]
+    assert not any(e.recommended for e in told.rows_less(doubted, campaign, LEVEL) if e.estimator == "fqe")
+    for e in told.rows_less(told, campaign, LEVEL):
+        assert e.withheld or (e.value, e.std_error) == (0, 0)
+
+
+def test_a_segment_is_told_by_its_users_alone(at: Measure) -> None:
+    """With weights by number the parts add up, in every estimator that takes a part of the users."""
+    segment = at.data.users["segment"][at.data.users_of(CERTIFY)]
+    subject = constant(at, 2)
+    whole = tell(at, subject, at.propensity(), estimators=("fqe", "mis"))
+    parts = [
+        (
+            float((segment == s).mean()),
+            tell(at, subject, at.propensity(), among=segment == s, estimators=("fqe", "mis")),
+        )
+        for s in (0, 1)
+    ]
+    for name in ("fqe", "mis"):
+        at_one = whole.joints[name].column("reward@3")
+        total = sum(share * part.joints[name].value[at_one] for share, part in parts)
+        assert whole.joints[name].value[at_one] == pytest.approx(total, rel=1e-2 if name == "mis" else 1e-9)
+    users = [part.joints["fqe"].std_error[0] for _, part in parts]
+    assert all(error > whole.joints["fqe"].std_error[0] for error in users)

@@ -1,0 +1,327 @@
+"""Folds take turns to certify: nobody certifies what they had a part in, and all users together measure the mixture."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import outlay
+from conftest import Habit
+from outlay.bundles.pool import Pool
+from outlay.choosing.choose import Chosen
+from outlay.choosing.evaluated_policy import served
+from outlay.choosing.folds import fold_shares, views
+from outlay.choosing.looks import looks
+from outlay.choosing.measure import Measure
+from outlay.choosing.rotation import measured_on
+from outlay.choosing.run import Run
+from outlay.core.errors import FolderError, LogError
+from outlay.core.network import preferring_network
+from outlay.core.transitions import CERTIFY, EVERYONE, LEARN, SELECT, Transitions
+from outlay.estimators.basis import Counted
+from outlay.estimators.behaviour import Behaviour
+from outlay.estimators.fitted import Evaluator, pool
+from outlay.estimators.joint import Fold
+from outlay.estimators.panel import Panel
+from outlay.jobs.evaluate import _members
+from outlay.learning.tabular import counted_model
+from outlay.ops.tabular import measure, policy_iteration
+from outlay.training.frontier import _learn_fold, _together
+from small_logs import campaign, draw, random_cmdp
+
+Array = NDArray[Any]
+
+FAST = {"layers": (8,), "embedding": 2, "min_steps": 200, "epochs": 0.1}
+
+
+def silent(_: float, __: str) -> None:
+    pass
+
+
+# Who does what.
+
+
+@pytest.mark.parametrize("folds", [2, 4, 10])
+def test_everybody_certifies_once_and_selects_once_at_most(habit_data: Transitions, folds: int) -> None:
+    found = views(habit_data, folds)
+    split = np.array([view.users["split"] for view in found])
+    assert ((split == CERTIFY).sum(axis=0) == 1).all()
+    assert ((split == SELECT).sum(axis=0) <= 1).all()
+    assert fold_shares(found) == pytest.approx(1 / folds, abs=0.03)
+    assert (split == SELECT).mean() == pytest.approx(min(0.15, 1 / folds), abs=0.02)
+    again = views(found[1], folds)  # from any fold
+    assert all(np.array_equal(one.users, other.users) for one, other in zip(found, again, strict=True))
+
+
+def test_folds_have_nothing_to_do_with_the_split_as_prepared(habit_data: Transitions) -> None:
+    first = views(habit_data, 4)[0]
+    learn = habit_data.users["split"] == LEARN
+    assert (first.users["split"][learn] == CERTIFY).mean() == pytest.approx(0.25, abs=0.04)
+    assert views(habit_data, 1)[0] is habit_data
+
+
+def shuffled(view: Transitions, split: int) -> Transitions:
+    """The same log, had the users of a split been given other actions, with what came of those."""
+    rows = view.rows_of(split)
+    other = np.random.default_rng(0).permutation(rows)
+
+    def moved(column: Any) -> Any:
+        changed = np.array(column)
+        changed[rows] = changed[other]
+        return changed
+
+    propensity = None if view.propensity is None else moved(view.propensity)
+    return replace(view, action=moved(view.action), outcome=moved(view.outcome), propensity=propensity)
+
+
+@pytest.mark.parametrize("oracle", ["tabular", "orthogonal"])
+def test_what_a_fold_serves_does_not_depend_on_the_users_who_certify_it(
+    oracle: str, habit_data: Transitions, tmp_path: Path
+) -> None:
+    """To the last bit: not through learning, scales, choice or margins. Other users do change it."""
+    view = views(habit_data, 4)[2]
+    about = view.campaign.with_train(**FAST)
+
+    def learned(data: Transitions, name: str) -> list[Array]:
+        (tmp_path / name).mkdir()
+        found = _learn_fold(data, about, oracle, 0, tmp_path / name, False, silent)
+        (answers,) = found.answers
+        network = answers.network
+        chosen = [found.chosen.weights, found.chosen.margin, *[kept.x for kept in found.chosen.measured]]
+        return [answers.multiplier, *network.head, *network.layers[0], *chosen]
+
+    wanted = learned(view, "as it is")
+    for one, other in zip(wanted, learned(shuffled(view, CERTIFY), "certify"), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for split in (LEARN, SELECT) if oracle == "tabular" else ():
+        found = learned(shuffled(view, split), str(split))
+        assert any(one.shape != other.shape or (one != other).any() for one, other in zip(wanted, found, strict=True))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_model_of_the_old_policy_does_not_depend_on_them_either(counted: bool) -> None:
+    data = draw(random_cmdp(3), 400, 5, seed=0, counted=counted)
+    place = np.random.default_rng(0).random(400)
+    view = data.fold(1, 3, place)
+    rows = view.rows_of(CERTIFY)
+    wanted = Behaviour.fit(view).probability(rows)
+    np.testing.assert_array_equal(Behaviour.fit(shuffled(view, CERTIFY)).probability(rows), wanted)
+    assert (Behaviour.fit(shuffled(data.fold(0, 3, place), CERTIFY)).probability(rows) != wanted).any()
+
+
+def test_too_few_users_for_the_folds_are_told(habit: Habit, tmp_path: Path) -> None:
+    path = outlay.simulate("habit", tmp_path / "log", users=40, seed=0)
+    path.write_text(path.read_text() + "\n[train]\nfolds = 40\n")
+    with pytest.raises(LogError, match=r"one of 40 folds.*fewer folds"):
+        outlay.train(path, tmp_path / "run")
+
+
+# What is measured.
+
+
+def test_the_interval_of_a_mixture_of_folds_holds_its_true_value_as_often_as_it_says() -> None:
+    """Policies learned on others' users, each measured on its own fold, against the value of the very mixture."""
+    cmdp, weights, z = random_cmdp(5), np.array([1.0, -0.4]), []
+    about = campaign(cmdp.discount)
+    for seed in range(150):
+        data = draw(cmdp, 240, 6, seed=seed, about=about)
+        place = np.random.default_rng(seed).random(240)
+        fits, folds, truth = [], [], 0.0
+        for k in range(4):
+            view = data.fold(k, 4, place)
+            model = counted_model(view, LEARN)
+            assert model is not None
+            policy = policy_iteration(model, weights)
+            panel, users = Panel.of(view, CERTIFY), view.users_of(CERTIFY)
+            assert panel.state is not None
+            fits.append(Evaluator(panel, Counted(panel.state, 3, 3)).fit(policy[panel.state]))
+            folds.append(Fold(users, len(users) / 240))
+            truth += folds[-1].share * float(measure(cmdp, policy)[1])
+        whole = pool(fits, folds, 240)
+        cost = whole.column("cost")
+        z.append((whole.value[cost] - truth) / whole.std_error[cost])
+    assert np.mean(np.abs(z) < 1.96) == pytest.approx(0.95, abs=0.045)  # 2.5 standard errors of 150
+    assert np.std(z) == pytest.approx(1.0, abs=0.15)
+    assert np.mean(z) == pytest.approx(0.0, abs=0.25)
+
+
+def test_every_estimator_is_pooled_from_what_the_folds_say_where_states_are_not_counted(
+    habit_data: Transitions, finished: Path
+) -> None:
+    """And propensities that nobody logged come from the other folds."""
+    data = replace(habit_data, state=None, states=None, propensity=None)
+    bundle, folds = outlay.load_bundle(finished / "bundle"), views(data, 2)
+    weights = [[1.0, 0.0], [0.4, 0.6]]
+    bundle = replace(bundle, members=bundle.members[:1] * 2)
+    at = measured_on(data, bundle, weights)
+    whole = served(at, "as served")
+    assert whole.weights == pytest.approx([0.4, 0.6])
+    propensity = at.propensity()
+    part, source = whole.parts[1], whole.features[1]
+    assert source == (0, 1)
+    pooled_ones = {
+        "fqe": at.fit(part, source), "fqe2": at.fit_second(part), "dr": at.doubly_robust(part, source, propensity),
+        "mis": at.marginal(part, source, propensity), "steps": at.residuals(part, source, propensity),
+    }  # fmt: skip
+    single: dict[str, list[Any]] = {name: [] for name in pooled_ones}
+    for view in folds:
+        own, rows = Measure(view, CERTIFY, bundle), view.rows_of(CERTIFY)
+        given = Behaviour.fit(view).propensity(rows)
+        np.testing.assert_array_equal(propensity[rows], given)
+        acts = own.actions(0)
+        assert part is not None
+        np.testing.assert_array_equal(part[rows], acts)
+        for name, found in (
+            ("fqe", own.fit(acts)), ("fqe2", own.fit_second(acts)), ("dr", own.doubly_robust(acts, 0, given)),
+            ("mis", own.marginal(acts, 0, given)), ("steps", own.residuals(acts, 0, given)),
+        ):  # fmt: skip
+            single[name].append(found)
+    shares = fold_shares(folds)
+    for name, found in pooled_ones.items():
+        assert found is not None
+        both = single[name]
+        np.testing.assert_allclose(found.value, sum(s * one.value for s, one in zip(shares, both, strict=True)))
+        for view, one in zip(folds, both, strict=True):
+            np.testing.assert_allclose(found.influence[view.users_of(CERTIFY)], one.influence, rtol=1e-6)
+    assert at.behaviour_check() is not None
+    told = _members(at, whole, propensity)
+    assert [each.subject.name for each in told] == ["fold 1", "fold 2"]
+    assert told[0].fitted.value == pytest.approx(single["fqe"][0].value)
+    among = np.zeros(len(data.users), np.bool_)
+    mine = folds[1].users_of(CERTIFY)
+    among[mine[:500]] = True  # nobody of the first fold
+    assert part is not None
+    alone = Measure(folds[1], CERTIFY, bundle).fit(part[folds[1].rows_of(CERTIFY)], 0, among[mine])
+    np.testing.assert_allclose(at.fit(part, source, among).value, alone.value)
+
+
+@pytest.fixture(scope="module")
+def folded(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A counted run: four folds by default."""
+    folder = tmp_path_factory.mktemp("folded")
+    outlay.train(habit.campaign, folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def run(folded: Path, tmp_path: Path) -> Run:
+    shutil.copytree(folded, tmp_path / "run")
+    return Run.open(tmp_path / "run")
+
+
+def test_a_run_serves_the_mixture_of_its_folds(run: Run) -> None:
+    bundle, data = outlay.load_bundle(run.bundle), run.data()
+    assert run.manifest["folds"] == 4
+    shares, inside = fold_shares(views(data, 4)), np.array(run.fold_weights)
+    assert inside.sum(axis=1) == pytest.approx(1)
+    assert bundle.weights == pytest.approx(shares @ inside)
+    assert len(bundle.members) <= 4 * (1 + len(run.campaign.budgets))
+    networks = {member["file"]: member["parameters"] for member in bundle.manifest["members"]}
+    assert run.manifest["stored_parameters"] == sum(networks.values())
+    pool_ = Pool(bundle)
+    assert len(pool_.entries) >= run.manifest["policies"]
+    assert pool_.weights.sum() == pytest.approx(1)
+    assert any("all 6,000 users certify" in note for note in run.manifest["notes"])
+
+
+def test_everyone_measures_the_mixture_each_by_the_policies_of_their_fold(run: Run) -> None:
+    bundle, data = outlay.load_bundle(run.bundle), run.data()
+    at = measured_on(data, bundle, run.fold_weights)
+    whole = served(at, "as served")
+    assert whole.weights.sum() == pytest.approx(1)
+    found = sum(weight * at.fit(part, f).value for part, f, weight in zip(whole.parts, whole.features, whole.weights,
+                                                                            strict=True))  # fmt: skip
+    wanted = np.zeros(len(at.fit(None).value))
+    for view, weights in zip(views(data, 4), run.fold_weights, strict=True):
+        own = Measure(view, CERTIFY, bundle)
+        share = len(view.users_of(CERTIFY)) / len(data.users)
+        wanted += share * sum(w * own.members()[i].value for i, w in enumerate(weights) if w > 0)
+        for part in whole.parts:  # to its own users a fold does nothing but what one of its members does
+            assert part is not None
+            mine = part[view.rows_of(CERTIFY)]
+            assert any(np.array_equal(mine, own.actions(i)) for i, w in enumerate(weights) if w > 0)
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+def test_an_evaluation_rests_on_all_users_and_is_one_look(run: Run) -> None:
+    found = outlay.evaluate(run)
+    assert found.certificate.users == len(run.data().users) == 6000
+    assert found.look == 1
+    assert len(looks(run.data(), EVERYONE)) == 2  # and the curve's
+    by = {(e.policy, e.estimator, e.target): e for e in [*found.estimates, *found.beside]}
+    folds = [by[f"fold {k}", "fqe", "coupon_cost"] for k in (1, 2, 3, 4)]
+    whole = by["mixture", "fqe", "coupon_cost"]
+    shares = fold_shares(views(run.data(), 4))
+    assert whole.value == pytest.approx(shares @ [e.value for e in folds])
+    errors = np.array([e.std_error for e in folds])
+    assert whole.std_error == pytest.approx(np.sqrt(shares**2 @ errors**2), rel=0.02)
+    assert {"old", "constants", "mixture"} <= set(found.titles)
+    assert "fold 3, on its users" in found.titles.values()
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_two_runs_of_as_many_folds_are_compared_pair_by_pair_and_others_are_not(
+    run: Run, folded: Path, finished: Path
+) -> None:
+    found = outlay.evaluate(run, against=folded)
+    same = [d for d in found.differences if d["against"] == "against" and d["target"] == "reward"]
+    assert [d["value"] for d in same if d["value"] is not None] == pytest.approx([0.0] * len(same), abs=1e-9)
+    with pytest.raises(FolderError, match=r"folds = 1, .*folds = 4.*same --folds"):
+        outlay.evaluate(run, against=finished)
+
+
+def test_networks_learn_in_folds_and_go_on_where_they_were_killed(habit: Habit, tmp_path: Path) -> None:
+    """What is resumed after the first fold ends as the whole training does."""
+    path = habit.changed(tmp_path, ("[train]", "[train]\nfolds = 2"), ("min_steps = 2000", "min_steps = 200"))
+    whole = outlay.train(path, tmp_path / "whole", oracle="orthogonal")
+    calls = []
+
+    def killed(_: float, text: str) -> None:
+        calls.append(text)
+        if text.startswith("fold 2 of 2: measuring"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        outlay.train(path, tmp_path / "run", oracle="orthogonal", progress=killed)
+    resumed = outlay.train(path, tmp_path / "run", oracle="orthogonal", resume=True)
+    for name in ("frontier/network-0.npz", "frontier/network-1.npz"):
+        with np.load(whole.folder / name) as one, np.load(resumed.folder / name) as other:
+            assert all(np.array_equal(one[part], other[part]) for part in one.files)
+    bundles = [outlay.load_bundle(each.bundle).manifest for each in (whole, resumed)]
+    assert bundles[0]["members"] == bundles[1]["members"]
+    networks = [np.load(whole.folder / "frontier" / f"network-{k}.npz")["head_weight"] for k in (0, 1)]
+    assert not np.array_equal(*networks)
+    found = outlay.evaluate(resumed)
+    assert found.certificate.users == 6000
+    assert found.diagnostics["curve"]["refused"] is None or found.diagnostics["curve"]["policies"] > 1
+
+
+def test_a_constant_action_that_several_folds_serve_is_one_member() -> None:
+    always, learned = (preferring_network(np.eye(3)[a], (4,), 0, 2) for a in (1, 2))
+
+    def kept(name: str, network: Any, number: int | None) -> Any:
+        policy = SimpleNamespace(name=name, network=network, number=number, fold=0)
+        return SimpleNamespace(policy=policy)
+
+    def chosen(weights: list[float]) -> Any:
+        again = preferring_network(np.eye(3)[1], (4,), 0, 2)
+        members = (kept("λ 1", learned, 0), kept("always 1", again, None))
+        return Chosen(members, np.array(weights), np.ones(1), members, None, np.array([weights]))  # type: ignore[arg-type]
+
+    del always
+    import outlay.training.frontier as job
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "replace", lambda of, **changes: SimpleNamespace(**{**vars(of), **changes}))
+        found = _together([chosen([0.7, 0.3]), chosen([0.2, 0.8])], np.array([0.5, 0.5]))
+    assert [member.policy.name for member in found.members] == ["λ 1", "always 1", "λ 1"]
+    assert found.weights == pytest.approx([0.35, 0.55, 0.1])
+    assert found.fold_weights.tolist() == [[0.7, 0.3, 0.0], [0.0, 0.8, 0.2]]

@@ -1,0 +1,117 @@
+"""Costs that the certify users did not meet, or hardly: 0 ± 0 certifies nothing, unless nothing can happen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import outlay
+from campaign_files import campaign_file
+from outlay.choosing.evaluation import Evaluation
+from outlay.core.estimate import Estimate
+from outlay.core.transitions import CERTIFY
+from policy_files import policy_file
+
+USERS, OUTSIDE = 1_000, 3
+ACTIONS = np.array([0.0, 1.0, 2.0])
+
+
+def prepared(folder: Path, columns: dict[str, Any], limit: float, stated: str = "") -> outlay.Transitions:
+    settings = "[train]\nshares = [0.4, 0.2, 0.4]\n"
+    path = campaign_file(folder, columns, discount=0.0, log='propensity = "p"', tail=settings)
+    path.write_text(path.read_text().replace("at_most = 1.2", f"at_most = {limit}{stated}"))
+    return outlay.prepare(path, folder / "data")
+
+
+STATED = '\nreserve = "coupon"'
+
+
+def always(action: int, bought: int, folder: Path, limit: float = 0.01, stated: str = "") -> Evaluation:
+    """Always one action, by a log of a day in which so many certify users bought with 2, and three others did."""
+    coupon = np.random.default_rng(0).choice(ACTIONS, USERS)
+    columns: dict[str, Any] = {
+        "user_id": [f"u{i}" for i in range(USERS)], "day": [0] * USERS, "level": [0] * USERS,
+        "coupon": coupon.tolist(), "active": [0] * USERS, "p": [1 / 3] * USERS,
+    }  # fmt: skip
+    data = prepared(folder, columns, limit)
+    certifying = {data.user_ids().to_pylist()[user] for user in data.users_of(CERTIFY)}
+    given = [(name in certifying, i) for i, name in enumerate(columns["user_id"]) if coupon[i] == 2]
+    inside, outside = ([i for among, i in given if among is wanted] for wanted in (True, False))
+    for i in [*inside[:bought], *outside[:OUTSIDE]]:
+        columns["active"][i] = 1
+    data = prepared(folder, columns, limit, stated)
+    chance = np.eye(len(ACTIONS))[np.full(USERS, action)]
+    policy = policy_file(folder / "policy.parquet", pa.table(columns), ACTIONS, chance)
+    return outlay.evaluate(data, policy=policy, learned_here=True)
+
+
+def cost(found: Evaluation) -> Estimate:
+    (estimate,) = (e for e in found.estimates if (e.estimator, e.target) == ("fqe", "coupon_cost"))
+    return estimate
+
+
+def test_no_event_among_these_users_certifies_nothing(tmp_path: Path) -> None:
+    """Three in the whole log are too few to tell that a cost is never more than the amount."""
+    found = always(2, 0, tmp_path, limit=5.0)
+    assert (cost(found).value, cost(found).std_error) == (0, 0)
+    assert not cost(found).recommended
+    assert cost(found).caution == "it is alike for all these users, and not in the whole log: ±0 is no error"
+    (line,) = found.certificate.budgets
+    assert (line.value, line.bound, line.events) == (0, None, 0)
+    assert found.certificate.words == (
+        "not certified: coupon_cost rests on too few events (none was seen): 6 of one size are needed, or the largest "
+        "cost of each action in the campaign file (budget.reserve)"
+    )
+    assert found.certificate.words in found.verdict
+
+
+def test_with_the_largest_cost_stated_it_is_the_rule_of_three(tmp_path: Path) -> None:
+    """As if one of about 130 who were given it had bought, times ln(1/α)."""
+    (line,) = always(2, 0, tmp_path, stated=STATED).certificate.budgets
+    given = USERS * 0.4 / 3
+    assert line.bound == pytest.approx(-2 * np.log(0.025) / given, rel=0.25)
+
+
+@pytest.mark.parametrize(("stated", "certified"), [("", False), (STATED, True), ('\nreserve = "coupon / 2"', False)])
+def test_few_events_are_bounded_by_the_largest_cost_that_is_stated_and_true(
+    stated: str, certified: bool, tmp_path: Path
+) -> None:
+    """Two here and three elsewhere say nothing of it; what the log contradicts does not count."""
+    found = always(2, 2, tmp_path, limit=0.2, stated=stated)
+    assert not cost(found).recommended  # its interval misses, whatever the bound
+    assert found.certificate.certified == certified
+    assert ("those seen tell as much as 2 of one size" in found.certificate.words) == (not certified)
+
+
+def test_a_cost_that_is_nothing_or_the_amount_needs_no_statement(tmp_path: Path) -> None:
+    """Seven events in the log, each of the amount given: the certificate takes it for the largest."""
+    found = always(2, 4, tmp_path, limit=0.2)
+    assert found.certificate.words == "certified"
+    (line,) = found.certificate.budgets
+    assert line.value is not None
+    assert line.bound is not None
+    assert 2 * line.value < line.bound < 0.2
+
+
+def test_many_events_do(tmp_path: Path) -> None:
+    found = always(2, 60, tmp_path, limit=5.0)
+    assert cost(found).recommended
+    assert found.certificate.words == "certified"
+
+
+def test_an_action_that_gives_nothing_certainly_costs_nothing(tmp_path: Path) -> None:
+    found = always(0, 4, tmp_path)
+    assert (cost(found).value, cost(found).std_error) == (0, 0)
+    assert cost(found).recommended
+    assert found.certificate.words == "certified"
+    assert found.certificate.budgets[0].bound == 0
+
+
+def test_one_that_nobody_took_up_yet_may_cost_something(tmp_path: Path) -> None:
+    """No row with 1 ever cost anything: the rule of three for a cost of 1."""
+    (line,) = always(1, 4, tmp_path).certificate.budgets
+    assert line.bound == pytest.approx(-np.log(0.025) / (USERS * 0.4 / 3), rel=0.25)

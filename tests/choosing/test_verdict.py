@@ -1,0 +1,156 @@
+"""The sentence that says what to do, for every way an evaluation can end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from outlay.choosing.constants import AgainstConstants
+from outlay.choosing.verdict import verdict
+from outlay.core.estimate import Estimate
+from outlay.estimators.certificate import Certificate, Line
+from small_logs import campaign
+
+LINE = Line(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)
+
+
+def certificate(**changes: Any) -> Certificate:
+    fields: dict[str, Any] = {
+        "certified": True, "words": "certified", "confidence": 0.975, "users": 500, "budgets": (LINE,),
+        "gain": 0.05, "gain_bound": 0.02, "gain_most": 0.08, "withheld": None,
+    }  # fmt: skip
+    return Certificate(**{**fields, **changes})
+
+
+def estimates(new_cost: float = 0.9) -> list[Estimate]:
+    values = {("old", "reward"): 0.5, ("old", "cost"): 1.0, ("mixture", "reward"): 0.55, ("mixture", "cost"): new_cost}
+    return [Estimate(policy=p, estimator="fqe", target=t, value=value) for (p, t), value in values.items()]
+
+
+def test_a_sure_gain_within_the_budget_is_to_be_served() -> None:
+    found = verdict(estimates(), certificate(), campaign())
+    assert found == (
+        "Serve it: +10.0 % r against the old policy (97.5 % sure of +4.0 % at least) at 10 % less cost, "
+        "and cost at most 1 per decision is certified."
+    )
+
+
+def test_the_spend_is_compared_with_the_old_policys() -> None:
+    assert " at 20 % more cost, " in verdict(estimates(1.2), certificate(), campaign())
+    assert " at the same cost, " in verdict(estimates(1.003), certificate(), campaign())
+
+
+def test_a_gain_that_may_be_none_is_to_be_tested() -> None:
+    found = verdict(estimates(), certificate(gain_bound=-0.01), campaign())
+    assert found == (
+        "No gain over the old policy can be claimed (+10.0 % r, 97.5 % sure only that it loses no more than 2.0 %) at "
+        "10 % less cost, though cost at most 1 per decision is certified: test it against the old policy before it is "
+        "served to all (outlay experiment plan)."
+    )
+
+
+def test_a_certain_loss_is_said_to_be_one() -> None:
+    """Whatever the certificate says of the costs."""
+    loss = {"gain": -0.09, "gain_bound": -0.11, "gain_most": -0.07}
+    dearer = verdict(estimates(1.2), certificate(**loss), campaign())
+    assert dearer == (
+        "It loses: -18.0 % r against the old policy (97.5 % sure of a loss of 14.0 % at least) at 20 % more cost. "
+        "Do not serve it: keep the old policy. (cost at most 1 per decision is certified.)"
+    )
+    words = "not certified: cost by 0.02 (upper bound 1.02 against 1)"
+    over = verdict(estimates(1.2), certificate(certified=False, words=words, **loss), campaign())
+    assert over.startswith("It loses: -18.0 % r against the old policy")
+    assert over.endswith(f"Do not serve it: keep the old policy. (It is {words}.)")
+
+
+def test_a_loss_is_worth_a_thought_only_where_it_saves() -> None:
+    sure, unsure = {"gain": -0.09, "gain_bound": -0.11, "gain_most": -0.07}, {"gain": -0.09, "gain_bound": -0.2}
+    for changes in (sure, unsure):
+        for cost, saves in ((0.9, True), (1.0, False), (1.2, False)):
+            found = verdict(estimates(cost), certificate(**changes), campaign())
+            assert "keep the old policy" in found
+            assert ("unless saving is the aim" in found) == saves
+            assert "Serve it" not in found
+
+
+def test_a_percentage_that_rounds_to_nothing_keeps_its_digits() -> None:
+    """`sure of -0.0 % at least` says nothing."""
+    for least, words in ((-0.0001, "loses no more than 0.02 %"), (0.00012, "sure of +0.02 % at least")):
+        found = verdict(estimates(), certificate(gain_bound=least), campaign())
+        assert words in found
+        assert "0.0 %" not in found.replace("10.0 %", "")
+    assert "loses no more than 0 %" in verdict(estimates(), certificate(gain_bound=0.0), campaign())
+
+
+def beside(gain: float, least: float, *, keep: bool = True) -> AgainstConstants:
+    """A policy that spends 0.9 and constant actions whose reward is 0.5, at the same spend."""
+    return AgainstConstants("2 for 100% of users", gain, least, value=0.5, spend=0.9, keep=keep)
+
+
+def test_a_gain_that_a_constant_brings_as_well_is_that_of_the_constant() -> None:
+    assert verdict(estimates(), certificate(), campaign(), constants=beside(0.0005, -0.002)) == (
+        "Serve a constant: the policy brings +10.0 % r against the old policy (97.5 % sure of +4.0 % at least) at 10 % "
+        "less cost, and its cost at most 1 per decision is certified, but a constant may do as well: 2 for 100% of "
+        "users. The policy brings +0.1 % beyond it (97.5 % sure only that it loses no more than 0.4 %) at the same "
+        "cost. Serve the constant, whose own costs are estimated and not certified, or test the two against each "
+        "other (outlay experiment plan)."
+    )
+    assert verdict(estimates(), certificate(), campaign(), constants=beside(0.02, 0.01)) == (
+        "Serve it: +10.0 % r against the old policy (97.5 % sure of +4.0 % at least) at 10 % less cost, and +4.0 % "
+        "against the best constant actions (97.5 % sure of +2.0 % at least) at the same cost; cost at most 1 per "
+        "decision is certified."
+    )
+
+
+def test_constants_that_break_a_limit_take_no_gain_away() -> None:
+    found = verdict(estimates(), certificate(), campaign(), constants=beside(-0.2, -0.3, keep=False))
+    assert found.startswith("Serve it: +10.0 % r against the old policy (97.5 % sure of +4.0 % at least)")
+    assert found.endswith(" No constant actions keep the limits for as little.")
+
+
+def test_an_uncertified_budget_is_not_served_whatever_it_gains() -> None:
+    words = "not certified: cost by 0.02 (upper bound 1.02 against 1)"
+    found = verdict(estimates(), certificate(certified=False, words=words), campaign())
+    assert found.startswith(f"Do not serve it yet: {words}.")
+    assert "Serve it" not in found
+
+
+def test_a_gain_that_could_not_be_measured_is_not_invented() -> None:
+    """Also where the old policy brought nothing, so that there is no percentage."""
+    found = verdict(estimates(), certificate(gain=None, gain_bound=None), campaign())
+    assert "could not be measured" in found
+    nothing = [Estimate(policy="old", estimator="fqe", target="reward", value=0.0)]
+    assert "could not be measured" in verdict(nothing, certificate(), campaign())
+    withheld = [Estimate(policy="old", estimator="fqe", target="reward", value=None, withheld="thin")]
+    assert "could not be measured" in verdict(withheld, certificate(), campaign())
+
+
+def test_a_floor_is_said_as_a_floor() -> None:
+    about = campaign(budgets=[{"name": "cost", "cost": "c", "at_least": 0.5, "per": "user"}])
+    values = [Estimate(policy="old", estimator="fqe", target=t, value=1.0) for t in ("reward@7", "cost")]
+    assert "cost at least 0.5 per user is certified" in verdict(values, certificate(), about)
+
+
+def test_a_policy_that_costs_too_much_is_not_saved_by_more_users() -> None:
+    words = "not certified: cost by 0.3 (upper bound 1.3 against 1)"
+    over = replace(LINE, value=1.2, bound=1.3, kept=False)
+    found = verdict(estimates(), certificate(certified=False, words=words, budgets=(LINE, over)), campaign())
+    assert found.startswith(f"Do not serve it: {words}. Its estimate itself is beyond the limit: ")
+    floor = replace(LINE, value=1.2, bound=0.9, floor=True, kept=False)
+    near = verdict(estimates(), certificate(certified=False, words=words, budgets=(floor,)), campaign())
+    assert near.startswith("Do not serve it yet: ")
+    under = replace(floor, value=0.9, bound=0.8)
+    found = verdict(estimates(), certificate(certified=False, words=words, budgets=(under,)), campaign())
+    assert found.startswith("Do not serve it: ")
+
+
+def test_a_refusal_says_what_would_help() -> None:
+    """More users help where support is thin; they do not where the fitted values are wrong."""
+    words = "not certified: cost could not be measured (why)"
+    refused = certificate(certified=False, words=words, gain=None, gain_bound=None, withheld="why")
+    thin = verdict(estimates(), refused, campaign())
+    assert thin == f"Do not serve it: {words}. A longer or larger log, or fewer actions, may support an answer."
+    assert verdict(estimates(), refused, campaign(), doubt="another reason") == thin
+    doubted = verdict(estimates(), refused, campaign(), doubt="why")
+    assert doubted.startswith(f"Do not serve it: {words}. Outcomes depend on something that the features do not tell")
+    assert "log.features" in doubted

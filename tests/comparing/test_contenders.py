@@ -1,0 +1,165 @@
+"""Methods after learning: rules that look on at one game, frontiers, and what each of them stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outlay.comparing.contenders import (
+    COMPARED_RULES,
+    Contender,
+    Several,
+    fit_response,
+    frontier,
+    reinforcement,
+    response_model,
+    rows_of,
+)
+from outlay.comparing.results import RE_SOLVED
+from outlay.core.network import read_network
+from outlay.core.transitions import Transitions
+from outlay.learning.game import SPARES, first_state
+from outlay.learning.mixing import RULES, lp
+
+
+@pytest.fixture(scope="module")
+def everyone(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Contender]:
+    campaign = habit_data.campaign.with_train(min_steps=1000, epochs=0.1)
+    folder = tmp_path_factory.mktemp("contenders")
+    rows = [name for rule in COMPARED_RULES for name in rows_of("ddqn", rule)]
+    return {one.rule: one for one in reinforcement(habit_data, campaign, "ddqn", 0, folder, rows, lambda *_: None)}
+
+
+@pytest.fixture
+def contenders(everyone: dict[str, Contender]) -> dict[str, Contender]:
+    """The rules with the weights that they found."""
+    return {rule: one for rule, one in everyone.items() if not rule.endswith(RE_SOLVED)}
+
+
+def test_every_rule_keeps_its_own_weights_and_stands_beside_the_re_solved_ones(
+    everyone: dict[str, Contender], contenders: dict[str, Contender]
+) -> None:
+    """Solved by one linear program, single-best would be aim-greedy, and aim-mean lp."""
+    assert tuple(everyone) == tuple(f"{rule}{which}" for rule in COMPARED_RULES for which in ("", RE_SOLVED))
+    for rule, one in contenders.items():
+        assert one.bundle is one.learned, "what it serves is what it found"
+        assert one.refused is None
+        assert one.stored_parameters == one.course[-1][1], "one source for the table and the figure"
+        other = everyone[f"{rule}{RE_SOLVED}"]
+        assert other.name == f"{one.name}, re-solved"
+        assert (other.learned, other.course, other.original) == (None, [], [])
+        assert (other.bundle is None) == (other.refused is not None)
+    assert contenders["single-best"].bundle is not None
+    assert len(contenders["single-best"].bundle.members) == 1
+
+
+def test_every_rule_is_shown_the_same_game(contenders: dict[str, Contender]) -> None:
+    assert tuple(contenders) == COMPARED_RULES
+    assert [one.name for one in contenders.values()] == [f"DDQN, {rule}" for rule in COMPARED_RULES]
+    first, *others = contenders.values()
+    steps = [step for step, _ in first.original]
+    assert len(steps) > 5
+    for one in (first, *others):
+        assert one.original == first.original
+        assert [step for step, _ in one.course] == steps
+        assert one.seconds > 0
+
+
+def test_a_rule_stores_no_more_than_it_promises(contenders: dict[str, Contender]) -> None:
+    """One policy, m + 2, or m + 1 and the spares; the original method keeps every candidate. m is 1."""
+    size = contenders["single-best"].original[0][1]
+    most = {"single-best": 1, "aim-mean": 3, "aim-greedy": 3, "lp": 2 + SPARES}
+    for rule, one in contenders.items():
+        stored = [parameters / size for _, parameters in one.course]
+        assert all(count == int(count) for count in stored)
+        assert stored[0] == 1
+        assert max(stored) <= most[rule]
+        assert one.stored_parameters % size == 0
+    assert [parameters // size for _, parameters in contenders["lp"].original] == list(
+        range(1, 1 + len(contenders["lp"].original))
+    )
+    assert max(parameters for _, parameters in contenders["lp"].course) > 2 * size
+
+
+def test_what_was_learned_is_the_rules_own_mixture(contenders: dict[str, Contender]) -> None:
+    for rule, one in contenders.items():
+        assert one.learned is not None
+        assert one.learned.weights.sum() == pytest.approx(1)
+        assert len(one.learned.members) <= {"single-best": 1, "lp": 2}.get(rule, 3)
+
+
+def test_rules_looking_on_end_where_they_would_alone() -> None:
+    rules, limits, scale = Several(COMPARED_RULES), np.array([0.5]), np.array([1.0])
+    points = np.random.default_rng(0).random((30, 2))
+    together = rules.init(limits, scale)
+    alone = {name: first_state(RULES[name], limits, scale) for name in COMPARED_RULES}
+    for number, point in enumerate(points):
+        together = rules.step(together, number, point)
+        alone = {name: RULES[name].step(state, number, point) for name, state in alone.items()}
+        stored = {number for name, state in alone.items() for number in rules.held(name, state)}
+        assert set(rules.mixture(together).members) == stored
+    for name, state in together.items():
+        assert RULES[name].mixture(state).members == RULES[name].mixture(alone[name]).members
+    assert together["lp"].spares == SPARES
+    assert len(rules.held("lp", together["lp"])) > len(lp.mixture(together["lp"]).members)
+
+
+def test_a_limit_that_nothing_keeps_is_told_with_the_contender(habit_data: Transitions, tmp_path: Path) -> None:
+    strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
+    campaign = habit_data.campaign.with_train(min_steps=50, epochs=0.01).model_copy(update={"budgets": (strict,)})
+    fitting = fit_response(habit_data, campaign, "deepfm", 1, 0, lambda *_: None)
+    found = response_model(habit_data, campaign, fitting, 0, tmp_path)
+    assert found.bundle is None
+    assert found.refused is not None
+    assert "keeps the limits" in found.refused
+    assert found.stored_parameters == fitting.model.num_parameters
+    assert found.learned is not None
+    assert found.learned.members
+
+
+@pytest.mark.parametrize(("oracle", "name"), [("bcq", "frontier, bcq"), ("tabular", "frontier, counted")])
+def test_a_frontier_serves_one_network_for_the_campaigns_limits(
+    oracle: str, name: str, habit_data: Transitions, tmp_path: Path
+) -> None:
+    campaign = habit_data.campaign.with_train(min_steps=500, epochs=0.1)
+    said: list[str] = []
+    one = frontier(habit_data, campaign, oracle, 0, tmp_path, lambda _, text: said.append(text))
+    assert (one.name, one.oracle, one.rule, one.label_days) == (name, oracle, "frontier", None)
+    assert one.bundle is not None
+    assert one.learned is one.bundle
+    assert one.bundle.folder == tmp_path / "served"
+    assert 1 <= len(one.bundle.members) <= 2  # m + 1
+    assert len({id(member.session) for member in one.bundle.members}) == 1
+    network, written = train_frontier_network(tmp_path), one.bundle.manifest["members"][0]["parameters"]
+    assert one.stored_parameters == written < network
+    steps = 500 if oracle == "bcq" else 0
+    assert one.course == ([(0, written), (steps, written)] if steps else [])
+    assert one.original == []
+    assert one.seconds > 0
+    assert said
+    assert all(text.startswith(f"{name}: ") for text in said)
+
+
+def train_frontier_network(folder: Path) -> int:
+    """Parameters of the network that answers every λ."""
+    return read_network(folder / "frontier" / "network-0.npz").num_parameters
+
+
+def test_a_frontier_that_cannot_keep_the_limit_is_refused(habit_data: Transitions, tmp_path: Path) -> None:
+    strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
+    campaign = habit_data.campaign.model_copy(update={"budgets": (strict,)})
+    one = frontier(habit_data, campaign, "tabular", 0, tmp_path, lambda *_: None)
+    assert (one.bundle, one.learned, one.rule) == (None, None, "frontier")
+    assert one.refused is not None
+    assert "keeps the limits" in one.refused
+
+
+def test_a_frontier_of_too_many_limits_is_refused(habit_data: Transitions, tmp_path: Path) -> None:
+    budget = habit_data.campaign.budgets[0]
+    many = tuple(budget.model_copy(update={"name": f"cost_{i}", "money": i == 0}) for i in range(4))
+    campaign = habit_data.campaign.model_copy(update={"budgets": many})
+    one = frontier(habit_data, campaign, "bcq", 0, tmp_path, lambda *_: None)
+    assert one.refused is not None
+    assert "4 budgets" in one.refused

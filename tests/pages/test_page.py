@@ -1,0 +1,251 @@
+"""The page as a whole: complete in itself, escaped, gracefully shorter, and drawn by a real browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pytest
+from report_examples import CLIPPED, FEW, NO_PATH, example
+
+from outlay.pages.content import BudgetLine, Interval, PolicyRow, ReportContent, ShareRow
+from outlay.pages.learned_content import Candidate
+from outlay.pages.page import render
+
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+SECTIONS = ["policies", "shares", "segments", "plane", "certificate", "estimates", "evidence", "training", "stored",
+            "daily", "settings"]  # fmt: skip
+NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
+
+
+class _Page(HTMLParser):
+    """Tags with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.json = ""
+        self._inside: tuple[str, dict[str, str | None]] = ("", {})
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = self.tags[-1]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = (f"/{tag}", {})
+
+    def handle_data(self, data: str) -> None:
+        tag, attrs = self._inside
+        if tag == "script" and attrs.get("id") == "figures":
+            self.json += data
+        elif tag not in ("script", "style"):
+            self.text += data
+
+    @property
+    def sections(self) -> list[str | None]:
+        return [attrs.get("id") for tag, attrs in self.tags if tag == "section"]
+
+    @property
+    def plots(self) -> list[str | None]:
+        return [attrs["id"] for tag, attrs in self.tags if attrs.get("class") == "plot"]
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        specs: dict[str, Any] = json.loads(self.json)["specs"]
+        return specs
+
+
+@cache
+def full(budgets: int) -> str:
+    return render(example(budgets))
+
+
+def bare(**changes: Any) -> ReportContent:
+    """A report before anything was evaluated or trained."""
+    known: dict[str, Any] = {
+        "title": "habit", "unit": "yuan", "reward_label": "active days", "action_label": "coupon (yuan)",
+        "verdict": "Not evaluated yet: run outlay evaluate.", "certified": None, "confidence": 0.95,
+        "method": "aim-greedy", "budgets": (BudgetLine(name="coupon_cost", limit=2.0, unit="yuan"),),
+    }  # fmt: skip
+    return ReportContent(**{**known, **changes})
+
+
+@pytest.mark.parametrize("budgets", [1, 2])
+def test_a_full_report_has_every_section_and_a_specification_for_every_place(budgets: int) -> None:
+    page = _Page(full(budgets))
+    assert page.sections == SECTIONS
+    assert sorted(map(str, page.plots)) == sorted(page.figures)
+    assert sum(name.startswith("plane-") for name in page.figures) == budgets
+    assert sum(name.startswith("certificate-") for name in page.figures) == budgets
+
+
+@pytest.mark.parametrize("budgets", [1, 2])
+def test_every_specification_is_valid_vega_lite(budgets: int) -> None:
+    for spec in _Page(full(budgets)).figures.values():
+        alt.LayerChart.validate(spec) if "layer" in spec else alt.Chart.validate(spec)
+
+
+def test_the_page_asks_for_nothing_from_outside_and_stays_near_a_megabyte() -> None:
+    html = full(2)
+    page = _Page(html)
+    assert not [a for _, attrs in page.tags for key, a in attrs.items() if key in ("src", "href", "data", "srcset")]
+    assert not [tag for tag, _ in page.tags if tag in ("link", "iframe", "img", "object", "base", "form")]
+    policy = next(attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    assert str(policy).startswith("default-src 'none'")
+    assert "unsafe-eval" not in str(policy)
+    assert "http" not in page.json
+    assert not re.search(r"@import|url\(", html[: html.index("</style>")])
+    assert len(html.encode()) < 1_400_000
+    assert html.count("window.vegaEmbed=") == 1
+
+
+def test_names_from_files_are_escaped_everywhere() -> None:
+    budget = BudgetLine(name=NASTY, limit=2.0, unit=NASTY)
+    evidence = example().evidence
+    assert evidence is not None
+    content = dataclasses.replace(
+        bare(title=NASTY, verdict=NASTY, reward_label=NASTY, action_label=NASTY, method=NASTY, notes=(NASTY,)),
+        budgets=(budget,),
+        policies=(PolicyRow(name=NASTY, kind="chosen", note=NASTY, costs={NASTY: Interval(1.9, 1.8, 2.0)}),),
+        candidates=(Candidate(step=1, multiplier=(0.1,), measured=example().candidates[0].measured),),
+        shares=(ShareRow(segment=NASTY, policy="old", action=1.0, share=1.0),),
+        segments=tuple(dataclasses.replace(line, segment=NASTY) for line in example().segments[:1]),
+        estimates=tuple(dataclasses.replace(e, caution=NASTY, recommended=False) for e in example().estimates[:2]),
+        against=(dataclasses.replace(example().against[0], title=NASTY),),
+        evidence=dataclasses.replace(
+            evidence,
+            checks=(dataclasses.replace(evidence.checks[0], words=NASTY),),
+            overlap=(dataclasses.replace(evidence.overlap[1], segment=NASTY),),
+        ),
+        settings={NASTY: {NASTY: NASTY}},
+    )  # fmt: skip
+    html = render(content)
+    page = _Page(html)
+    assert "alert(" not in "".join(str(tag) + str(list(attrs)) for tag, attrs in page.tags)
+    assert html.count("<script") == 3
+    assert html.count("</script>") == 3
+    assert "<script>alert" in page.text, "shown as text"
+    assert "{{ 7*7 }}" in page.text, "not run as a template"
+    assert NASTY in json.dumps(page.figures, ensure_ascii=False).replace("\\", "")
+
+
+def test_a_report_before_training_and_evaluation_is_only_a_heading() -> None:
+    html = render(bare())
+    page = _Page(html)
+    assert page.sections == []
+    assert "Not evaluated yet" in page.text
+    assert len(html) < 20_000, "no scripts without figures"
+
+
+@pytest.mark.parametrize(
+    ("field", "sections"),
+    [("policies", ["policies"]), ("shares", ["shares"]), ("segments", ["segments"]), ("certificate", ["certificate"]),
+     ("estimates", ["estimates"]), ("evidence", ["evidence"]),
+     ("training", ["training", "stored"]), ("daily", ["daily"]), ("settings", ["settings"])],
+)  # fmt: skip
+def test_a_part_that_is_missing_takes_its_section_along(field: str, sections: list[str]) -> None:
+    content = example()
+    absent: Any = {} if field == "settings" else None if field in ("certificate", "evidence") else ()
+    page = _Page(render(dataclasses.replace(content, **{field: absent})))
+    assert page.sections == [name for name in SECTIONS if name not in sections]
+
+
+def test_a_report_after_training_alone_shows_the_plane_without_evaluation() -> None:
+    done = example()
+    page = _Page(
+        render(bare(candidates=done.candidates, members=done.members, mixture=done.mixture, training=done.training))
+    )
+    assert page.sections == ["plane", "training", "stored"]
+
+
+def test_members_without_a_fitted_figure_and_a_limit_without_counterpart_are_drawn_all_the_same() -> None:
+    done = example()
+    members = tuple(dataclasses.replace(m, measured=dataclasses.replace(m.measured, fitted=None)) for m in done.members)
+    budget = dataclasses.replace(done.budgets[0], per="user")
+    page = _Page(render(dataclasses.replace(done, members=members, budgets=(budget,), old=None)))
+    assert "plane-0" in page.figures
+    assert "at most" not in json.dumps(page.figures["plane-0"]), (
+        "a total per user has no place among means per decision"
+    )
+
+
+def test_a_refused_certificate_says_why_and_shows_no_bound() -> None:
+    certificate = example().certificate
+    assert certificate is not None
+    refused = dataclasses.replace(certificate, bounds=(), refused="Too few users gave the policy's actions.")
+    page = _Page(render(dataclasses.replace(example(), certificate=refused, certified=False)))
+    assert "Too few users gave the policy's actions." in page.text
+    assert "Not certified" in page.text
+    assert "What it guarantees" not in page.text
+
+
+def test_the_estimators_their_doubts_and_the_checks_stand_on_the_page() -> None:
+    text = _Page(full(1)).text
+    said = ("fitted Q evaluation", "marginalised importance sampling", FEW, CLIPPED, NO_PATH, "Every check was passed",
+            "What it brings beyond second (lp)", "The model of the old policy fits")  # fmt: skip
+    for words in said:
+        assert words in text
+    assert "so the fitted evaluation is not recommended" not in text, "what follows is said where a check failed"
+
+
+def test_a_check_that_was_not_passed_says_what_follows() -> None:
+    evidence = example().evidence
+    assert evidence is not None
+    failed = tuple(dataclasses.replace(check, ok=check.name != "agreement") for check in evidence.checks)
+    page = _Page(render(dataclasses.replace(example(), evidence=dataclasses.replace(evidence, checks=failed))))
+    assert "Not passed: agreement" in page.text
+    assert "so the fitted evaluation is not recommended, and nothing is certified" in page.text
+
+
+def test_a_segment_without_a_number_keeps_its_row() -> None:
+    content = example()
+    alone = tuple(line for line in content.segments if line.segment == "new")
+    page = _Page(render(dataclasses.replace(content, segments=alone)))
+    assert "No gain by segment can be given" in page.text
+    assert not [name for name in page.figures if name.startswith("segments-")]
+
+
+def test_what_is_not_finite_never_reaches_the_page() -> None:
+    content = example()
+    wild = dataclasses.replace(
+        content.candidates[0],
+        measured=content.candidates[0].measured._replace(reward=float("nan"), costs=(float("inf"),)),
+    )
+    render(dataclasses.replace(content, candidates=(wild, *content.candidates[1:])))  # json would refuse NaN
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+def test_a_real_browser_draws_every_figure(tmp_path: Path) -> None:
+    html = full(2)
+    (tmp_path / "report.html").write_text(html, encoding="utf-8")
+    dom = subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         f"--user-data-dir={tmp_path}/profile", "--window-size=1280,2000", "--virtual-time-budget=8000", "--dump-dom", f"file://{tmp_path}/report.html"],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    places = {name: dom[dom.index(f'id="{name}"') :].partition("</figure>")[0] for name in _Page(html).figures}
+    assert [name for name, place in places.items() if "<svg" not in place or "role-mark" not in place] == []
+    assert "could not be drawn" not in _Page(dom).text
+    assert all(member.name in places["plane-1"] for member in example(2).members)
+
+
+def test_a_certified_policy_that_is_sure_to_lose_has_no_green_badge() -> None:
+    sure, loses = (_Page(render(dataclasses.replace(example(), loses=loses))) for loses in (False, True))
+    assert [
+        next(attrs["class"] for tag, attrs in page.tags if "badge" in str(attrs.get("class"))) for page in (sure, loses)
+    ] == ["badge yes", "badge open"]
+    assert "a loss against the old policy" in loses.text
+    assert "a loss against the old policy" not in sure.text

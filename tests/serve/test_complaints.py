@@ -1,0 +1,32 @@
+"""One line a second for what is always the same."""
+
+from __future__ import annotations
+
+import logging
+
+from outlay.serve.handlers.complaints import OnceASecond
+
+
+def line(words: str, when: float, error: Exception | None = None) -> logging.LogRecord:
+    info = None if error is None else (type(error), error, None)
+    record = logging.LogRecord("outlay.serve", logging.ERROR, "", 1, "it failed: %s", (words,), info)
+    record.created = when
+    return record
+
+
+def test_the_same_line_passes_once_a_second_and_others_at_once() -> None:
+    said = OnceASecond()
+    assert said.filter(line("disk", 10.0))
+    assert not said.filter(line("disk", 10.9))
+    assert said.filter(line("model", 10.9))
+    assert said.filter(line("disk", 10.9, KeyError("a")))
+    assert said.filter(line("disk", 10.9, KeyError("b")))
+    assert said.filter(line("disk", 11.0))
+    assert said.filter(line("disk", 5.0))  # the clock was put back
+
+
+def test_lines_that_differ_are_not_kept_for_ever() -> None:
+    said = OnceASecond()
+    for number in range(1_000):
+        assert said.filter(line(str(number), number / 10))
+    assert len(said._said) <= 11

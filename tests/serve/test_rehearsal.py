@@ -1,0 +1,107 @@
+"""A week in minutes: the clock of a rehearsal, and what may not be mixed with it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from small_processes import outlay_serve, wait_until
+from small_servers import RESERVE, request
+
+from outlay.bundles.decide import Bundle
+from outlay.core.errors import OutlayError
+from outlay.serve.application import Settings
+from outlay.serve.config import ServeConfig
+from outlay.serve.experiment.rehearsal import Rehearsal, check_rehearsal, clock_of, new_rehearsal, note_rehearsal
+from outlay.serve.launch import serve
+from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.clock import Machine
+from outlay.serve.ledger.ledger import Ledger, LedgerError
+from outlay.serve.ledger.sqlite import SqliteLedger
+
+NOON = datetime.datetime(2026, 3, 2, 12, tzinfo=datetime.UTC).timestamp()
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [NOON]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, now: list[float]) -> Iterator[Ledger]:
+    machine = Machine("boot", lambda: int(now[0] * 1000), lambda: int(now[0] * 1000))
+    ledger = SqliteLedger(tmp_path / "ledger.db", machine)
+    ledger.set_caps("coupons", Caps(total=1_000))
+    yield ledger
+    ledger.close()
+
+
+def test_it_begins_at_the_next_midnight_and_a_day_lasts_so_long(now: list[float]) -> None:
+    rehearsal = new_rehearsal(20.0, "Asia/Tokyo", now[0])  # where it is 21:00
+    assert rehearsal.time(now[0]) == datetime.datetime(2026, 3, 2, 15, tzinfo=datetime.UTC).timestamp()
+    now[0] += 30
+    assert rehearsal.time(now[0]) - rehearsal.begins == pytest.approx(1.5 * 86_400)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 0.5, 90_000.0, float("nan"), float("inf")])
+def test_a_day_lasts_a_second_at_least(seconds: float) -> None:
+    with pytest.raises(OutlayError, match=r"--rehearse: is .* 1 to 86400"):
+        new_rehearsal(seconds, "UTC", NOON)
+
+
+def test_it_goes_on_in_every_server_of_the_ledger(now: list[float], ledger: Ledger) -> None:
+    first = check_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC", now[0]))
+    assert first is not None
+    (words,) = note_rehearsal(ledger, "coupons", first)
+    assert words.startswith("REHEARSAL: a day of this server lasts 20 seconds")
+    now[0] += 50
+    again = check_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC", now[0]))
+    assert again == first
+    note_rehearsal(ledger, "coupons", first)
+    clock = clock_of(ledger, "coupons", "UTC")
+    assert clock.day(clock.now()) == 20_514 + 1 + 2  # 2026-03-02 is day 20,514
+    with pytest.raises(LedgerError, match="another server has just begun"):
+        note_rehearsal(ledger, "coupons", Rehearsal(seconds=20.0, real=now[0], begins=now[0]))
+
+
+def test_a_rehearsal_and_real_days_do_not_share_a_ledger(now: list[float], ledger: Ledger) -> None:
+    assert check_rehearsal(ledger, "coupons", None) is None
+    note_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC", now[0]))
+    with pytest.raises(OutlayError, match=r"--ledger: the ledger is of a rehearsal.*--rehearse 20, or take another"):
+        check_rehearsal(ledger, "coupons", None)
+    with pytest.raises(OutlayError, match=r"--rehearse: is 30, and a day of the ledger's rehearsal lasts 20 seconds"):
+        check_rehearsal(ledger, "coupons", new_rehearsal(30.0, "UTC", now[0]))
+    assert check_rehearsal(ledger, "unknown", None) is None
+
+
+def test_a_server_rehearses_and_its_ledger_serves_no_real_day_any_more(bundle: Bundle, tmp_path: Path) -> None:
+    path = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with outlay_serve(bundle.folder, path, tmp_path, "--rehearse", "2", "--cap", "100") as process:
+        assert process.url
+        wait_until(lambda: "REHEARSAL" in process.said())
+        first = datetime.date.fromisoformat(process.get("/v2/health/ready").json()["day"])
+        assert first > datetime.datetime.now(datetime.UTC).date()
+        assert process.decide(request())["reason"] == "policy"
+
+        def later() -> bool:
+            told = process.get("/v2/health/ready").json()
+            assert told["time"].startswith(told["day"])
+            return datetime.date.fromisoformat(told["day"]) >= first + datetime.timedelta(days=2)
+
+        wait_until(later)
+        process.stop()
+    config = ServeConfig.parse({"reserve": RESERVE})
+    with pytest.raises(OutlayError, match="the ledger is of a rehearsal"):
+        serve(Settings(bundle.folder, path, config, port=0))
+
+
+def test_a_ledger_with_real_decisions_does_not_rehearse(bundle: Bundle, tmp_path: Path) -> None:
+    path = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with outlay_serve(bundle.folder, path, tmp_path, "--cap", "100") as process:
+        process.decide(request())
+        process.stop()
+    config = ServeConfig.parse({"reserve": RESERVE})
+    with pytest.raises(OutlayError, match="--rehearse: the ledger has decisions that were made by the real clock"):
+        serve(Settings(bundle.folder, path, config, port=0, rehearse=10.0))

@@ -1,0 +1,168 @@
+"""A test that is live stays as it is, on every server; only its coverage grows, and only on days to come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from small_servers import RESERVE, request, server
+from small_trials import RAMP, Days, trial
+
+from outlay.bundles.decide import Bundle
+from outlay.core.errors import OutlayError
+from outlay.experiments.design import Experiment
+from outlay.experiments.text import experiment_text
+from outlay.serve.adoption import adopt
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.ready import prepare
+from outlay.serve.experiment.arms import prepare_trial
+from outlay.serve.experiment.standing import followed
+from outlay.serve.ledger.ledger import Ledger
+from outlay.serve.ledger.sqlite import SqliteLedger
+
+Start = Callable[..., list[str]]
+GROWN = [*RAMP[:1], {"day": 2, "coverage": 0.8}, {"day": 4, "coverage": 1.0}]
+OTHER_ARMS = [
+    {"name": "other", "kind": "constant", "action": 1.5, "share": 0.5, "budget": 10.0},
+    {"name": "old", "kind": "holdout", "share": 0.5},
+]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+def start(bundle: Bundle, ledger: Ledger) -> Start:
+    """Begins to serve a test on a day of it; what the operator is told."""
+
+    def begin(experiment: Experiment | None, day: float = 0.0, **settings: Any) -> list[str]:
+        config = ServeConfig.parse({"reserve": RESERVE, "caps": {"total": 5_000}, **settings})
+        ready = prepare(bundle.folder, config)
+        served = None if experiment is None else prepare_trial(experiment, ready, config)
+        return adopt(ledger, ready, config, served, Days(day))
+
+    return begin
+
+
+def states(ledger: Ledger) -> list[str]:
+    return [note.key for note in ledger.notes("coupons", "experiment")]
+
+
+def test_the_file_is_noted_once_with_all_its_content(
+    start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
+) -> None:
+    experiment = trial(tmp_path, bundle.folder)
+    words = ["the test 'spring' (old, new, even, nobody) is on day 0 of 7, with a coverage of 0.2."]
+    assert start(experiment) == words
+    assert start(experiment) == words
+    [note] = ledger.notes("coupons", "experiment")
+    assert note.key == "spring"
+    found = Experiment.parse(json.loads(note.content))
+    assert (found.seal(), found.meta.seal, found.ramp) == (experiment.seal(), experiment.seal(), experiment.ramp)
+    assert dict(ledger.totals("coupons").caps.arms) == {"old": 100_000, "new": 100_000, "even": 100_000}
+
+
+def test_a_live_test_may_not_change(start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path) -> None:
+    start(trial(tmp_path, bundle.folder))
+    for change in ({"salt": "autumn"}, {"days": 14}):
+        with pytest.raises(OutlayError, match=r"spring\.toml: .*more than its coverage would change"):
+            start(trial(tmp_path, bundle.folder, **change))
+    with pytest.raises(OutlayError, match=r"coverage on day 2 would shrink from 0\.6 to 0\.2"):
+        start(trial(tmp_path, bundle.folder, [RAMP[0], RAMP[2]]))
+    assert states(ledger) == ["spring"]
+
+
+def test_coverage_grows_on_days_to_come_only(start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path) -> None:
+    start(trial(tmp_path, bundle.folder))
+    grown = trial(tmp_path, bundle.folder, GROWN)
+    with pytest.raises(OutlayError, match=r"coverage on day 2 would be 0\.8, and it was 0\.6: that day has begun"):
+        start(grown, 2.0)
+    start(grown, 1.9)
+    assert states(ledger) == ["spring", "spring:1"]
+    start(grown, 5.0)
+    with pytest.raises(OutlayError, match=r"coverage on day 2 would shrink from 0\.8 to 0\.6"):
+        start(trial(tmp_path, bundle.folder))
+    start(trial(tmp_path, bundle.folder, GROWN), 40.0)
+
+
+def test_coverage_that_a_slow_clock_notes_is_the_last_all_the_same(
+    start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
+) -> None:
+    """The machine that grows it is behind the one that has begun the test."""
+    start(trial(tmp_path, bundle.folder), 1.0)
+    grown = trial(tmp_path, bundle.folder, GROWN)
+    start(grown, 0.9)
+    notes = ledger.notes("coupons", "experiment")
+    assert [note.key for note in notes] == ["spring:1", "spring"]
+    ready = prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE}))
+    before = prepare_trial(trial(tmp_path, bundle.folder), ready, ServeConfig.parse({"reserve": RESERVE}))
+    assert followed(ledger, before).experiment.ramp == grown.ramp
+
+
+def test_a_server_that_runs_follows_the_coverage(bundle: Bundle, tmp_path: Path) -> None:
+    clock, path = Days(1.0), tmp_path / "ledger.db"
+    before, grown = trial(tmp_path, bundle.folder), trial(tmp_path, bundle.folder, GROWN)
+    with (
+        server(bundle, path, clock=clock, experiment=before) as one,
+        server(bundle, path, clock=clock, experiment=grown) as two,
+    ):
+        one.service.tend()
+        clock.at = 2.5
+        arms = []
+        for name, client in (("one", one), ("two", two)):
+            asked = [request(i, request_id=f"{name}-{i}") for i in range(400)]
+            answer = client.post("/v1/decisions", json={"requests": asked}).json()
+            arms.append([each["arm"] for each in answer["decisions"]])
+    assert arms[0] == arms[1]
+    inside = sum(arm != "policy" for arm in arms[0]) / 400
+    assert abs(inside - 0.8 * 0.8) < 4 * (0.64 * 0.36 / 400) ** 0.5
+
+
+def test_a_purse_of_an_earlier_test_is_not_used_again(
+    start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
+) -> None:
+    start(trial(tmp_path, bundle.folder))
+    with pytest.raises(OutlayError, match="arm 'old': had a purse in the test 'spring' of this ledger"):
+        start(trial(tmp_path, bundle.folder, arms=OTHER_ARMS, name="autumn", start="2026-04-06"), 35.0)
+    fresh = [OTHER_ARMS[0], OTHER_ARMS[1] | {"name": "b"}]
+    start(trial(tmp_path, bundle.folder, arms=fresh, name="autumn", start="2026-04-06"), 35.0)
+    assert ledger.totals("coupons").caps.arms["other"] == 1_000
+
+
+def test_the_operator_is_told_where_the_test_stands(start: Start, bundle: Bundle, tmp_path: Path) -> None:
+    experiment = trial(tmp_path, bundle.folder)
+    assert "begins on 2026-03-02: until then nobody is in it" in start(experiment, -3.0)[0]
+    assert "is over: nobody is in it any more" in start(experiment, 7.0)[0]
+    assert "the test 'spring' of this ledger is not served" in start(None, 3.0)[0]
+    assert start(None, 7.0) == []
+
+
+def test_purses_beyond_the_total_cap_do_not_start(start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path) -> None:
+    with pytest.raises(OutlayError, match=r"total cap: is 2,000 yuan, and the arms .* may spend 3,000 yuan together"):
+        start(trial(tmp_path, bundle.folder), caps={"total": 2_000})
+    assert ledger.campaigns() == []
+
+
+def test_a_cap_that_was_lowered_below_the_purses_of_a_live_test_is_told(
+    start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
+) -> None:
+    start(trial(tmp_path, bundle.folder))
+    ledger.set_caps("coupons", replace(ledger.totals("coupons").caps, total=200_000))
+    *_, words = start(trial(tmp_path, bundle.folder), caps={"total": 2_000})
+    assert words.startswith("the arms may spend 3,000 yuan together, and the total cap is 2,000 yuan")
+
+
+def test_a_file_that_was_changed_by_hand_is_refused_before_anything(bundle: Bundle, tmp_path: Path) -> None:
+    experiment = trial(tmp_path, bundle.folder)
+    file = tmp_path / "spring.toml"
+    file.write_text(experiment_text(experiment).replace("1.5", "3.0"))
+    with pytest.raises(OutlayError, match="more than the ramp was changed"):
+        Experiment.load(file)

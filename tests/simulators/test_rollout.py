@@ -1,0 +1,131 @@
+"""Simulated truth: exact where a table is, right where the past matters, and wrong where the people are others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.response import Past
+from outlay.simulators.catalogue import find
+from outlay.simulators.participation import Participation
+from outlay.simulators.rollout import Decide, Rolled, rolled_out, simulate
+from outlay.simulators.truth import Truth
+
+DAYS = (1, 7, 30)
+
+States = NDArray[np.int64]
+
+
+@pytest.fixture(params=["habit", "thirty-day"])
+def truth(request: pytest.FixtureRequest) -> Truth:
+    made = find(request.param)
+    return Truth(
+        model=made.model.cmdp(),
+        codes=made.codes.T.astype(np.int32),
+        numbers=np.zeros((len(made.model.start), 0), np.float32),
+        budgets=("coupon_cost",),
+        people=made.model,
+    )
+
+
+def welcome_back(state: States, past: Past | None) -> States:
+    """Coupon 1 for those who were active the day before yesterday and not yesterday, else coupon 9."""
+    assert past is not None
+    was_active = (past.age > 0) & (past.outcome[:, :, 0] == 1)
+    return np.where(was_active[:, 1] & ~was_active[:, 0], 1, 9)
+
+
+def with_two_days(people: Participation) -> TabularCMDP:
+    """The same people with their last two days in the state: 4·state + 2·active yesterday + active the day before."""
+    count, actions = people.active_prob.shape
+    transition = np.zeros((count, 2, 2, actions, count, 2, 2))
+    for s, yesterday, before, active in np.ndindex(count, 2, 2, 2):
+        day = people.active_prob[s] if active else 1 - people.active_prob[s]
+        move = people.move_prob[s, active]
+        transition[s, yesterday, before, :, people.moved[s, active], active, yesterday] += day * move
+        transition[s, yesterday, before, :, people.stayed[s, active], active, yesterday] += day * (1 - move)
+    small = people.cmdp()
+    return TabularCMDP(
+        transition=transition.reshape(4 * count, actions, 4 * count),
+        reward=np.repeat(small.reward, 4, axis=0),
+        cost=np.repeat(small.cost, 4, axis=0),
+        start=np.kron(small.start, [1.0, 0.0, 0.0, 0.0]).astype(np.float64),
+        discount=small.discount,
+    )
+
+
+def exact(people: Participation) -> dict[str, float]:
+    """What `welcome_back` is worth."""
+    model = with_two_days(people)
+    none = np.zeros((model.num_states, 0))
+    table = Truth(model, none.astype(np.int32), none.astype(np.float32), ("coupon_cost",))
+    return table.values(np.tile([9, 1, 9, 9], model.num_states // 4), DAYS)
+
+
+def off(found: Rolled, wanted: dict[str, float]) -> dict[str, float]:
+    """Differences in standard errors; exact targets left out."""
+    assert set(found.value) == set(wanted)
+    return {
+        name: abs(found.value[name] - wanted[name]) / error for name, error in found.std_error.items() if error > 1e-12
+    }
+
+
+def test_a_policy_of_the_state_alone_gets_its_exact_value(truth: Truth) -> None:
+    table = np.random.default_rng(3).integers(truth.model.num_actions, size=truth.model.num_states)
+    found = rolled_out(truth, lambda state, _: table[state], 7, DAYS)
+    assert found.value == pytest.approx(truth.values(table, DAYS), rel=1e-9)
+    assert max(found.std_error.values()) < 1e-12
+
+
+def test_a_policy_that_looks_at_the_past_gets_the_value_that_a_larger_table_gives_it(truth: Truth) -> None:
+    """Outcomes that were drawn apart from the moves would be off by 40 standard errors on habit."""
+    assert truth.people is not None
+    wanted = exact(truth.people)
+    found = rolled_out(truth, welcome_back, 7, DAYS)
+    assert max(off(found, wanted).values(), default=0) < 4
+    assert found.value["reward@1"] == pytest.approx(wanted["reward@1"], rel=1e-9)
+    assert all(error < 0.01 * found.value[name] for name, error in found.std_error.items())
+
+
+def test_people_who_move_otherwise_are_found_out(truth: Truth) -> None:
+    """The same table to compare with, but habits form a quarter as fast."""
+    assert truth.people is not None
+    others = replace(truth, people=replace(truth.people, move_prob=truth.people.move_prob / 4))
+    assert max(off(rolled_out(others, welcome_back, 7, DAYS), exact(truth.people)).values()) > 6
+
+
+def test_the_past_is_told_as_the_log_tells_it(truth: Truth) -> None:
+    """Latest day first, with what was observed; absent days are marked."""
+    seen: list[Past] = []
+
+    def watching(state: States, past: Past | None) -> States:
+        assert past is not None
+        seen.append(past)
+        return welcome_back(state, past)
+
+    paths = simulate(truth, watching, 3, 5)
+    assert truth.people is not None
+    assert [past.age[0].tolist() for past in seen] == [[-1, -1, -1], [1, -1, -1], [1, 2, -1], [1, 2, 3], [1, 2, 3]]
+    last = seen[4]
+    for place, day in enumerate((3, 2, 1)):
+        assert np.array_equal(last.codes[:, place], truth.codes[paths.state[:, day]])
+        assert np.array_equal(last.action[:, place], paths.action[:, day])
+        active, cost = last.outcome[:, place].T
+        assert set(active.tolist()) == {0.0, 1.0}
+        np.testing.assert_allclose(cost, active * truth.people.coupons[paths.action[:, day]], rtol=1e-6)
+
+
+def test_policies_meet_the_same_people_with_the_same_luck(truth: Truth) -> None:
+    """A dearer coupon brings everybody whom the cheaper one brings."""
+
+    def always(action: int) -> Decide:
+        return lambda state, _: np.full(len(state), action)
+
+    cheap, dear = simulate(truth, always(1), 1, 2), simulate(truth, always(9), 1, 2)
+    assert np.array_equal(cheap.state[:, 0], dear.state[:, 0])
+    assert (dear.outcome[:, 0, 0] >= cheap.outcome[:, 0, 0]).all()
+    assert (dear.outcome[:, 0, 0] > cheap.outcome[:, 0, 0]).any()
