@@ -37,19 +37,19 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import outlay
-from outlay.serve.adoption import adopt
 from outlay.serve.clock import EPOCH, Clock
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.decider import Case
-from outlay.serve.deciding.ready import prepare
-from outlay.serve.handlers.asked import Asked
-from outlay.serve.handlers.messages import Decision, DecisionRequest, Feature
+from outlay.serve.deciding.decider import EncodedRequest
+from outlay.serve.deciding.loaded_bundle import prepare_bundle
+from outlay.serve.handlers.asked import PendingRequest
+from outlay.serve.handlers.messages import DecisionAnswer, DecisionRequest, Feature
 from outlay.serve.handlers.metrics import Metrics
-from outlay.serve.handlers.reload import Serving
 from outlay.serve.handlers.service import Service
+from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.events import Outcome
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.pacing.mixing import Policies
+from outlay.serve.shared_settings import agree_settings
 from outlay.simulators import thirty_day
 
 OUT = Path(__file__).parent / "out"
@@ -151,16 +151,16 @@ def play(bundle: Path, shape: str, traffic: Shape, paced: bool, a_day: int, minu
     settings: dict[str, object] = {"episode": {"days": EPISODE}}
     if paced:
         settings["plan"] = {"start": START, "days": DAYS, "correct_minutes": minutes}
-    ready = prepare(bundle, ServeConfig.parse(settings))
-    policies = Policies.of(ready.decider.pool, 100)
+    loaded = prepare_bundle(bundle, ServeConfig.parse(settings))
+    policies = Policies.of(loaded.decider.pool, 100)
     budget = round(policies.spend(policies.own, 1.0) * a_day * DAYS)
     config = ServeConfig.parse({**settings, "caps": {"total": budget / 100}})
     crowd, money, prices = Crowd(2 * a_day, seed), _Purse(seed), []
     active, requests, refused, highest = 0, 0, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         ledger = SqliteLedger(Path(folder) / "ledger.db")
-        adopt(ledger, ready, config)
-        service = Service(Serving(ready, config), ledger, clock, Metrics())
+        agree_settings(ledger, loaded, config)
+        service = Service(ServingState(loaded, config), ledger, clock, Metrics())
         for day in range(DAYS + 2):
             who, when = crowd.arrivals(round(a_day * traffic[day])) if day < DAYS else (np.empty(0, int), np.empty(0))
             for part in range(0, 1440, minutes):
@@ -170,18 +170,18 @@ def play(bundle: Path, shape: str, traffic: Shape, paced: bool, a_day: int, minu
                 here = who[(when >= part / 1440) & (when < (part + minutes) / 1440)]
                 if len(here):
                     found = service.decisions.answer_group(_asked(service, crowd, here, day))
-                    answers = [answer for answer in found if isinstance(answer, Decision)]
+                    answers = [answer for answer in found if isinstance(answer, DecisionAnswer)]
                     is_active = crowd.day(here, np.array([answer.action_index for answer in answers], np.int64))
                     money.promise(answers, is_active, now[0])
                     active, requests = active + int(is_active.sum()), requests + len(here)
                     refused += sum(answer.reason == "total_cap" for answer in answers)
                 if paced and day < DAYS:
-                    prices.append(service.serving.decider(ready, service.serving.episode(first + day), now[0]).price)
-                total = ledger.totals(ready.campaign).total if part % 360 == 0 else None
+                    prices.append(service.state.decider(loaded, service.state.episode(first + day), now[0]).price)
+                total = ledger.totals(loaded.campaign).total if part % 360 == 0 else None
                 highest = max(highest, total.reserved + total.settled if total else 0)
         ledger.outcomes(money.due(now[0] + DAY))
-        ledger.release(ready.campaign, now[0] + 2 * DAY)
-        totals = ledger.totals(ready.campaign)
+        ledger.release(loaded.campaign, now[0] + 2 * DAY)
+        totals = ledger.totals(loaded.campaign)
         assert totals.total.reserved == 0
         assert not ledger.check()
         ledger.close()
@@ -207,7 +207,7 @@ class _Purse:
         self._rng = np.random.default_rng(seed + 1)
         self._due: list[tuple[int, str]] = []
 
-    def promise(self, answers: list[Decision], active: NDArray[np.int8], now: int) -> None:
+    def promise(self, answers: list[DecisionAnswer], active: NDArray[np.int8], now: int) -> None:
         """What the active will redeem."""
         redeems = (active > 0) & (self._rng.random(len(answers)) < REAL)
         after = np.minimum(self._rng.exponential(4 / 24, len(answers)), 0.95) * DAY
@@ -226,14 +226,14 @@ class _Purse:
         return found
 
 
-def _asked(service: Service, crowd: Crowd, users: NDArray[np.int64], day: int) -> list[Asked]:
-    ready, found = service.serving.ready, []
+def _asked(service: Service, crowd: Crowd, users: NDArray[np.int64], day: int) -> list[PendingRequest]:
+    loaded, found = service.state.loaded, []
     for user in users.tolist():
         state = crowd.state[user]
         features: dict[str, Feature] = {"type": thirty_day.TYPES[crowd.kind[state]], "level": int(crowd.level[state])}
         request = DecisionRequest(request_id=f"{day}-{user}", user_id=user, features=features)
-        row = ready.decider.encoder.encode(features)
-        found.append(Asked(request, Case(request.request_id, str(user), row), ready))
+        row = loaded.decider.encoder.encode(features)
+        found.append(PendingRequest(request, EncodedRequest(request.request_id, str(user), row), loaded))
     return found
 
 

@@ -18,7 +18,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from outlay.serve.application import COLLECT
-from outlay.serve.handlers.messages import Decision, DecisionRequest
+from outlay.serve.handlers.messages import DecisionAnswer, DecisionRequest
 from outlay.serve.launch import listening
 from outlay.serve.workers import UVICORN
 
@@ -41,7 +41,7 @@ app = FastAPI(lifespan=_settle)
 async def decisions(request: Request) -> Response:
     """The same answer for everybody."""
     asked = _decode(await request.body())
-    answer = Decision(
+    answer = DecisionAnswer(
         decision_id=f"{len(asked.features):032x}",
         action=1.5,
         action_index=3,

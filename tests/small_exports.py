@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding import draws
-from outlay.serve.deciding.draws import Draw
+from outlay.serve.deciding.draws import DrawRecord
 from outlay.serve.export.log import Exported, export_log
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.events import Outcome
@@ -99,7 +99,7 @@ class Writer:
         """A decision of the `day`-th day; its id."""
         ts = (FIRST + day) * DAY + changes.pop("hour", 12) * 3_600_000 + next(_numbers)
         index = 0 if forced else actions[member] if index is None and member is not None else index or 0
-        draw = Draw([0, 1], list(actions), list(weights), random=random, allowed=changes.pop("allowed", None))
+        draw = DrawRecord([0, 1], list(actions), list(weights), random=random, allowed=changes.pop("allowed", None))
         features = changes.pop("features", {"level": 1, "city": "Ulm", "spend": 2.5})
         fields: dict[str, Any] = {
             "campaign": self.campaign,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaign_files import campaign_file, panel
 
+from campaign_files import campaign_file, panel
 from outlay.core.errors import CampaignError
 from outlay.jobs.check import CheckReport, check
 

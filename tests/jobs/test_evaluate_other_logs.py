@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from campaign_files import campaign_file, panel
 from test_other_campaigns import untidy
 
 import outlay
+from campaign_files import campaign_file, panel
 from outlay.choosing.evaluation import Evaluation
 from outlay.core.transitions import CERTIFY, Transitions
 from policy_files import policy_file

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaign_files import campaign_file, panel
 
+from campaign_files import campaign_file, panel
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import MemberSpec, write_bundle
 from outlay.core.campaign import Campaign

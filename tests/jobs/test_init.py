@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from campaign_files import panel
 
+from campaign_files import panel
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.jobs.init import init

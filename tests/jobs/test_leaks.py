@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaign_files import campaign_file
 
 import outlay
+from campaign_files import campaign_file
 from outlay.core.errors import CampaignError, LogError
 from outlay.jobs.check import CheckReport, check
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from campaign_files import campaign_file, panel
 from hypothesis import given
 from hypothesis import strategies as st
 
 import outlay
+from campaign_files import campaign_file, panel
 from outlay.core.errors import OutlayError
 from outlay.logs.amounts import exactly, nearest_amounts
 from outlay.logs.source import read_rows

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from campaign_files import campaign_file, panel
 
 import outlay
+from campaign_files import campaign_file, panel
 from conftest import TRAIN, Habit
 from outlay.choosing.run import Run
 from outlay.core.errors import InfeasibleError

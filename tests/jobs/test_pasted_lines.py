@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_files import campaign_file, panel
 
 import outlay
+from campaign_files import campaign_file, panel
 from outlay.core.errors import OutlayError
 
 ODD = 'the "user" of\'s'

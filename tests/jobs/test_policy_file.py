@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from campaign_files import campaign_file, panel
 
 import outlay
+from campaign_files import campaign_file, panel
 from outlay.core.errors import FolderError, LogError
 from outlay.core.transitions import Transitions
 from outlay.logs.policy_file import read_policy

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from campaign_files import campaign_file, panel
 
+from campaign_files import campaign_file, panel
 from outlay.core.errors import CampaignError, FolderError, LogError, OutlayError
 from outlay.core.schema import FIRST, MISSING
 from outlay.core.transitions import Transitions

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from campaign_files import campaign_file, panel
 
 import outlay
+from campaign_files import campaign_file, panel
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.choosing.measure import HIDDEN_ROWS, Measure

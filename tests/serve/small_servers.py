@@ -13,20 +13,20 @@ from fastapi import FastAPI
 
 from outlay.bundles.decide import Bundle
 from outlay.experiments.design import Experiment
-from outlay.serve.adoption import adopt
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.ready import prepare
+from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.experiment.arms import prepare_trial
 from outlay.serve.handlers.metrics import Metrics
-from outlay.serve.handlers.reload import Serving
 from outlay.serve.handlers.service import Service
+from outlay.serve.handlers.state import ServingState
 from outlay.serve.http.app import create_app
 from outlay.serve.ledger.caps import Totals
 from outlay.serve.ledger.clock import HERE, Machine
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.proposals import Proposal, Recorded
 from outlay.serve.ledger.sqlite import SqliteLedger
+from outlay.serve.shared_settings import agree_settings
 
 RESERVE = {"0": 0.0, "1.5": 1.5, "3": 3.0}
 TOKEN = "secret"
@@ -116,16 +116,16 @@ def server(
     **settings: Any,
 ) -> Iterator[Client]:
     config = ServeConfig.parse({"reserve": RESERVE, **settings})
-    ready = prepare(bundle if isinstance(bundle, Path) else bundle.folder, config)
-    trial = None if experiment is None else prepare_trial(experiment, ready, config)
+    loaded = prepare_bundle(bundle if isinstance(bundle, Path) else bundle.folder, config)
+    trial = None if experiment is None else prepare_trial(experiment, loaded, config)
 
     async def start() -> Service:
         kept = BrokenLedger(ledger, machine)
-        adopt(kept, ready, config, trial, clock, change=change)
+        agree_settings(kept, loaded, config, trial, clock, change=change)
         own = clock or Clock(config.timezone, kept.clock.seconds)
-        serving = Serving(ready, config, trial=trial)
-        serving.declare(kept)
-        return Service(serving, kept, own, Metrics())
+        state = ServingState(loaded, config, trial=trial)
+        state.declare(kept)
+        return Service(state, kept, own, Metrics())
 
     app = create_app(start, token=token, everywhere=everywhere)
     lifespan = app.router.lifespan_context(app)

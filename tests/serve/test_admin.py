@@ -21,9 +21,9 @@ from outlay.core.errors import OutlayError
 from outlay.serve.clock import Clock
 from outlay.serve.config import Plan, ServeConfig
 from outlay.serve.deciding.draws import read
-from outlay.serve.deciding.ready import Ready, introduce, prepare
+from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle, register_bundle
 from outlay.serve.handlers.metrics import _forget_dead
-from outlay.serve.handlers.reload import Serving
+from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
@@ -147,12 +147,12 @@ def test_a_broken_bundle_leaves_the_old_in_service(
 
 def test_requests_during_a_swap_see_one_bundle_or_the_other(client: Client, bundle: Bundle, other: Path) -> None:
     service = client.service
-    old, new = service.serving.ready, prepare(other, service.serving.config)
-    with service.serving._swap:  # as while one is loaded: the ledger's is not followed then
+    old, new = service.state.loaded, prepare_bundle(other, service.state.config)
+    with service.state._swap:  # as while one is loaded: the ledger's is not followed then
         for i in range(40):
-            service.serving.ready = new if i % 2 else old
+            service.state.loaded = new if i % 2 else old
             asked = client.post_together("/v1/decisions", [request(1000 * i + j) for j in range(5)])
-            assert {answer.json()["bundle"] for answer in asked} == {service.serving.ready.bundle.id}
+            assert {answer.json()["bundle"] for answer in asked} == {service.state.loaded.bundle.id}
     assert {row.bundle for row in service.ledger.rows("coupons", 0, 2**62)} == {bundle.id, new.bundle.id}
 
 
@@ -161,13 +161,13 @@ def test_servers_follow_the_bundle_of_the_ledger(bundle: Bundle, other: Path, tm
     config = ServeConfig.parse({"reserve": RESERVE})
     ledger = SqliteLedger(tmp_path / "ledger.db")
     ledger.set_caps("coupons", Caps())
-    one, two = (Serving(prepare(bundle.folder, config), config) for _ in range(2))
+    one, two = (ServingState(prepare_bundle(bundle.folder, config), config) for _ in range(2))
     assert two.follow(ledger, 0) is None
     for path in (other, bundle.folder, other):
         wanted = one.load(path, ledger, 0)
         assert one.follow(ledger, 0) is None
         found = two.follow(ledger, 0)
-        assert found is two.ready
+        assert found is two.loaded
         assert found.bundle.id == wanted.bundle.id
         assert two.follow(ledger, 0) is None
     ledger.close()
@@ -178,15 +178,15 @@ def test_a_bundle_that_could_not_be_loaded_is_tried_again_after_a_growing_wait(
 ) -> None:
     tries: list[Path] = []
 
-    def counted(path: Path, *values: Any, **more: Any) -> Ready:
+    def counted(path: Path, *values: Any, **more: Any) -> LoadedBundle:
         tries.append(path)
-        return prepare(path, *values, **more)
+        return prepare_bundle(path, *values, **more)
 
-    monkeypatch.setattr("outlay.serve.handlers.reload.prepare", counted)
+    monkeypatch.setattr("outlay.serve.handlers.state.prepare_bundle", counted)
     config = ServeConfig.parse({"reserve": RESERVE})
     ledger = SqliteLedger(tmp_path / "ledger.db")
     ledger.set_caps("coupons", Caps())
-    one, two = (Serving(prepare(bundle.folder, config), config) for _ in range(2))
+    one, two = (ServingState(prepare_bundle(bundle.folder, config), config) for _ in range(2))
     new = one.load(other, ledger, 0).bundle.id
     other.rename(tmp_path / "away")
     tries.clear()
@@ -198,27 +198,27 @@ def test_a_bundle_that_could_not_be_loaded_is_tried_again_after_a_growing_wait(
         assert f"bundle {new} is in service on this ledger, and cannot be loaded here" in two.behind
         assert "does not exist" in two.behind
     assert tried_at == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]
-    assert two.ready.bundle.id == bundle.id
+    assert two.loaded.bundle.id == bundle.id
     write_bundle(other, make_spec(weights=(0.5, 0.5)))
     assert two.follow(ledger, 423_000) is None
     assert "holds bundle" in two.behind  # a folder that holds another one by now
     shutil.rmtree(other)
     (tmp_path / "away").rename(other)
     assert two.follow(ledger, 482_000) is None
-    assert two.follow(ledger, 483_000) is two.ready
-    assert (two.ready.bundle.id, two.behind) == (new, "")
+    assert two.follow(ledger, 483_000) is two.loaded
+    assert (two.loaded.bundle.id, two.behind) == (new, "")
     other.rename(tmp_path / "away")
     elsewhere = tmp_path / "elsewhere"
     write_bundle(elsewhere, make_spec(weights=(0.5, 0.5)))
     one.load(elsewhere, ledger, 0)  # another bundle is tried at once
-    assert two.follow(ledger, 483_500) is two.ready
+    assert two.follow(ledger, 483_500) is two.loaded
     ledger.close()
 
 
 def test_what_a_server_is_not_ready_for_is_said_once(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     service = client.service
     for behind in ("bundle b7 is away", "bundle b7 is away", "bundle b8 is away", "", "", "bundle b9 is away"):
-        service.serving.behind = behind
+        service.state.behind = behind
         service._release(0)
     assert [record.getMessage() for record in caplog.records if "ready" in record.getMessage()] == [
         "not ready: bundle b7 is away", "not ready: bundle b8 is away", "ready again", "not ready: bundle b9 is away",
@@ -231,7 +231,7 @@ def test_a_ledger_out_of_reach_does_not_delay_the_bundle_that_it_names(
     config = ServeConfig.parse({"reserve": RESERVE})
     ledger = SqliteLedger(tmp_path / "ledger.db")
     ledger.set_caps("coupons", Caps())
-    one, two = (Serving(prepare(bundle.folder, config), config) for _ in range(2))
+    one, two = (ServingState(prepare_bundle(bundle.folder, config), config) for _ in range(2))
     one.load(other, ledger, 0)
 
     def broken(*_values: Any) -> Any:
@@ -242,17 +242,17 @@ def test_a_ledger_out_of_reach_does_not_delay_the_bundle_that_it_names(
         with pytest.raises(LedgerError, match="full"):
             two.follow(ledger, 0)
     assert two.behind == ""
-    assert two.follow(ledger, 1) is two.ready
+    assert two.follow(ledger, 1) is two.loaded
     ledger.close()
 
 
 def test_a_bundle_that_cannot_be_noted_goes_into_service_nowhere(bundle: Bundle, other: Path, tmp_path: Path) -> None:
     config = ServeConfig.parse({"reserve": RESERVE})
     strange = SqliteLedger(tmp_path / "strange.db")
-    serving = Serving(prepare(bundle.folder, config), config)
+    state = ServingState(prepare_bundle(bundle.folder, config), config)
     with pytest.raises(LedgerError):
-        serving.load(other, strange, 0)
-    assert serving.ready.bundle.id == bundle.id
+        state.load(other, strange, 0)
+    assert state.loaded.bundle.id == bundle.id
     assert strange.terms("coupons") is None
     strange.close()
 
@@ -264,17 +264,17 @@ def test_what_another_worker_announced_does_not_undo_the_bundle_that_is_being_lo
     write_bundle(third, make_spec(weights=(0.3, 0.7)))
     ledger = SqliteLedger(tmp_path / "ledger.db")
     ledger.set_caps("coupons", Caps())
-    one, two = (Serving(prepare(bundle.folder, config), config) for _ in range(2))
+    one, two = (ServingState(prepare_bundle(bundle.folder, config), config) for _ in range(2))
     one.load(third, ledger, 0)
     begun, go = threading.Event(), threading.Event()
 
-    def slowly(path: Path, *values: Any, **more: Any) -> Ready:
+    def slowly(path: Path, *values: Any, **more: Any) -> LoadedBundle:
         if path == other:
             begun.set()
             assert go.wait(5)
-        return prepare(path, *values, **more)
+        return prepare_bundle(path, *values, **more)
 
-    monkeypatch.setattr("outlay.serve.handlers.reload.prepare", slowly)
+    monkeypatch.setattr("outlay.serve.handlers.state.prepare_bundle", slowly)
     with ThreadPoolExecutor(1) as pool:
         loaded = pool.submit(two.load, other, ledger, 0)
         assert begun.wait(5)
@@ -282,7 +282,7 @@ def test_what_another_worker_announced_does_not_undo_the_bundle_that_is_being_lo
         go.set()
         wanted = loaded.result(5)
     assert two.follow(ledger, 0) is None
-    assert two.ready is wanted
+    assert two.loaded is wanted
     found = one.follow(ledger, 0)
     assert found is not None
     assert found.bundle.id == wanted.bundle.id
@@ -313,7 +313,7 @@ def test_a_duty_that_fails_keeps_the_server_from_no_other(
 ) -> None:
     """A bundle that would fix it must be able to come."""
     service = client.service
-    told = Serving(service.serving.ready, service.serving.config).load(other, service.ledger, 0)
+    told = ServingState(service.state.loaded, service.state.config).load(other, service.ledger, 0)
 
     def release(*_values: Any) -> Any:
         raise ZeroDivisionError("a bug")
@@ -322,20 +322,20 @@ def test_a_duty_that_fails_keeps_the_server_from_no_other(
         raise LedgerError("the disk is full.")
 
     monkeypatch.setattr(service.ledger, "release", release)
-    monkeypatch.setattr(service.serving, "tend", steer)
+    monkeypatch.setattr(service.state, "tend", steer)
     service.tend()
     assert "ZeroDivisionError: a bug" in caplog.text
     assert "looking after the server failed: the disk is full." in caplog.text
-    assert service.serving.ready.bundle.id == told.bundle.id
+    assert service.state.loaded.bundle.id == told.bundle.id
 
 
 def test_the_ledger_says_which_bundle_and_settings_decided(client: Client, bundle: Bundle, other: Path) -> None:
-    ledger, config = client.service.ledger, client.service.serving.config
+    ledger, config = client.service.ledger, client.service.state.config
     for again in (config, config.with_cap(7), config.with_cap(7)):
-        introduce(ledger, client.service.serving.ready, again, client.service.clock.now() + 1)
+        register_bundle(ledger, client.service.state.loaded, again, client.service.clock.now() + 1)
     admin(client, "bundle", {"path": str(other)})
     notes = {note.key: json.loads(note.content) for note in ledger.notes("coupons", "bundle")}
-    assert set(notes) == {bundle.id, client.service.serving.ready.bundle.id}
+    assert set(notes) == {bundle.id, client.service.state.loaded.bundle.id}
     assert notes[bundle.id]["members"] == bundle.manifest["members"]
     assert notes[bundle.id]["campaign"] == bundle.manifest["campaign"]
     assert not {"files", "estimates", "certificate"} & set(notes[bundle.id])
@@ -346,23 +346,25 @@ def test_the_ledger_says_which_bundle_and_settings_decided(client: Client, bundl
 
 def test_another_minor_unit_than_the_ledgers_is_refused(client: Client) -> None:
     service = client.service
-    other = service.serving.config.model_copy(update={"minor": 1000})
+    other = service.state.config.model_copy(update={"minor": 1000})
     with pytest.raises(OutlayError, match="minor: is 1000, and the ledger counts 100 minor units"):
-        introduce(service.ledger, service.serving.ready, other, 2)
+        register_bundle(service.ledger, service.state.loaded, other, 2)
 
 
 def test_a_plan_needs_money_and_says_when_it_is_not_the_time(client: Client) -> None:
     service = client.service
     plan = Plan(start=datetime.date(2026, 3, 2), days=2)
-    config = service.serving.config.model_copy(update={"plan": plan})
+    config = service.state.config.model_copy(update={"plan": plan})
     day = 86_400_000
-    told = [introduce(service.ledger, service.serving.ready, config, (plan.first + at) * day) for at in (-1, 0, 1, 2)]
+    told = [
+        register_bundle(service.ledger, service.state.loaded, config, (plan.first + at) * day) for at in (-1, 0, 1, 2)
+    ]
     assert told[1] == told[2] == []
     assert "begins on 2026-03-02: until then everyone gets the cheapest policy" in told[0][0]
     assert "the plan is over" in told[3][0]
     service.ledger.set_caps("coupons", Caps(day=5))
     with pytest.raises(OutlayError, match="plan: there is no total cap, so there is no money to plan"):
-        introduce(service.ledger, service.serving.ready, config, 0)
+        register_bundle(service.ledger, service.state.loaded, config, 0)
 
 
 def test_a_plan_is_followed_from_request_to_request(frontier_bundle: Bundle, tmp_path: Path) -> None:
@@ -387,21 +389,21 @@ def test_a_plan_is_followed_from_request_to_request(frontier_bundle: Bundle, tmp
 
 def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OutlayError, match="how much money"):
-        prepare(bundle.folder, ServeConfig())
+        prepare_bundle(bundle.folder, ServeConfig())
     for reserve, words in (
         ({"0": 0, "1.5": 1.5}, "reserve: does not name the action 3"),
         ({**RESERVE, "2": 2}, r"reserve\.2: is not one of the actions"),
         ({**RESERVE, "x": 2}, r"reserve\.x: is not one of the actions"),
     ):
         with pytest.raises(OutlayError, match=words):
-            prepare(bundle.folder, ServeConfig.parse({"reserve": reserve}))
+            prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": reserve}))
     with pytest.raises(OutlayError, match="fallback: is 2, which is not one of the actions"):
-        prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 2.0}))
-    near = prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 1.5000001}))
+        prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 2.0}))
+    near = prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 1.5000001}))
     assert near.decider.fallback == 1.5
     stored = replace(bundle, manifest=bundle.manifest | {"reserve": [0.0, 0.754, 3.0]})
-    monkeypatch.setattr("outlay.serve.deciding.ready.load_bundle", lambda _path: stored)
-    assert prepare(bundle.folder, ServeConfig()).amounts == (0, 76, 300)
+    monkeypatch.setattr("outlay.serve.deciding.loaded_bundle.load_bundle", lambda _path: stored)
+    assert prepare_bundle(bundle.folder, ServeConfig()).amounts == (0, 76, 300)
 
 
 def test_the_page_describes_every_route_and_message(client: Client) -> None:

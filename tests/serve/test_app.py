@@ -288,7 +288,7 @@ def test_many_who_look_at_a_ledger_that_hangs_take_one_thread(client: Client, mo
         time.sleep(0.3)
 
     monkeypatch.setattr(client.service.ledger, "touch", slowly)
-    monkeypatch.setattr(client.service.serving, "config", ServeConfig(ledger_seconds=0.05))
+    monkeypatch.setattr(client.service.state, "config", ServeConfig(ledger_seconds=0.05))
     assert [client.get("/v2/health/ready").status_code for _ in range(4)] == [503] * 4
     assert len(touched) == 1
 

@@ -12,13 +12,13 @@ import pytest
 from small_servers import RESERVE
 
 from outlay.bundles.decide import Bundle
-from outlay.serve.adoption import adopt
-from outlay.serve.application import Settings, application
+from outlay.serve.application import ServerOptions, application
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.ready import prepare
+from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.handlers.service import Service
 from outlay.serve.ledger.ledger import LedgerError, Note
 from outlay.serve.ledger.sqlite import SqliteLedger
+from outlay.serve.shared_settings import agree_settings
 
 
 @pytest.fixture
@@ -48,15 +48,15 @@ def test_a_ledger_that_goes_away_between_two_questions_of_a_worker_that_starts_i
 
     config, path = ServeConfig.parse({"reserve": RESERVE}), tmp_path / "ledger.db"
     first = SqliteLedger(path)
-    adopt(first, prepare(bundle.folder, config), config)
+    agree_settings(first, prepare_bundle(bundle.folder, config), config)
     first.close()
     monkeypatch.setattr("outlay.serve.application.open_ledger", lambda _url: Away(path))
 
     async def start() -> tuple[str, ...]:
-        app = application(Settings(bundle.folder, f"sqlite:///{path}", config))
+        app = application(ServerOptions(bundle.folder, f"sqlite:///{path}", config))
         async with app.router.lifespan_context(app):
             service: Service = app.state.service
-            return service.serving.kinds
+            return service.state.kinds
 
     begun = time.monotonic()
     assert "active" in asyncio.run(start())

@@ -20,7 +20,7 @@ from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import OutlayError
 from outlay.jobs.experiment_assign import assign_users
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.ready import prepare
+from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.experiment.arms import prepare_trial
 from outlay.serve.export.log import export_log
 
@@ -101,7 +101,9 @@ def test_every_arm_gives_what_it_is_for(bundle: Bundle, other: Path, tmp_path: P
     assert {e["action"] for e in arms["even"]} == {0.0, 1.5, 3.0}
     assert {e["reason"] for e in arms["new"]} == {"policy"}
     assert {e["member"] for e in arms["new"]} == {0, 1, 2}
-    assert {e["bundle"] for e in arms["new"]} == {prepare(other, ServeConfig.parse({"reserve": RESERVE})).bundle.id}
+    assert {e["bundle"] for e in arms["new"]} == {
+        prepare_bundle(other, ServeConfig.parse({"reserve": RESERVE})).bundle.id
+    }
     assert {e["bundle"] for e in arms["policy"]} == {ours}
 
 
@@ -282,7 +284,7 @@ def test_a_test_that_cannot_be_served_is_said(
     two = {"name": "b", "kind": "holdout", "share": 0.5}
     experiment = trial(tmp_path, bundle.folder, ALL_IN, [one, two], **meta)
     with pytest.raises(OutlayError, match=words):
-        prepare_trial(experiment, prepare(bundle.folder, config()), config())
+        prepare_trial(experiment, prepare_bundle(bundle.folder, config()), config())
 
 
 def test_a_bundle_of_another_campaign_or_other_actions_is_no_arm(
@@ -293,7 +295,7 @@ def test_a_bundle_of_another_campaign_or_other_actions_is_no_arm(
     write_bundle(tmp_path / "plain", plain)
     write_bundle(tmp_path / "theirs", replace(plain, campaign=theirs))
     write_bundle(tmp_path / "far", replace(plain, actions=[0.0, 1.5, 4.0]))
-    ready = prepare(tmp_path / "plain", ServeConfig())
+    loaded = prepare_bundle(tmp_path / "plain", ServeConfig())
     for name, words in (("theirs", "is of campaign 'theirs'"), ("far", "Test and serve bundles of the same actions")):
         with pytest.raises(OutlayError, match=words):
-            prepare_trial(trial(tmp_path, tmp_path / name, RAMP, name=name), ready, ServeConfig())
+            prepare_trial(trial(tmp_path, tmp_path / name, RAMP, name=name), loaded, ServeConfig())

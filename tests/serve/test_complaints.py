@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from outlay.serve.handlers.complaints import OnceASecond
+from outlay.serve.handlers.complaints import RepeatFilter
 
 
 def line(words: str, when: float, error: Exception | None = None) -> logging.LogRecord:
@@ -15,7 +15,7 @@ def line(words: str, when: float, error: Exception | None = None) -> logging.Log
 
 
 def test_the_same_line_passes_once_a_second_and_others_at_once() -> None:
-    said = OnceASecond()
+    said = RepeatFilter()
     assert said.filter(line("disk", 10.0))
     assert not said.filter(line("disk", 10.9))
     assert said.filter(line("model", 10.9))
@@ -26,7 +26,7 @@ def test_the_same_line_passes_once_a_second_and_others_at_once() -> None:
 
 
 def test_lines_that_differ_are_not_kept_for_ever() -> None:
-    said = OnceASecond()
+    said = RepeatFilter()
     for number in range(1_000):
         assert said.filter(line(str(number), number / 10))
     assert len(said._said) <= 11

@@ -17,10 +17,10 @@ from msgspec import structs
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.core.schema import MISSING_TEXTS, Categorical, Numeric, Schema
-from outlay.serve.deciding.decider import Case, Decider
-from outlay.serve.deciding.draws import Draw, read
-from outlay.serve.deciding.features import RowEncoder, WrongFeatureError, arrays
-from outlay.serve.deciding.guards import Choice
+from outlay.serve.deciding.decider import Decider, EncodedRequest
+from outlay.serve.deciding.draws import DrawRecord, read
+from outlay.serve.deciding.features import FeatureValueError, RowEncoder, arrays
+from outlay.serve.deciding.guards import ChosenAction
 
 LEVELS: list[Any] = [1, 2, 3, 1.0, 2.5, "3", "NA", None, True, 99]
 CITIES: list[Any] = ["Lyon", "Ulm", "Oslo", "", None]
@@ -43,10 +43,11 @@ def states(count: int, seed: int = 0) -> list[dict[str, Any]]:
     ]
 
 
-def cases(bundle: Bundle, count: int, seed: int = 0, allowed: Any = None) -> list[Case]:
+def cases(bundle: Bundle, count: int, seed: int = 0, allowed: Any = None) -> list[EncodedRequest]:
     encoder = RowEncoder(bundle.schema)
     return [
-        Case(f"r{seed}-{i}", f"user-{i}", encoder.encode(state), allowed) for i, state in enumerate(states(count, seed))
+        EncodedRequest(f"r{seed}-{i}", f"user-{i}", encoder.encode(state), allowed)
+        for i, state in enumerate(states(count, seed))
     ]
 
 
@@ -63,12 +64,12 @@ def by_table(bundle: Bundle, count: int, seed: int = 0, allowed: list[Any] | Non
     return rows
 
 
-def check(choices: Sequence[Choice], wanted: Sequence[dict[str, Any]], weights: list[float]) -> None:
+def check(choices: Sequence[ChosenAction], wanted: Sequence[dict[str, Any]], weights: list[float]) -> None:
     for choice, row in zip(choices, wanted, strict=True):
         assert (choice.member, choice.index, choice.action, choice.probability) == (
             row["member"], row["action_index"], row["action"], row["probability"],
         )  # fmt: skip
-        assert structs.replace(read(choice.members), allowed=None) == Draw([0, 1], row["members"], weights)
+        assert structs.replace(read(choice.members), allowed=None) == DrawRecord([0, 1], row["members"], weights)
         assert (choice.arm, choice.reason, choice.forced) == ("policy", "policy", False)
 
 
@@ -136,7 +137,7 @@ def test_absent_and_wrong_features_are_told_apart() -> None:
     assert encoder.encode({"c": 1}) is None
     assert encoder.encode({"c": 1, "n": None}) is not None
     assert encoder.absent == {"c": 0, "n": 1}
-    with pytest.raises(WrongFeatureError, match="'n' is the text 'much'"):
+    with pytest.raises(FeatureValueError, match="'n' is the text 'much'"):
         encoder.encode({"c": 1, "n": "much"})
 
 
@@ -144,12 +145,12 @@ def test_an_absent_feature_gets_the_fallback_and_no_one_else_does(bundle: Bundle
     good, bad = cases(bundle, 2)
     alone = decider(bundle).decide([good], "coupons")
     found = decider(bundle).decide([bad._replace(row=None), good], "coupons")
-    assert found[0] == Choice("policy", None, 1, 1.5, 1.0, "{}", "missing_features", True)
+    assert found[0] == ChosenAction("policy", None, 1, 1.5, 1.0, "{}", "missing_features", True)
     assert found[1:] == alone
 
 
 def test_a_fallback_that_is_not_allowed_becomes_none(bundle: Bundle) -> None:
-    bad = Case("r", "u", None, np.array([False, False, True]))
+    bad = EncodedRequest("r", "u", None, np.array([False, False, True]))
     (found,) = decider(bundle).decide([bad], "coupons")
     assert (found.action, found.reason) == (0.0, "not_eligible")
     (found,) = decider(bundle, fallback=0.0).decide([bad], "coupons")
@@ -160,7 +161,7 @@ def test_nothing_eligible_is_none_even_without_features(bundle: Bundle) -> None:
     (case,) = cases(bundle, 1, allowed=np.zeros(3, np.bool_))
     for asked in (case, case._replace(row=None)):
         (found,) = decider(bundle, none=-1.0).decide([asked], "coupons")
-        assert found == Choice("policy", None, -1, -1.0, 1.0, "{}", "not_eligible", True)
+        assert found == ChosenAction("policy", None, -1, -1.0, 1.0, "{}", "not_eligible", True)
 
 
 def test_a_model_that_fails_gets_the_fallback(bundle: Bundle) -> None:

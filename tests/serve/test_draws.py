@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec import DecodeError
 
-from outlay.serve.deciding.draws import Draw, read, write
+from outlay.serve.deciding.draws import DrawRecord, read, write
 
 
 def test_a_draw_comes_back_as_it_was() -> None:
-    draw = Draw([3, 17], [0, 2], [0.25, 0.75], 1.1, 0.02, [0, 2])
+    draw = DrawRecord([3, 17], [0, 2], [0.25, 0.75], 1.1, 0.02, [0, 2])
     assert read(write(draw).decode()) == draw
-    assert write(Draw([0], [1], [1.0])) == b'{"members":[0],"actions":[1],"weights":[1.0]}'
+    assert write(DrawRecord([0], [1], [1.0])) == b'{"members":[0],"actions":[1],"weights":[1.0]}'
 
 
 def test_a_row_without_a_draw_reads_as_an_empty_one() -> None:
-    assert read("{}") == Draw()
+    assert read("{}") == DrawRecord()
     with pytest.raises(DecodeError):
         read("")

@@ -23,10 +23,10 @@ from outlay.core.estimate import Estimate
 from outlay.core.transitions import Transitions
 from outlay.ops.tabular import totals
 from outlay.serve.clock import Clock
-from outlay.serve.deciding.decider import Case, Decider
+from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.draws import read
 from outlay.serve.deciding.features import RowEncoder
-from outlay.serve.deciding.ready import introduce
+from outlay.serve.deciding.loaded_bundle import register_bundle
 from outlay.serve.export.log import Exported, export_log
 from outlay.serve.export.paths import Phase, Steps, chances, laws_of
 from outlay.simulators import habit
@@ -109,7 +109,7 @@ def once_around(tmp_path_factory: pytest.TempPathFactory) -> Round:
     settings: dict[str, Any] = {"reserve": None, "random": {"share": SLICE}, "ledger_seconds": 60.0}
     with server(bundle, folder / "ledger.db", clock=Clock("UTC", time), **settings) as client:
         service = client.service
-        introduce(service.ledger, service.serving.ready, service.serving.config, int(time.now * 1000))
+        register_bundle(service.ledger, service.state.loaded, service.state.config, int(time.now * 1000))
         serve_habit(client, time)
     exported = export_log(
         f"sqlite:///{folder / 'ledger.db'}", folder / "next", clock=lambda zone: Clock(zone, Time(FIRST + 20))
@@ -190,7 +190,7 @@ def test_frequencies_of_paths_through_the_decider_are_the_products(bundle: Bundl
     pool = Pool(bundle)
     decider = Decider(pool, pool.weights, none=0.0, fallback=0.0, random_share=0.2)
     chosen = [
-        decider.decide([Case(f"r{day}-{i}", f"u{i}", row) for i in range(users)], "week")
+        decider.decide([EncodedRequest(f"r{day}-{i}", f"u{i}", row) for i in range(users)], "week")
         for day, row in enumerate(rows)
     ]
     drawn = [read(day[0].members) for day in chosen]

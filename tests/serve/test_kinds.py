@@ -6,7 +6,7 @@ import pytest
 
 from outlay.core.errors import OutlayError
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.kinds import campaign_kinds
+from outlay.serve.deciding.outcome_kinds import campaign_outcome_kinds
 
 FEATURES = {"categorical": ["level"], "numeric": ["ln(spend)"]}
 LOG = {"user": "who", "time": "day", "action": "coupon", "features": FEATURES}
@@ -28,12 +28,12 @@ def test_a_campaign_is_made_of_the_columns_that_have_no_other_role(
 ) -> None:
     budgets = [MONEY, *({"name": cost, "cost": cost, "at_most": 1.0} for cost in costs)]
     campaign: dict[str, Any] = {"log": LOG | {"reward": reward}, "budget": budgets}
-    assert campaign_kinds(campaign) == kinds
+    assert campaign_outcome_kinds(campaign) == kinds
 
 
 def test_the_cost_of_money_is_what_the_ledger_pays() -> None:
     budgets = [{"name": "calls", "cost": "calls", "at_most": 1.0}, MONEY | {"money": True}]
-    assert campaign_kinds({"log": LOG | {"reward": "active"}, "budget": budgets}) == ["active", "calls"]
+    assert campaign_outcome_kinds({"log": LOG | {"reward": "active"}, "budget": budgets}) == ["active", "calls"]
 
 
 @pytest.mark.parametrize(

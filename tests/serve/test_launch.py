@@ -12,38 +12,38 @@ from small_servers import RESERVE
 
 from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
-from outlay.serve.adoption import adopt
-from outlay.serve.application import Settings
+from outlay.serve.application import ServerOptions
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.ready import prepare
-from outlay.serve.handlers.reload import Serving
+from outlay.serve.deciding.loaded_bundle import prepare_bundle
+from outlay.serve.handlers.state import ServingState
 from outlay.serve.http.gate import is_loopback
 from outlay.serve.launch import listening, serve
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.ledger.store import open_ledger
+from outlay.serve.shared_settings import agree_settings
 
 
 @pytest.fixture
-def settings(bundle: Bundle, tmp_path: Path) -> Settings:
+def settings(bundle: Bundle, tmp_path: Path) -> ServerOptions:
     config = ServeConfig.parse({"reserve": RESERVE})
-    return Settings(bundle.folder, f"sqlite:///{tmp_path / 'ledger.db'}", config, port=0)
+    return ServerOptions(bundle.folder, f"sqlite:///{tmp_path / 'ledger.db'}", config, port=0)
 
 
-def test_a_missing_bundle_is_said(settings: Settings, tmp_path: Path) -> None:
+def test_a_missing_bundle_is_said(settings: ServerOptions, tmp_path: Path) -> None:
     with pytest.raises(OutlayError, match="nowhere: does not exist"):
         serve(replace(settings, bundle=tmp_path / "nowhere"))
     assert not (tmp_path / "ledger.db").exists()
 
 
-def test_beyond_loopback_a_token_is_needed(settings: Settings) -> None:
+def test_beyond_loopback_a_token_is_needed(settings: ServerOptions) -> None:
     with pytest.raises(OutlayError, match=r"--host: is 0\.0\.0\.0: .* Set OUTLAY_TOKEN"):
         serve(replace(settings, host="0.0.0.0"))
     assert [is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
     assert [is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "example.org", "")] == [False] * 5
 
 
-def test_a_port_in_use_is_said(settings: Settings) -> None:
+def test_a_port_in_use_is_said(settings: ServerOptions) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(OutlayError, match=r"--port: cannot listen on 127\.0\.0\.1:\d+ \(.*in use"),
@@ -71,7 +71,7 @@ def test_connections_do_not_wait_for_acknowledgements() -> None:
         ("sqlite:///{folder}/notes.txt", "notes.txt: "),
     ],
 )
-def test_a_ledger_that_cannot_be_is_said(settings: Settings, tmp_path: Path, url: str, words: str) -> None:
+def test_a_ledger_that_cannot_be_is_said(settings: ServerOptions, tmp_path: Path, url: str, words: str) -> None:
     (tmp_path / "notes.txt").write_text("these are notes and no database" * 100)
     with pytest.raises(OutlayError) as found:
         serve(replace(settings, ledger=url.format(folder=tmp_path)))
@@ -90,10 +90,10 @@ def test_a_new_campaign_gets_the_settings_caps_and_a_known_one_keeps_its_own(bun
         "reserve": RESERVE, "caps": {"total": 50.5, "day": 5}, "random": {"cap": 2},
         "user": {"amount": 3, "decisions": 4},
     })  # fmt: skip
-    ready = prepare(bundle.folder, config)
+    loaded = prepare_bundle(bundle.folder, config)
     with pytest.raises(LedgerError):
         ledger.totals("coupons")
-    assert adopt(ledger, ready, config) == []
+    assert agree_settings(ledger, loaded, config) == []
     caps = ledger.totals("coupons").caps
     assert (caps.total, caps.day, dict(caps.arms), caps.user_amount, caps.user_offers) == (
         5050,
@@ -102,16 +102,16 @@ def test_a_new_campaign_gets_the_settings_caps_and_a_known_one_keeps_its_own(bun
         300,
         4,
     )
-    assert adopt(ledger, ready, config) == []
+    assert agree_settings(ledger, loaded, config) == []
     other = config.with_cap(70).model_copy(update={"user": config.user.model_copy(update={"decisions": 9})})
     with pytest.raises(OutlayError, match=r"user\.decisions: the ledger has 4, and this server 9; caps\.total: .* 70"):
-        adopt(ledger, ready, other)
+        agree_settings(ledger, loaded, other)
     caps = ledger.totals("coupons").caps
     assert (caps.total, caps.user_offers) == (5050, 4)
     ledger.set_caps("coupons", msgspec.structs.replace(caps, total=6000))  # by an administrator
-    (words,) = adopt(ledger, ready, config)
+    (words,) = agree_settings(ledger, loaded, config)
     assert "the ledger keeps the caps that it has (total 60 yuan)" in words
-    assert len(adopt(ledger, ready, other, change=True)) == 2
+    assert len(agree_settings(ledger, loaded, other, change=True)) == 2
     caps = ledger.totals("coupons").caps
     assert (caps.total, caps.user_offers) == (7000, 9)
     ledger.close()
@@ -120,21 +120,21 @@ def test_a_new_campaign_gets_the_settings_caps_and_a_known_one_keeps_its_own(bun
 def test_a_server_without_a_total_cap_says_so(bundle: Bundle, tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "ledger.db")
     config = ServeConfig.parse({"reserve": RESERVE})
-    (words,) = adopt(ledger, prepare(bundle.folder, config), config)
+    (words,) = agree_settings(ledger, prepare_bundle(bundle.folder, config), config)
     assert "no total cap" in words
     ledger.close()
 
 
 def test_names_that_the_ledger_cannot_hold_are_refused(bundle: Bundle) -> None:
     with pytest.raises(OutlayError, match="more than 208 characters"):
-        prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "episode": {"name": "x" * 209}}))
+        prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "episode": {"name": "x" * 209}}))
 
 
 def test_episodes_follow_the_plan(bundle: Bundle) -> None:
     def names(**settings: object) -> list[str]:
         config = ServeConfig.parse({"reserve": RESERVE, **settings})
-        serving = Serving(prepare(bundle.folder, config), config)
-        return [serving.episode(day) for day in (20_760, 20_766, 20_767)]
+        state = ServingState(prepare_bundle(bundle.folder, config), config)
+        return [state.episode(day) for day in (20_760, 20_766, 20_767)]
 
     assert names() == ["coupons"] * 3
     assert names(episode={"name": "spring"}) == ["spring"] * 3

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.decider import Case, Decider
+from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.draws import read
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ids import new_decision_id
@@ -94,8 +94,8 @@ def test_the_price_is_corrected_when_it_is_time_and_not_before(ledger: Ledger, b
     assert draw.members == [1, 3]
 
 
-def case(base: Decider) -> Case:
-    return Case("r", "u", base.encoder.encode({"level": 1, "city": "Ulm", "spend": 3}))
+def case(base: Decider) -> EncodedRequest:
+    return EncodedRequest("r", "u", base.encoder.encode({"level": 1, "city": "Ulm", "spend": 3}))
 
 
 def test_the_first_state_that_is_noted_stands_for_all_servers(ledger: Ledger, base: Decider) -> None:

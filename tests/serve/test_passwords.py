@@ -13,7 +13,7 @@ from small_servers import request
 
 from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
-from outlay.serve.application import Settings
+from outlay.serve.application import ServerOptions
 from outlay.serve.config import ServeConfig
 from outlay.serve.ledger.passwords import password_of, without_password
 from outlay.serve.ledger.store import open_ledger
@@ -52,7 +52,7 @@ def test_no_error_tells_it(url: str) -> None:
     with pytest.raises(OutlayError) as caught:
         open_ledger(url)
     assert "s3cret" not in str(caught.value)
-    assert "s3cret" not in repr(Settings(Path("b"), url, ServeConfig(), token="s3cret"))
+    assert "s3cret" not in repr(ServerOptions(Path("b"), url, ServeConfig(), token="s3cret"))
 
 
 def test_nobody_on_the_machine_reads_it_where_the_environment_names_the_ledger(

@@ -16,7 +16,7 @@ from outlay.bundles.pool import Pool
 from outlay.serve.clock import Moment
 from outlay.serve.config import Plan, ServeConfig
 from outlay.serve.deciding.draws import read
-from outlay.serve.deciding.ready import prepare
+from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.experiment.arms import Trial, prepare_trial
 from outlay.serve.ledger.caps import Caps, Tally, Totals
 from outlay.serve.pacing.mixing import Policies
@@ -50,8 +50,8 @@ TOTALS = Totals(
 @pytest.fixture
 def served(frontier_bundle: Bundle, tmp_path: Path) -> Trial:
     config = ServeConfig.parse({"reserve": RESERVE})
-    ready = prepare(frontier_bundle.folder, config)
-    return prepare_trial(trial(tmp_path, frontier_bundle.folder), ready, config)
+    loaded = prepare_bundle(frontier_bundle.folder, config)
+    return prepare_trial(trial(tmp_path, frontier_bundle.folder), loaded, config)
 
 
 def test_an_arm_follows_its_cap_and_its_days(served: Trial) -> None:
@@ -84,7 +84,7 @@ def test_the_others_follow_what_the_arms_leave(served: Trial) -> None:
 
 def test_what_is_released_after_a_test_begins_no_new_path(served: Trial) -> None:
     """For a day after it, reservations of the arms expire all the time; the others are steered all the same."""
-    purse, policies = outside_purse(PLAN, served), Policies.of(Pool(served.arms[0].ready.bundle), 100)
+    purse, policies = outside_purse(PLAN, served), Policies.of(Pool(served.arms[0].loaded.bundle), 100)
     setting, day = Setting(purse.schedule, policies, 1.0, None), served.end
     states: list[State] = []
     for part in (0.1, 0.11):

@@ -12,7 +12,7 @@ from small_servers import RESERVE, request
 
 from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
-from outlay.serve.application import Settings
+from outlay.serve.application import ServerOptions
 from outlay.serve.config import ServeConfig
 from outlay.serve.experiment.rehearsal import Rehearsal, check_rehearsal, clock_of, new_rehearsal, note_rehearsal
 from outlay.serve.launch import serve
@@ -94,7 +94,7 @@ def test_a_server_rehearses_and_its_ledger_serves_no_real_day_any_more(bundle: B
         process.stop()
     config = ServeConfig.parse({"reserve": RESERVE})
     with pytest.raises(OutlayError, match="the ledger is of a rehearsal"):
-        serve(Settings(bundle.folder, path, config, port=0))
+        serve(ServerOptions(bundle.folder, path, config, port=0))
 
 
 def test_a_ledger_with_real_decisions_does_not_rehearse(bundle: Bundle, tmp_path: Path) -> None:
@@ -104,4 +104,4 @@ def test_a_ledger_with_real_decisions_does_not_rehearse(bundle: Bundle, tmp_path
         process.stop()
     config = ServeConfig.parse({"reserve": RESERVE})
     with pytest.raises(OutlayError, match="--rehearse: the ledger has decisions that were made by the real clock"):
-        serve(Settings(bundle.folder, path, config, port=0, rehearse=10.0))
+        serve(ServerOptions(bundle.folder, path, config, port=0, rehearse=10.0))

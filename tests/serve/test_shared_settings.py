@@ -16,16 +16,16 @@ from small_servers import ADMIN, RESERVE, request, server
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import OutlayError
-from outlay.serve.adoption import adopt
-from outlay.serve.application import Settings
+from outlay.serve.application import ServerOptions
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.ready import Ready, prepare
+from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.launch import serve
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.clock import Machine
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.ledger.store import open_ledger
+from outlay.serve.shared_settings import agree_settings
 
 FIRST: dict[str, Any] = {
     "reserve": RESERVE, "caps": {"total": 100, "day": 12}, "user": {"decisions_per_day": 1, "amount": 9},
@@ -66,19 +66,21 @@ def test_a_start_that_differs_is_refused_and_changes_nothing(
     bundle: Bundle, url: str, changed: dict[str, Any], words: str
 ) -> None:
     ledger = open_ledger(url)
-    adopt(ledger, prepare(bundle.folder, config()), config())
+    agree_settings(ledger, prepare_bundle(bundle.folder, config()), config())
     before = ledger.terms("coupons")
     other = config(**changed)
     with pytest.raises(OutlayError, match=words) as found:
-        adopt(ledger, prepare(bundle.folder, other), other)
+        agree_settings(ledger, prepare_bundle(bundle.folder, other), other)
     assert "--change-settings" in str(found.value)
     assert ledger.terms("coupons") == before
-    assert adopt(ledger, prepare(bundle.folder, other), other, change=True)
+    assert agree_settings(ledger, prepare_bundle(bundle.folder, other), other, change=True)
     after = ledger.terms("coupons")
     assert after is not None
     assert after != before
     own = config(ledger_seconds=3, limits={"batch": 7}, caps=None, **{k: v for k, v in changed.items() if k != "caps"})
-    adopt(ledger, prepare(bundle.folder, own), own)  # what is a server's own may differ, and caps need not be given
+    agree_settings(
+        ledger, prepare_bundle(bundle.folder, own), own
+    )  # what is a server's own may differ, and caps need not be given
     assert ledger.terms("coupons") == after
     ledger.close()
 
@@ -86,14 +88,14 @@ def test_a_start_that_differs_is_refused_and_changes_nothing(
 def test_servers_that_start_together_agree_or_fail(bundle: Bundle, url: str) -> None:
     """None of them writes its limits over another's."""
     settings = [config(user={"amount": amount}) for amount in (1, 2, 3, 4)]
-    readies = [prepare(bundle.folder, each) for each in settings]
+    readies = [prepare_bundle(bundle.folder, each) for each in settings]
     ledgers = [open_ledger(url) for _ in settings]
     together = threading.Barrier(len(settings))
 
-    def start(ledger: Ledger, ready: Ready, own: ServeConfig) -> bool:
+    def start(ledger: Ledger, loaded: LoadedBundle, own: ServeConfig) -> bool:
         together.wait()
         try:
-            adopt(ledger, ready, own)
+            agree_settings(ledger, loaded, own)
         except OutlayError:
             return False
         return True
@@ -144,20 +146,20 @@ def test_a_swap_reaches_another_server_and_lasts_over_a_restart(bundle: Bundle, 
 def test_a_start_that_cannot_load_the_ledgers_bundle_is_refused(bundle: Bundle, other: Path, tmp_path: Path) -> None:
     url, settings = f"sqlite:///{tmp_path / 'ledger.db'}", config()
     ledger = open_ledger(url)
-    ready = prepare(other, settings)
-    adopt(ledger, ready, settings)
+    loaded = prepare_bundle(other, settings)
+    agree_settings(ledger, loaded, settings)
     ledger.close()
     other.rename(tmp_path / "away")
-    with pytest.raises(OutlayError, match=rf"BUNDLE: is {bundle.id}; the ledger's servers serve {ready.bundle.id}"):
-        serve(Settings(bundle.folder, url, settings, port=0))
+    with pytest.raises(OutlayError, match=rf"BUNDLE: is {bundle.id}; the ledger's servers serve {loaded.bundle.id}"):
+        serve(ServerOptions(bundle.folder, url, settings, port=0))
 
 
 def test_caps_that_an_administrator_set_outlast_a_restart(bundle: Bundle, url: str) -> None:
     ledger, settings = open_ledger(url), config()
-    ready = prepare(bundle.folder, settings)
-    adopt(ledger, ready, settings)
+    loaded = prepare_bundle(bundle.folder, settings)
+    agree_settings(ledger, loaded, settings)
     ledger.set_caps("coupons", Caps(total=50_000, day=100, user_day_offers=1, user_amount=900))
-    (words,) = adopt(ledger, ready, settings)
+    (words,) = agree_settings(ledger, loaded, settings)
     assert "the ledger keeps the caps that it has (total 500 yuan)" in words
     assert ledger.totals("coupons").caps.total == 50_000
     ledger.close()

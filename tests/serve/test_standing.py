@@ -16,13 +16,13 @@ from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.text import experiment_text
-from outlay.serve.adoption import adopt
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.ready import prepare
+from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.experiment.arms import prepare_trial
 from outlay.serve.experiment.standing import followed
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.sqlite import SqliteLedger
+from outlay.serve.shared_settings import agree_settings
 
 Start = Callable[..., list[str]]
 GROWN = [*RAMP[:1], {"day": 2, "coverage": 0.8}, {"day": 4, "coverage": 1.0}]
@@ -45,9 +45,9 @@ def start(bundle: Bundle, ledger: Ledger) -> Start:
 
     def begin(experiment: Experiment | None, day: float = 0.0, **settings: Any) -> list[str]:
         config = ServeConfig.parse({"reserve": RESERVE, "caps": {"total": 5_000}, **settings})
-        ready = prepare(bundle.folder, config)
-        served = None if experiment is None else prepare_trial(experiment, ready, config)
-        return adopt(ledger, ready, config, served, Days(day))
+        loaded = prepare_bundle(bundle.folder, config)
+        served = None if experiment is None else prepare_trial(experiment, loaded, config)
+        return agree_settings(ledger, loaded, config, served, Days(day))
 
     return begin
 
@@ -102,8 +102,8 @@ def test_coverage_that_a_slow_clock_notes_is_the_last_all_the_same(
     start(grown, 0.9)
     notes = ledger.notes("coupons", "experiment")
     assert [note.key for note in notes] == ["spring:1", "spring"]
-    ready = prepare(bundle.folder, ServeConfig.parse({"reserve": RESERVE}))
-    before = prepare_trial(trial(tmp_path, bundle.folder), ready, ServeConfig.parse({"reserve": RESERVE}))
+    loaded = prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": RESERVE}))
+    before = prepare_trial(trial(tmp_path, bundle.folder), loaded, ServeConfig.parse({"reserve": RESERVE}))
     assert followed(ledger, before).experiment.ramp == grown.ramp
 
 

@@ -52,7 +52,7 @@ def serve(
     Example: outlay serve run/bundle --cap 50000 --ledger sqlite:///coupons.db
     """
     from outlay.experiments.design import Experiment
-    from outlay.serve.application import Settings
+    from outlay.serve.application import ServerOptions
     from outlay.serve.config import ServeConfig
     from outlay.serve.launch import serve as run
 
@@ -66,7 +66,7 @@ def serve(
             stderr.print(words, markup=False, highlight=False, soft_wrap=True)
 
     run(
-        Settings(
+        ServerOptions(
             bundle=bundle,
             ledger=ledger,
             config=settings,

@@ -17,10 +17,10 @@ from fastapi import FastAPI
 from outlay.experiments.design import Experiment
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.ready import Ready, prepare
+from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.experiment.arms import Trial, prepare_trial
 from outlay.serve.experiment.rehearsal import clock_of
-from outlay.serve.handlers.reload import Serving
+from outlay.serve.handlers.state import ServingState
 from outlay.serve.http.gate import is_loopback
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.store import open_ledger
@@ -32,7 +32,7 @@ log = logging.getLogger("outlay.serve")
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerOptions:
     """What to serve and how.
 
     Attributes:
@@ -59,12 +59,12 @@ class Settings:
     rehearse: float | None = None
     change: bool = False
 
-    def trial(self, ready: Ready) -> Trial | None:
+    def trial(self, loaded: LoadedBundle) -> Trial | None:
         """The A/B test beside the bundle. Raises OutlayError if the two do not go together."""
-        return None if self.experiment is None else prepare_trial(self.experiment, ready, self.config)
+        return None if self.experiment is None else prepare_trial(self.experiment, loaded, self.config)
 
 
-def application(settings: Settings) -> FastAPI:
+def application(settings: ServerOptions) -> FastAPI:
     """The application of one worker."""
     # After the launcher has named the folder of the metrics: prometheus_client looks for it when it is loaded.
     from outlay.serve.handlers.metrics import Metrics
@@ -73,16 +73,16 @@ def application(settings: Settings) -> FastAPI:
 
     async def start() -> Service:
         with _ends_at_once():
-            ready = prepare(settings.bundle, settings.config)
-            trial = settings.trial(ready)
-            serving = Serving(ready, settings.config, trial)
-            ledger, clock = await _reached(settings.ledger, serving)
+            loaded = prepare_bundle(settings.bundle, settings.config)
+            trial = settings.trial(loaded)
+            state = ServingState(loaded, settings.config, trial)
+            ledger, clock = await _reached(settings.ledger, state)
         # What is loaded by now stays; looking through it for garbage again and again costs a quarter of the time.
         gc.collect()
         gc.freeze()
         atexit.register(gc.unfreeze)  # extensions that count their objects at the end would tell of all that is kept
         gc.set_threshold(*COLLECT)
-        return Service(serving, ledger, clock, Metrics())
+        return Service(state, ledger, clock, Metrics())
 
     return create_app(start, token=settings.token, everywhere=not is_loopback(settings.host))
 
@@ -98,7 +98,7 @@ def _ends_at_once() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _reached(url: str, serving: Serving) -> tuple[Ledger, Clock]:
+async def _reached(url: str, state: ServingState) -> tuple[Ledger, Clock]:
     """The ledger with its clock, as soon as it can be reached: the launcher has found it, so it will come back.
 
     All that a worker asks the ledger before it serves is asked here, since one that gave up would take the launcher and
@@ -106,17 +106,17 @@ async def _reached(url: str, serving: Serving) -> tuple[Ledger, Clock]:
     """
     while True:
         try:
-            return await asyncio.to_thread(_opened, url, serving)
+            return await asyncio.to_thread(_opened, url, state)
         except LedgerError as error:
             log.error("the ledger cannot be reached: %s", error)
         await asyncio.sleep(1)
 
 
-def _opened(url: str, serving: Serving) -> tuple[Ledger, Clock]:
+def _opened(url: str, state: ServingState) -> tuple[Ledger, Clock]:
     ledger = open_ledger(url)
     try:
-        serving.declare(ledger)
-        return ledger, clock_of(ledger, serving.ready.campaign, serving.config.timezone)
+        state.declare(ledger)
+        return ledger, clock_of(ledger, state.loaded.campaign, state.config.timezone)
     except LedgerError:
         ledger.close()
         raise

@@ -27,11 +27,11 @@ Count = Annotated[int, Field(ge=0)]
 Outcome = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class _Section(BaseModel):
+class _ServeSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class CapLimits(_Section):
+class CapLimits(_ServeSection):
     """`[caps]`: hard limits of all money that is reserved or settled. None: no limit of this kind."""
 
     total: Money | None = None  # of the campaign; `--cap` replaces it
@@ -39,7 +39,7 @@ class CapLimits(_Section):
     policy: Money | None = None  # of the arm that the bundle decides
 
 
-class UserLimits(_Section):
+class UserLimits(_ServeSection):
     """`[user]`: limits of each user. Answers without an incentive do not count."""
 
     decisions_per_day: Count | None = None
@@ -48,7 +48,7 @@ class UserLimits(_Section):
     amount: Money | None = None
 
 
-class ValueLimits(_Section):
+class ValueLimits(_ServeSection):
     """`[values]`: what may be given at all, whatever a bundle says. Anything else becomes the none answer."""
 
     at_least: float | None = None
@@ -62,7 +62,7 @@ class ValueLimits(_Section):
         return self
 
 
-class RandomSlice(_Section):
+class RandomSlice(_ServeSection):
     """`[random]`: a share of users whose action is drawn evenly, so that the log can speak for every action."""
 
     share: float = Field(default=0.0, ge=0, le=1)  # of users and episodes
@@ -70,14 +70,14 @@ class RandomSlice(_Section):
     cap: Money | None = None  # its sub-budget
 
 
-class Episode(_Section):
+class Episode(_ServeSection):
     """`[episode]`: how long a user keeps a member of the mixture."""
 
     name: str | None = Field(default=None, min_length=1)  # default: the bundle's
     days: int | None = Field(default=None, gt=0)  # a new episode every so many days; None: one for the whole campaign
 
 
-class Plan(_Section):
+class Plan(_ServeSection):
     """`[plan]`: how the money of the total cap is to be spent over time. Without it, only the caps limit the spend."""
 
     start: datetime.date
@@ -97,14 +97,14 @@ class Plan(_Section):
         return self
 
 
-class Limits(_Section):
+class Limits(_ServeSection):
     """`[limits]`: of a request."""
 
     body_bytes: int = Field(default=4 << 20, gt=0)
     batch: int = Field(default=1_000, gt=0)  # decisions or outcomes in one request
 
 
-class ServeConfig(_Section):
+class ServeConfig(_ServeSection):
     """A serve.toml, read and checked.
 
     Attributes:

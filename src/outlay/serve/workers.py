@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
-from outlay.serve.application import Settings, application
+from outlay.serve.application import ServerOptions, application
 from outlay.serve.http.connections import Connection
 
 UVICORN: dict[str, Any] = {
@@ -35,7 +35,7 @@ HANDED_DOWN = "OUTLAY_SERVE_SETTINGS"  # names the file that the launcher leaves
 TOKEN_HANDED_DOWN, LEDGER_HANDED_DOWN = "OUTLAY_SERVE_TOKEN", "OUTLAY_SERVE_LEDGER"
 
 
-def run(settings: Settings, listener: socket.socket) -> None:
+def run(settings: ServerOptions, listener: socket.socket) -> None:
     """Serve on a socket until interrupted."""
     if settings.workers > 1:
         _run_workers(settings, listener)
@@ -46,7 +46,7 @@ def run(settings: Settings, listener: socket.socket) -> None:
 
 def worker() -> FastAPI:
     """The application of one of several workers: the launcher left the settings in a file."""
-    settings: Settings = pickle.loads(Path(os.environ[HANDED_DOWN]).read_bytes())
+    settings: ServerOptions = pickle.loads(Path(os.environ[HANDED_DOWN]).read_bytes())
     if (launcher := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_end_with, args=(launcher,), daemon=True).start()
     token, ledger = os.environ.get(TOKEN_HANDED_DOWN), os.environ[LEDGER_HANDED_DOWN]
@@ -69,7 +69,7 @@ def _end_with(launcher: Any) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run_workers(settings: Settings, listener: socket.socket) -> None:
+def _run_workers(settings: ServerOptions, listener: socket.socket) -> None:
     with tempfile.TemporaryDirectory() as folder:  # only this user may read it
         file, meters = Path(folder) / "settings", Path(folder) / "meters"
         # Token and password are no matter for the disk: the folder stays behind where the launcher is killed.

@@ -24,9 +24,9 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.ops.hashing import rendezvous, uniform
 from outlay.serve.deciding import draws
-from outlay.serve.deciding.draws import Draw
-from outlay.serve.deciding.features import Row, RowEncoder, arrays
-from outlay.serve.deciding.guards import NOT_ELIGIBLE, Choice, allows_nothing
+from outlay.serve.deciding.draws import DrawRecord
+from outlay.serve.deciding.features import EncodedRow, RowEncoder, arrays
+from outlay.serve.deciding.guards import NOT_ELIGIBLE, ChosenAction, allows_nothing
 
 POLICY, RANDOM = "policy", "random"  # arms, and the reasons of their answers
 MISSING_FEATURES, MODEL_ERROR = "missing_features", "model_error"  # reasons of the fallback
@@ -34,7 +34,7 @@ MISSING_FEATURES, MODEL_ERROR = "missing_features", "model_error"  # reasons of 
 log = logging.getLogger("outlay.serve")
 
 
-class Case(NamedTuple):
+class EncodedRequest(NamedTuple):
     """What is asked, in numbers.
 
     Attributes:
@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
     request_id: str
     user: str
-    row: Row | None
+    row: EncodedRow | None
     eligible: NDArray[np.bool_] | None = None
 
 
@@ -77,11 +77,11 @@ class Decider:
         """Of the live policies, with these weights and at this price."""
         return self.pool.mixture(self.weights, self.price)
 
-    def decide(self, cases: Sequence[Case], episode: str) -> list[Choice]:
+    def decide(self, cases: Sequence[EncodedRequest], episode: str) -> list[ChosenAction]:
         """Propose for every case. Each is decided alone; an error of the model gives all of them the fallback."""
         units = [f"{case.user}:{episode}" for case in cases]
         arms = self._arms(units)
-        found: dict[int, Choice] = {}
+        found: dict[int, ChosenAction] = {}
         for i, case in enumerate(cases):
             if allows_nothing(case.eligible):
                 found[i] = self._settled(arms[i], self.none, NOT_ELIGIBLE, case)
@@ -98,7 +98,7 @@ class Decider:
             found.update(zip(places, chosen, strict=True))
         return [found[i] for i in range(len(cases))]
 
-    def arm_of(self, case: Case, episode: str) -> str:
+    def arm_of(self, case: EncodedRequest, episode: str) -> str:
         """Whether the user is in the random slice of this episode."""
         return self._arms([f"{case.user}:{episode}"])[0]
 
@@ -109,7 +109,7 @@ class Decider:
         places = np.flatnonzero(np.isclose(self.pool.bundle.actions, action, rtol=1e-6, atol=0))
         return int(places[0]) if len(places) else -1
 
-    def _chosen(self, cases: list[Case], units: list[str], arms: list[str]) -> list[Choice]:
+    def _chosen(self, cases: list[EncodedRequest], units: list[str], arms: list[str]) -> list[ChosenAction]:
         codes, numbers = arrays([case.row for case in cases if case.row is not None])
         choices = self.bundle.choices(codes, numbers, self._eligible(cases))
         actions = np.array([chosen for chosen, _ in choices]).T.copy()  # [N, k]; np.stack takes three times as long
@@ -119,7 +119,7 @@ class Decider:
         return [
             self._evenly(case, every)
             if arm == RANDOM
-            else Choice(
+            else ChosenAction(
                 POLICY, self._places[member], index, self._values[index], p, self._draw(case, every), POLICY, False
             )
             for case, arm, member, index, p, every in zip(
@@ -127,21 +127,21 @@ class Decider:
             )
         ]
 
-    def _evenly(self, case: Case, every: list[int]) -> Choice:
+    def _evenly(self, case: EncodedRequest, every: list[int]) -> ChosenAction:
         allowed = range(len(self._values)) if case.eligible is None else np.flatnonzero(case.eligible).tolist()
         (u,) = uniform(f"{self.random_salt}-action", [case.request_id]).tolist()
         index = allowed[int(u * len(allowed))]
         draw = self._draw(case, every)
-        return Choice(RANDOM, None, index, self._values[index], 1 / len(allowed), draw, RANDOM, False)
+        return ChosenAction(RANDOM, None, index, self._values[index], 1 / len(allowed), draw, RANDOM, False)
 
-    def _settled(self, arm: str, action: float, reason: str, case: Case) -> Choice:
+    def _settled(self, arm: str, action: float, reason: str, case: EncodedRequest) -> ChosenAction:
         """An answer without a choice. A fallback that is not allowed becomes none; none always is."""
         index = self.index_of(action)
         if action != self.none and case.eligible is not None and not (index >= 0 and case.eligible[index]):
             return self._settled(arm, self.none, NOT_ELIGIBLE, case)
-        return Choice(arm, None, index, action, 1.0, "{}", reason, True)
+        return ChosenAction(arm, None, index, action, 1.0, "{}", reason, True)
 
-    def _eligible(self, cases: list[Case]) -> NDArray[np.bool_] | None:
+    def _eligible(self, cases: list[EncodedRequest]) -> NDArray[np.bool_] | None:
         if all(case.eligible is None for case in cases):
             return None
         every = np.ones(len(self._values), np.bool_)
@@ -152,9 +152,11 @@ class Decider:
             return [POLICY] * len(units)
         return [RANDOM if u < self.random_share else POLICY for u in uniform(self.random_salt, units).tolist()]
 
-    def _draw(self, case: Case, actions: list[int]) -> str:
+    def _draw(self, case: EncodedRequest, actions: list[int]) -> str:
         allowed = None if case.eligible is None else np.flatnonzero(case.eligible).tolist()
-        return draws.write(Draw(self._places, actions, self._alpha, self.price, self.random_share, allowed)).decode()
+        return draws.write(
+            DrawRecord(self._places, actions, self._alpha, self.price, self.random_share, allowed)
+        ).decode()
 
     @cached_property
     def encoder(self) -> RowEncoder:

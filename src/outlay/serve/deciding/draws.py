@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 
-class Draw(Struct, frozen=True, omit_defaults=True):
+class DrawRecord(Struct, frozen=True, omit_defaults=True):
     """The draw of one decision; empty where a fallback or a guard answered before anything was drawn.
 
     Attributes:
@@ -33,9 +33,9 @@ class Draw(Struct, frozen=True, omit_defaults=True):
 
 
 write = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(Draw)
+_decoder = msgspec.json.Decoder(DrawRecord)
 
 
-def read(text: str) -> Draw:
+def read(text: str) -> DrawRecord:
     """The draw that stands in the column. Raises msgspec.DecodeError if it is none."""
     return _decoder.decode(text)

@@ -20,7 +20,7 @@ Value = str | int | float | bool | None
 Features = Mapping[str, Value]
 
 
-class WrongFeatureError(Exception):
+class FeatureValueError(Exception):
     """A feature holds what it cannot hold.
 
     Attributes:
@@ -34,7 +34,7 @@ class WrongFeatureError(Exception):
         super().__init__(f"the feature {name!r} {found}")
 
 
-class Row(NamedTuple):
+class EncodedRow(NamedTuple):
     """One request as numbers.
 
     Attributes:
@@ -60,7 +60,7 @@ class RowEncoder:
         self.absent = dict.fromkeys(schema.names, 0)
         self._numeric = [(field.name, field.mean, field.scale) for field in schema.numeric]
 
-    def encode(self, features: Features) -> Row | None:
+    def encode(self, features: Features) -> EncodedRow | None:
         """One row, or None where a feature is absent, which is not the same as a value that is missing (null).
 
         Features that the schema does not name are ignored.
@@ -84,7 +84,7 @@ class RowEncoder:
         if UNKNOWN in codes:
             for (name, _), code in zip(self._categorical, codes, strict=True):
                 self.unknown[name] += code == UNKNOWN
-        return Row(codes, numbers)
+        return EncodedRow(codes, numbers)
 
 
 def _codes(field: Categorical) -> dict[type, dict[Any, int]]:
@@ -106,7 +106,7 @@ def _codes(field: Categorical) -> dict[type, dict[Any, int]]:
     }
 
 
-def arrays(rows: Sequence[Row]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def arrays(rows: Sequence[EncodedRow]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Codes `[N, F]` and numbers `[N, 2·F']` of N rows."""
     codes = np.array([row.codes for row in rows], np.int32).reshape(len(rows), -1)
     numbers = np.array([row.numbers for row in rows], np.float64).reshape(len(rows), -1)
@@ -128,5 +128,5 @@ def _number(name: str, value: Value) -> float | None:
     if isinstance(value, str):
         if value in MISSING_TEXTS:
             return None
-        raise WrongFeatureError(name, f"is the text {value[:40]!r}; a number or null is wanted")
+        raise FeatureValueError(name, f"is the text {value[:40]!r}; a number or null is wanted")
     return value

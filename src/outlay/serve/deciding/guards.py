@@ -23,7 +23,7 @@ ORDER = (PAUSED, NOT_ELIGIBLE, USER_LIMIT, VALUE_LIMIT, DAY_CAP, ARM_CAP, TOTAL_
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenAction:
     """What is proposed to the ledger.
 
     Attributes:

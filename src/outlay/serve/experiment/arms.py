@@ -1,6 +1,6 @@
 """The arms of an A/B test in a server: who is in which, and what each gives.
 
-    trial = prepare_trial(experiment, ready, config)
+    trial = prepare_trial(experiment, loaded, config)
     trial.entries(users)                       each user's arm, and the day from which the user is in it
     arm.decide(cases, episode)                 choices, as of the bundle in service (`deciding/decider.py`)
 
@@ -29,10 +29,10 @@ from outlay.experiments.split import OUTSIDE, entries
 from outlay.serve.clock import EPOCH
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding import draws
-from outlay.serve.deciding.decider import POLICY, RANDOM, Case, Decider
-from outlay.serve.deciding.draws import Draw
-from outlay.serve.deciding.guards import NOT_ELIGIBLE, Choice
-from outlay.serve.deciding.ready import Ready, prepare
+from outlay.serve.deciding.decider import POLICY, RANDOM, Decider, EncodedRequest
+from outlay.serve.deciding.draws import DrawRecord
+from outlay.serve.deciding.guards import NOT_ELIGIBLE, ChosenAction
+from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.ledger.ids import ID_LENGTH
 from outlay.serve.ledger.money import MoneyError
 
@@ -48,7 +48,7 @@ class Arm:
         name: as in the file.
         kind: bundle, constant, random or holdout.
         budget: minor units; None: none, as it gives nothing.
-        ready: the bundle that decides; of an arm without one, that which the server began with, for what actions cost.
+        loaded: the bundle that decides; of an arm without one, that which the server began with, for what actions cost.
         decider: of a bundle or a random arm.
         given: what a constant gives, a holdout's none included; None where the decider decides.
     """
@@ -56,28 +56,30 @@ class Arm:
     name: str
     kind: Kind
     budget: int | None
-    ready: Ready
+    loaded: LoadedBundle
     decider: Decider | None
-    given: Choice | None
+    given: ChosenAction | None
 
-    def decide(self, cases: Sequence[Case], episode: str, decider: Decider | None = None) -> list[Choice]:
+    def decide(
+        self, cases: Sequence[EncodedRequest], episode: str, decider: Decider | None = None
+    ) -> list[ChosenAction]:
         """A choice for every case, by the arm's own decider or by what pacing made of it."""
         by = decider or self.decider
         if by is None:
             return [self._same(case) for case in cases]
         return [replace(choice, arm=self.name) for choice in by.decide(cases, episode)]
 
-    def _same(self, case: Case) -> Choice:
-        given, none = self.given, self.ready.decider.none
+    def _same(self, case: EncodedRequest) -> ChosenAction:
+        given, none = self.given, self.loaded.decider.none
         assert given is not None
         if case.eligible is None:
             return given
         allowed = np.flatnonzero(case.eligible).tolist()
         if given.index in allowed:
-            return replace(given, members=draws.write(Draw(allowed=allowed)).decode())
+            return replace(given, members=draws.write(DrawRecord(allowed=allowed)).decode())
         if given.action == none and allowed:
             return given
-        return replace(given, index=self.ready.none_index, action=none, reason=NOT_ELIGIBLE, forced=True)
+        return replace(given, index=self.loaded.none_index, action=none, reason=NOT_ELIGIBLE, forced=True)
 
 
 class Entry(NamedTuple):
@@ -142,14 +144,14 @@ class Trial:
             for arm, day in zip(arms.tolist(), since.tolist(), strict=True)
         ]
 
-    def check_fits(self, ready: Ready) -> None:
+    def check_fits(self, loaded: LoadedBundle) -> None:
         """What goes into service beside the arms has the same actions: requests name them for all.
 
         Raises:
             OutlayError: if it has others.
         """
         for arm in self.arms:
-            own, new = arm.ready, ready
+            own, new = arm.loaded, loaded
             if not np.array_equal(own.bundle.actions, new.bundle.actions) or own.decider.none != new.decider.none:
                 raise OutlayError(
                     f"the arm {arm.name!r} has the actions {own.bundle.actions.tolist()} and none is "
@@ -159,12 +161,12 @@ class Trial:
                 )  # fmt: skip
 
 
-def prepare_trial(experiment: Experiment, ready: Ready, config: ServeConfig) -> Trial:
+def prepare_trial(experiment: Experiment, loaded: LoadedBundle, config: ServeConfig) -> Trial:
     """Load, verify and warm up what the arms need.
 
     Args:
         experiment: read and sealed.
-        ready: the bundle that decides about users outside the test.
+        loaded: the bundle that decides about users outside the test.
         config: settings of the server.
 
     Raises:
@@ -172,9 +174,9 @@ def prepare_trial(experiment: Experiment, ready: Ready, config: ServeConfig) -> 
         OutlayError: if the test is of another campaign, or an arm cannot be served.
     """
     meta, file = experiment.meta, experiment.path
-    if meta.campaign != ready.campaign:
+    if meta.campaign != loaded.campaign:
         raise OutlayError(
-            f"is {meta.campaign!r}; this server spends the money of {ready.campaign!r}.", file=file,
+            f"is {meta.campaign!r}; this server spends the money of {loaded.campaign!r}.", file=file,
             where="experiment.campaign", way_out="Serve a bundle of that campaign, or plan a test of this one.",
         )  # fmt: skip
     if meta.eligible is not None:
@@ -183,12 +185,12 @@ def prepare_trial(experiment: Experiment, ready: Ready, config: ServeConfig) -> 
             way_out="Plan the test without it, or send those who are eligible to a server of their own; or draw the "
             "arms beforehand (outlay experiment assign) and analyse with --assigned.",
         )  # fmt: skip
-    trial = Trial(experiment, tuple(_prepared(arm, experiment, ready, config) for arm in experiment.arms))
-    trial.check_fits(ready)
+    trial = Trial(experiment, tuple(_prepared(arm, experiment, loaded, config) for arm in experiment.arms))
+    trial.check_fits(loaded)
     return trial
 
 
-def _prepared(arm: Design, experiment: Experiment, ready: Ready, config: ServeConfig) -> Arm:
+def _prepared(arm: Design, experiment: Experiment, loaded: LoadedBundle, config: ServeConfig) -> Arm:
     file, where = experiment.path, f"arm {arm.name!r}"
     if arm.name in (POLICY, RANDOM):
         raise OutlayError(
@@ -199,27 +201,33 @@ def _prepared(arm: Design, experiment: Experiment, ready: Ready, config: ServeCo
         raise OutlayError(f"has a name of more than {NAME_LENGTH} characters, or with a NUL.", file=file, where=where,
                           way_out="Plan the test with a shorter name.")  # fmt: skip
     try:
-        budget = None if arm.budget is None else ready.money.exact(arm.budget)
+        budget = None if arm.budget is None else loaded.money.exact(arm.budget)
     except MoneyError as error:
         raise OutlayError(error.found, file=file, where=f"{where}.budget", way_out=error.way_out) from None
     if arm.kind == "bundle":
-        return _of_bundle(arm, experiment, ready, config, budget)
+        return _of_bundle(arm, experiment, loaded, config, budget)
     if arm.kind == "random":
-        everyone = replace(ready.decider, random_share=1.0, random_salt=experiment.meta.salt)
-        return Arm(arm.name, arm.kind, budget, ready, everyone, None)
-    action = ready.decider.none if arm.action is None else arm.action
-    index = ready.decider.index_of(action)
-    if index < 0 and action != ready.decider.none:
-        raise OutlayError(f"is {action:g}, which is not one of the actions {ready.bundle.actions.tolist()}.", file=file,
-                          where=f"{where}.action", way_out="Plan the test with one of them.")  # fmt: skip
-    value = action if index < 0 else ready.bundle.actions.tolist()[index]
+        everyone = replace(loaded.decider, random_share=1.0, random_salt=experiment.meta.salt)
+        return Arm(arm.name, arm.kind, budget, loaded, everyone, None)
+    action = loaded.decider.none if arm.action is None else arm.action
+    index = loaded.decider.index_of(action)
+    if index < 0 and action != loaded.decider.none:
+        raise OutlayError(
+            f"is {action:g}, which is not one of the actions {loaded.bundle.actions.tolist()}.", file=file,
+            where=f"{where}.action", way_out="Plan the test with one of them.",
+        )  # fmt: skip
+    value = action if index < 0 else loaded.bundle.actions.tolist()[index]
     reason = HOLDOUT if arm.kind == "holdout" else CONSTANT
-    return Arm(arm.name, arm.kind, budget, ready, None, Choice(arm.name, None, index, value, 1.0, "{}", reason, False))
+    return Arm(
+        arm.name, arm.kind, budget, loaded, None, ChosenAction(arm.name, None, index, value, 1.0, "{}", reason, False)
+    )
 
 
-def _of_bundle(arm: Design, experiment: Experiment, ready: Ready, config: ServeConfig, budget: int | None) -> Arm:
+def _of_bundle(
+    arm: Design, experiment: Experiment, loaded: LoadedBundle, config: ServeConfig, budget: int | None
+) -> Arm:
     folder = (experiment.path or Path()).parent / str(arm.bundle)
-    own = prepare(folder, config, campaign=ready.campaign)
+    own = prepare_bundle(folder, config, campaign=loaded.campaign)
     if arm.bundle_id not in (None, own.bundle.id):
         raise OutlayError(
             f"is {arm.bundle_id!r}, but {folder} holds {own.bundle.id!r}: another bundle than was planned.",

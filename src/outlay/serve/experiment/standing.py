@@ -14,7 +14,7 @@ from dataclasses import replace
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
 from outlay.serve.clock import EPOCH
-from outlay.serve.deciding.ready import ARM_BUNDLE, bundle_note
+from outlay.serve.deciding.loaded_bundle import ARM_BUNDLE, bundle_note
 from outlay.serve.experiment.arms import Trial
 from outlay.serve.ledger.ids import ID_LENGTH
 from outlay.serve.ledger.ledger import Ledger, LedgerError, Note
@@ -79,7 +79,7 @@ def enter(ledger: Ledger, trial: Trial, now: int) -> None:
     """
     experiment, campaign = trial.experiment, trial.experiment.meta.campaign
     for arm in trial.arms:
-        ledger.note(campaign, bundle_note(arm.ready, ARM_BUNDLE, now))
+        ledger.note(campaign, bundle_note(arm.loaded, ARM_BUNDLE, now))
     known = _states(ledger, campaign).get(trial.name, [])
     if known and known[-1].ramp == experiment.ramp:
         return

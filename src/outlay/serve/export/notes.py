@@ -11,7 +11,7 @@ import msgspec
 
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.guards import value_refusal
-from outlay.serve.deciding.kinds import campaign_kinds
+from outlay.serve.deciding.outcome_kinds import campaign_outcome_kinds
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.money import Money
 
@@ -72,7 +72,7 @@ class Notes:
         self.numeric = list(dict.fromkeys(name for each in features for name in each["numeric"]))
         texts = dict.fromkeys(name for each in features for name in each["categorical"])
         self.categorical = [name for name in texts if name not in self.numeric]
-        self.kinds = campaign_kinds(self.bundle["campaign"])
+        self.kinds = campaign_outcome_kinds(self.bundle["campaign"])
         self._terms = cache(self._find)
 
     def salts(self, bundle: str) -> tuple[str, ...]:

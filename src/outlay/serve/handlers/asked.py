@@ -8,42 +8,43 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.serve.deciding.decider import Case, Decider
-from outlay.serve.deciding.features import Row, WrongFeatureError, value_text
-from outlay.serve.deciding.ready import Ready
+from outlay.serve.deciding.decider import Decider, EncodedRequest
+from outlay.serve.deciding.features import EncodedRow, FeatureValueError, value_text
+from outlay.serve.deciding.loaded_bundle import LoadedBundle
 from outlay.serve.experiment.arms import Arm, Entry, Trial
-from outlay.serve.handlers.border import BadRequestError
-from outlay.serve.handlers.messages import DecisionRequest, Problem
+from outlay.serve.handlers.messages import BadRequestError, DecisionRequest, Problem
 
 
-class Asked(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request on its way into a group.
 
     Attributes:
         request: as it came.
-        case: of this request, encoded for `ready`.
-        ready: the bundle that was in service when it came.
+        case: of this request, encoded for `loaded`.
+        loaded: the bundle that was in service when it came.
         entry: where the user is in the test that is served; None: never in it.
         inside: the case as the arm's own bundle reads it; None where the arm has none.
     """
 
     request: DecisionRequest
-    case: Case
-    ready: Ready
+    case: EncodedRequest
+    loaded: LoadedBundle
     entry: Entry | None = None
-    inside: Case | None = None
+    inside: EncodedRequest | None = None
 
     def arm(self, day: int) -> Arm | None:
         """What decides on this day of the server's clock; None: the bundle in service."""
         return self.entry.arm if self.entry is not None and self.entry.holds(day) else None
 
 
-def asked_of(requests: Sequence[DecisionRequest], ready: Ready, trial: Trial | None, *, many: bool) -> list[Asked]:
+def pending_requests(
+    requests: Sequence[DecisionRequest], loaded: LoadedBundle, trial: Trial | None, *, many: bool
+) -> list[PendingRequest]:
     """All requests of a body, in order.
 
     Args:
         requests: as they came.
-        ready: the bundle in service.
+        loaded: the bundle in service.
         trial: the A/B test that is served, or None.
         many: they came under `requests`; else the one is the body itself. For paths in errors.
 
@@ -51,45 +52,48 @@ def asked_of(requests: Sequence[DecisionRequest], ready: Ready, trial: Trial | N
         BadRequestError: 422 if one of them cannot be decided.
     """
     paths = [f"$.requests[{i}]" for i in range(len(requests))] if many else ["$"]
-    asked = [Asked(request, _case(request, ready, path), ready) for request, path in zip(requests, paths, strict=True)]
+    asked = [
+        PendingRequest(request, _case(request, loaded, path), loaded)
+        for request, path in zip(requests, paths, strict=True)
+    ]
     if trial is None:
         return asked
     entries = trial.entries([each.case.user for each in asked])
     return [_entered(each, entry, path) for each, entry, path in zip(asked, entries, paths, strict=True)]
 
 
-def _case(request: DecisionRequest, ready: Ready, path: str) -> Case:
+def _case(request: DecisionRequest, loaded: LoadedBundle, path: str) -> EncodedRequest:
     user = value_text(request.user_id)
     if user is None:
         raise BadRequestError(422, Problem(error=f"{request.user_id!r} names no user.", where=f"{path}.user_id"))
     eligible: NDArray[np.bool_] | None = None
     if request.eligible is not None:
-        eligible = np.zeros(len(ready.amounts), np.bool_)
+        eligible = np.zeros(len(loaded.amounts), np.bool_)
         for i, action in enumerate(request.eligible):
-            index = ready.decider.index_of(action)
-            if index < 0 and action != ready.decider.none:
+            index = loaded.decider.index_of(action)
+            if index < 0 and action != loaded.decider.none:
                 raise BadRequestError(
                     422,
                     Problem(
-                        error=f"{action:g} is not one of the actions {ready.bundle.actions.tolist()}.",
+                        error=f"{action:g} is not one of the actions {loaded.bundle.actions.tolist()}.",
                         where=f"{path}.eligible[{i}]",
                     ),
                 )
             if index >= 0:
                 eligible[index] = True
-    return Case(request.request_id, user, _row(request, ready.decider, path), eligible)
+    return EncodedRequest(request.request_id, user, _row(request, loaded.decider, path), eligible)
 
 
-def _entered(asked: Asked, entry: Entry | None, path: str) -> Asked:
+def _entered(asked: PendingRequest, entry: Entry | None, path: str) -> PendingRequest:
     if entry is None or entry.arm.decider is None:
         return asked._replace(entry=entry)
     row = _row(asked.request, entry.arm.decider, path)
     return asked._replace(entry=entry, inside=asked.case._replace(row=row))
 
 
-def _row(request: DecisionRequest, decider: Decider, path: str) -> Row | None:
+def _row(request: DecisionRequest, decider: Decider, path: str) -> EncodedRow | None:
     try:
         return decider.encoder.encode(request.features)
-    except WrongFeatureError as error:
+    except FeatureValueError as error:
         problem = Problem(error=f"{error.found}.", where=f"{path}.features.{error.name}")
         raise BadRequestError(422, problem) from None

@@ -39,7 +39,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class Waiting(NamedTuple, Generic[In, Out]):
+class WaitingGroup(NamedTuple, Generic[In, Out]):
     """Items in line since a moment, and where their answers go.
 
     Attributes:
@@ -66,9 +66,11 @@ class GroupCommit(Generic[In, Out]):
     def __init__(self, work: Callable[[list[In]], list[Out]], seconds: float = math.inf) -> None:
         self._work = work
         self._seconds = seconds
-        self._arrived: list[Waiting[In, Out]] = []
-        self._line: SimpleQueue[list[Waiting[In, Out]] | None] = SimpleQueue()  # None: it ends
-        self._waiting: deque[Waiting[In, Out]] = deque()  # by age; those who have their answer are not yet taken out
+        self._arrived: list[WaitingGroup[In, Out]] = []
+        self._line: SimpleQueue[list[WaitingGroup[In, Out]] | None] = SimpleQueue()  # None: it ends
+        self._waiting: deque[WaitingGroup[In, Out]] = (
+            deque()
+        )  # by age; those who have their answer are not yet taken out
         self._oldest = math.inf  # since when the first of the group that is being written has waited
         self._ended: asyncio.Future[None] | None = None
         self._closed = False
@@ -94,7 +96,7 @@ class GroupCommit(Generic[In, Out]):
             threading.Thread(target=self._write, args=(loop,), name="ledger", daemon=True).start()
         if not self._arrived:  # those that the loop finds in one turn go together: the thread is woken once for them
             loop.call_soon(self._send)
-        waiting = Waiting(items, loop.create_future(), now, threading.Lock())
+        waiting = WaitingGroup(items, loop.create_future(), now, threading.Lock())
         self._arrived.append(waiting)
         if self._seconds < math.inf:
             if not self._waiting:
@@ -128,7 +130,7 @@ class GroupCommit(Generic[In, Out]):
 
     def _write(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commit group after group; what the thread does."""
-        line: deque[Waiting[In, Out]] = deque()
+        line: deque[WaitingGroup[In, Out]] = deque()
         going = True
         with suppress(RuntimeError):  # the event loop has ended, and with it everyone who waits
             while going or line:
@@ -141,7 +143,7 @@ class GroupCommit(Generic[In, Out]):
                     loop.call_soon_threadsafe(_hand_out, group, found)
             loop.call_soon_threadsafe(self._end)
 
-    def _fetch(self, line: deque[Waiting[In, Out]]) -> bool:
+    def _fetch(self, line: deque[WaitingGroup[In, Out]]) -> bool:
         """Move what has come into the thread's own line; waits where there is nobody. False once it is the end."""
         try:
             while (arrived := self._line.get(block=not line)) is not None:
@@ -150,7 +152,7 @@ class GroupCommit(Generic[In, Out]):
             return True
         return False
 
-    def _answers(self, group: list[Waiting[In, Out]]) -> list[Out] | Exception:
+    def _answers(self, group: list[WaitingGroup[In, Out]]) -> list[Out] | Exception:
         items = [item for waiting in group for item in waiting.items]
         try:
             answers = self._work(items)
@@ -164,8 +166,8 @@ class GroupCommit(Generic[In, Out]):
             self._ended.set_result(None)
 
 
-def _next_group(line: deque[Waiting[In, Out]]) -> list[Waiting[In, Out]]:
-    group: list[Waiting[In, Out]] = []
+def _next_group(line: deque[WaitingGroup[In, Out]]) -> list[WaitingGroup[In, Out]]:
+    group: list[WaitingGroup[In, Out]] = []
     size = 0
     while line and size < LARGEST:
         waiting = line.popleft()
@@ -175,7 +177,7 @@ def _next_group(line: deque[Waiting[In, Out]]) -> list[Waiting[In, Out]]:
     return group
 
 
-def _hand_out(group: list[Waiting[In, Out]], found: list[Out] | Exception) -> None:
+def _hand_out(group: list[WaitingGroup[In, Out]], found: list[Out] | Exception) -> None:
     start = 0
     for items, future, _, _ in group:
         if not future.done():

@@ -7,7 +7,7 @@ import logging
 EVERY = 1.0  # seconds
 
 
-class OnceASecond(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Drops lines that were said less than a second ago, with the same words and the same error."""
 
     def __init__(self) -> None:

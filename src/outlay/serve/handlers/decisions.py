@@ -24,11 +24,11 @@ from msgspec.structs import replace
 
 from outlay.serve.clock import Clock
 from outlay.serve.deciding.guards import value_refusal
-from outlay.serve.handlers.asked import Asked, asked_of
+from outlay.serve.handlers.asked import PendingRequest, pending_requests
 from outlay.serve.handlers.commit import GroupCommit
-from outlay.serve.handlers.messages import Decision, DecisionRequest, Problem, time_text
+from outlay.serve.handlers.messages import DecisionAnswer, DecisionRequest, Problem, time_text
 from outlay.serve.handlers.metrics import Metrics
-from outlay.serve.handlers.reload import Serving
+from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.ids import new_decision_ids
 from outlay.serve.ledger.ledger import Ledger, LedgerError, UndecidedError
 from outlay.serve.ledger.proposals import Proposal, Recorded
@@ -41,22 +41,22 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 _json = msgspec.json.Encoder()
 
 
-def unrecorded(answers: Sequence[Decision | Problem]) -> bool:
+def unrecorded(answers: Sequence[DecisionAnswer | Problem]) -> bool:
     """Whether the answers to a body are none for now; what comes in one body is written, or not, as one."""
-    return any(isinstance(first, Decision) and first.decision_id is None for first in answers[:1])
+    return any(isinstance(first, DecisionAnswer) and first.decision_id is None for first in answers[:1])
 
 
-class DecisionDesk:
+class DecisionHandler:
     """Answers requests for decisions."""
 
-    def __init__(self, serving: Serving, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
-        self._serving = serving
+    def __init__(self, state: ServingState, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
+        self._state = state
         self._ledger = ledger
         self._clock = clock
         self._metrics = metrics
-        self._group = GroupCommit(self.answer_group, serving.config.ledger_seconds)
+        self._group = GroupCommit(self.answer_group, state.config.ledger_seconds)
 
-    async def decide(self, requests: Sequence[DecisionRequest], *, many: bool = True) -> list[Decision | Problem]:
+    async def decide(self, requests: Sequence[DecisionRequest], *, many: bool = True) -> list[DecisionAnswer | Problem]:
         """One answer per request, in order; a Problem where the id belongs to another request.
 
         Args:
@@ -67,7 +67,7 @@ class DecisionDesk:
             BadRequestError: 422 if a request cannot be decided; then none of them is.
             UndecidedError: if their transaction has no known end. Asked again, they get what was decided.
         """
-        asked = asked_of(requests, self._serving.ready, self._serving.trial, many=many)
+        asked = pending_requests(requests, self._state.loaded, self._state.trial, many=many)
         try:
             answers = await self._group(asked)
         except UndecidedError:
@@ -82,13 +82,13 @@ class DecisionDesk:
             for i, answer in enumerate(answers)
         ]
 
-    def answer_group(self, group: Sequence[Asked]) -> list[Decision | Problem]:
+    def answer_group(self, group: Sequence[PendingRequest]) -> list[DecisionAnswer | Problem]:
         """Decide and record what came together. Runs in the thread that writes. Raises UndecidedError."""
         now = self._clock.now()
         day = self._clock.day(now)
         try:
-            if self._serving.outdated:
-                raise LedgerError(self._serving.outdated, way_out="Start this server again with the ledger's settings.")
+            if self._state.outdated:
+                raise LedgerError(self._state.outdated, way_out="Start this server again with the ledger's settings.")
             proposals = self._proposals(group, now, day)
             start = time.perf_counter()
             recorded = self._ledger.record(proposals)
@@ -98,7 +98,7 @@ class DecisionDesk:
             return self._unreachable(group, error)
         self._metrics.ledger_seconds.observe(time.perf_counter() - start)
         new = Counter((r.arm, r.member, r.reason) for r in recorded if r.status == "new")
-        campaign = self._serving.ready.campaign
+        campaign = self._state.loaded.campaign
         for (arm, member, reason), count in new.items():
             self._metrics.decided(campaign, arm, member, reason).inc(count)
         return [self._answer(answer) for answer in recorded]
@@ -107,28 +107,28 @@ class DecisionDesk:
         """Write what waits; nothing more is taken."""
         await self._group.close()
 
-    def _proposals(self, group: Sequence[Asked], now: int, day: int) -> list[Proposal]:
+    def _proposals(self, group: Sequence[PendingRequest], now: int, day: int) -> list[Proposal]:
         """What is proposed for each, in order; those whom one bundle or one arm decides about are decided together."""
-        first = group[0].ready
-        if self._serving.trial is None and all(asked.ready is first for asked in group):
+        first = group[0].loaded
+        if self._state.trial is None and all(asked.loaded is first for asked in group):
             return self._proposed(group, now, day)
         alike: defaultdict[int, list[int]] = defaultdict(list)  # two bundles only while one is swapped
         for i, asked in enumerate(group):
-            alike[id(asked.arm(day) or asked.ready)].append(i)
+            alike[id(asked.arm(day) or asked.loaded)].append(i)
         found: dict[int, Proposal] = {}
         for places in alike.values():
             found.update(zip(places, self._proposed([group[i] for i in places], now, day), strict=True))
         return [found[i] for i in range(len(group))]
 
-    def _proposed(self, group: Sequence[Asked], now: int, day: int) -> list[Proposal]:
+    def _proposed(self, group: Sequence[PendingRequest], now: int, day: int) -> list[Proposal]:
         arm = group[0].arm(day)
-        ready = group[0].ready if arm is None else arm.ready
-        episode = self._serving.episode(day, arm)
-        config = self._serving.config
+        loaded = group[0].loaded if arm is None else arm.loaded
+        episode = self._state.episode(day, arm)
+        config = self._state.config
         cases = [asked.case if asked.inside is None or arm is None else asked.inside for asked in group]
-        choices = self._serving.choices(ready, arm, cases, episode, now)
+        choices = self._state.choices(loaded, arm, cases, episode, now)
         expires = now + int(config.expiry_hours * HOUR)
-        campaign, bundle, none = ready.campaign, ready.bundle.id, ready.decider.none
+        campaign, bundle, none = loaded.campaign, loaded.bundle.id, loaded.decider.none
         ids = new_decision_ids(now, len(group))
         return [
             Proposal(
@@ -146,7 +146,7 @@ class DecisionDesk:
                 member=choice.member,
                 action=choice.action,
                 action_index=choice.index,
-                amount=ready.amount(choice.index),
+                amount=loaded.amount(choice.index),
                 probability=min(choice.probability, 1.0),  # a sum of weights may be a rounding above
                 members=choice.members,
                 features=_json.encode(request.features).decode(),
@@ -154,43 +154,43 @@ class DecisionDesk:
                 expires=expires,
                 forced=choice.forced,
                 none_action=none,
-                none_index=ready.none_index,
+                none_index=loaded.none_index,
                 refused=value_refusal(config.values, choice.action, none),
             )
             for (request, case, _, _, _), choice, decision_id in zip(group, choices, ids, strict=True)
         ]
 
-    def _unreachable(self, group: Sequence[Asked], error: Exception) -> list[Decision | Problem]:
+    def _unreachable(self, group: Sequence[PendingRequest], error: Exception) -> list[DecisionAnswer | Problem]:
         """None for everyone, for now: nothing is written by this try."""
         self._metrics.ledger_errors.inc()
         log.error("decisions were not written: %s", str(error) or "the ledger took too long")
         day = self._clock.day(self._clock.now())
         return [self._unrecorded(asked, day) for asked in group]
 
-    def _unrecorded(self, asked: Asked, day: int) -> Decision:
+    def _unrecorded(self, asked: PendingRequest, day: int) -> DecisionAnswer:
         served = asked.arm(day)
-        ready = asked.ready if served is None else served.ready
-        arm = ready.decider.arm_of(asked.case, self._serving.episode(day)) if served is None else served.name
-        self._metrics.decided(ready.campaign, arm, None, LEDGER_UNAVAILABLE).inc()
-        return Decision(
+        loaded = asked.loaded if served is None else served.loaded
+        arm = loaded.decider.arm_of(asked.case, self._state.episode(day)) if served is None else served.name
+        self._metrics.decided(loaded.campaign, arm, None, LEDGER_UNAVAILABLE).inc()
+        return DecisionAnswer(
             decision_id=None,
-            action=ready.decider.none,
-            action_index=None if ready.none_index < 0 else ready.none_index,
+            action=loaded.decider.none,
+            action_index=None if loaded.none_index < 0 else loaded.none_index,
             member=None,
             probability=1.0,
-            bundle=ready.bundle.id,
+            bundle=loaded.bundle.id,
             reason=LEDGER_UNAVAILABLE,
             arm=arm,
         )
 
-    def _answer(self, recorded: Recorded) -> Decision | Problem:
+    def _answer(self, recorded: Recorded) -> DecisionAnswer | Problem:
         if recorded.status == "conflict":
             return Problem(
                 error=f"the request id {recorded.request_id!r} belongs to another request.",
                 where="$.request_id",
                 way_out="Give every decision an id of its own; a retry repeats the whole request.",
             )
-        return Decision(
+        return DecisionAnswer(
             decision_id=recorded.decision_id,
             action=recorded.action,
             action_index=None if recorded.action_index < 0 else recorded.action_index,

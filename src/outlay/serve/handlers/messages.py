@@ -1,6 +1,6 @@
 """What requests and answers look like: typed, strict, and read in one pass.
 
-Unknown fields and wrong types are errors that name the field (`desks/border.py`). A body holds one thing or many:
+Unknown fields and wrong types are errors that name the field (`http/decoding.py`). A body holds one thing or many:
 `{"request_id": …}` or `{"requests": [ … ]}`.
 """
 
@@ -21,13 +21,13 @@ Id = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH, pattern=_NO_CONTROL
 _Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _Number = Annotated[float, Meta(ge=-(2.0**63), le=2.0**63)]
 Feature = str | _Whole | float | bool | None
-Time = (
+RequestTime = (
     Annotated[str, Meta(max_length=TIME_LENGTH, pattern=_NO_CONTROLS, description="Of any form.")]
     | _Whole
     | _Number
     | None
 )
-Moment = (
+EventTime = (
     Annotated[int, Meta(ge=-_SECONDS, le=_SECONDS, description="Epoch seconds.")]
     | Annotated[float, Meta(ge=-_SECONDS, le=_SECONDS)]
     | Annotated[datetime.datetime, Meta(tz=True, description="RFC 3339, with a time zone.")]
@@ -48,7 +48,9 @@ class DecisionRequest(_Strict, frozen=True):
         dict[str, Feature],
         Meta(description="The state by feature. null is missing; an absent feature gets the fallback action."),
     ]
-    time: Annotated[Time, Meta(description="By your clock; kept. It decides nothing: the server's clock does.")] = None
+    time: Annotated[
+        RequestTime, Meta(description="By your clock; kept. It decides nothing: the server's clock does.")
+    ] = None
     eligible: Annotated[
         Annotated[list[float], Meta(max_length=1_000)] | None,
         Meta(description="Values of the actions that are allowed; null allows all."),
@@ -61,7 +63,7 @@ class DecisionRequests(_Strict, frozen=True):
     requests: list[DecisionRequest]
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class DecisionAnswer(Struct, frozen=True, kw_only=True):
     """What the user gets.
 
     Attributes:
@@ -93,7 +95,7 @@ class OutcomeRequest(_Strict, frozen=True):
         Id, Meta(description="redeemed settles the money, refund gives it back; other declared kinds are kept.")
     ]
     event_id: Annotated[Id, Meta(description="Yours, one per event. The same event moves money once.")]
-    time: Annotated[Moment, Meta(description="When it happened, by your clock.")] = None
+    time: Annotated[EventTime, Meta(description="When it happened, by your clock.")] = None
     value: Annotated[
         float | None, Meta(description="Of redeemed and refund: the money, null for all there is. Else as you like.")
     ] = None
@@ -136,10 +138,24 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     way_out: str | None = None
 
 
-class Decisions(Struct, frozen=True):
+class BadRequestError(Exception):
+    """A request that cannot be answered.
+
+    Attributes:
+        status: of HTTP.
+        problem: in words.
+    """
+
+    def __init__(self, status: int, problem: Problem) -> None:
+        self.status = status
+        self.problem = problem
+        super().__init__(problem.error)
+
+
+class DecisionAnswers(Struct, frozen=True):
     """Answers in the order of the requests; a Problem where a request id belongs to another request."""
 
-    decisions: list[Decision | Problem]
+    decisions: list[DecisionAnswer | Problem]
 
 
 class OutcomeAnswers(Struct, frozen=True):
@@ -165,7 +181,7 @@ class CapsRequest(_Strict, frozen=True):
     arms: dict[Id, _Money | None] | UnsetType = UNSET
 
 
-def time_text(time: Time) -> str | None:
+def time_text(time: RequestTime) -> str | None:
     """A request's time as the ledger keeps it: a text as it is, a number as a decimal."""
     if isinstance(time, float):
         return repr(time)

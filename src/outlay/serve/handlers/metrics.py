@@ -86,7 +86,7 @@ class Metrics:
             "outlay_bundle_info", "1 for the bundle in service.", ("bundle",), registry=registry,
             multiprocess_mode="livemax",
         )  # fmt: skip
-        self._serving: str | None = None
+        self._in_service: str | None = None
         self._seen: dict[tuple[str, str], int] = {}
         # Finding a labelled counter costs more than raising it, and the combinations are few.
         self.decided = cache(self._decided)
@@ -113,12 +113,12 @@ class Metrics:
                     counter.labels(name).inc(new)
                     self._seen[kind, name] = count
 
-    def serving(self, bundle: str) -> None:
+    def bundle_in_service(self, bundle: str) -> None:
         """Another bundle is in service; its encoder counts anew."""
-        if self._serving is not None:
-            self._bundle.labels(self._serving).set(0)
+        if self._in_service is not None:
+            self._bundle.labels(self._in_service).set(0)
         self._bundle.labels(bundle).set(1)
-        self._serving, self._seen = bundle, {}
+        self._in_service, self._seen = bundle, {}
 
     def prices(self, prices: Mapping[str, float]) -> None:
         """What pacing has come to, by arm."""

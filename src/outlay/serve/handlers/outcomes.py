@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 from outlay.serve.clock import Clock
 from outlay.serve.config import MONEY_KINDS
-from outlay.serve.deciding.kinds import nearest_kind
-from outlay.serve.handlers.border import BadRequestError
+from outlay.serve.deciding.outcome_kinds import nearest_outcome_kind
 from outlay.serve.handlers.commit import GroupCommit
-from outlay.serve.handlers.messages import Moment, OutcomeAnswer, OutcomeRequest, Problem
+from outlay.serve.handlers.messages import BadRequestError, EventTime, OutcomeAnswer, OutcomeRequest, Problem
 from outlay.serve.handlers.metrics import Metrics
-from outlay.serve.handlers.reload import Serving
+from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.events import Outcome, Settled
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.money import MoneyError
@@ -22,14 +21,14 @@ from outlay.serve.ledger.money import MoneyError
 log = logging.getLogger("outlay.serve")
 
 
-class OutcomeDesk:
+class OutcomeHandler:
     """Takes outcomes."""
 
-    def __init__(self, serving: Serving, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
-        self._serving = serving
+    def __init__(self, state: ServingState, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
+        self._state = state
         self._clock = clock
         self._metrics = metrics
-        self._group = GroupCommit(ledger.outcomes, serving.config.ledger_seconds)
+        self._group = GroupCommit(ledger.outcomes, state.config.ledger_seconds)
 
     async def settle(self, requests: Sequence[OutcomeRequest], *, many: bool = True) -> list[OutcomeAnswer | Problem]:
         """One answer per outcome, in order; a Problem where there is no such decision or the event is another's.
@@ -55,12 +54,12 @@ class OutcomeDesk:
         await self._group.close()
 
     def _event(self, request: OutcomeRequest, now: int, path: str) -> Outcome:
-        if request.kind not in self._serving.kinds:
-            raise BadRequestError(422, _undeclared(request.kind, self._serving.kinds, path))
+        if request.kind not in self._state.kinds:
+            raise BadRequestError(422, _undeclared(request.kind, self._state.kinds, path))
         amount = None
         if request.kind in MONEY_KINDS and request.value is not None:
             try:
-                amount = self._serving.ready.money.exact(request.value)
+                amount = self._state.loaded.money.exact(request.value)
             except MoneyError as error:
                 raise BadRequestError(
                     422, Problem(error=error.found, where=f"{path}.value", way_out=error.way_out)
@@ -73,11 +72,11 @@ class OutcomeDesk:
             received=now,
             value=request.value,
             amount=amount,
-            campaign=self._serving.ready.campaign,
+            campaign=self._state.loaded.campaign,
         )
 
     def _answer(self, settled: Settled, path: str) -> OutcomeAnswer | Problem:
-        units = self._serving.ready.money.units
+        units = self._state.loaded.money.units
         if not settled.replayed:
             self._metrics.outcome(settled.kind, settled.status)
             if settled.status == "overrun":
@@ -105,7 +104,7 @@ class OutcomeDesk:
 
 
 def _undeclared(kind: str, declared: tuple[str, ...], path: str) -> Problem:
-    near = nearest_kind(kind, declared)
+    near = nearest_outcome_kind(kind, declared)
     guess = "" if near is None else f" Did you mean {near!r}?"
     return Problem(
         error=f"is {kind!r}, which is not a declared kind of outcome.{guess}",
@@ -115,7 +114,7 @@ def _undeclared(kind: str, declared: tuple[str, ...], path: str) -> Problem:
     )
 
 
-def _milliseconds(moment: Moment) -> int:
+def _milliseconds(moment: EventTime) -> int:
     if isinstance(moment, datetime.datetime):
         return int(moment.timestamp() * 1000)
     return int((moment or 0) * 1000)

@@ -6,7 +6,7 @@ FIRST = 1_000  # ms
 LONGEST = 60_000  # ms
 
 
-class Retries:
+class Backoff:
     """Of one thing at a time; another thing starts anew. Moments are epoch ms of one clock."""
 
     def __init__(self) -> None:

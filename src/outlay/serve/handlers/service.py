@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 from outlay.core.errors import OutlayError
 from outlay.serve.clock import Clock, Moment
-from outlay.serve.deciding.ready import Ready
-from outlay.serve.handlers.complaints import OnceASecond
-from outlay.serve.handlers.decisions import DecisionDesk
+from outlay.serve.deciding.loaded_bundle import LoadedBundle
+from outlay.serve.handlers.complaints import RepeatFilter
+from outlay.serve.handlers.decisions import DecisionHandler
 from outlay.serve.handlers.metrics import Metrics
-from outlay.serve.handlers.outcomes import OutcomeDesk
-from outlay.serve.handlers.reload import Serving
+from outlay.serve.handlers.outcomes import OutcomeHandler
+from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.caps import Totals
 from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger
@@ -36,7 +36,7 @@ class Service:
     """A server of one campaign. Asks the ledger nothing before it is asked itself.
 
     Attributes:
-        serving: the bundle in service and the settings; its kinds of outcomes are declared.
+        state: the bundle in service and the settings; its kinds of outcomes are declared.
         ledger: for what is not in a hurry.
         clock: the server's.
         metrics: are raised with every answer.
@@ -44,28 +44,28 @@ class Service:
         outcomes: takes outcomes.
     """
 
-    def __init__(self, serving: Serving, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
-        self.serving = serving
+    def __init__(self, state: ServingState, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
+        self.state = state
         self.ledger = ledger
         self.clock = clock
         self.metrics = metrics
-        self._complaints = OnceASecond()
+        self._complaints = RepeatFilter()
         self._touching: asyncio.Future[None] | None = None
         self._told: list[str] = []  # troubles that are in the log already
         log.addFilter(self._complaints)
-        serving.pace(ledger)
-        self.decisions = DecisionDesk(serving, ledger, clock, metrics)
-        self.outcomes = OutcomeDesk(serving, ledger, clock, metrics)
-        metrics.serving(serving.ready.bundle.id)
+        state.pace(ledger)
+        self.decisions = DecisionHandler(state, ledger, clock, metrics)
+        self.outcomes = OutcomeHandler(state, ledger, clock, metrics)
+        metrics.bundle_in_service(state.loaded.bundle.id)
 
     async def call(self, method: Callable[..., T], *values: Any) -> T:
         """A method of the ledger, in a thread. Raises LedgerError, or TimeoutError if it takes too long."""
-        async with asyncio.timeout(self.serving.config.ledger_seconds):
+        async with asyncio.timeout(self.state.config.ledger_seconds):
             return await asyncio.to_thread(method, *values)
 
     def troubles(self) -> list[str]:
         """Why it is not ready, in words; empty where it is."""
-        found = [words for words in (self.serving.outdated, self.serving.behind) if words]
+        found = [words for words in (self.state.outdated, self.state.behind) if words]
         ahead = self.ledger.clock.ahead()
         if abs(ahead) <= TOLERANCE:
             return found
@@ -79,7 +79,7 @@ class Service:
 
     async def totals(self) -> Totals:
         """The campaign's money. Raises as `call`."""
-        return await self.call(self.ledger.totals, self.serving.ready.campaign)
+        return await self.call(self.ledger.totals, self.state.loaded.campaign)
 
     async def check_writable(self) -> None:
         """Commit a write that changes nothing; whoever asks meanwhile waits for the same. Raises as `call`."""
@@ -88,7 +88,7 @@ class Service:
             self._touching.add_done_callback(
                 lambda done: done.cancelled() or done.exception()
             )  # if nobody waits for it
-        async with asyncio.timeout(self.serving.config.ledger_seconds):
+        async with asyncio.timeout(self.state.config.ledger_seconds):
             await asyncio.shield(self._touching)
 
     async def close(self) -> None:
@@ -102,18 +102,18 @@ class Service:
         """Run until cancelled."""
         while True:
             await asyncio.sleep(EVERY)
-            _try(self.metrics.features, self.serving.ready.decider.encoder)
+            _try(self.metrics.features, self.state.loaded.decider.encoder)
             await asyncio.to_thread(self.tend)
 
-    async def load(self, path: str) -> Ready:
+    async def load(self, path: str) -> LoadedBundle:
         """Put another bundle into service. Raises as `Serving.load`."""
         try:
-            ready = await asyncio.to_thread(self.serving.load, path, self.ledger, self.clock.now())
+            loaded = await asyncio.to_thread(self.state.load, path, self.ledger, self.clock.now())
         except OutlayError as error:
             log.error("bundle %s does not go into service: %s", path, error)
             raise
-        self._in_service(ready)
-        return ready
+        self._in_service(loaded)
+        return loaded
 
     def tend(self) -> None:
         """Once; slow, so call it from a thread. What fails is said in the log and keeps no other duty undone."""
@@ -130,19 +130,19 @@ class Service:
             log.warning("ready again")
         self._told = troubles
         if abs(self.ledger.clock.ahead()) <= TOLERANCE:
-            self.ledger.release(self.serving.ready.campaign, now)
+            self.ledger.release(self.state.loaded.campaign, now)
 
     def _steer(self, now: int) -> None:
-        self.serving.tend(self.ledger, Moment.of(now, self.serving.config.zone).day, now)
-        self.metrics.prices(self.serving.prices)
+        self.state.tend(self.ledger, Moment.of(now, self.state.config.zone).day, now)
+        self.metrics.prices(self.state.prices)
 
     def _follow(self, now: int) -> None:
-        if (ready := self.serving.follow(self.ledger, now)) is not None:
-            self._in_service(ready)
+        if (loaded := self.state.follow(self.ledger, now)) is not None:
+            self._in_service(loaded)
 
-    def _in_service(self, ready: Ready) -> None:
-        self.metrics.serving(self.serving.ready.bundle.id)  # two swaps may be told in the other order
-        log.warning("bundle %s is in service", ready.bundle.id)
+    def _in_service(self, loaded: LoadedBundle) -> None:
+        self.metrics.bundle_in_service(self.state.loaded.bundle.id)  # two swaps may be told in the other order
+        log.warning("bundle %s is in service", loaded.bundle.id)
 
 
 def _try(duty: Callable[[T], object], value: T) -> None:

@@ -16,10 +16,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from outlay.core.version import __version__
 from outlay.serve.handlers.messages import Problem
 from outlay.serve.handlers.service import Service
+from outlay.serve.http.docs_page import page
 from outlay.serve.http.gate import Gate
 from outlay.serve.http.lane import UNREACHABLE, Lane, answer, refused
 from outlay.serve.http.openapi import schemas
-from outlay.serve.http.page import page
 from outlay.serve.http.routes import posts, response, router
 
 WORDS = "Which incentive each user gets, under a hard budget. Every decision is in the ledger before it is answered."

@@ -14,9 +14,9 @@ import msgspec
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from outlay.serve.handlers.border import BadRequestError, body_of
-from outlay.serve.handlers.messages import Problem
+from outlay.serve.handlers.messages import BadRequestError, Problem
 from outlay.serve.handlers.service import Service
+from outlay.serve.http.decoding import body_of
 from outlay.serve.ledger.ledger import LedgerError, UndecidedError
 
 UNREACHABLE = LedgerError, TimeoutError
@@ -95,7 +95,7 @@ class Lane:
             return
         service: Service = self.state.service
         try:
-            limit = service.serving.config.limits.body_bytes
+            limit = service.state.config.limits.body_bytes
             found = await post.handle(service, await body_of(scope, receive, limit) if post.takes_body else b"")
         except (BadRequestError, *UNREACHABLE) as error:
             found = refused(service, error)

@@ -14,7 +14,7 @@ REF = "#/components/schemas/{name}"
 PLAIN = (
     messages.DecisionRequest,
     messages.DecisionRequests,
-    messages.Decision,
+    messages.DecisionAnswer,
     messages.OutcomeRequest,
     messages.OutcomeRequests,
     messages.OutcomeAnswer,
@@ -43,7 +43,7 @@ def schemas() -> dict[str, Any]:
     """Every message by name, as JSON schema."""
     _, found = msgspec.json.schema_components(PLAIN, ref_template=REF)
     return found | {
-        "Decisions": _list("decisions", messages.Decisions.__doc__, "Decision"),
+        "Decisions": _list("decisions", messages.DecisionAnswers.__doc__, "Decision"),
         "OutcomeAnswers": _list("outcomes", messages.OutcomeAnswers.__doc__, "OutcomeAnswer"),
     }
 

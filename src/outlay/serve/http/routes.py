@@ -15,20 +15,21 @@ from starlette.responses import Response
 from outlay.core.errors import OutlayError
 from outlay.serve.clock import EPOCH
 from outlay.serve.deciding.decider import POLICY, RANDOM
-from outlay.serve.handlers.border import BadRequestError, Reader, read
 from outlay.serve.handlers.decisions import unrecorded
 from outlay.serve.handlers.messages import (
+    BadRequestError,
     BundleRequest,
     CapsRequest,
+    DecisionAnswers,
     DecisionRequest,
     DecisionRequests,
-    Decisions,
     OutcomeAnswers,
     OutcomeRequest,
     OutcomeRequests,
     Problem,
 )
 from outlay.serve.handlers.service import Service
+from outlay.serve.http.decoding import Reader, read
 from outlay.serve.http.lane import UNREACHABLE, Answer, Post, answer
 from outlay.serve.http.openapi import TEXT, operation
 from outlay.serve.ledger.caps import Caps
@@ -63,21 +64,21 @@ def post(path: str, takes: tuple[str, ...] = (), **words: Any) -> Callable[[Hand
 @post(
     "/v1/decisions",
     takes=("DecisionRequest", "DecisionRequests"),
-    gives=("Decision", "Decisions"),
+    gives=("Decision", "DecisionAnswers"),
     refuses=(409, 503),
-    instead={503: ("Decision", "Decisions", "Problem")},
+    instead={503: ("Decision", "DecisionAnswers", "Problem")},
 )
 async def decisions(service: Service, body: bytes) -> Answer:
     """Which incentive users get. One request, or many under `requests`."""
     start = time.perf_counter()
-    asked, many = _decisions.read(body, service.serving.config.limits.batch)
+    asked, many = _decisions.read(body, service.state.config.limits.batch)
     found = await service.decisions.decide(asked, many=many)
     service.metrics.decision_seconds.observe(time.perf_counter() - start)
     if unrecorded(found):
         service.metrics.refused(503)
-        return answer(Decisions(found) if many else found[0], 503)
+        return answer(DecisionAnswers(found) if many else found[0], 503)
     if many:
-        return answer(Decisions(found))
+        return answer(DecisionAnswers(found))
     return answer(found[0], 409 if isinstance(found[0], Problem) else 200)
 
 
@@ -90,7 +91,7 @@ async def decisions(service: Service, body: bytes) -> Answer:
 )
 async def outcomes(service: Service, body: bytes) -> Answer:
     """What happened after decisions. One outcome, or many under `outcomes`."""
-    told, many = _outcomes.read(body, service.serving.config.limits.batch)
+    told, many = _outcomes.read(body, service.state.config.limits.batch)
     found = await service.outcomes.settle(told, many=many)
     if many:
         return answer(OutcomeAnswers(found))
@@ -102,37 +103,37 @@ async def outcomes(service: Service, body: bytes) -> Answer:
 @post("/v1/admin/pause", refuses=(401, 403, 503))
 async def pause(service: Service, _body: bytes) -> Answer:
     """Answer none from now on, on every server of this ledger; it lasts over restarts."""
-    await service.call(service.ledger.pause, service.serving.ready.campaign)
-    return answer({"campaign": service.serving.ready.campaign, "paused": True})
+    await service.call(service.ledger.pause, service.state.loaded.campaign)
+    return answer({"campaign": service.state.loaded.campaign, "paused": True})
 
 
 @post("/v1/admin/resume", refuses=(401, 403, 503))
 async def resume(service: Service, _body: bytes) -> Answer:
     """End a pause."""
-    await service.call(service.ledger.resume, service.serving.ready.campaign)
-    return answer({"campaign": service.serving.ready.campaign, "paused": False})
+    await service.call(service.ledger.resume, service.state.loaded.campaign)
+    return answer({"campaign": service.state.loaded.campaign, "paused": False})
 
 
 @post("/v1/admin/bundle", takes=("BundleRequest",), refuses=(401, 403, 503))
 async def bundle(service: Service, body: bytes) -> Answer:
     """Verify a bundle, warm it up and serve it from now on; a broken one leaves the old in service."""
     wanted = read(_bundle, body)
-    old = service.serving.ready.bundle.id
+    old = service.state.loaded.bundle.id
     try:
-        ready = await service.load(wanted.path)
+        loaded = await service.load(wanted.path)
     except LedgerError:
         raise
     except OutlayError as error:
         words = f"{error} Bundle {old} stays in service."
         raise BadRequestError(422, Problem(error=words, where="$.path")) from None
-    return answer({"bundle": ready.bundle.id, "before": old})
+    return answer({"bundle": loaded.bundle.id, "before": old})
 
 
 @post("/v1/admin/caps", takes=("CapsRequest",), refuses=(401, 403, 503))
 async def set_caps(service: Service, body: bytes) -> Answer:
     """Raise or lower caps, in money. What is absent stays; null takes a limit away."""
     wanted = read(_caps, body)
-    money, trial = service.serving.ready.money, service.serving.trial
+    money, trial = service.state.loaded.money, service.state.trial
     known = (POLICY, RANDOM, *(() if trial is None else (arm.name for arm in trial.arms)))
     given = {} if wanted.arms is msgspec.UNSET else wanted.arms
     for name in given:
@@ -156,7 +157,7 @@ async def set_caps(service: Service, body: bytes) -> Answer:
         arms = {name: cap for name, cap in {**kept.arms, **by_arm}.items() if cap is not None}
         return replace(kept, **changed, arms=arms)
 
-    caps = await service.call(service.ledger.change_caps, service.serving.ready.campaign, change)
+    caps = await service.call(service.ledger.change_caps, service.state.loaded.campaign, change)
     return answer(_in_units(caps, money.units))
 
 
@@ -192,7 +193,7 @@ async def ready(request: Request) -> Response:
     troubles = service.troubles()
     told = {
         "ready": not troubles,
-        "bundle": service.serving.ready.bundle.id,
+        "bundle": service.state.loaded.bundle.id,
         "paused": totals.paused,
         "time": datetime.datetime.fromtimestamp(now / 1000, service.clock.zone).isoformat(timespec="milliseconds"),
         "day": (EPOCH + datetime.timedelta(service.clock.day(now))).isoformat(),
@@ -205,11 +206,11 @@ async def ready(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
     service: Service = request.app.state.service
-    service.metrics.features(service.serving.ready.decider.encoder)
+    service.metrics.features(service.state.loaded.decider.encoder)
     try:
         totals = await service.totals()
     except UNREACHABLE:
         totals = None
     today = service.clock.day(service.clock.now())
-    page = service.metrics.page(totals, service.serving.ready.money, today)
+    page = service.metrics.page(totals, service.state.loaded.money, today)
     return Response(page, media_type="text/plain; version=0.0.4")

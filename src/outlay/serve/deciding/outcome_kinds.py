@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from outlay.serve.config import MONEY_KINDS
-from outlay.serve.deciding.ready import ARM_BUNDLE, BUNDLE
+from outlay.serve.deciding.loaded_bundle import ARM_BUNDLE, BUNDLE
 from outlay.serve.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROLES = ("user", "time", "action", "propensity", "forced", "eligible")
 
 
-def declared_kinds(ledger: Ledger, campaign: str, named: Iterable[str]) -> tuple[str, ...]:
+def declared_outcome_kinds(ledger: Ledger, campaign: str, named: Iterable[str]) -> tuple[str, ...]:
     """All kinds that may come, those that move money first.
 
     Args:
@@ -37,11 +37,11 @@ def declared_kinds(ledger: Ledger, campaign: str, named: Iterable[str]) -> tuple
     """
     notes = [note for kind in (BUNDLE, ARM_BUNDLE) for note in ledger.notes(campaign, kind)]
     bundles = [json.loads(note.content)["campaign"] for note in notes]
-    kinds = [*MONEY_KINDS, *named, *(kind for each in bundles for kind in campaign_kinds(each))]
+    kinds = [*MONEY_KINDS, *named, *(kind for each in bundles for kind in campaign_outcome_kinds(each))]
     return tuple(_once(kinds))
 
 
-def campaign_kinds(campaign: Mapping[str, Any]) -> list[str]:
+def campaign_outcome_kinds(campaign: Mapping[str, Any]) -> list[str]:
     """The kinds of which a campaign's reward, end and costs are made, in the order in which they are met.
 
     Args:
@@ -60,7 +60,7 @@ def campaign_kinds(campaign: Mapping[str, Any]) -> list[str]:
     return [name for name in _once(met) if name.casefold() not in taken]
 
 
-def nearest_kind(kind: str, declared: Iterable[str]) -> str | None:
+def nearest_outcome_kind(kind: str, declared: Iterable[str]) -> str | None:
     """The declared kind that is written most alike, or None where none is."""
     folded = {each.casefold(): each for each in declared}
     near = difflib.get_close_matches(kind.casefold(), folded, n=1, cutoff=0.6)

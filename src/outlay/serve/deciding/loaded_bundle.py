@@ -21,7 +21,7 @@ from outlay.bundles.read import load_bundle
 from outlay.core.errors import BundleError, OutlayError
 from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.decider import Case, Decider
+from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.features import RowEncoder
 from outlay.serve.ledger.ids import ID_LENGTH
 from outlay.serve.ledger.ledger import Ledger, Note
@@ -34,7 +34,7 @@ SAME_ACTION = 1e-6  # relative: two action values that are one
 
 
 @dataclass(frozen=True)
-class Ready:
+class LoadedBundle:
     """A bundle that may go into service.
 
     Attributes:
@@ -66,7 +66,7 @@ class Ready:
         return 0 if index < 0 or index == self.none_index else self.amounts[index]
 
 
-def prepare(path: str | Path, config: ServeConfig, *, campaign: str | None = None) -> Ready:
+def prepare_bundle(path: str | Path, config: ServeConfig, *, campaign: str | None = None) -> LoadedBundle:
     """Load, verify, price and warm up a bundle.
 
     Args:
@@ -113,17 +113,17 @@ def prepare(path: str | Path, config: ServeConfig, *, campaign: str | None = Non
     if config.plan is not None:
         pool.check()
     money = Money(str(bundle.manifest["unit"]), config.minor)
-    ready = Ready(folder, decider, _amounts(bundle, config, money), decider.index_of(none), money)
-    _warm_up(ready.decider)
-    return ready
+    loaded = LoadedBundle(folder, decider, _amounts(bundle, config, money), decider.index_of(none), money)
+    _warm_up(loaded.decider)
+    return loaded
 
 
-def introduce(ledger: Ledger, ready: Ready, config: ServeConfig, now: int) -> list[str]:
+def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, now: int) -> list[str]:
     """Note in the ledger which bundle and which settings decide from now on. What the operator should know.
 
     Args:
         ledger: knows the campaign.
-        ready: about to go into service.
+        loaded: about to go into service.
         config: settings of the server.
         now: epoch ms.
 
@@ -131,33 +131,33 @@ def introduce(ledger: Ledger, ready: Ready, config: ServeConfig, now: int) -> li
         OutlayError: if the settings do not fit what the ledger holds.
         LedgerError: if it cannot be reached or written.
     """
-    written = ledger.notes(ready.campaign, SETTINGS)
+    written = ledger.notes(loaded.campaign, SETTINGS)
     if written and (minor := json.loads(written[-1].content)["minor"]) != config.minor:
         raise OutlayError(
-            f"is {config.minor}, and the ledger counts {minor} minor units in one {ready.money.unit}: its money would "
+            f"is {config.minor}, and the ledger counts {minor} minor units in one {loaded.money.unit}: its money would "
             "change.",
             file=config.path, where="minor", way_out=f"Write minor = {minor}, or take another ledger.",
         )  # fmt: skip
-    if config.plan is not None and ledger.totals(ready.campaign).caps.total is None:
+    if config.plan is not None and ledger.totals(loaded.campaign).caps.total is None:
         raise OutlayError(
             "there is no total cap, so there is no money to plan.", file=config.path, where="plan",
             way_out="Give --cap, total in [caps], or POST /v1/admin/caps.",
         )  # fmt: skip
-    ledger.note(ready.campaign, bundle_note(ready, BUNDLE, now))
+    ledger.note(loaded.campaign, bundle_note(loaded, BUNDLE, now))
     settings = config.model_dump_json()
     if not written or written[-1].content != settings:
         key = f"{now:012x}{secrets.token_hex(4)}"
-        ledger.note(ready.campaign, Note(kind=SETTINGS, key=key, ts=now, content=settings))
+        ledger.note(loaded.campaign, Note(kind=SETTINGS, key=key, ts=now, content=settings))
     if config.plan is None or 0 <= (day := Moment.of(now, config.zone).day - config.plan.first) < config.plan.days:
         return []
     when = f"begins on {config.plan.start}: until then" if day < 0 else "is over: from now on"
     return [f"the plan {when} everyone gets the cheapest policy."]
 
 
-def bundle_note(ready: Ready, kind: str, now: int) -> Note:
+def bundle_note(loaded: LoadedBundle, kind: str, now: int) -> Note:
     """What the ledger is to know of a bundle."""
-    content = {key: value for key, value in ready.bundle.manifest.items() if key not in LEFT_OUT}
-    return Note(kind=kind, key=ready.bundle.id, ts=now, content=json.dumps(content, ensure_ascii=False))
+    content = {key: value for key, value in loaded.bundle.manifest.items() if key not in LEFT_OUT}
+    return Note(kind=kind, key=loaded.bundle.id, ts=now, content=json.dumps(content, ensure_ascii=False))
 
 
 def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ...]:
@@ -196,7 +196,7 @@ def _warm_up(decider: Decider) -> None:
     """Decide for a row of missing values, and for many: whatever fails then, fails before the swap."""
     row = RowEncoder(decider.pool.bundle.schema).encode(dict.fromkeys(decider.pool.bundle.schema.names))
     for count in (1, 64):
-        cases = [Case(f"warm-up-{i}", str(i), row) for i in range(count)]
+        cases = [EncodedRequest(f"warm-up-{i}", str(i), row) for i in range(count)]
         reasons = {choice.reason for choice in decider.decide(cases, "warm-up")}
         if not reasons <= {"policy", "random"}:
             raise BundleError("cannot decide about a row of missing values.", file=decider.pool.bundle.folder,

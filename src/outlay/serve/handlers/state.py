@@ -16,27 +16,27 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from outlay.core.errors import BundleError, OutlayError
-from outlay.serve.agreement import differences
 from outlay.serve.config import MONEY_KINDS, ServeConfig
-from outlay.serve.deciding.decider import POLICY, Case, Decider
-from outlay.serve.deciding.guards import Choice
-from outlay.serve.deciding.kinds import declared_kinds
-from outlay.serve.deciding.ready import Ready, introduce, prepare
+from outlay.serve.deciding.decider import POLICY, Decider, EncodedRequest
+from outlay.serve.deciding.guards import ChosenAction
+from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle, register_bundle
+from outlay.serve.deciding.outcome_kinds import declared_outcome_kinds
 from outlay.serve.experiment.arms import Arm, Trial
 from outlay.serve.experiment.standing import followed
-from outlay.serve.handlers.retries import Retries
+from outlay.serve.handlers.retries import Backoff
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.terms import Terms
 from outlay.serve.pacing.pacer import Pacer
 from outlay.serve.pacing.purses import arm_purse, outside_purse
+from outlay.serve.shared_settings import differences
 
 
-class Serving:
+class ServingState:
     """The bundle in service.
 
     Attributes:
-        ready: what every request uses; read it once per request.
+        loaded: what every request uses; read it once per request.
         config: settings of the server.
         trial: the A/B test that is served, or None.
         pacer: follows the plan outside the test, where there is one and a ledger to follow it in.
@@ -47,8 +47,8 @@ class Serving:
         behind: why the bundle is not the ledger's; empty where it is.
     """
 
-    def __init__(self, ready: Ready, config: ServeConfig, trial: Trial | None = None) -> None:
-        self.ready = ready
+    def __init__(self, loaded: LoadedBundle, config: ServeConfig, trial: Trial | None = None) -> None:
+        self.loaded = loaded
         self.config = config
         self.trial = trial
         self.pacer: Pacer | None = None
@@ -56,42 +56,44 @@ class Serving:
         self.kinds: tuple[str, ...] = MONEY_KINDS
         self.prices: Mapping[str, float] = {}
         self._swap = threading.Lock()  # one bundle after the other goes into service
-        self._retries = Retries()
+        self._retries = Backoff()
         self.outdated = ""
         self.behind = ""
 
     def episode(self, day: int, arm: Arm | None = None) -> str:
         """What users' members are drawn for on this day of the server's clock, outside the test or in an arm."""
         settings, plan = self.config.episode, self.config.plan
-        ready = self.ready if arm is None else arm.ready
-        name = settings.name or str(ready.bundle.manifest["episode"])
+        loaded = self.loaded if arm is None else arm.loaded
+        name = settings.name or str(loaded.bundle.manifest["episode"])
         if settings.days is None:
             return name
         first = 0 if plan is None else plan.first
         return f"{name}.{(day - first) // settings.days}"
 
-    def choices(self, ready: Ready, arm: Arm | None, cases: Sequence[Case], episode: str, now: int) -> list[Choice]:
+    def choices(
+        self, loaded: LoadedBundle, arm: Arm | None, cases: Sequence[EncodedRequest], episode: str, now: int
+    ) -> list[ChosenAction]:
         """What is proposed for every case, outside the test (`arm` is None) or in an arm. Raises as `decider`."""
         if arm is not None:
             pacer = self.arm_pacers.get(arm.name)
             if pacer is None or arm.decider is None:
                 return arm.decide(cases, episode)
             return arm.decide(cases, episode, pacer.decider(arm.decider, episode, now))
-        return self.decider(ready, episode, now).decide(cases, episode)
+        return self.decider(loaded, episode, now).decide(cases, episode)
 
-    def decider(self, ready: Ready, episode: str, now: int) -> Decider:
+    def decider(self, loaded: LoadedBundle, episode: str, now: int) -> Decider:
         """What decides in this episode: the bundle as it is, or as pacing has mixed it.
 
         Raises:
             LedgerError: if pacing has to ask the ledger, and cannot.
         """
-        return ready.decider if self.pacer is None else self.pacer.decider(ready.decider, episode, now)
+        return loaded.decider if self.pacer is None else self.pacer.decider(loaded.decider, episode, now)
 
     def declare(self, ledger: Ledger) -> None:
         """Find out which kinds of outcomes may come, from the bundles that the ledger knows. Raises LedgerError."""
         meta = None if self.trial is None else self.trial.experiment.meta
         measured = () if meta is None else (meta.metric, *meta.guardrails)
-        self.kinds = declared_kinds(ledger, self.ready.campaign, (*self.config.outcomes, *measured))
+        self.kinds = declared_outcome_kinds(ledger, self.loaded.campaign, (*self.config.outcomes, *measured))
 
     def pace(self, ledger: Ledger) -> None:
         """Follow the plan, where there is one, by the test as it is now."""
@@ -113,30 +115,30 @@ class Serving:
             self.pace(ledger)
         states = {}
         if self.pacer is not None:
-            states[POLICY] = self.pacer.tend(self.ready.decider, self.episode(day), now)
+            states[POLICY] = self.pacer.tend(self.loaded.decider, self.episode(day), now)
         if self.trial is not None and self.trial.coverage(day) > 0:
             for arm in self.trial.arms:
                 if arm.name in self.arm_pacers and arm.decider is not None:
                     states[arm.name] = self.arm_pacers[arm.name].tend(arm.decider, self.episode(day, arm), now)
         self.prices = {name: state.price for name, state in states.items() if state is not None}
 
-    def load(self, path: str | Path, ledger: Ledger, now: int) -> Ready:
+    def load(self, path: str | Path, ledger: Ledger, now: int) -> LoadedBundle:
         """Prepare a bundle of the same campaign, put it into service in the ledger, for all its servers, and swap.
 
         Slow, so call it from a thread.
 
         Raises:
-            OutlayError: as `prepare`, `Trial.check_fits` and `introduce`; then the old one stays.
+            OutlayError: as `prepare_bundle`, `Trial.check_fits` and `register_bundle`; then the old one stays.
         """
         with self._swap:
             if self.outdated:
                 raise OutlayError(self.outdated)
-            ready = self._checked(path, ledger, now)
-            _put_into_service(ledger, ready)
-            self.ready, self.behind = ready, ""
-        return ready
+            loaded = self._checked(path, ledger, now)
+            _put_into_service(ledger, loaded)
+            self.loaded, self.behind = loaded, ""
+        return loaded
 
-    def follow(self, ledger: Ledger, now: int) -> Ready | None:
+    def follow(self, ledger: Ledger, now: int) -> LoadedBundle | None:
         """Go by what the ledger says: its bundle goes into service here as well; other settings end the service.
 
         Args:
@@ -150,12 +152,12 @@ class Serving:
         if not self._swap.acquire(blocking=False):
             return None
         try:
-            terms = ledger.terms(self.ready.campaign)
+            terms = ledger.terms(self.loaded.campaign)
             if terms is None:
                 return None
             told = differences(terms.settings, self.config)
             self.outdated = f"the settings of the ledger are others by now: {'; '.join(told)}." if told else ""
-            if terms.bundle in ("", self.ready.bundle.id):
+            if terms.bundle in ("", self.loaded.bundle.id):
                 self._retries.forget()
                 self.behind = ""
                 return None
@@ -163,9 +165,9 @@ class Serving:
             if not self._retries.due(wanted, now):
                 return None
             try:
-                ready = self._checked(terms.path, ledger, now)
-                if ready.bundle.id != terms.bundle:
-                    raise BundleError(f"holds bundle {ready.bundle.id}.", file=ready.path)
+                loaded = self._checked(terms.path, ledger, now)
+                if loaded.bundle.id != terms.bundle:
+                    raise BundleError(f"holds bundle {loaded.bundle.id}.", file=loaded.path)
             except LedgerError:  # no fault of the bundle
                 raise
             except OutlayError as error:
@@ -173,22 +175,22 @@ class Serving:
                 self.behind = f"bundle {terms.bundle} is in service on this ledger, and cannot be loaded here: {error}"
                 return None
             self._retries.forget()
-            self.ready, self.behind = ready, ""
-            return ready
+            self.loaded, self.behind = loaded, ""
+            return loaded
         finally:
             self._swap.release()
 
-    def _checked(self, path: str | Path, ledger: Ledger, now: int) -> Ready:
-        ready = prepare(path, self.config, campaign=self.ready.campaign)
+    def _checked(self, path: str | Path, ledger: Ledger, now: int) -> LoadedBundle:
+        loaded = prepare_bundle(path, self.config, campaign=self.loaded.campaign)
         if self.trial is not None:
-            self.trial.check_fits(ready)
-        introduce(ledger, ready, self.config, now)
+            self.trial.check_fits(loaded)
+        register_bundle(ledger, loaded, self.config, now)
         self.declare(ledger)
-        return ready
+        return loaded
 
 
-def _put_into_service(ledger: Ledger, ready: Ready) -> None:
+def _put_into_service(ledger: Ledger, loaded: LoadedBundle) -> None:
     def served(kept: Terms | None) -> Terms:
-        return replace(kept or Terms(caps=Caps()), bundle=ready.bundle.id, path=str(ready.path))
+        return replace(kept or Terms(caps=Caps()), bundle=loaded.bundle.id, path=str(loaded.path))
 
-    ledger.change_terms(ready.campaign, served)
+    ledger.change_terms(loaded.campaign, served)

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
-from outlay.serve.handlers.messages import Feature, Problem
+from outlay.serve.handlers.messages import BadRequestError, Feature, Problem
 
 FEATURE: Any = Feature  # a union, which type checkers do not take for a type
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -25,20 +25,6 @@ class _Features(msgspec.Struct):
 _whole = msgspec.json.Decoder(msgspec.Raw)
 _features = msgspec.json.Decoder(_Features)
 _feature = msgspec.json.Decoder(FEATURE)
-
-
-class BadRequestError(Exception):
-    """A request that cannot be answered.
-
-    Attributes:
-        status: of HTTP.
-        problem: in words.
-    """
-
-    def __init__(self, status: int, problem: Problem) -> None:
-        self.status = status
-        self.problem = problem
-        super().__init__(problem.error)
 
 
 One = TypeVar("One")
