@@ -43,7 +43,7 @@ def schemas() -> dict[str, Any]:
     """Every message by name, as JSON schema."""
     _, found = msgspec.json.schema_components(PLAIN, ref_template=REF)
     return found | {
-        "Decisions": _list("decisions", messages.DecisionAnswers.__doc__, "Decision"),
+        "DecisionAnswers": _list("decisions", messages.DecisionAnswers.__doc__, "DecisionAnswer"),
         "OutcomeAnswers": _list("outcomes", messages.OutcomeAnswers.__doc__, "OutcomeAnswer"),
     }
 

@@ -64,9 +64,9 @@ def post(path: str, takes: tuple[str, ...] = (), **words: Any) -> Callable[[Hand
 @post(
     "/v1/decisions",
     takes=("DecisionRequest", "DecisionRequests"),
-    gives=("Decision", "DecisionAnswers"),
+    gives=("DecisionAnswer", "DecisionAnswers"),
     refuses=(409, 503),
-    instead={503: ("Decision", "DecisionAnswers", "Problem")},
+    instead={503: ("DecisionAnswer", "DecisionAnswers", "Problem")},
 )
 async def decisions(service: Service, body: bytes) -> Answer:
     """Which incentive users get. One request, or many under `requests`."""
