@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 
 from outlay.experiments.analyse import analyse
 from outlay.experiments.design import WEEK, Experiment
-from outlay.experiments.findings import Comparison, Course
+from outlay.experiments.findings import ArmComparison, Course
 from outlay.experiments.moments import BEFORE, FIRST_WEEK, SINCE, Metric
 from outlay.experiments.sequential import obrien_fleming, spending_bounds
-from outlay.experiments.sums import Sums
+from outlay.experiments.sums import DailySums
 
 OUT = Path(__file__).parent / "out"
 DAYS, COUPON, LIFT = 14, 2.0, 0.05
@@ -71,7 +71,7 @@ WORLDS = (
 )
 
 
-def draw(world: World, users: int, lift: float, rng: np.random.Generator) -> Sums:
+def draw(world: World, users: int, lift: float, rng: np.random.Generator) -> DailySums:
     """The sums of one test, in which arm `new` is active by `lift` more."""
     chance = 0.9 * rng.beta(2, 2, users) if world.differ else np.full(users, 0.45)
     arm = (rng.random(users) < world.share).astype(np.int64)
@@ -99,14 +99,16 @@ def draw(world: World, users: int, lift: float, rng: np.random.Generator) -> Sum
     return added_up(np.stack(columns, axis=2), arm, entry, tuple(names))
 
 
-def added_up(x: NDArray[np.float64], arm: NDArray[np.int64], entry: NDArray[np.int64], names: tuple[str, ...]) -> Sums:
+def added_up(
+    x: NDArray[np.float64], arm: NDArray[np.int64], entry: NDArray[np.int64], names: tuple[str, ...]
+) -> DailySums:
     """What `read_sums` makes of a log with rows `x` `[U, D, M]`, without writing one."""
     totals = x.cumsum(axis=1)
     products = [np.einsum("udi,udj->dij", totals[arm == a], totals[arm == a], optimize=True) for a in (0, 1)]
     cubes = np.stack([(totals[arm == a] ** 3).sum(axis=0) for a in (0, 1)], axis=1)
     counts = [np.bincount(entry[arm == a], minlength=DAYS + 1)[:DAYS] for a in (0, 1)]
     came = np.stack(counts, axis=1)[:, :, None]
-    return Sums(
+    return DailySums(
         names=names,
         arms=("old", "new"),
         segments=("all",),
@@ -126,7 +128,7 @@ def added_up(x: NDArray[np.float64], arm: NDArray[np.int64], entry: NDArray[np.i
     )
 
 
-def looks(found: Comparison, sums: Sums) -> dict[str, bool]:
+def looks(found: ArmComparison, sums: DailySums) -> dict[str, bool]:
     """What was said falsely in an A/A test."""
     course = found.course("active")
     assert course is not None
@@ -140,7 +142,7 @@ def looks(found: Comparison, sums: Sums) -> dict[str, bool]:
     }
 
 
-def _daily(course: Course, sums: Sums) -> bool:
+def _daily(course: Course, sums: DailySums) -> bool:
     """Whether z crosses one of the bounds for a decision on every day that could be told."""
     days = np.array([p.day for p in course.points])
     value = np.array([p.absolute.value for p in course.points])
@@ -150,12 +152,12 @@ def _daily(course: Course, sums: Sums) -> bool:
     return bool(np.any(np.abs(value / error) >= bounds))
 
 
-def _moved(found: Comparison, metric: str) -> bool:
+def _moved(found: ArmComparison, metric: str) -> bool:
     course = found.course(metric)
     return course is not None and course.moved != 0
 
 
-def covers(found: Comparison, truth: float, control: float) -> dict[str, bool]:
+def covers(found: ArmComparison, truth: float, control: float) -> dict[str, bool]:
     """Whether the ordinary intervals at the end hold the truth."""
     lift = found.lift("active")
     assert lift is not None

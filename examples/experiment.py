@@ -44,7 +44,7 @@ import outlay
 from outlay.core.cmdp import TabularCMDP
 from outlay.experiments.design import Arm, Experiment
 from outlay.experiments.findings import Findings
-from outlay.jobs.experiment_analyze import analyze_experiment
+from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.ops.tabular import totals
 from outlay.simulators import habit
 

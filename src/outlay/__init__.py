@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from outlay.bundles.read import load_bundle
     from outlay.core.campaign import Campaign
     from outlay.core.cmdp import TabularCMDP
+    from outlay.jobs.analyze_experiment import analyze_experiment
+    from outlay.jobs.assign_users import assign_users
     from outlay.jobs.check import check
     from outlay.jobs.compare import compare
     from outlay.jobs.evaluate import evaluate
-    from outlay.jobs.experiment_analyze import analyze_experiment
-    from outlay.jobs.experiment_assign import assign_users
-    from outlay.jobs.experiment_plan import plan_experiment
     from outlay.jobs.frontier import frontier
     from outlay.jobs.init import init
+    from outlay.jobs.plan_experiment import plan_experiment
     from outlay.jobs.prepare import prepare
     from outlay.jobs.report import report
     from outlay.jobs.score import score
@@ -35,15 +35,15 @@ _HOMES = {
     "Campaign": "outlay.core.campaign",
     "TabularCMDP": "outlay.core.cmdp",
     "allocate": "outlay.twostage.allocation",
-    "analyze_experiment": "outlay.jobs.experiment_analyze",
-    "assign_users": "outlay.jobs.experiment_assign",
+    "analyze_experiment": "outlay.jobs.analyze_experiment",
+    "assign_users": "outlay.jobs.assign_users",
     "check": "outlay.jobs.check",
     "compare": "outlay.jobs.compare",
     "evaluate": "outlay.jobs.evaluate",
     "frontier": "outlay.jobs.frontier",
     "init": "outlay.jobs.init",
     "load_bundle": "outlay.bundles.read",
-    "plan_experiment": "outlay.jobs.experiment_plan",
+    "plan_experiment": "outlay.jobs.plan_experiment",
     "prepare": "outlay.jobs.prepare",
     "report": "outlay.jobs.report",
     "score": "outlay.jobs.score",

@@ -16,10 +16,10 @@ import pytest
 from conftest import Habit
 from outlay.core.cmdp import TabularCMDP
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import Comparison
+from outlay.experiments.findings import ArmComparison
 from outlay.experiments.split import OUTSIDE, assign
-from outlay.jobs.experiment_analyze import AnalyzeResult, analyze_experiment
-from outlay.jobs.experiment_plan import plan_experiment
+from outlay.jobs.analyze_experiment import AnalyzeResult, analyze_experiment
+from outlay.jobs.plan_experiment import plan_experiment
 from outlay.ops.tabular import totals
 from outlay.serve.export.log import export_log
 
@@ -52,7 +52,7 @@ class Rehearsal:
     truth: dict[str, Any]
     said: str
 
-    def against(self, arm: str) -> Comparison:
+    def against(self, arm: str) -> ArmComparison:
         """An arm against the control."""
         return next(comparison for comparison in self.result.findings.comparisons if comparison.arm == arm)
 

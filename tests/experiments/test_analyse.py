@@ -9,29 +9,31 @@ import pytest
 
 from outlay.experiments.analyse import analyse
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import Comparison, Findings
+from outlay.experiments.findings import ArmComparison, Findings
 from outlay.experiments.lift import Lift, Withheld, needed_pairs
 from outlay.experiments.moments import Metric
-from outlay.experiments.rows import Columns
+from outlay.experiments.rows import ExperimentColumns
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
-from outlay.experiments.sums import Sums, read_sums
+from outlay.experiments.sums import DailySums, read_sums
 from outlay.experiments.words import verdict
 from small_panels import experiment, opened, panel
 
 METRICS = (Metric("active", "active"), Metric("cost", "cost"), Metric("cost_per_active", "cost", "active"))
-COLUMNS = Columns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
+COLUMNS = ExperimentColumns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
 
 
-def summed(log: pa.Table, design: Experiment, columns: Columns = COLUMNS) -> Sums:
+def summed(log: pa.Table, design: Experiment, columns: ExperimentColumns = COLUMNS) -> DailySums:
     return read_sums(opened(log), "log", columns, design, needed_pairs(METRICS))
 
 
-def analysed(day: int = 14, design: Experiment | None = None, columns: Columns = COLUMNS, **world: Any) -> Findings:
+def analysed(
+    day: int = 14, design: Experiment | None = None, columns: ExperimentColumns = COLUMNS, **world: Any
+) -> Findings:
     design = design or experiment()
     return analyse(summed(panel(**world), design, columns), design, METRICS, day, money="cost")
 
 
-def only(found: Findings) -> Comparison:
+def only(found: Findings) -> ArmComparison:
     (comparison,) = found.comparisons
     return comparison
 
@@ -65,7 +67,7 @@ def test_without_a_difference_the_end_says_so() -> None:
 def test_several_contestants_get_one_advice() -> None:
     won, lost, level = (only(analysed(lift=lift)) for lift in (0.15, -0.15, 0.0))
 
-    def told(*found: Comparison) -> str:
+    def told(*found: ArmComparison) -> str:
         named = [replace(one, arm=name) for one, name in zip(found, "abc", strict=False)]
         return verdict(experiment(), replace(analysed(), comparisons=named))
 
@@ -196,7 +198,9 @@ def test_two_contestants_share_the_error_and_a_holdout_gets_no_verdict() -> None
 
 
 def test_segments_stand_beside_the_whole() -> None:
-    columns = Columns('"user"', "arm", "day", "CASE WHEN \"user\" < 'u2' THEN 'a' ELSE 'b' END", COLUMNS.values, {})
+    columns = ExperimentColumns(
+        '"user"', "arm", "day", "CASE WHEN \"user\" < 'u2' THEN 'a' ELSE 'b' END", COLUMNS.values, {}
+    )
     found = only(analysed(columns=columns))
     assert [s.name for s in found.segments] == ["a", "b"]
     assert sum(s.users for s in found.segments) == 4000
@@ -205,7 +209,7 @@ def test_segments_stand_beside_the_whole() -> None:
 
 def test_a_log_of_users_has_one_look_and_the_bound_of_the_calendar() -> None:
     design = experiment()
-    columns = Columns('"user"', "arm", None, None, COLUMNS.values, {})
+    columns = ExperimentColumns('"user"', "arm", None, None, COLUMNS.values, {})
     found = only(analyse(summed(panel(days=1), design, columns), design, METRICS, 14, money="cost"))
     (decision,) = found.decisions
     assert decision.bound == pytest.approx(spending_bounds([7, 14], obrien_fleming([0.5, 1.0], 0.05))[1])

@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 
 from outlay.experiments import doubts
-from outlay.experiments.rows import Columns
-from outlay.experiments.sums import Sums, read_sums
+from outlay.experiments.rows import ExperimentColumns
+from outlay.experiments.sums import DailySums, read_sums
 from small_panels import experiment, opened, rows
 
 DESIGN = experiment()
 
 
-def sums(*, least: float = 0.0) -> Sums:
+def sums(*, least: float = 0.0) -> DailySums:
     """Six users, 14 days, all rows."""
-    columns = Columns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
+    columns = ExperimentColumns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
     active = np.full((6, 14), 3.0)
     active[1, 5] = least
     log = rows(active, np.array([0, 1, 0, 1, 0, 1]), np.arange(14))
     return read_sums(opened(log), "log", columns, DESIGN, [("active", "active")])
 
 
-def counted(*rows: int) -> Sums:
+def counted(*rows: int) -> DailySums:
     return replace(sums(), rows=rows + (0,) * (14 - len(rows)))
 
 

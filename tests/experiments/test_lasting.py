@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 from outlay.experiments import lasting
 from outlay.experiments.analyse import analyse
-from outlay.experiments.findings import Change, Comparison, Findings
+from outlay.experiments.findings import ArmComparison, Change, Findings
 from outlay.experiments.lift import needed_pairs
 from outlay.experiments.moments import Metric
-from outlay.experiments.rows import Columns
-from outlay.experiments.sums import Sums, read_sums
+from outlay.experiments.rows import ExperimentColumns
+from outlay.experiments.sums import DailySums, read_sums
 from outlay.experiments.words import verdict
 from small_panels import experiment, opened, panel
 
 METRICS = (Metric("active", "active"), Metric("cost", "cost"))
-COLUMNS = Columns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
+COLUMNS = ExperimentColumns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
 
 
-def summed(log: pa.Table, days: int = 14) -> Sums:
+def summed(log: pa.Table, days: int = 14) -> DailySums:
     design = experiment(days=days, decisions=tuple(range(7, days + 1, 7)))
     return read_sums(opened(log), "log", COLUMNS, design, needed_pairs(METRICS))
 
@@ -38,7 +38,7 @@ def by_week(*lifts: float, seed: int = 0, users: int = 8000) -> Findings:
     return analyse(summed(log, days), design, METRICS, days, money="cost")
 
 
-def only(found: Findings) -> Comparison:
+def only(found: Findings) -> ArmComparison:
     (comparison,) = found.comparisons
     return comparison
 

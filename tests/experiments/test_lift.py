@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from outlay.experiments.lift import Lift, Withheld, lift, needed_pairs, sample_ratio, skewness
-from outlay.experiments.moments import Metric, Moments
+from outlay.experiments.moments import Metric, UserMoments
 
 Change = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 NAMES = ("active", "cost", "active_before", "cost_before")
@@ -23,8 +23,8 @@ def draw(users: int = 3000, lift: float = 0.0, seed: int = 0) -> NDArray[np.floa
     return np.stack([active, rng.poisson(2 * active), before, rng.poisson(2 * before)], axis=1).astype(float)
 
 
-def moments(x: NDArray[np.float64]) -> Moments:
-    return Moments(len(x), NAMES, x.mean(axis=0), np.cov(x.T), (x**3).mean(axis=0))
+def moments(x: NDArray[np.float64]) -> UserMoments:
+    return UserMoments(len(x), NAMES, x.mean(axis=0), np.cov(x.T), (x**3).mean(axis=0))
 
 
 def lifted(metric: Metric, a: NDArray[np.float64], b: NDArray[np.float64], *, adjust: bool = True) -> Lift:

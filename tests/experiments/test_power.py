@@ -13,7 +13,7 @@ from small_experiments import NEW, NONE, OLD, content
 
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
-from outlay.experiments.moments import Metric, Moments
+from outlay.experiments.moments import Metric, UserMoments
 from outlay.experiments.power import guardrail_alpha, is_constant, last_alpha, solve
 
 NORMAL = NormalDist()
@@ -21,14 +21,14 @@ X, RATIO = Metric("x", "x"), Metric("x_per_n", "x", "n")
 PLAN: dict[str, Any] = {"arm": "new", "users": (30_000, 10_000), "alpha": 0.05, "power": 0.8}
 
 
-def moments_of(**columns: NDArray[np.float64]) -> Moments:
+def moments_of(**columns: NDArray[np.float64]) -> UserMoments:
     table = np.stack(list(columns.values()))
     covariance, cubes = np.atleast_2d(np.cov(table)), (table**3).mean(axis=1)
-    return Moments(table.shape[1], tuple(columns), table.mean(axis=1), covariance, cubes)
+    return UserMoments(table.shape[1], tuple(columns), table.mean(axis=1), covariance, cubes)
 
 
 @pytest.fixture(scope="module")
-def past() -> Moments:
+def past() -> UserMoments:
     rng = np.random.default_rng(0)
     before = rng.normal(5, 2, 20_000)
     x = 1.5 + 0.7 * before + rng.normal(0, 1.4, len(before))
@@ -36,7 +36,7 @@ def past() -> Moments:
     return moments_of(x=x, n=n, x_before=before, n_before=n_before)
 
 
-def test_the_smallest_effect_is_that_of_the_textbook(past: Moments) -> None:
+def test_the_smallest_effect_is_that_of_the_textbook(past: UserMoments) -> None:
     """(z_{1−α/2} + z_{power}) · √(σ²/n + σ²/m); the far tail adds less than a millionth at this power."""
     found = solve(past, X, cuped=False, **PLAN)
     error = np.sqrt(past.covariance[0, 0] * (1 / 30_000 + 1 / 10_000))
@@ -47,7 +47,7 @@ def test_the_smallest_effect_is_that_of_the_textbook(past: Moments) -> None:
     assert found.left == 1
 
 
-def test_cuped_leaves_the_part_of_the_variance_that_the_past_does_not_explain(past: Moments) -> None:
+def test_cuped_leaves_the_part_of_the_variance_that_the_past_does_not_explain(past: UserMoments) -> None:
     plain, cuped = (solve(past, X, cuped=cuped, **PLAN) for cuped in (False, True))
     rho = past.covariance[0, 2] / np.sqrt(past.covariance[0, 0] * past.covariance[2, 2])
     assert cuped.left == pytest.approx(1 - rho**2)
@@ -55,7 +55,7 @@ def test_cuped_leaves_the_part_of_the_variance_that_the_past_does_not_explain(pa
     assert 0.45 < cuped.left < 0.55
 
 
-def test_a_ratio_of_means_is_linearised(past: Moments) -> None:
+def test_a_ratio_of_means_is_linearised(past: UserMoments) -> None:
     found = solve(past, RATIO, cuped=False, **PLAN)
     (x, n, _, _), c = past.mean, past.covariance
     variance = (c[0, 0] - 2 * x / n * c[0, 1] + (x / n) ** 2 * c[1, 1]) / n**2
@@ -64,7 +64,7 @@ def test_a_ratio_of_means_is_linearised(past: Moments) -> None:
     assert found.absolute == pytest.approx(wanted, rel=1e-5)
 
 
-def test_the_smallest_effect_is_found_with_the_planned_chance_in_simulated_tests(past: Moments) -> None:
+def test_the_smallest_effect_is_found_with_the_planned_chance_in_simulated_tests(past: UserMoments) -> None:
     """2,000 tests of 200 against 100 users, with CUPED, three standard errors: 3·√(0.8·0.2/2000) = 0.027."""
     found = solve(past, X, arm="new", users=(200, 100), alpha=0.05, power=0.8, cuped=True)
     rng = np.random.default_rng(1)
@@ -77,7 +77,7 @@ def test_the_smallest_effect_is_found_with_the_planned_chance_in_simulated_tests
     assert np.mean(np.abs(z) > 1.96) == pytest.approx(0.8, abs=0.027)
 
 
-def test_the_users_needed_give_the_power_asked_for(past: Moments) -> None:
+def test_the_users_needed_give_the_power_asked_for(past: UserMoments) -> None:
     asked = solve(past, X, cuped=True, lift=0.006, **PLAN)
     assert asked.lift_users is not None
     users = round(asked.lift_users * 3 / 4), round(asked.lift_users / 4)
@@ -86,7 +86,7 @@ def test_the_users_needed_give_the_power_asked_for(past: Moments) -> None:
     assert again.relative == pytest.approx(0.006, rel=1e-3)
 
 
-def test_a_lift_may_be_a_loss_and_may_be_huge(past: Moments) -> None:
+def test_a_lift_may_be_a_loss_and_may_be_huge(past: UserMoments) -> None:
     up, down, huge = (solve(past, X, cuped=False, lift=lift, **PLAN) for lift in (0.01, -0.01, 0.9))
     assert up.lift_power == pytest.approx(down.lift_power)
     assert huge.lift_power == pytest.approx(1)
@@ -115,7 +115,7 @@ def test_the_arms_that_could_be_taken_share_the_error() -> None:
         assert last_alpha(Experiment.parse(content() | {"arm": arms})) == pytest.approx(alpha)
 
 
-def test_a_constant_metric_is_refused(past: Moments) -> None:
+def test_a_constant_metric_is_refused(past: UserMoments) -> None:
     """A ratio is constant too where its parts go together: cost is 1.1 a time."""
     n = np.arange(1.0, 200.0)
     constant = moments_of(x=np.full(len(n), 0.1), n=n)
@@ -129,7 +129,7 @@ def test_a_constant_metric_is_refused(past: Moments) -> None:
     assert not is_constant(past, RATIO)
 
 
-def test_a_constant_past_is_not_used(past: Moments) -> None:
+def test_a_constant_past_is_not_used(past: UserMoments) -> None:
     covariance = past.covariance.copy()
     covariance[2:] = covariance[:, 2:] = 0
     for mean in (past.mean, past.mean * [1, 1, 0, 0]):
@@ -146,7 +146,7 @@ def test_a_metric_that_the_past_foretells_is_refused() -> None:
         solve(moments_of(x=x, x_before=2 * x + 1), X, cuped=True, **PLAN)
 
 
-def test_arms_without_users_are_refused(past: Moments) -> None:
+def test_arms_without_users_are_refused(past: UserMoments) -> None:
     with pytest.raises(OutlayError, match="the arms have 100 and 1 users; each needs at least two"):
         solve(past, X, arm="new", users=(100, 1), alpha=0.05, power=0.8, cuped=False)
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from outlay.experiments.findings import Comparison, Course, Point
-from outlay.experiments.lift import Interval
+from outlay.experiments.findings import ArmComparison, Course, CoursePoint
+from outlay.experiments.lift import IntervalEstimate
 from outlay.experiments.promise import promises
 
-HAPPENED = Interval(0.05, 0.03, 0.07)
+HAPPENED = IntervalEstimate(0.05, 0.03, 0.07)
 
 
 def estimate(target: str, value: float | None, half: float, **more: Any) -> dict[str, Any]:
@@ -31,10 +31,10 @@ def document(gain: float | None = 0.30, half: float = 0.1) -> dict[str, Any]:
     }
 
 
-def compared(*metrics: str) -> Comparison:
-    point = Point(7, HAPPENED, HAPPENED, HAPPENED, HAPPENED)
+def compared(*metrics: str) -> ArmComparison:
+    point = CoursePoint(7, HAPPENED, HAPPENED, HAPPENED, HAPPENED)
     courses = [Course(metric, 0, [point]) for metric in metrics]
-    return Comparison("new", True, False, [], [], {}, [], None, courses, [], None, [])
+    return ArmComparison("new", True, False, [], [], {}, [], None, courses, [], None, [])
 
 
 def test_a_promise_stands_beside_what_happened() -> None:

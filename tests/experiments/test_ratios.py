@@ -11,8 +11,8 @@ from outlay.experiments.analyse import analyse
 from outlay.experiments.lift import needed_pairs, sample_ratio
 from outlay.experiments.moments import Metric
 from outlay.experiments.ratios import reasons, sample_ratios
-from outlay.experiments.rows import Columns
-from outlay.experiments.sums import Sums, read_sums
+from outlay.experiments.rows import ExperimentColumns
+from outlay.experiments.sums import DailySums, read_sums
 from small_panels import experiment, opened, panel
 
 ACTIVE = (Metric("active", "active"),)
@@ -24,8 +24,8 @@ NEW = np.array(LOG["arm"].to_pylist()) == "new"
 CAME = LOG["day"].to_numpy() >= ENTRY
 
 
-def summed(kept: NDArray[np.bool_], segment: str | None = None) -> Sums:
-    columns = Columns('"user"', "arm", "day", segment, {"active": "active"}, {})
+def summed(kept: NDArray[np.bool_], segment: str | None = None) -> DailySums:
+    columns = ExperimentColumns('"user"', "arm", "day", segment, {"active": "active"}, {})
     log = LOG.filter(pa.array(kept & CAME))
     return read_sums(opened(log), "log", columns, experiment(), needed_pairs(ACTIVE))
 
@@ -82,7 +82,7 @@ def test_users_who_were_assigned_are_counted_by_the_day_of_that() -> None:
     run = opened(LOG)
     run(f'CREATE TABLE assigned AS SELECT DISTINCT "user", arm, {given} AS day FROM log')
     late = f"(SELECT * FROM log WHERE day >= {given} + CAST(arm = 'new' AS BIGINT))"  # `new` comes a day later
-    columns = Columns('"user"', "arm", "day", None, {"active": "active"}, {})
+    columns = ExperimentColumns('"user"', "arm", "day", None, {"active": "active"}, {})
     sums = read_sums(run, late, columns, experiment(), needed_pairs(ACTIVE), assigned="assigned")
     assert sums.seen[0, 1].sum() == 0 < sums.users[0, 1].sum()
     assert [(check.part, check.passed) for check in sample_ratios(sums, experiment(), 7)] == [("", True)]

@@ -6,11 +6,11 @@ import pytest
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
-from outlay.experiments.rows import Columns
-from outlay.experiments.sums import Sums, read_sums
+from outlay.experiments.rows import ExperimentColumns
+from outlay.experiments.sums import DailySums, read_sums
 from small_panels import experiment, opened, rows
 
-COLUMNS = Columns(
+COLUMNS = ExperimentColumns(
     user='"user"', arm="arm", day="day", segment=None, values={"active": "active", "cost": "cost"}, before={}
 )
 PAIRS = [
@@ -25,7 +25,9 @@ def outcomes(days: int, seed: int = 0) -> NDArray[np.float64]:
     return np.random.default_rng(seed).integers(0, 4, (6, days)).astype(float)
 
 
-def read(log: pa.Table, columns: Columns = COLUMNS, assigned: pa.Table | None = None, days: int = 7) -> Sums:
+def read(
+    log: pa.Table, columns: ExperimentColumns = COLUMNS, assigned: pa.Table | None = None, days: int = 7
+) -> DailySums:
     run = opened(log)
     name = None
     if assigned is not None:
@@ -90,7 +92,7 @@ def test_rows_before_the_start_are_the_covariate() -> None:
 
 def test_segments_add_up_to_everybody() -> None:
     log = rows(outcomes(7), OLD_NEW, np.arange(7))
-    columns = Columns(
+    columns = ExperimentColumns(
         '"user"', "arm", "day", "CASE WHEN \"user\" < 'u3' THEN 'low' ELSE 'high' END", COLUMNS.values, {}
     )
     whole, parts = read(log), read(log, columns)
@@ -102,14 +104,16 @@ def test_segments_add_up_to_everybody() -> None:
 
 
 def test_a_user_belongs_to_the_segment_of_the_first_row() -> None:
-    columns = Columns('"user"', "arm", "day", "CASE WHEN day = 0 THEN 'fresh' ELSE 'known' END", COLUMNS.values, {})
+    columns = ExperimentColumns(
+        '"user"', "arm", "day", "CASE WHEN day = 0 THEN 'fresh' ELSE 'known' END", COLUMNS.values, {}
+    )
     assert read(rows(outcomes(7), OLD_NEW, np.arange(7)), columns).segments == ("fresh",)
 
 
 def test_a_row_may_be_a_user() -> None:
     x, before = outcomes(1), outcomes(1, seed=1)
     log = rows(x, OLD_NEW, np.arange(1)).append_column("earlier", pa.array(before[:, 0]))
-    columns = Columns('"user"', "arm", None, None, COLUMNS.values, {"active": "earlier"})
+    columns = ExperimentColumns('"user"', "arm", None, None, COLUMNS.values, {"active": "earlier"})
     part = read(log, columns).until(7)[1]
     assert part.mean[[0, 2]] == pytest.approx([x[1::2].mean(), before[1::2].mean()])
     assert part.covariance[0, 2] == pytest.approx(np.cov(x[1::2, 0], before[1::2, 0])[0, 1])
@@ -249,7 +253,7 @@ def test_numbers_that_are_none_are_refused(odd: float) -> None:
 def test_the_time_before_beside_a_user_must_be_numbers_too() -> None:
     earlier = pa.array([1.0, float("inf"), 2.0, None, 3.0, 4.0])
     log = rows(outcomes(1), OLD_NEW, np.arange(1)).append_column("earlier", earlier)
-    columns = Columns('"user"', "arm", None, None, COLUMNS.values, {"active": "earlier"})
+    columns = ExperimentColumns('"user"', "arm", None, None, COLUMNS.values, {"active": "earlier"})
     with pytest.raises(LogError, match="active_before: hold NaN, infinity"):
         read(log, columns)
 

@@ -11,15 +11,15 @@ import pytest
 
 from outlay.experiments.analyse import analyse
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import Comparison, Findings
+from outlay.experiments.findings import ArmComparison, Findings
 from outlay.experiments.lift import needed_pairs
 from outlay.experiments.moments import Metric
-from outlay.experiments.rows import Columns
+from outlay.experiments.rows import ExperimentColumns
 from outlay.experiments.sums import read_sums
 from outlay.experiments.words import percent, verdict
 from small_panels import START, experiment, opened, panel
 
-COLUMNS = Columns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
+COLUMNS = ExperimentColumns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
 ARMS = [{"name": name, "kind": "constant", "action": 1.0, "share": 0.5, "budget": 9e6} for name in ("old", "new")]
 
 
@@ -37,7 +37,7 @@ def costing(factor: float, days: slice = slice(None), **world: Any) -> pa.Table:
     return log.set_column(4, "cost", pa.array(np.where(dear, factor, 1) * log["cost"].to_numpy()))
 
 
-def only(found: Findings) -> Comparison:
+def only(found: Findings) -> ArmComparison:
     (comparison,) = found.comparisons
     return comparison
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from outlay.core.errors import OutlayError
-from outlay.jobs.experiment_analyze import AnalyzeResult, analyze_experiment
+from outlay.jobs.analyze_experiment import AnalyzeResult, analyze_experiment
 from outlay.jobs.experiment_report import content, write_experiment_report
 from outlay.pages.experiment_content import ExperimentContent
 from small_panels import START, experiment, panel, written

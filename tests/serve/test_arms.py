@@ -18,7 +18,7 @@ from small_trials import RAMP, Days, trial
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import OutlayError
-from outlay.jobs.experiment_assign import assign_users
+from outlay.jobs.assign_users import assign_users
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.experiment.arms import prepare_trial

@@ -17,7 +17,7 @@ from outlay.core.errors import OutlayError
 if TYPE_CHECKING:
     from outlay.core.campaign import Campaign
     from outlay.experiments.power import Power
-    from outlay.jobs.experiment_plan import PlanResult
+    from outlay.jobs.plan_experiment import PlanResult
 
 app = typer.Typer(
     help="A/B tests: plan, assign, analyze. Every arm has its own budget.",
@@ -67,7 +67,7 @@ def plan(
     --arm old,action=1.5,share=0.5,budget=20000 --arm new,bundle=run/bundle,share=0.5,budget=20000
     """
     from outlay.core.campaign import Campaign
-    from outlay.jobs.experiment_plan import plan_experiment as job
+    from outlay.jobs.plan_experiment import plan_experiment as job
 
     use_threads(threads)
     campaign = Campaign.load(log)
@@ -109,7 +109,7 @@ def assign(
 
     Example: outlay experiment assign experiment.toml --users users.parquet --day 0 --out arms.parquet
     """
-    from outlay.jobs.experiment_assign import assign_users as job
+    from outlay.jobs.assign_users import assign_users as job
 
     use_threads(threads)
     result = job(experiment, users, out, day=day, user=user, threads=threads)

@@ -12,9 +12,9 @@ from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stder
 from outlay.core.errors import OutlayError
 
 if TYPE_CHECKING:
-    from outlay.experiments.findings import Comparison, RatioCheck
-    from outlay.experiments.lift import Interval, Lift, Withheld
-    from outlay.jobs.experiment_analyze import AnalyzeResult
+    from outlay.experiments.findings import ArmComparison, RatioCheck
+    from outlay.experiments.lift import IntervalEstimate, Lift, Withheld
+    from outlay.jobs.analyze_experiment import AnalyzeResult
 
 
 def analyze(
@@ -55,7 +55,7 @@ def analyze(
 
     Example: outlay experiment analyze closed --promised new=run/estimates.json --report test.html
     """
-    from outlay.jobs.experiment_analyze import analyze_experiment as job
+    from outlay.jobs.analyze_experiment import analyze_experiment as job
 
     use_threads(threads)
     write = None if report is None else _page_writer(report)
@@ -136,7 +136,7 @@ def _show(result: AnalyzeResult) -> None:
     stdout.print(result.verdict, markup=False, highlight=False)
 
 
-def _show_comparison(comparison: Comparison, result: AnalyzeResult) -> None:
+def _show_comparison(comparison: ArmComparison, result: AnalyzeResult) -> None:
     from outlay.experiments.lift import Withheld
 
     control, level = result.experiment.control.name, f"{100 * result.experiment.meta.confidence:.4g} %"
@@ -220,7 +220,7 @@ def _relative(x: Lift | Withheld) -> str:
     return "–" if isinstance(x, Withheld) else _span(x.relative)
 
 
-def _span(x: Interval | None) -> str:
+def _span(x: IntervalEstimate | None) -> str:
     from outlay.experiments.words import span
 
     return "–" if x is None else span(x)

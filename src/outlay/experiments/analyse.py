@@ -18,26 +18,28 @@ import numpy as np
 from outlay.experiments import doubts, lasting
 from outlay.experiments.design import Arm, Experiment
 from outlay.experiments.findings import (
+    ArmComparison,
     ArmState,
-    Comparison,
     Course,
-    Decision,
+    CoursePoint,
     Findings,
-    Point,
+    PlannedDecision,
     RatioCheck,
     Segment,
 )
-from outlay.experiments.lift import Interval, Lift, Withheld, lift
-from outlay.experiments.moments import Metric, Moments
+from outlay.experiments.lift import IntervalEstimate, Lift, Withheld, lift
+from outlay.experiments.moments import Metric, UserMoments
 from outlay.experiments.power import last_alpha
 from outlay.experiments.ratios import reasons as ratio_reasons
 from outlay.experiments.ratios import sample_ratios
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
-from outlay.experiments.sums import Sums
+from outlay.experiments.sums import DailySums
 from outlay.ops.intervals import quantile
 
 
-def analyse(sums: Sums, experiment: Experiment, metrics: Sequence[Metric], day: int, *, money: str | None) -> Findings:
+def analyse(
+    sums: DailySums, experiment: Experiment, metrics: Sequence[Metric], day: int, *, money: str | None
+) -> Findings:
     """Analyse a test after `day` days.
 
     Args:
@@ -57,7 +59,7 @@ def _alpha(experiment: Experiment) -> float:
     return (1 - experiment.meta.confidence) / len(experiment.contestants)
 
 
-def _arms(sums: Sums, experiment: Experiment, day: int, money: str | None) -> list[ArmState]:
+def _arms(sums: DailySums, experiment: Experiment, day: int, money: str | None) -> list[ArmState]:
     now, shares = sums.until(day), [arm.share for arm in experiment.arms]
     everybody = max(sum(part.users for part in now), 1)
     found = []
@@ -82,17 +84,17 @@ def _arms(sums: Sums, experiment: Experiment, day: int, money: str | None) -> li
 
 
 def _compare(
-    sums: Sums,
+    sums: DailySums,
     experiment: Experiment,
     metrics: Sequence[Metric],
     day: int,
     place: int,
     ratios: Sequence[RatioCheck],
-) -> Comparison:
+) -> ArmComparison:
     """The arm at `place` against the control."""
     meta, arm, alpha = experiment.meta, experiment.arms[place], _alpha(experiment)
 
-    def at(d: int, segment: str | None = None) -> tuple[Moments, Moments]:
+    def at(d: int, segment: str | None = None) -> tuple[UserMoments, UserMoments]:
         parts = sums.until(d, segment)
         return parts[0], parts[place]
 
@@ -108,7 +110,7 @@ def _compare(
     ]
     decisions = _decisions(sums, told, experiment, day, alpha)
     change = lasting.change(sums, meta.metric, day, place, meta.confidence)
-    return Comparison(
+    return ArmComparison(
         arm=arm.name,
         contestant=arm in experiment.contestants,
         over=day >= meta.days,
@@ -131,7 +133,9 @@ def _compare(
     )
 
 
-def _exposed(sums: Sums, metrics: Sequence[Metric], day: int, place: int, confidence: float) -> list[Lift | Withheld]:
+def _exposed(
+    sums: DailySums, metrics: Sequence[Metric], day: int, place: int, confidence: float
+) -> list[Lift | Withheld]:
     """Among users with a row: the others' totals are 0, so only the numbers of users differ."""
     came = replace(sums, users=sums.seen).until(day)
     if all(few.users == all_of_them.users for few, all_of_them in zip(came, sums.until(day), strict=True)):
@@ -139,7 +143,9 @@ def _exposed(sums: Sums, metrics: Sequence[Metric], day: int, place: int, confid
     return [_shown(lift(metric, came[0], came[place], confidence, adjust=False)) for metric in metrics]
 
 
-def _decisions(sums: Sums, told: Mapping[int, Lift], experiment: Experiment, day: int, alpha: float) -> list[Decision]:
+def _decisions(
+    sums: DailySums, told: Mapping[int, Lift], experiment: Experiment, day: int, alpha: float
+) -> list[PlannedDecision]:
     """The planned decisions so far, each against the bound that the errors seen by then allow.
 
     Information is about the effect of a day in the test, since totals grow with the days. A log without days says
@@ -152,7 +158,7 @@ def _decisions(sums: Sums, told: Mapping[int, Lift], experiment: Experiment, day
         information = [float(d) for d in planned]
     bounds = spending_bounds(information, obrien_fleming(np.array(planned) / experiment.meta.days, alpha))
     return [
-        Decision(d, told[d].z, float(bound), *_of_one_mind(*told[d].widened(float(bound))))
+        PlannedDecision(d, told[d].z, float(bound), *_of_one_mind(*told[d].widened(float(bound))))
         for d, bound in zip(planned, bounds, strict=True)
         if d in told
     ]
@@ -165,11 +171,13 @@ def _course(experiment: Experiment, arm: Arm, metric: str, found: Sequence[tuple
     for d, x in found:
         if isinstance(x, Lift):
             errors = float(sequence_half_width(1.0, d, rho, alpha))
-            points.append(Point(d, x.absolute, x.relative, *_of_one_mind(*x.widened(errors))))
+            points.append(CoursePoint(d, x.absolute, x.relative, *_of_one_mind(*x.widened(errors))))
     return Course(metric, experiment.wanted(arm, metric), points)
 
 
-def _of_one_mind(absolute: Interval, relative: Interval | None) -> tuple[Interval, Interval | None]:
+def _of_one_mind(
+    absolute: IntervalEstimate, relative: IntervalEstimate | None
+) -> tuple[IntervalEstimate, IntervalEstimate | None]:
     """Without the relative one, which is made on the logarithm, where only one of the two holds 0."""
     if relative is None or (absolute.low > 0) != (relative.low > 0) or (absolute.high > 0) != (relative.high > 0):
         return absolute, None
@@ -190,7 +198,7 @@ def _detectable(experiment: Experiment, main: Lift | Withheld) -> float | None:
 
 
 def _blocked(
-    sums: Sums,
+    sums: DailySums,
     experiment: Experiment,
     day: int,
     place: int,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from outlay.core.errors import LogError, OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import BEFORE, Metric
-from outlay.experiments.rows import Columns
+from outlay.experiments.rows import ExperimentColumns
 from outlay.logs.reading import literal
 from outlay.logs.source import WHOLE, Source, Term, nearest
 
@@ -67,7 +67,7 @@ class Roles:
         asked = "redemption" in self.experiment.meta.guardrails
         return ["redemption"] if asked and not self._found("redemption") and not self._found("day") else []
 
-    def columns(self, metrics: Sequence[Metric]) -> Columns:
+    def columns(self, metrics: Sequence[Metric]) -> ExperimentColumns:
         """SQL for every role and for every column of the metrics."""
         user = self._needed("user")
         arm = self._found("arm") if self.assigned else self._needed("arm")
@@ -76,7 +76,7 @@ class Roles:
         before = {}
         if day is None:
             before = {n: self._number(n + BEFORE, n + BEFORE) for n in values if n + BEFORE in self.source.columns}
-        return Columns(
+        return ExperimentColumns(
             user=canonical_sql(user),
             arm=self._arm("NULL" if arm is None else arm.sql),
             day=None if day is None else self._day(day),

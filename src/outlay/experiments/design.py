@@ -30,11 +30,11 @@ EQUAL = 0.01  # budgets per user that differ by less count as equal
 WRITE = "Write one with: outlay experiment plan"
 
 
-class _Section(BaseModel):
+class _TomlTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Meta(_Section):
+class ExperimentMeta(_TomlTable):
     """`[experiment]`: what is asked, of whom, for how long."""
 
     name: str = Field(pattern=r"^[^:]+$")
@@ -81,14 +81,14 @@ class Meta(_Section):
         return self
 
 
-class Step(_Section):
+class RampStep(_TomlTable):
     """`[[ramp]]`: from this day on, this part of every arm's share is in the test."""
 
     day: int = Field(ge=0)  # of the test; 0 is the start
     coverage: float = Field(gt=0, le=1)
 
 
-class Arm(_Section):
+class Arm(_TomlTable):
     """`[[arm]]`: one way of deciding, its share of users and its own purse. The first arm is the control."""
 
     name: str = Field(min_length=1)
@@ -118,7 +118,7 @@ class Arm(_Section):
         return self
 
 
-class Experiment(_Section):
+class Experiment(_TomlTable):
     """An experiment.toml, read and checked.
 
     Attributes:
@@ -128,8 +128,8 @@ class Experiment(_Section):
         path: the file it was read from; bundles are relative to its folder.
     """
 
-    meta: Meta = Field(alias="experiment")
-    ramp: tuple[Step, ...] = (Step(day=0, coverage=1.0),)
+    meta: ExperimentMeta = Field(alias="experiment")
+    ramp: tuple[RampStep, ...] = (RampStep(day=0, coverage=1.0),)
     arms: tuple[Arm, ...] = Field(alias="arm")
     path: Path | None = Field(default=None, exclude=True)
 
@@ -285,6 +285,10 @@ def _weeks_near(days: int) -> str:
 
 def _known_keys(section: tuple[int | str, ...]) -> list[str]:
     names = tuple(part for part in section if isinstance(part, str))
-    models: dict[tuple[str, ...], type[BaseModel]] = {("experiment",): Meta, ("ramp",): Step, ("arm",): Arm}
+    models: dict[tuple[str, ...], type[BaseModel]] = {
+        ("experiment",): ExperimentMeta,
+        ("ramp",): RampStep,
+        ("arm",): Arm,
+    }
     model = models.get(names, Experiment)
     return sorted(field.alias or name for name, field in model.model_fields.items() if name != "path")

@@ -17,20 +17,20 @@ from itertools import pairwise
 from statistics import median
 
 from outlay.experiments.design import Experiment
-from outlay.experiments.sums import Sums
+from outlay.experiments.sums import DailySums
 
 THIN = 0.5  # of the rows of the median day before: the last day has hardly ended with fewer
 LIST = "--assigned arms.parquet, as outlay experiment assign writes it for the last day"
 MOST = 5  # runs of days that are told
 
 
-def unrecorded(sums: Sums, experiment: Experiment, day: int) -> str:
+def unrecorded(sums: DailySums, experiment: Experiment, day: int) -> str:
     """The days up to the look of which the log has no row of anyone, in words; empty where there are none."""
     empty = [d for d, rows in enumerate(sums.rows[:day]) if sums.daily and rows == 0]
     return spans(empty, lambda d: str(experiment.meta.start + datetime.timedelta(days=d)))
 
 
-def reasons(sums: Sums, experiment: Experiment, day: int) -> list[str]:
+def reasons(sums: DailySums, experiment: Experiment, day: int) -> list[str]:
     """Why there can be no verdict after `day` days."""
     found = []
     if days := unrecorded(sums, experiment, day):
@@ -44,7 +44,7 @@ def reasons(sums: Sums, experiment: Experiment, day: int) -> list[str]:
     return found
 
 
-def outcomes_only(sums: Sums, experiment: Experiment, day: int) -> bool:
+def outcomes_only(sums: DailySums, experiment: Experiment, day: int) -> bool:
     """Whether rows without an outcome, and the users who have no other, seem to be left out of the log.
 
     Not where a list says who was assigned, which puts that right.
@@ -53,13 +53,13 @@ def outcomes_only(sums: Sums, experiment: Experiment, day: int) -> bool:
     return not sums.listed and least > 0 and (not sums.daily or filled(sums, day) < 1)
 
 
-def filled(sums: Sums, day: int) -> float:
+def filled(sums: DailySums, day: int) -> float:
     """The share of days, of users who are in the test on them, that have a row."""
     inside = sums.users[:day].sum(axis=(1, 2)).cumsum()
     return float(sums.shown[:day].sum() / max(inside.sum(), 1))
 
 
-def notes(sums: Sums, experiment: Experiment, day: int, money: str | None) -> list[str]:
+def notes(sums: DailySums, experiment: Experiment, day: int, money: str | None) -> list[str]:
     """What a reader should know.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outlay.experiments.design import WEEK
-from outlay.experiments.lift import Interval, Lift, Withheld
+from outlay.experiments.lift import IntervalEstimate, Lift, Withheld
 
 # What a comparison came to: blocked; a bound was crossed (better, worse); the end without one (undecided); before the
 # end, and the metric has moved the wrong way on an interval that holds on any day (harm); else open.
@@ -59,14 +59,14 @@ class RatioCheck:
 
 
 @dataclass(frozen=True)
-class Decision:
+class PlannedDecision:
     """A planned decision: z against its bound, and the interval that keeps its level over all planned decisions."""
 
     day: int
     z: float
     bound: float
-    absolute: Interval
-    relative: Interval | None
+    absolute: IntervalEstimate
+    relative: IntervalEstimate | None
 
     @property
     def side(self) -> int:
@@ -75,14 +75,14 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Point:
+class CoursePoint:
     """A metric after a day: its interval at one look, and the one that holds on all days at once."""
 
     day: int
-    absolute: Interval
-    relative: Interval | None
-    always: Interval
-    always_relative: Interval | None
+    absolute: IntervalEstimate
+    relative: IntervalEstimate | None
+    always: IntervalEstimate
+    always_relative: IntervalEstimate | None
 
     @property
     def side(self) -> int:
@@ -105,7 +105,7 @@ class Course:
 
     metric: str
     wanted: int
-    points: list[Point]
+    points: list[CoursePoint]
 
     @property
     def now(self) -> int:
@@ -186,7 +186,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ArmComparison:
     """An arm against the control.
 
     Attributes:
@@ -210,7 +210,7 @@ class Comparison:
     lifts: list[Lift | Withheld]
     exposed: list[Lift | Withheld]
     saved: dict[str, float]
-    decisions: list[Decision]
+    decisions: list[PlannedDecision]
     change: Change | None
     courses: list[Course]
     segments: list[Segment]
@@ -231,12 +231,12 @@ class Comparison:
         return "harm" if self.courses[0].harmful else "open"
 
     @property
-    def decided(self) -> Decision | None:
+    def decided(self) -> PlannedDecision | None:
         """The first planned decision that crossed its bound."""
         return next((decision for decision in self.decisions if decision.side), None)
 
     @property
-    def told(self) -> Decision | None:
+    def told(self) -> PlannedDecision | None:
         """The decision whose numbers are told: the last, which knows most, unless it went back behind its bound.
 
         The intervals hold over all decisions together, so the last is as sound as the one that decided; an effect is
@@ -263,9 +263,9 @@ class Findings:
     alpha: float
     arms: list[ArmState]
     ratios: list[RatioCheck]
-    comparisons: list[Comparison]
+    comparisons: list[ArmComparison]
 
 
-def _side(x: Interval) -> int:
+def _side(x: IntervalEstimate) -> int:
     """+1, −1 where an interval lies above or below 0."""
     return int(x.low > 0) - int(x.high < 0)

@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from outlay.experiments.design import WEEK
-from outlay.experiments.findings import Change, Decision
+from outlay.experiments.findings import Change, PlannedDecision
 from outlay.experiments.lift import Lift, lift
-from outlay.experiments.moments import FIRST_WEEK, SINCE, Metric, Moments
-from outlay.experiments.sums import Sums
+from outlay.experiments.moments import FIRST_WEEK, SINCE, Metric, UserMoments
+from outlay.experiments.sums import DailySums
 from outlay.experiments.words import size, weeks
 
 
-def change(sums: Sums, metric: str, day: int, place: int, confidence: float) -> Change | None:
+def change(sums: DailySums, metric: str, day: int, place: int, confidence: float) -> Change | None:
     """The effect of the arm at `place` in the first week and since, or None where there are no two whole weeks.
 
     Args:
@@ -56,7 +56,7 @@ def change(sums: Sums, metric: str, day: int, place: int, confidence: float) -> 
     return Change(last, control.users + arm.users, early, later, z, float(2 * ndtr(-abs(z))), 1 - confidence)
 
 
-def _error(control: Moments, arm: Moments, scales: Sequence[NDArray[np.float64]], cautious: bool) -> float:
+def _error(control: UserMoments, arm: UserMoments, scales: Sequence[NDArray[np.float64]], cautious: bool) -> float:
     """The arm's mean of later − early less the control's, each period times its scale `[2]`.
 
     Cautious, both arms are given the variance of all, if that is larger (`lift.py`).
@@ -69,7 +69,7 @@ def _error(control: Moments, arm: Moments, scales: Sequence[NDArray[np.float64]]
     return max(own, common) if cautious else own
 
 
-def reasons(metric: str, decisions: Sequence[Decision], found: Change | None) -> list[str]:
+def reasons(metric: str, decisions: Sequence[PlannedDecision], found: Change | None) -> list[str]:
     """Why a bound that was crossed may not be acted upon: what it showed did not last. Empty where it did.
 
     Args:
@@ -93,6 +93,6 @@ def reasons(metric: str, decisions: Sequence[Decision], found: Change | None) ->
     return []
 
 
-def _now(decision: Decision) -> str:
+def _now(decision: PlannedDecision) -> str:
     side = "higher" if decision.absolute.value > 0 else "lower"
     return f"{size(decision.absolute, decision.relative)} {side}"

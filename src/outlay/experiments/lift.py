@@ -28,7 +28,7 @@ from typing import Any
 
 from scipy.special import ndtr
 
-from outlay.experiments.moments import BEFORE, Metric, Moments, aggregates, pooled_skewness, tea_tasting
+from outlay.experiments.moments import BEFORE, Metric, UserMoments, aggregates, pooled_skewness, tea_tasting
 from outlay.experiments.power import is_constant
 from outlay.ops.intervals import quantile
 
@@ -41,7 +41,7 @@ Names = tuple[str | None, str | None, str | None, str | None]  # numerator, deno
 
 
 @dataclass(frozen=True)
-class Interval:
+class IntervalEstimate:
     """A value and the ends of its interval."""
 
     value: float
@@ -68,8 +68,8 @@ class Lift:
     metric: str
     control: float
     treatment: float
-    absolute: Interval
-    relative: Interval | None
+    absolute: IntervalEstimate
+    relative: IntervalEstimate | None
     std_error: float
     log_error: float | None
     p_value: float
@@ -81,7 +81,7 @@ class Lift:
         """The difference in standard errors."""
         return self.absolute.value / self.std_error
 
-    def widened(self, errors: float) -> tuple[Interval, Interval | None]:
+    def widened(self, errors: float) -> tuple[IntervalEstimate, IntervalEstimate | None]:
         """Both intervals, `errors` standard errors to either side."""
         absolute = _plus(self.absolute.value, errors * self.std_error)
         if self.relative is None or self.log_error is None:
@@ -106,7 +106,7 @@ def needed_pairs(metrics: Sequence[Metric]) -> list[tuple[str, str]]:
 
 
 def lift(
-    metric: Metric, control: Moments, treatment: Moments, confidence: float, *, adjust: bool = True
+    metric: Metric, control: UserMoments, treatment: UserMoments, confidence: float, *, adjust: bool = True
 ) -> Lift | Withheld:
     """The difference in one metric.
 
@@ -172,7 +172,7 @@ def lift(
     )
 
 
-def skewness(metric: Metric, parts: Sequence[Moments], users: tuple[int, int]) -> float:
+def skewness(metric: Metric, parts: Sequence[UserMoments], users: tuple[int, int]) -> float:
     """Of the difference of the means of two arms with so many users, if they do not differ; without its sign.
 
     Args:
@@ -191,7 +191,7 @@ def sample_ratio(control: int, treatment: int, planned: float) -> float:
     return float(tea.SampleRatio(planned).analyze(counts, control=0, treatment=1).pvalue)
 
 
-def _why_not(metric: Metric, control: Moments, treatment: Moments) -> str | None:
+def _why_not(metric: Metric, control: UserMoments, treatment: UserMoments) -> str | None:
     least = min(control.users, treatment.users)
     if least < LEAST_USERS:
         return f"an arm has {least} users; {LEAST_USERS} are needed"
@@ -210,12 +210,12 @@ def _why_not(metric: Metric, control: Moments, treatment: Moments) -> str | None
     return None
 
 
-def _mean(metric: Metric, part: Moments) -> float:
+def _mean(metric: Metric, part: UserMoments) -> float:
     below = 1.0 if metric.denominator is None else part.mean[part.place(metric.denominator)]
     return float(part.mean[part.place(metric.numerator)] / below)
 
 
-def _covariates(metric: Metric, control: Moments, treatment: Moments) -> tuple[str, ...]:
+def _covariates(metric: Metric, control: UserMoments, treatment: UserMoments) -> tuple[str, ...]:
     """The columns of the time before, where they are there and differ between users."""
     before = tuple(name + BEFORE for name in metric.columns)
     if any(name not in control.columns for name in before):
@@ -257,10 +257,10 @@ def _log_error(old: Any, new: Any, names: Names, slope: float, mean: float, diff
     return math.sqrt(arm + control)
 
 
-def _plus(value: float, half: float) -> Interval:
-    return Interval(value, value - half, value + half)
+def _plus(value: float, half: float) -> IntervalEstimate:
+    return IntervalEstimate(value, value - half, value + half)
 
 
-def _times(relative: float, half: float) -> Interval:
+def _times(relative: float, half: float) -> IntervalEstimate:
     ratio, factor = 1 + relative, math.exp(min(half, LONGEST))
-    return Interval(relative, ratio / factor - 1, ratio * factor - 1)
+    return IntervalEstimate(relative, ratio / factor - 1, ratio * factor - 1)

@@ -41,7 +41,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Moments:
+class UserMoments:
     """Sufficient statistics of users' totals.
 
     Attributes:
@@ -65,7 +65,7 @@ class Moments:
         return self.columns.index(name)
 
 
-def aggregates(moments: Moments, names: Sequence[str]) -> Any:
+def aggregates(moments: UserMoments, names: Sequence[str]) -> Any:
     """tea-tasting's record of the same numbers, of the columns named."""
     place = {name: moments.place(name) for name in names}
     return tea_tasting().aggr.Aggregates(
@@ -76,7 +76,7 @@ def aggregates(moments: Moments, names: Sequence[str]) -> Any:
     )
 
 
-def pooled_skewness(parts: Sequence[Moments], name: str) -> float:
+def pooled_skewness(parts: Sequence[UserMoments], name: str) -> float:
     """Of a column over the users of all parts; 0 of a constant."""
     powers = np.array([_powers(part, part.place(name)) for part in parts])
     mean, square, cube = np.average(powers, axis=0, weights=[part.users for part in parts])
@@ -84,7 +84,7 @@ def pooled_skewness(parts: Sequence[Moments], name: str) -> float:
     return float((cube - 3 * mean * square + 2 * mean**3) / spread**1.5) if spread > ROUNDING * square else 0.0
 
 
-def _powers(part: Moments, i: int) -> tuple[float, float, float]:
+def _powers(part: UserMoments, i: int) -> tuple[float, float, float]:
     """Means of a column, of its squares and of its cubes."""
     mean = part.mean[i]
     return mean, part.covariance[i, i] * (1 - 1 / part.users) + mean**2, part.cubes[i]

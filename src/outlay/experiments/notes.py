@@ -10,7 +10,7 @@ from outlay.core.campaign import Campaign
 from outlay.experiments.design import EQUAL, Experiment
 from outlay.experiments.lift import MOST_SKEWED, skewness
 from outlay.experiments.moments import Metric
-from outlay.experiments.past import Past
+from outlay.experiments.past import PastLog
 from outlay.experiments.power import is_constant
 
 ENOUGH = 100  # users per arm: below it, means are not yet normal
@@ -28,7 +28,7 @@ class RampDay:
 
 
 def plan_notes(
-    experiment: Experiment, campaign: Campaign, metrics: Sequence[Metric], past: Past, ramp: Sequence[RampDay],
+    experiment: Experiment, campaign: Campaign, metrics: Sequence[Metric], past: PastLog, ramp: Sequence[RampDay],
     today: datetime.date,
 ) -> list[str]:  # fmt: skip
     """All of them, in words.
@@ -68,7 +68,7 @@ def _about_arms(experiment: Experiment) -> list[str]:
     return []
 
 
-def _about_money(experiment: Experiment, campaign: Campaign, past: Past, full: Sequence[int]) -> list[str]:
+def _about_money(experiment: Experiment, campaign: Campaign, past: PastLog, full: Sequence[int]) -> list[str]:
     notes: list[str] = []
     per_user = {arm.name: arm.budget / arm.share for arm in experiment.arms if arm.budget is not None}
     if max(per_user.values(), default=0) > min(per_user.values(), default=0) * (1 + EQUAL):
@@ -89,7 +89,7 @@ def _about_money(experiment: Experiment, campaign: Campaign, past: Past, full: S
     return notes
 
 
-def _about_days(experiment: Experiment, past: Past, ramp: Sequence[RampDay]) -> list[str]:
+def _about_days(experiment: Experiment, past: PastLog, ramp: Sequence[RampDay]) -> list[str]:
     notes: list[str] = []
     meta, growth = experiment.meta, experiment.last_growth
     if growth:
@@ -115,7 +115,7 @@ def _about_days(experiment: Experiment, past: Past, ramp: Sequence[RampDay]) -> 
     return notes
 
 
-def _about_metrics(experiment: Experiment, metrics: Sequence[Metric], past: Past, full: Sequence[int]) -> list[str]:
+def _about_metrics(experiment: Experiment, metrics: Sequence[Metric], past: PastLog, full: Sequence[int]) -> list[str]:
     notes = [
         f"the guardrail {metric.name!r} is the same for all users of the log: its power is not known."
         for metric in metrics[1:]

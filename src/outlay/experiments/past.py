@@ -19,7 +19,7 @@ import numpy as np
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.experiments import doubts
-from outlay.experiments.moments import BEFORE, Metric, Moments
+from outlay.experiments.moments import BEFORE, Metric, UserMoments
 from outlay.experiments.rows import LARGEST
 from outlay.logs.roles import Log, open_log
 
@@ -27,7 +27,7 @@ ELIGIBLE_KEY = "eligible"
 
 
 @dataclass(frozen=True)
-class Past:
+class PastLog:
     """Users' totals in a past log.
 
     Attributes:
@@ -40,7 +40,7 @@ class Past:
         notes: what is doubtful about the log.
     """
 
-    moments: Moments
+    moments: UserMoments
     days: int
     window: int
     before: int
@@ -62,7 +62,7 @@ def known_metrics(campaign: Campaign) -> dict[str, Metric]:
     return {metric.name: metric for metric in [*named, Metric(reward, "reward")]}
 
 
-def measure_past(campaign: Campaign, days: int, *, eligible: str | None = None, threads: int | None = None) -> Past:
+def measure_past(campaign: Campaign, days: int, *, eligible: str | None = None, threads: int | None = None) -> PastLog:
     """Add up the log by user.
 
     Args:
@@ -94,7 +94,7 @@ def measure_past(campaign: Campaign, days: int, *, eligible: str | None = None, 
         raise LogError(f"{found}{' who may be in the test' if eligible else ''}; a plan needs more.",
                        file=campaign.source, where=ELIGIBLE_KEY if eligible else None,
                        way_out="Give a log of the users you will test on.")  # fmt: skip
-    return Past(moments, days, window, before, log_days, tuple(float(action) for (action,) in actions), tuple(notes))
+    return PastLog(moments, days, window, before, log_days, tuple(float(action) for (action,) in actions), tuple(notes))
 
 
 def _eligible_users(log: Log, eligible: str | None) -> str:
@@ -157,7 +157,7 @@ def _notes(log: Log, first: int, last: int) -> list[str]:
     return notes
 
 
-def _moments(log: Log, users: str, *, start: int, before: int, scale: float) -> Moments:
+def _moments(log: Log, users: str, *, start: int, before: int, scale: float) -> UserMoments:
     base = {"reward": "reward", "redeemed": f"CAST(cost{log.campaign.money} > 0 AS DOUBLE)"}
     base |= {name: name for name in log.costs}
     spans = {"": f'"time" >= {start}', BEFORE: f'"time" < {start} AND "time" >= {start - before}'}
@@ -181,7 +181,7 @@ def _moments(log: Log, users: str, *, start: int, before: int, scale: float) -> 
     covariance[np.triu_indices(d)] = values[2 * d :]
     covariance += np.triu(covariance, 1).T
     longer = np.where([name.endswith(BEFORE) for name in names], 1.0, scale)
-    return Moments(
+    return UserMoments(
         int(count), tuple(names), values[:d] * longer, covariance * np.outer(longer, longer),
         values[d : 2 * d] * longer**3,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from scipy.special import ndtr
 
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
-from outlay.experiments.moments import BEFORE, Metric, Moments, aggregates, tea_tasting
+from outlay.experiments.moments import BEFORE, Metric, UserMoments, aggregates, tea_tasting
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
 
 ROUNDING = 1e-12  # of a sum of squares: a variance below it is that of a constant
@@ -80,7 +80,7 @@ def guardrail_alpha(experiment: Experiment) -> float:
     return float(2 * ndtr(-sequence_half_width(1.0, days, tuned_rho(days, alpha), alpha)))
 
 
-def is_constant(moments: Moments, metric: Metric) -> bool:
+def is_constant(moments: UserMoments, metric: Metric) -> bool:
     """Whether no user of the past log differs from another in this metric, or its denominator is 0."""
     names = metric.columns
     place = [moments.place(name) for name in names]
@@ -96,7 +96,7 @@ def is_constant(moments: Moments, metric: Metric) -> bool:
 
 
 def solve(
-    moments: Moments,
+    moments: UserMoments,
     metric: Metric,
     *,
     arm: str,

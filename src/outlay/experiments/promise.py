@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outlay.experiments.findings import Comparison
-from outlay.experiments.lift import Interval
+from outlay.experiments.findings import ArmComparison
+from outlay.experiments.lift import IntervalEstimate
 from outlay.ops.intervals import quantile
 
 
@@ -39,14 +39,14 @@ class Promise:
     metric: str
     days: int
     estimator: str
-    promised: Interval
-    happened: Interval
+    promised: IntervalEstimate
+    happened: IntervalEstimate
     agrees: bool
     caution: str | None
 
 
 def promises(
-    estimates: Mapping[str, Any], comparison: Comparison, reward: str, cost: str | None, confidence: float
+    estimates: Mapping[str, Any], comparison: ArmComparison, reward: str, cost: str | None, confidence: float
 ) -> list[Promise]:
     """Every k-day total that both the estimate and the test can tell; the largest k first told is the longest.
 
@@ -73,7 +73,7 @@ def promises(
         happened = _happened(comparison, named[name], days)
         if told is None or old is None or happened is None or not old["value"] > 0:
             continue
-        promised = Interval(*(told[end] / old["value"] for end in ("value", "low", "high")))
+        promised = IntervalEstimate(*(told[end] / old["value"] for end in ("value", "low", "high")))
         errors = [
             (x.high - x.low) / 2 / quantile(0.5 + level / 2)
             for x, level in ((promised, estimates["confidence"]), (happened, confidence))
@@ -103,6 +103,6 @@ def _best(rows: Sequence[Mapping[str, Any]], target: str, against: str | None) -
     return next((row for row in usable if row["recommended"]), usable[0] if usable else None)
 
 
-def _happened(comparison: Comparison, metric: str, days: int) -> Interval | None:
+def _happened(comparison: ArmComparison, metric: str, days: int) -> IntervalEstimate | None:
     course = comparison.course(metric)
     return next((p.relative for p in course.points if p.day == days), None) if course else None

@@ -10,7 +10,7 @@ from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.findings import Findings
 from outlay.experiments.promise import Promise, promises
-from outlay.experiments.sums import Sums
+from outlay.experiments.sums import DailySums
 
 ESTIMATES = "Give RUN/estimates.json, or what outlay evaluate --json printed"
 
@@ -58,7 +58,7 @@ def kept(
     return found
 
 
-def promise_notes(found: Mapping[str, list[Promise]], sums: Sums, experiment: Experiment) -> list[str]:
+def promise_notes(found: Mapping[str, list[Promise]], sums: DailySums, experiment: Experiment) -> list[str]:
     """Why promises may differ from what happened, or cannot be compared."""
     notes = [
         f"The estimate of {arm!r} and the test have no total in common, so that promise is not compared."

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from outlay.experiments.design import Experiment
 from outlay.experiments.findings import RatioCheck
 from outlay.experiments.lift import sample_ratio
-from outlay.experiments.sums import UNSEEN, Sums
+from outlay.experiments.sums import UNSEEN, DailySums
 
 Counts = NDArray[np.int64]
 
@@ -27,7 +27,7 @@ RAREST = 1_000_000  # in so many tests: rarer is told in words
 MOST = 3  # days, and segments, that are told of an arm; the worst
 
 
-def sample_ratios(sums: Sums, experiment: Experiment, day: int) -> list[RatioCheck]:
+def sample_ratios(sums: DailySums, experiment: Experiment, day: int) -> list[RatioCheck]:
     """Of every arm the checks of all users; of days and segments only those that failed, the worst first.
 
     Users who were assigned and those in the log are told apart where not all have rows.

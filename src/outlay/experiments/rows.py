@@ -20,7 +20,7 @@ Run = Callable[[str], list[tuple[Any, ...]]]  # runs an SQL statement, gives its
 
 
 @dataclass(frozen=True)
-class Columns:
+class ExperimentColumns:
     """SQL over the log, by what it stands for.
 
     Attributes:
@@ -56,7 +56,9 @@ class Extent:
     beyond: int
 
 
-def make_rows(run: Run, relation: str, columns: Columns, experiment: Experiment, assigned: str | None) -> Extent:
+def make_rows(
+    run: Run, relation: str, columns: ExperimentColumns, experiment: Experiment, assigned: str | None
+) -> Extent:
     """The view `test_rows`: user, day, arm, said, segment, marker, x0 … .
 
     Raises:
@@ -89,7 +91,7 @@ def make_rows(run: Run, relation: str, columns: Columns, experiment: Experiment,
     return extent
 
 
-def _extent(run: Run, columns: Columns, experiment: Experiment) -> Extent:
+def _extent(run: Run, columns: ExperimentColumns, experiment: Experiment) -> Extent:
     found = run(
         'SELECT day, count(*), count(*) FILTER ("user" IS NULL OR day IS NULL), count(*) FILTER (arm IS NOT NULL), '
         f"count(*) FILTER ({_odd('x', len(columns.values))}) FROM all_rows GROUP BY day"
@@ -130,7 +132,7 @@ def _no_numbers(columns: Iterable[str], count: int) -> LogError:
                     way_out="Fix them, or leave these rows out.")  # fmt: skip
 
 
-def make_before(run: Run, relation: str, columns: Columns) -> tuple[str, ...]:
+def make_before(run: Run, relation: str, columns: ExperimentColumns) -> tuple[str, ...]:
     """The table `before`: user, c0 …, whether a day is there twice; the metrics that it has, none where the log says
     nothing of the time before.
     """

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.experiments.design import WEEK, Experiment
-from outlay.experiments.moments import BEFORE, FIRST_WEEK, SINCE, Moments
-from outlay.experiments.rows import Columns, Run, make_before, make_rows, refuse_wrong_rows
+from outlay.experiments.moments import BEFORE, FIRST_WEEK, SINCE, UserMoments
+from outlay.experiments.rows import ExperimentColumns, Run, make_before, make_rows, refuse_wrong_rows
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -45,7 +45,7 @@ NOBODY = (
 
 
 @dataclass(frozen=True)
-class Sums:
+class DailySums:
     """What each day adds, by arm and segment.
 
     Attributes:
@@ -84,7 +84,7 @@ class Sums:
     observed: int
     beyond: int
 
-    def until(self, day: int, segment: str | None = None) -> list[Moments]:
+    def until(self, day: int, segment: str | None = None) -> list[UserMoments]:
         """The arms after `day` days, of all users or of one segment."""
         groups = slice(None) if segment is None else [self.segments.index(segment)]
         days = slice(0, day if self.daily else 1)
@@ -97,7 +97,7 @@ class Sums:
             for n, same, *sums in zip(counts, alike, *totals, strict=True)
         ]
 
-    def first_week_and_since(self, metric: str, day: int) -> list[Moments]:
+    def first_week_and_since(self, metric: str, day: int) -> list[UserMoments]:
         """The metric per day of the first week, and per day after it up to `day`, of users who came in that week.
 
         Two columns, `metric` with `_first_week` and with `_since`.
@@ -122,12 +122,12 @@ class Sums:
 def read_sums(
     run: Run,
     relation: str,
-    columns: Columns,
+    columns: ExperimentColumns,
     experiment: Experiment,
     pairs: Sequence[tuple[str, str]],
     *,
     assigned: str | None = None,
-) -> Sums:
+) -> DailySums:
     """Read the log once.
 
     Args:
@@ -194,7 +194,7 @@ def read_sums(
             high[at] = [numbers[f"high{i}"] for i in range(num_values)]
         for i, j in wanted:
             second[(*at, i, j)] = second[(*at, j, i)] = numbers[f"product{i}_{j}"]
-    return Sums(
+    return DailySums(
         names=names,
         arms=arms,
         segments=segments,
@@ -239,15 +239,15 @@ def _alike(users: Counts, shown: Counts, low: Array, high: Array, num_names: int
 
 def _moments(
     users: int, names: tuple[str, ...], alike: tuple[str, ...], totals: Array, products: Array, cubes: Array
-) -> Moments:
+) -> UserMoments:
     if users < 2:
         unknown = np.full_like(products, np.nan)
-        return Moments(users, names, totals / max(users, 1), unknown, cubes / max(users, 1), alike)
+        return UserMoments(users, names, totals / max(users, 1), unknown, cubes / max(users, 1), alike)
     mean = totals / users
     covariance = (products - users * np.outer(mean, mean)) / (users - 1)
     constant = np.diag(covariance) <= ROUNDING * np.diag(products) / users  # what rounding leaves is no spread
     covariance[constant, :] = covariance[:, constant] = 0.0
-    return Moments(users, names, mean, covariance, cubes / users, alike)
+    return UserMoments(users, names, mean, covariance, cubes / users, alike)
 
 
 def _parts(num_values: int, num_names: int, pairs: Sequence[tuple[int, int]]) -> dict[str, str]:
@@ -279,7 +279,7 @@ def _by_week(value: int, place: int) -> list[str]:
 
 
 def _statement(
-    columns: Columns, covariates: Sequence[str], by_week: str | None, parts: Mapping[str, str], assigned: bool
+    columns: ExperimentColumns, covariates: Sequence[str], by_week: str | None, parts: Mapping[str, str], assigned: bool
 ) -> str:
     """A row per arm, segment and day, with the parts; `by_week` is the column that is told by week, if one is."""
     num_values = len(columns.values)

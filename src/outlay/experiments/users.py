@@ -6,14 +6,14 @@ from pathlib import Path
 
 from outlay.core.errors import LogError
 from outlay.experiments.columns import canonical_sql
-from outlay.experiments.rows import Columns
+from outlay.experiments.rows import ExperimentColumns
 from outlay.logs.reading import literal
 from outlay.logs.source import Source, Term, nearest
 
 ASSIGN = "Give what outlay experiment assign wrote"
 
 
-def refuse_rows_without_days(source: Source, columns: Columns) -> None:
+def refuse_rows_without_days(source: Source, columns: ExperimentColumns) -> None:
     """Where there is no day, a row must be a user.
 
     Raises:
@@ -89,7 +89,9 @@ def listed(source: Source, assigned: str | None) -> list[str]:
     return notes
 
 
-def refuse_ineligible(source: Source, columns: Columns, eligible: str, days: int, assigned: str | None) -> None:
+def refuse_ineligible(
+    source: Source, columns: ExperimentColumns, eligible: str, days: int, assigned: str | None
+) -> None:
     """Users in an arm must have been eligible on their first row in it.
 
     Args:

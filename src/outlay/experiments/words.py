@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import Change, Comparison, Course, Findings
-from outlay.experiments.lift import Interval, Lift
+from outlay.experiments.findings import ArmComparison, Change, Course, Findings
+from outlay.experiments.lift import IntervalEstimate, Lift
 
 
 def verdict(experiment: Experiment, findings: Findings) -> str:
@@ -29,12 +29,12 @@ def percent(x: float) -> str:
     return f"{100 * x:+.{digits}f} %"
 
 
-def span(x: Interval) -> str:
+def span(x: IntervalEstimate) -> str:
     """`+0.61 % (+0.20 % to +1.0 %)`."""
     return f"{percent(x.value)} ({percent(x.low)} to {percent(x.high)})"
 
 
-def _of_several(experiment: Experiment, tested: list[Comparison]) -> str:
+def _of_several(experiment: Experiment, tested: list[ArmComparison]) -> str:
     """What to do where several arms stand against the control; empty while the test goes on undecided."""
     won = [repr(c.arm) for c in tested if c.outcome == "better"]
     if len(won) > 1:
@@ -47,7 +47,7 @@ def _of_several(experiment: Experiment, tested: list[Comparison]) -> str:
     return f"Keep {experiment.control.name!r}{f', unless cost decides for {cheaper[0]}' if cheaper else ''}."
 
 
-def _verdict(experiment: Experiment, day: int, found: Comparison, *, alone: bool) -> str:
+def _verdict(experiment: Experiment, day: int, found: ArmComparison, *, alone: bool) -> str:
     meta, new, old = experiment.meta, repr(found.arm), repr(experiment.control.name)
     beside = _beside(found, day)
     planned = f"{100 * meta.confidence:.4g} % sure over all planned decisions"
@@ -82,7 +82,7 @@ def _verdict(experiment: Experiment, day: int, found: Comparison, *, alone: bool
     return f"{keep} difference in {meta.metric} was found under {new} ({between}; {planned}){beside}."
 
 
-def _costs_less(found: Comparison) -> bool:
+def _costs_less(found: ArmComparison) -> bool:
     return any(course.metric == "cost" and course.now < 0 for course in found.courses[1:])
 
 
@@ -90,12 +90,12 @@ def _side(side: int) -> str:
     return "higher" if side > 0 else "lower"
 
 
-def size(absolute: Interval, relative: Interval | None) -> str:
+def size(absolute: IntervalEstimate, relative: IntervalEstimate | None) -> str:
     """`12.3 %`, or `0.12 a user`: without its sign."""
     return f"{abs(absolute.value):.4g} a user" if relative is None else percent(abs(relative.value)).removeprefix("+")
 
 
-def ends(absolute: Interval, relative: Interval | None) -> str:
+def ends(absolute: IntervalEstimate, relative: IntervalEstimate | None) -> str:
     """`-0.5 % to +2.9 %`, or `-0.05 to +0.29 a user`."""
     if relative is None:
         return f"{absolute.low:+.4g} to {absolute.high:+.4g} a user"
@@ -111,7 +111,7 @@ def _effect(x: Lift) -> str:
     return span(x.relative) if x.relative else f"{x.absolute.value:+.4g} ({ends(x.absolute, None)} and day)"
 
 
-def _lasting(found: Comparison) -> str:
+def _lasting(found: ArmComparison) -> str:
     """What became of the effect, where it has changed; empty where a reason already says so."""
     change = found.change
     if change is None or change.trend == "steady" or any(weeks(change) in reason for reason in found.blocked):
@@ -120,7 +120,7 @@ def _lasting(found: Comparison) -> str:
     return f" The effect {became}: {weeks(change)}; p = {change.p_value:.2g} at one look."
 
 
-def _beside(found: Comparison, day: int) -> str:
+def _beside(found: ArmComparison, day: int) -> str:
     """`; cost is lower (-1.4 % to -0.2 %)`: guardrails, with the intervals that hold on all days."""
     parts = [_guardrail(course, day) for course in found.courses[1:] if course.points]
     return f"; {'; '.join(parts)}" if parts else ""
@@ -137,7 +137,7 @@ def _guardrail(course: Course, day: int) -> str:
     return f"{course.metric} was {_side(course.moved)} {first}, but over {day} days that does not show ({between})"
 
 
-def _reason_to_stop(found: Comparison) -> str:
+def _reason_to_stop(found: ArmComparison) -> str:
     """Guardrails that went the wrong way; they hold on any day."""
     wrong = [f"{course.metric} may not be {_side(course.now)}" for course in found.courses[1:] if course.harmful]
     return f" Stop {found.arm!r} now if {' or '.join(wrong)}: guardrails hold on any day." if wrong else ""

@@ -10,10 +10,11 @@ from outlay.core.files import new_file
 from outlay.core.version import __version__
 from outlay.experiments import findings
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import Change, Comparison, Course, Decision
-from outlay.experiments.lift import Interval as Ends
+from outlay.experiments.findings import ArmComparison as Compared
+from outlay.experiments.findings import Change, Course, PlannedDecision
+from outlay.experiments.lift import IntervalEstimate as Ends
 from outlay.experiments.lift import Lift, Withheld
-from outlay.jobs.experiment_analyze import AnalyzeResult
+from outlay.jobs.analyze_experiment import AnalyzeResult
 from outlay.pages.content import Interval
 from outlay.pages.experiment import render
 from outlay.pages.experiment_content import (
@@ -103,7 +104,7 @@ def _pace(experiment: Experiment) -> tuple[float, ...]:
     return tuple(part / due[-1] for part in due)
 
 
-def _comparison(found: Comparison, experiment: Experiment) -> ArmComparison:
+def _comparison(found: Compared, experiment: Experiment) -> ArmComparison:
     courses = [_course(course) for course in found.courses if course.points]
     return ArmComparison(
         arm=found.arm,
@@ -139,7 +140,7 @@ def _metric(x: Lift | Withheld, saved: float | None = None) -> MetricLine:
     )  # fmt: skip
 
 
-def _decision(x: Decision) -> DecisionLine:
+def _decision(x: PlannedDecision) -> DecisionLine:
     return DecisionLine(day=x.day, z=x.z, bound=x.bound, effect=_effect(x.absolute, x.relative), side=x.side)
 
 
@@ -154,7 +155,7 @@ def _course(x: Course) -> CourseLine:
     )
 
 
-def _day(p: findings.Point) -> CourseDay:
+def _day(p: findings.CoursePoint) -> CourseDay:
     return CourseDay(day=p.day, look=_effect(p.absolute, p.relative), always=_effect(p.always, p.always_relative))
 
 

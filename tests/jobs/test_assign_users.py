@@ -14,7 +14,7 @@ import pytest
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.split import assign
-from outlay.jobs.experiment_assign import BATCH, assign_users
+from outlay.jobs.assign_users import BATCH, assign_users
 
 
 def experiment_of(eligible: str | None = None) -> Experiment:

@@ -18,7 +18,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import BundleError, OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.past import measure_past
-from outlay.jobs.experiment_plan import PlanResult, plan_experiment
+from outlay.jobs.plan_experiment import PlanResult, plan_experiment
 from small_bundles import spec
 from small_responses import random_response
 

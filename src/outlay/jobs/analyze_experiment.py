@@ -20,12 +20,12 @@ from outlay.experiments import doubts
 from outlay.experiments.agreement import check_agreement
 from outlay.experiments.analyse import analyse
 from outlay.experiments.columns import DEFAULTS, Roles
-from outlay.experiments.design import WEEK, Experiment, Step
+from outlay.experiments.design import WEEK, Experiment, RampStep
 from outlay.experiments.findings import Findings
 from outlay.experiments.lift import needed_pairs
 from outlay.experiments.promise import Promise
 from outlay.experiments.promised import kept, promise_notes, promised_files
-from outlay.experiments.sums import Sums, read_sums
+from outlay.experiments.sums import DailySums, read_sums
 from outlay.experiments.users import listed, read_assigned, refuse_ineligible, refuse_rows_without_days
 from outlay.experiments.words import verdict
 from outlay.logs.source import open_source
@@ -189,17 +189,17 @@ def _is_export(log: Path) -> bool:
     return (log / "log").is_dir()
 
 
-def _look(sums: Sums) -> int:
+def _look(sums: DailySums) -> int:
     """The last whole week that the log has, or the days that it has where there is none."""
     return sums.observed // WEEK * WEEK or sums.observed
 
 
 def _at_once(experiment: Experiment) -> Experiment:
     """As if the ramp had ended on day 0: where a row is a user, nobody's first day is known."""
-    return experiment.model_copy(update={"ramp": (Step(day=0, coverage=experiment.ramp[-1].coverage),)})
+    return experiment.model_copy(update={"ramp": (RampStep(day=0, coverage=experiment.ramp[-1].coverage),)})
 
 
-def _notes(sums: Sums, experiment: Experiment, look: int, *, asked: bool) -> list[str]:
+def _notes(sums: DailySums, experiment: Experiment, look: int, *, asked: bool) -> list[str]:
     found = []
     if sums.beyond:
         found.append(

@@ -24,7 +24,7 @@ from outlay.experiments.columns import OUTSIDE
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import Metric
 from outlay.experiments.notes import RampDay, plan_notes
-from outlay.experiments.past import Past, known_metrics, measure_past
+from outlay.experiments.past import PastLog, known_metrics, measure_past
 from outlay.experiments.power import Power, guardrail_alpha, is_constant, last_alpha, solve
 from outlay.experiments.split import expected_users
 from outlay.experiments.text import experiment_text
@@ -54,7 +54,7 @@ class PlanResult:
     path: Path
     experiment: Experiment
     users: int
-    past: Past
+    past: PastLog
     seen_days: int
     alpha: float
     guardrail_alpha: float
@@ -170,7 +170,7 @@ def _check_names(experiment: Experiment) -> None:
             )  # fmt: skip
 
 
-def _check_actions(experiment: Experiment, campaign: Campaign, past: Past) -> None:
+def _check_actions(experiment: Experiment, campaign: Campaign, past: PastLog) -> None:
     known = {*(campaign.log.actions or past.actions), *(() if campaign.meta.none is None else (campaign.meta.none,))}
     for arm in experiment.arms:
         if arm.action is not None and not any(abs(arm.action - action) < SAME for action in known):
@@ -206,7 +206,7 @@ def _metric(name: str, campaign: Campaign) -> Metric:
 
 
 def _powers(
-    experiment: Experiment, metrics: Sequence[Metric], past: Past, users: Sequence[int],
+    experiment: Experiment, metrics: Sequence[Metric], past: PastLog, users: Sequence[int],
     alphas: Sequence[float], lift: float | None,
 ) -> tuple[Power, ...]:  # fmt: skip
     return tuple(

@@ -18,7 +18,7 @@ from outlay.core.errors import LogError, OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift
 from outlay.experiments.split import assign
-from outlay.jobs.experiment_analyze import AnalyzeResult, analyze_experiment
+from outlay.jobs.analyze_experiment import AnalyzeResult, analyze_experiment
 from small_panels import START, experiment, panel, written
 
 LOG = panel(users=600, days=14, lift=0.3)
