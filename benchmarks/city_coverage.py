@@ -35,8 +35,8 @@ import outlay
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.choosing.checks import Checks
-from outlay.choosing.estimates import Told, tell
-from outlay.choosing.evaluated_policy import OLD, Subject
+from outlay.choosing.estimates import PolicyEstimates, estimate_policy
+from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import EVERYONE, Transitions
@@ -181,13 +181,13 @@ def one_log(at: Ground, users: int, seed: int) -> Iterator[Answer]:
         data, log = Transitions.open(folder / "data"), pq.read_table(folder / "log" / "log.parquet")
         measure = Measure(data, EVERYONE, None)
         propensity = measure.propensity()
-        old = tell(measure, OLD, propensity, estimators=("fqe",))
+        old = estimate_policy(measure, OLD, propensity, estimators=("fqe",))
         seen = reproduces(observe(measure.panel, days=measure.days), old.fitted)
-        told: dict[str, Told] = {}
+        told: dict[str, PolicyEstimates] = {}
         for name, (parts, weights) in at.policies.items():
-            subject = Subject(name, name, tuple(np.asarray(part(log)) for part in parts), np.array(weights),
+            subject = EvaluatedPolicy(name, name, tuple(np.asarray(part(log)) for part in parts), np.array(weights),
                               (0,) * len(parts), name)  # fmt: skip
-            each = tell(measure, subject, propensity, estimators=ESTIMATORS[: 2 if seed % FIFTH else 3])
+            each = estimate_policy(measure, subject, propensity, estimators=ESTIMATORS[: 2 if seed % FIFTH else 3])
             told[name] = Checks.of(each, seen, None).doubted(each)
             yield from _answers(at, users, seed, name, told[name].rows(data.campaign, 0.95), at.truth[name])
         for name, other in [*((name, "old") for name in told), *PAIRS]:

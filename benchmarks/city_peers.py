@@ -38,10 +38,9 @@ from numpy.typing import NDArray
 
 import outlay
 from city_quality import BUDGETS, METHODS, OUT, PRICES, SIMULATED, USERS, Result, learned, of_mixtures, table
-from outlay.choosing.choose import needed_days
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.estimators.units import coordinates
+from outlay.estimators.units import coordinates, needed_days
 from outlay.simulators.city import City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth, Curve, optimum

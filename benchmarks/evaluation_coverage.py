@@ -37,8 +37,8 @@ import pyarrow.parquet as pq
 
 import outlay
 from evaluation_logs import Policy, World, rows_of
-from outlay.choosing.estimates import tell
-from outlay.choosing.evaluated_policy import Subject, served
+from outlay.choosing.estimates import estimate_policy
+from outlay.choosing.evaluated_policy import EvaluatedPolicy, mixture_of
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
 from outlay.core.cmdp import TabularCMDP
@@ -82,8 +82,8 @@ def on_one_log(kind: str, users: int, seed: int) -> list[Answer]:
     best = world.best_response(HABIT_PRICE if kind == "habit" else RANDOM_PRICE)
     answers = []
     for name, policy in (("best response", best), ("softened", world.softened(best))):
-        subject = Subject(name, name, (rows_of(policy, np.asarray(at.panel.state)),), np.ones(1), (0,), "")
-        found = tell(at, subject, at.panel.propensity).rows(data.campaign, CONFIDENCE)
+        subject = EvaluatedPolicy(name, name, (rows_of(policy, np.asarray(at.panel.state)),), np.ones(1), (0,), "")
+        found = estimate_policy(at, subject, at.panel.propensity).rows(data.campaign, CONFIDENCE)
         answers += list(_answers(found, truth_of(world.model, policy), kind, users, name))
     return answers
 
@@ -116,7 +116,7 @@ def by_network(seed: int) -> list[Answer]:
         truth = {target: float(weights @ [one[target] for one in each]) for target in each[0]}
         hidden = replace(data, state=None, states=None)
         at = Measure(hidden, CERTIFY, bundle)
-        found = tell(at, served(at, "network"), at.propensity()).rows(data.campaign, CONFIDENCE)
+        found = estimate_policy(at, mixture_of(at, "network"), at.propensity()).rows(data.campaign, CONFIDENCE)
         named = [replace(e, target=e.target.replace("coupon_cost", "cost")) for e in found]
         return list(_answers(named, truth, "habit, by network", len(at.panel.first), "mixture"))
 

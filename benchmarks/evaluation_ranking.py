@@ -36,8 +36,8 @@ import outlay
 from city_coverage import Policy as Rule
 from city_coverage import always, column, linear, softened
 from evaluation_logs import Policy, World, rows_of
-from outlay.choosing.estimates import ESTIMATORS, tell
-from outlay.choosing.evaluated_policy import Subject
+from outlay.choosing.estimates import ESTIMATORS, estimate_policy
+from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import CERTIFY, EVERYONE
 from outlay.ops.tabular import measure, totals
@@ -85,7 +85,9 @@ def on_one_log(name: str, seed: int) -> list[Ranking]:
              "reward@7": np.array([totals(world.model, policy, 7)[6, 0] for policy in some])}  # fmt: skip
     found: dict[tuple[str, str], list[float]] = {}
     for policy in some:
-        told = tell(at, Subject("policy", "", (rows_of(policy, state),), np.ones(1), (0,), ""), at.panel.propensity)
+        told = estimate_policy(
+            at, EvaluatedPolicy("policy", "", (rows_of(policy, state),), np.ones(1), (0,), ""), at.panel.propensity
+        )
         values = {(e.estimator, e.target): e.value for e in told.rows(world.campaign, 0.95)}
         for estimator in ESTIMATORS:
             for target in truth:
@@ -116,8 +118,8 @@ def on_city(logs: int) -> Iterator[Ranking]:
             data, log = outlay.prepare(path, folder / f"data{seed}"), pq.read_table(path.parent / "log.parquet")
             at, found = Measure(data, EVERYONE, None), dict[str, list[float]]()
             for policy in some:
-                subject = Subject("policy", "", (np.asarray(policy(log)),), np.ones(1), (0,), "")
-                told = tell(at, subject, at.propensity(), estimators=("fqe", "fqe2"))
+                subject = EvaluatedPolicy("policy", "", (np.asarray(policy(log)),), np.ones(1), (0,), "")
+                told = estimate_policy(at, subject, at.propensity(), estimators=("fqe", "fqe2"))
                 for name, joint in told.joints.items():
                     found.setdefault(name, []).append(float(joint.value[joint.column("reward@7")]))
             for name, numbers in found.items():

@@ -15,7 +15,7 @@ from conftest import Habit
 from outlay.choosing import certify as job
 from outlay.choosing.certify import certified, certify_frontier
 from outlay.choosing.curve import Curve
-from outlay.choosing.evaluated_policy import Subject
+from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.folds import views
 from outlay.choosing.looks import looks
 from outlay.choosing.measure import Measure
@@ -141,7 +141,7 @@ def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_
     """As if one policy were what the log hardly ever did: mixtures without it are certified, and with it none is."""
     asked: list[str] = []
 
-    def steps(at: Measure, policy: Subject, propensity: object) -> Joint:
+    def steps(at: Measure, policy: EvaluatedPolicy, propensity: object) -> Joint:
         asked.append(policy.name)
         days = [f"{name}@{k}" for k in at.days for name in at.panel.names]
         users = at.panel.num_users

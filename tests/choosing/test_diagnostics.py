@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from outlay.choosing.diagnostics import LEAST_SHARE, daily, overlap, paths, shares
-from outlay.choosing.evaluated_policy import OLD, Subject
+from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.importance import weigh
@@ -38,7 +38,7 @@ def log(forced: Any = None) -> Transitions:
     return replace(found, segments=("few", "many"), propensity=HALF.astype(np.float32), campaign=about)
 
 
-def always(*actions: int, weights: list[float] | None = None) -> Subject:
+def always(*actions: int, weights: list[float] | None = None) -> EvaluatedPolicy:
     parts = tuple(np.full(8, a) for a in actions)
     return replace(OLD, name="policy", parts=parts, features=(0,) * len(parts), weights=np.array(weights or [1.0]))
 

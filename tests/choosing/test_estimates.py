@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outlay.choosing.estimates import ESTIMATORS, IN_WINDOW, Told, tell
-from outlay.choosing.evaluated_policy import OLD, Subject
+from outlay.choosing.estimates import ESTIMATORS, IN_WINDOW, PolicyEstimates, estimate_policy
+from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import combine
@@ -22,7 +22,7 @@ def at(habit_data: Transitions) -> Measure:
     return Measure(habit_data, CERTIFY, None)
 
 
-def constant(at: Measure, *actions: int, sure: float = 0.5) -> Subject:
+def constant(at: Measure, *actions: int, sure: float = 0.5) -> EvaluatedPolicy:
     """A sticky mixture of policies that give an action with this chance, else any."""
     parts = tuple(np.full((len(at.panel), 11), (1 - sure) / 11) + sure * (np.arange(11) == a) for a in actions)
     weights = np.full(len(actions), 1 / len(actions))
@@ -30,11 +30,11 @@ def constant(at: Measure, *actions: int, sure: float = 0.5) -> Subject:
 
 
 @pytest.fixture(scope="module")
-def told(at: Measure) -> Told:
-    return tell(at, constant(at, 2, 6), at.propensity())
+def told(at: Measure) -> PolicyEstimates:
+    return estimate_policy(at, constant(at, 2, 6), at.propensity())
 
 
-def test_every_estimator_tells_the_same_policy(at: Measure, told: Told) -> None:
+def test_every_estimator_tells_the_same_policy(at: Measure, told: PolicyEstimates) -> None:
     assert tuple(told.joints) == tuple(name for name in ESTIMATORS if name != "fqe2")  # states are counted
     rows = told.rows(at.data.campaign, LEVEL)
     assert {e.policy for e in rows} == {"policy"}
@@ -53,10 +53,10 @@ def test_every_estimator_tells_the_same_policy(at: Measure, told: Told) -> None:
         assert abs(e.value - fqe.value) < 4 * e.std_error
 
 
-def test_a_mixture_is_that_of_its_parts(at: Measure, told: Told) -> None:
+def test_a_mixture_is_that_of_its_parts(at: Measure, told: PolicyEstimates) -> None:
     fits = [at.evaluator().fit(part, days=at.days) for part in told.subject.parts]
     assert told.fitted.value == pytest.approx(combine(fits, told.subject.weights).value)
-    parts = [tell(at, part, at.propensity()) for part in told.subject.members()]
+    parts = [estimate_policy(at, part, at.propensity()) for part in told.subject.members()]
     assert [part.subject.name for part in parts] == ["member 0", "member 1"]
     for name in ("dr", "mis", "pdis"):
         whole, mean = told.joints[name].value, np.mean([part.joints[name].value for part in parts], axis=0)
@@ -69,19 +69,19 @@ def test_what_hardly_any_user_carries_is_withheld_at_all(at: Measure) -> None:
     """Of 900 users hardly one was given the same of 11 coupons for three days."""
     found = set()
     for action in range(11):
-        always = Subject("policy", "", (np.full(len(at.panel), action),), np.ones(1), (0,), "")
-        joint = tell(at, always, at.propensity(), estimators=("snpdis",)).joints["snpdis"]
+        always = EvaluatedPolicy("policy", "", (np.full(len(at.panel), action),), np.ones(1), (0,), "")
+        joint = estimate_policy(at, always, at.propensity(), estimators=("snpdis",)).joints["snpdis"]
         assert (joint.ess[np.isfinite(joint.value)] >= 10).all()
         found |= {reason for reason, ess in zip(joint.withheld, joint.ess, strict=True) if 0 < ess < 10}
     assert found == {"the weights of fewer than 10 effective users carry it"}
 
 
-def test_members_have_no_members(told: Told) -> None:
+def test_members_have_no_members(told: PolicyEstimates) -> None:
     parts = told.subject.members()
     assert parts[0].members() == []
 
 
-def test_a_reason_fills_where_there_is_none(at: Measure, told: Told) -> None:
+def test_a_reason_fills_where_there_is_none(at: Measure, told: PolicyEstimates) -> None:
     doubted = told.doubted("dr", "for a reason")
     own = [c for c in told.cautions["dr"] if c]
     assert own
@@ -94,9 +94,9 @@ def test_a_reason_fills_where_there_is_none(at: Measure, told: Told) -> None:
         assert not (e.estimator == "dr" and e.recommended)
 
 
-def test_a_difference_is_paired_and_relied_on_where_both_are(at: Measure, told: Told) -> None:
+def test_a_difference_is_paired_and_relied_on_where_both_are(at: Measure, told: PolicyEstimates) -> None:
     campaign = at.data.campaign
-    other = tell(at, constant(at, 3, 6), at.propensity(), estimators=("fqe", "dr", "pdis"))
+    other = estimate_policy(at, constant(at, 3, 6), at.propensity(), estimators=("fqe", "dr", "pdis"))
     doubted = other.doubted("fqe", "for a reason")
     mine = {(e.estimator, e.target): e for e in told.rows(campaign, LEVEL)}
     its = {(e.estimator, e.target): e for e in other.rows(campaign, LEVEL)}
@@ -123,11 +123,11 @@ def test_a_segment_is_told_by_its_users_alone(at: Measure) -> None:
     """With weights by number the parts add up, in every estimator that takes a part of the users."""
     segment = at.data.users["segment"][at.data.users_of(CERTIFY)]
     subject = constant(at, 2)
-    whole = tell(at, subject, at.propensity(), estimators=("fqe", "mis"))
+    whole = estimate_policy(at, subject, at.propensity(), estimators=("fqe", "mis"))
     parts = [
         (
             float((segment == s).mean()),
-            tell(at, subject, at.propensity(), among=segment == s, estimators=("fqe", "mis")),
+            estimate_policy(at, subject, at.propensity(), among=segment == s, estimators=("fqe", "mis")),
         )
         for s in (0, 1)
     ]

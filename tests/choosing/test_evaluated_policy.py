@@ -11,7 +11,7 @@ import pytest
 
 import outlay
 from conftest import Habit
-from outlay.choosing.evaluated_policy import OLD, from_file, from_run, rival, served
+from outlay.choosing.evaluated_policy import OLD, compared_policy, from_file, from_run, mixture_of
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
 from outlay.core.errors import FolderError, LogError, OutlayError
@@ -43,7 +43,7 @@ def test_a_table_says_what_is_done_in_every_row(at: Measure, habit: Habit, tmp_p
 
 def test_the_mixture_of_another_run_does_here_what_it_does_there(at: Measure, finished: Path) -> None:
     bundle = outlay.load_bundle(finished / "bundle")
-    there = served(Measure(at.data, CERTIFY, bundle), "")
+    there = mixture_of(Measure(at.data, CERTIFY, bundle), "")
     found = from_run(at, Run.open(finished), "against")
     assert found.weights == pytest.approx(bundle.weights)
     assert (found.title, found.identity) == ("run (aim-greedy)", bundle.id)
@@ -58,17 +58,20 @@ def test_a_rival_is_a_run_a_table_or_the_old_policy(
     at: Measure, finished: Path, habit: Habit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = habit_policy(habit, tmp_path / "rule.parquet", generous)
-    names = [getattr(rival(at, what), "title", None) for what in (None, "old", path, str(finished), Run.open(finished))]
+    names = [
+        getattr(compared_policy(at, what), "title", None)
+        for what in (None, "old", path, str(finished), Run.open(finished))
+    ]
     assert names == [None, None, "rule.parquet", "run (aim-greedy)", "run (aim-greedy)"]
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FolderError, match=r"^elsewhere, --against: does not exist\. Give a RUN folder"):
-        rival(at, "elsewhere")
+        compared_policy(at, "elsewhere")
     (tmp_path / "folder").mkdir()
     with pytest.raises(FolderError, match="folder"):
-        rival(at, "folder")
+        compared_policy(at, "folder")
     (tmp_path / "notes.txt").write_text("not a policy")
     with pytest.raises(LogError, match=r"notes\.txt, policy: cannot be read as Parquet"):
-        rival(at, "notes.txt")
+        compared_policy(at, "notes.txt")
 
 
 def test_a_run_with_other_actions_or_a_damaged_bundle_is_no_rival(
@@ -84,4 +87,4 @@ def test_a_run_with_other_actions_or_a_damaged_bundle_is_no_rival(
     content["members"][0]["weight"] = 7
     manifest.write_text(json.dumps(content))
     with pytest.raises(OutlayError, match="broken"):
-        rival(at, tmp_path / "broken")
+        compared_policy(at, tmp_path / "broken")

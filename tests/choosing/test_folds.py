@@ -17,7 +17,7 @@ import outlay
 from conftest import Habit
 from outlay.bundles.pool import Pool
 from outlay.choosing.choose import Chosen
-from outlay.choosing.evaluated_policy import served
+from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.folds import fold_shares, views
 from outlay.choosing.looks import looks
 from outlay.choosing.measure import Measure
@@ -162,7 +162,7 @@ def test_every_estimator_is_pooled_from_what_the_folds_say_where_states_are_not_
     weights = [[1.0, 0.0], [0.4, 0.6]]
     bundle = replace(bundle, members=bundle.members[:1] * 2)
     at = measured_on(data, bundle, weights)
-    whole = served(at, "as served")
+    whole = mixture_of(at, "as served")
     assert whole.weights == pytest.approx([0.4, 0.6])
     propensity = at.propensity()
     part, source = whole.parts[1], whole.features[1]
@@ -235,7 +235,7 @@ def test_a_run_serves_the_mixture_of_its_folds(run: Run) -> None:
 def test_everyone_measures_the_mixture_each_by_the_policies_of_their_fold(run: Run) -> None:
     bundle, data = outlay.load_bundle(run.bundle), run.data()
     at = measured_on(data, bundle, run.fold_weights)
-    whole = served(at, "as served")
+    whole = mixture_of(at, "as served")
     assert whole.weights.sum() == pytest.approx(1)
     found = sum(weight * at.fit(part, f).value for part, f, weight in zip(whole.parts, whole.features, whole.weights,
                                                                             strict=True))  # fmt: skip

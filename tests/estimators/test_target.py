@@ -15,7 +15,7 @@ from outlay.estimators.basis import Counted, Features
 from outlay.estimators.fitted import Evaluator, fit
 from outlay.estimators.importance import weigh
 from outlay.estimators.panel import Panel
-from outlay.estimators.target import Target
+from outlay.estimators.target import TargetPolicy
 from outlay.ops import tabular
 
 RNG = np.random.default_rng(3)
@@ -31,12 +31,12 @@ def test_rows_that_are_treated_alike_share_a_distribution() -> None:
     by_state = np.array([[0.5, 0.5], [0.1, 0.9], [1, 0]])[state]
     forced = np.array([False, False, False, True, False])
     for given in (state, None):
-        target = Target.drawn(by_state, np.zeros(5, np.intp), forced, given)
+        target = TargetPolicy.drawn(by_state, np.zeros(5, np.intp), forced, given)
         assert target.table.shape == (2 + 3, 2)
         assert not target.pure
         assert target.of(np.ones(5, np.intp)) == pytest.approx([0.5, 0.9, 0.5, 0, 0])
     by_row = np.array([[0.5, 0.5], [0.1, 0.9], [0.4, 0.6], [0.1, 0.9], [0.1, 0.9]])
-    target = Target.drawn(by_row, np.zeros(5, np.intp), np.zeros(5, np.bool_), state)
+    target = TargetPolicy.drawn(by_row, np.zeros(5, np.intp), np.zeros(5, np.bool_), state)
     assert len(target.table) == 2 + 3
     assert target.table[target.kind] == pytest.approx(by_row)
 

@@ -15,8 +15,8 @@ import pytest
 
 import outlay
 from conftest import Habit
-from outlay.choosing.estimates import tell
-from outlay.choosing.evaluated_policy import served
+from outlay.choosing.estimates import estimate_policy
+from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.measure import Measure
 from outlay.core.errors import FolderError
@@ -66,9 +66,9 @@ def test_a_table_of_what_a_member_does_gives_the_members_numbers_without_the_run
     alone = outlay.evaluate(run / "data", policy=path, learned_here=True)
     beside = outlay.evaluate(run, policy=path)
     at = Measure(Transitions.open(run / "data"), CERTIFY, bundle)
-    mixture = served(at, "")
+    mixture = mixture_of(at, "")
     first = replace(mixture, parts=mixture.parts[:1], weights=np.ones(1), features=(0,), name="policy")
-    wanted = tell(at, first, at.propensity()).rows(at.data.campaign, 0.95)
+    wanted = estimate_policy(at, first, at.propensity()).rows(at.data.campaign, 0.95)
     for result in (alone, beside):
         assert [(e.estimator, e.target) for e in result.estimates] == [(e.estimator, e.target) for e in wanted]
         for e, other in zip(result.estimates, wanted, strict=True):

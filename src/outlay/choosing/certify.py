@@ -26,9 +26,8 @@ from outlay.bundles.manifest import digest
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import write_bundle
 from outlay.choosing.checks import Checks
-from outlay.choosing.choose import needed_days
-from outlay.choosing.estimates import Told, extrapolates, single_steps, too_vague
-from outlay.choosing.evaluated_policy import served
+from outlay.choosing.estimates import PolicyEstimates, extrapolates, single_steps, too_few_follow
+from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.folds import views
 from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
@@ -46,7 +45,7 @@ from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.frontier import Points, needed
 from outlay.estimators.observed import Reproduction, observe, reproduces
 from outlay.estimators.reach import largest
-from outlay.estimators.units import missing
+from outlay.estimators.units import missing, needed_days
 
 BAND = "band.npz"
 
@@ -191,7 +190,7 @@ def _measured(
     names, found = needed(campaign), []
     for k, part in enumerate(at.folds):
         propensity, behaviour = part.propensity(), part.behaviour_check()
-        whole = served(part, "the frontier")
+        whole = mixture_of(part, "the frontier")
         policies = []
         for i, policy in enumerate(whole.members() or [whole]):
             share = (i / len(whole.parts) + k) / len(at.folds)
@@ -200,9 +199,9 @@ def _measured(
             fitted = part.evaluator(i).fit(policy.parts[0], days=days)
             reason = missing(fitted, campaign)
             if reason is None and not at.counted:  # each policy is to be confirmed by something that assumes less
-                vague = too_vague(part, policy, propensity, fitted) if part.sequential else None
+                vague = too_few_follow(part, policy, propensity, fitted) if part.sequential else None
                 steps = single_steps(part, policy, propensity)
-                told = Told(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
+                told = PolicyEstimates(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
                 reason = Checks.of(told, check, behaviour).agreement.reason
             columns = [fitted.column(name) for name in names]
             kept = fitted.picked(names, columns, [1.0] * len(names))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outlay.choosing.estimates import Told
+from outlay.choosing.estimates import PolicyEstimates
 from outlay.estimators.agreement import NOT_CHECKED, ONE_STEP, Agreement, agree
 from outlay.estimators.behaviour_check import BehaviourCheck
 from outlay.estimators.observed import Reproduction
@@ -43,7 +43,7 @@ class Checks:
     behaviour: BehaviourCheck | None
 
     @classmethod
-    def of(cls, told: Told, reproduction: Reproduction, behaviour: BehaviourCheck | None) -> Checks:
+    def of(cls, told: PolicyEstimates, reproduction: Reproduction, behaviour: BehaviourCheck | None) -> Checks:
         """Those of a policy."""
         if behaviour is not None and not behaviour.ok:
             agreement = Agreement(told.steps is None and not told.by_day, f"{NOT_CHECKED}: {MISFIT}", ())
@@ -59,7 +59,7 @@ class Checks:
             return self.reproduction.words
         return self.agreement.reason
 
-    def doubted(self, told: Told) -> Told:
+    def doubted(self, told: PolicyEstimates) -> PolicyEstimates:
         """The same policy with the cautions that follow."""
         refused = self.refused
         if told.subject.name == "old" and self.reproduction.ok and self.agreement.words.startswith(NOT_CHECKED):

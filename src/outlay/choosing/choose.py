@@ -46,7 +46,7 @@ from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import largest
-from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, objective
+from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, needed_days
 from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
 from outlay.ops.skewed import Spread
@@ -367,12 +367,6 @@ def _mean_cost(at: Measure, j: int) -> Vector:
 def _ranks(values: Vector) -> Vector:
     """0 for the smallest, 1 for the next, …."""
     return np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
-
-
-def needed_days(campaign: Campaign) -> tuple[int, ...]:
-    """Days of the totals that the choice rests on."""
-    days = objective(campaign).partition("@")[2]
-    return (int(days),) if days else ()
 
 
 def _disagree(smooth: Sequence[Fitted], plain: Sequence[Fitted], campaign: Campaign) -> bool:

@@ -13,7 +13,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted, combine
-from outlay.estimators.units import coordinates, decisions, displayed, objective
+from outlay.estimators.units import coordinates, decisions, displayed, needed_days
 from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
 from outlay.ops.skewed import Spread
@@ -64,7 +64,7 @@ class ConstantActions:
     def of(cls, at: Measure, campaign: Campaign) -> ConstantActions | None:
         """Measure them; None where no action is allowed everywhere, or nothing can be measured."""
         allowed = np.flatnonzero(at.data.allowed_everywhere).tolist()
-        needed = [int(goal.partition("@")[2])] if "@" in (goal := objective(campaign)) else []
+        needed = needed_days(campaign)
         fits = zip(allowed, at.constants(allowed, needed), strict=True)
         known = [(a, fitted) for a, fitted in fits if np.isfinite(coordinates(fitted, campaign)[0]).all()]
         return cls(at.data, [a for a, _ in known], [fitted for _, fitted in known]) if known else None

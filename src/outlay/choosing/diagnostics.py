@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.evaluated_policy import Subject
+from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
+from outlay.core.target import Target
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import Weighted
 from outlay.ops.importance import effective_size, ratios
@@ -34,7 +35,7 @@ def paths(weighed: Weighted, days: tuple[int, ...]) -> list[dict[str, Any]]:
     """
     found = []
     for k in days:
-        at = weighed.column(f"reward@{k}")
+        at = weighed.column(str(Target("reward", k)))
         mass = weighed.mass[:, at]
         found.append({
             "days": k,
@@ -47,7 +48,7 @@ def paths(weighed: Weighted, days: tuple[int, ...]) -> list[dict[str, Any]]:
     return found
 
 
-def overlap(at: Measure, subject: Subject, propensity: NDArray[np.float64]) -> list[dict[str, Any]]:
+def overlap(at: Measure, subject: EvaluatedPolicy, propensity: NDArray[np.float64]) -> list[dict[str, Any]]:
     """One step of the policy against the log, by segment, over rows with a choice.
 
     Returns:
@@ -102,7 +103,7 @@ def daily(policy: str, fitted: Fitted) -> list[dict[str, Any]]:
     return rows
 
 
-def shares(at: Measure, subject: Subject) -> list[dict[str, Any]]:
+def shares(at: Measure, subject: EvaluatedPolicy) -> list[dict[str, Any]]:
     """How often each action is given in each segment, in the states of the log, by the old policy and the subject.
 
     Segments with hardly any choices are left out.

@@ -18,17 +18,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.evaluated_policy import Subject
+from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
+from outlay.core.target import Target
 from outlay.estimators import doubly_robust, fitted, importance, marginalised
 from outlay.estimators.importance import few_users, row_ratios
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.mean_ratio import mean_ratio, off_one
 from outlay.estimators.sequential import FEWEST, HARDLY_ANY
 from outlay.estimators.units import displayed, estimates
-from outlay.estimators.windowed import BEYOND, room
+from outlay.estimators.windowed import room
 
 ESTIMATORS = ("fqe", "fqe2", "dr", "mis", "snpdis", "pdis")
 FITTED = ("fqe", "fqe2")
@@ -41,7 +42,7 @@ Cautions = Sequence[str | None]
 
 
 @dataclass(frozen=True)
-class Told:
+class PolicyEstimates:
     """What the estimators say of one policy.
 
     Attributes:
@@ -54,7 +55,7 @@ class Told:
         vague: why the log's decisions cannot tell them then, or None.
     """
 
-    subject: Subject
+    subject: EvaluatedPolicy
     joints: dict[str, Joint]
     cautions: dict[str, Cautions]
     steps: Joint | None = None
@@ -68,7 +69,7 @@ class Told:
         assert isinstance(found, fitted.Fitted)
         return found
 
-    def doubted(self, estimator: str, reason: str | None) -> Told:
+    def doubted(self, estimator: str, reason: str | None) -> PolicyEstimates:
         """The same with a caution for all numbers of an estimator, where they have none of their own."""
         if reason is None or estimator not in self.cautions:
             return self
@@ -86,7 +87,7 @@ class Told:
                 found += estimates(joint, campaign, self.subject.name, name, confidence=confidence, cautions=cautions)
         return found
 
-    def rows_less(self, other: Told, campaign: Campaign, confidence: float) -> list[Estimate]:
+    def rows_less(self, other: PolicyEstimates, campaign: Campaign, confidence: float) -> list[Estimate]:
         """Paired differences to another policy, as tables show them; relied on where both are."""
         found: list[Estimate] = []
         mine, its = self.rows(campaign, confidence), other.rows(campaign, confidence)
@@ -102,14 +103,14 @@ class Told:
         return found
 
 
-def tell(
+def estimate_policy(
     at: Measure,
-    subject: Subject,
+    subject: EvaluatedPolicy,
     propensity: NDArray[np.float64],
     *,
     among: NDArray[np.bool_] | None = None,
     estimators: Sequence[str] = ESTIMATORS,
-) -> Told:
+) -> PolicyEstimates:
     """Estimate one policy by several estimators.
 
     Args:
@@ -156,16 +157,18 @@ def tell(
         cautions[name] = [own or rare for own, rare in zip(cautions[name], unseen, strict=True)]
     steps = None if among is not None or "dr" not in estimators else single_steps(at, subject, propensity)
     if at.window is not None and "fqe" in joints:
-        found = Told(subject, joints, cautions).fitted
+        found = PolicyEstimates(subject, joints, cautions).fitted
         least, most = panel.outcome.min(axis=0), panel.outcome.max(axis=0)
         reason = room(found.daily, least, most, at.window, panel.discount)
         for name, joint in joints.items():
-            own = zip(joint.targets, cautions[name], strict=True)
-            cautions[name] = [said or (reason if target.endswith(BEYOND) else None) for target, said in own]
+            cautions[name] = [
+                caution or (reason if Target.parse(target).kind == "discounted" else None)
+                for target, caution in zip(joint.targets, cautions[name], strict=True)
+            ]
     vague = None
     if at.sequential and isinstance(own_fit := joints.get("fqe"), fitted.Fitted):
-        vague = too_vague(at, subject, propensity, own_fit) or extrapolates(own_fit)
-    return Told(subject, joints, cautions, steps, at.sequential, vague)
+        vague = too_few_follow(at, subject, propensity, own_fit) or extrapolates(own_fit)
+    return PolicyEstimates(subject, joints, cautions, steps, at.sequential, vague)
 
 
 def extrapolates(whole: fitted.Fitted) -> str | None:
@@ -179,7 +182,7 @@ def extrapolates(whole: fitted.Fitted) -> str | None:
     )
 
 
-def too_vague(at: Measure, subject: Subject, propensity: NDArray[np.float64], fitted: Joint) -> str | None:
+def too_few_follow(at: Measure, subject: EvaluatedPolicy, propensity: NDArray[np.float64], fitted: Joint) -> str | None:
     """Why the log's decisions cannot tell the value of a policy, or None: the propensities are wrong, or few follow it.
 
     None of the log's own policy.
@@ -194,7 +197,7 @@ def too_vague(at: Measure, subject: Subject, propensity: NDArray[np.float64], fi
     return misfit or (few_users(min(told)) if told else None)
 
 
-def single_steps(at: Measure, subject: Subject, propensity: NDArray[np.float64]) -> Joint | None:
+def single_steps(at: Measure, subject: EvaluatedPolicy, propensity: NDArray[np.float64]) -> Joint | None:
     """What single steps make of the fitted totals of a policy, less those.
 
     None where states are counted, and of the log's own policy, which needs no propensities.
@@ -209,5 +212,5 @@ def _unseen(joint: Joint, names: Sequence[str], varies: NDArray[np.bool_]) -> li
     """`[T]` why ±0 is no error: these users had no event of what others in the log had; None where it is one."""
     happens = {name for name, differs in zip(names, varies, strict=True) if differs}
     known = zip(joint.targets, joint.std_error, joint.withheld, strict=True)
-    return [UNSEEN if error == 0 and why is None and target.partition("@")[0] in happens else None
+    return [UNSEEN if error == 0 and why is None and Target.parse(target).name in happens else None
             for target, error, why in known]  # fmt: skip

@@ -22,7 +22,7 @@ from outlay.logs.policy_file import read_policy
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvaluatedPolicy:
     """A policy on the rows of one split.
 
     Attributes:
@@ -43,37 +43,37 @@ class Subject:
     identity: str
     run: Run | None = None
 
-    def members(self) -> list[Subject]:
+    def members(self) -> list[EvaluatedPolicy]:
         """Each part by itself, where there is more than one."""
         if len(self.parts) == 1:
             return []
         return [
-            Subject(f"member {i}", f"member {i}", (part,), np.ones(1), (features,), self.identity)
+            EvaluatedPolicy(f"member {i}", f"member {i}", (part,), np.ones(1), (features,), self.identity)
             for i, (part, features) in enumerate(zip(self.parts, self.features, strict=True))
         ]
 
 
-OLD = Subject("old", "old policy", (None,), np.ones(1), (0,), "old")
+OLD = EvaluatedPolicy("old", "old policy", (None,), np.ones(1), (0,), "old")
 
 
-def served(at: Measure, title: str) -> Subject:
+def mixture_of(at: Measure, title: str) -> EvaluatedPolicy:
     """The mixture of the bundle that measures."""
     parts, weights, features = at.mixture()
     identity = str(at.served.manifest["id"])
-    return Subject("mixture", title, tuple(parts), weights, tuple(features), identity)
+    return EvaluatedPolicy("mixture", title, tuple(parts), weights, tuple(features), identity)
 
 
-def from_file(at: Measure, path: str | Path, name: str) -> Subject:
+def from_file(at: Measure, path: str | Path, name: str) -> EvaluatedPolicy:
     """A policy from a Parquet table (`logs/policy_file.py`).
 
     Raises:
         LogError: if it is no such table, or no policy for these rows.
     """
     probability, identity = read_policy(path, at.data, at.panel.rows)
-    return Subject(name, Path(path).name, (probability,), np.ones(1), (0,), identity)
+    return EvaluatedPolicy(name, Path(path).name, (probability,), np.ones(1), (0,), identity)
 
 
-def from_run(at: Measure, run: Run, name: str) -> Subject:
+def from_run(at: Measure, run: Run, name: str) -> EvaluatedPolicy:
     """The mixture of another run on the users of `at`.
 
     Raises:
@@ -92,13 +92,13 @@ def from_run(at: Measure, run: Run, name: str) -> Subject:
             way_out="Train both runs with the same --folds.",
         )  # fmt: skip
     whole = measured_on(at.data, bundle, run.fold_weights) if at.data.folds > 1 else Measure(at.data, at.split, bundle)
-    other = served(whole, "")
+    other = mixture_of(whole, "")
     features = (0,) * len(other.parts)
     title = f"{run.folder.name} ({run.manifest['method']})"
-    return Subject(name, title, other.parts, other.weights, features, other.identity, run)
+    return EvaluatedPolicy(name, title, other.parts, other.weights, features, other.identity, run)
 
 
-def rival(at: Measure, against: str | Path | Run | None) -> Subject | None:
+def compared_policy(at: Measure, against: str | Path | Run | None) -> EvaluatedPolicy | None:
     """The policy to hold another against: of a RUN folder or of a Parquet table; None is the old one.
 
     Raises:

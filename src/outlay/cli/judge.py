@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stdout, table, use_threads
+from outlay.core.target import Target
 
 NOT_RELIED_ON = "*"
 ESTIMATORS = {
@@ -155,7 +156,7 @@ def _reasons(rows: list[dict[str, Any]]) -> None:
 
 def _segments(found: dict[str, Any], campaign: Any) -> None:
     """The longest total in each segment."""
-    target = f"reward@{max(campaign.meta.report_days)}"
+    target = str(Target("reward", max(campaign.meta.report_days)))
     rows = [e for e in found["segments"] if e["target"] == target]
     by = {(e["segment"], e["policy"]): e for e in rows}
     if not rows:

@@ -22,6 +22,7 @@ from outlay.cli.console import (
 from outlay.core.errors import OutlayError
 from outlay.core.files import can_resume
 from outlay.core.machine import processors
+from outlay.core.target import Target
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 
@@ -157,7 +158,7 @@ def _show_frontier(found: Any, run: Path) -> None:
 
     shown = found.to_dict()
     money = next(b for b in found.budgets if b["name"] == found.money)
-    days = found.objective.partition("@")[2]
+    days = Target.parse(found.objective).days
     reward = f"{found.reward_label}, {days} d" if days else f"{found.reward_label} per decision"
     others = [b["name"] for b in found.budgets if b["name"] != found.money]
     columns = [f"{found.money} ≤, per {money['per']}", reward, "spend", *others, "one more buys", "λ (users)"]
@@ -291,7 +292,11 @@ def _show_comparison(found: Any) -> None:
     from outlay.pages.comparison_words import sentence
 
     days = found.report_days
-    targets = [*(f"reward@{k}" for k in days), f"{found.money}@1", *(budget.name for budget in found.budgets)]
+    targets = [
+        *(str(Target("reward", k)) for k in days),
+        str(Target(found.money, 1)),
+        *(budget.name for budget in found.budgets),
+    ]
     columns = ["method", *(f"{found.reward_label}, {k} d" for k in days), f"{found.money}, day one"]
     shares = ["captured share"] if any("captured share" in row.figures for row in found.rows) else []
     limits = "; ".join(f"{budget.name} {budget.words}" for budget in found.budgets)

@@ -25,6 +25,7 @@ from outlay.comparing.cached_graphs import remembering
 from outlay.comparing.known import Acts, Known
 from outlay.core.campaign import Campaign
 from outlay.core.response import Past
+from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.observed import observe
@@ -83,7 +84,7 @@ class Judge:
         if self.window is None or truth is None:
             return truth
         names = ("reward", *(budget.name for budget in self.campaign.budgets))
-        return truth | {name: truth[f"{name}@{self.window}"] / self.window for name in names}
+        return truth | {name: truth[str(Target(name, self.window))] / self.window for name in names}
 
     def immediate_of_log(self, at: Measure) -> float:
         """What day one costs per user under the log's policy, on *certify* users as observed."""

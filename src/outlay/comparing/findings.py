@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from outlay.comparing.results import CONTROLS, RE_SOLVED, Finding, Kind, Limit, Row, past
+from outlay.core.target import Target
 
 
 def findings(rows: Sequence[Row], limits: Sequence[Limit], days: Sequence[int]) -> list[Finding]:
@@ -40,7 +41,7 @@ def _ahead(rows: Sequence[Row], limits: Sequence[Limit], days: Sequence[int]) ->
     ahead = [row for row in rows if row.group == "rl"]
     spans = sorted({row.label_days for row in rows if row.label_days})
     for k in sorted(set(days)):
-        target = f"reward@{k}"
+        target = str(Target("reward", k))
         for span in spans[:1] + spans[1:][-1:]:
             others = [row for row in rows if row.label_days == span]
             kind = _kind([*ahead, *others], target)
@@ -79,7 +80,7 @@ def _frontiers(rows: Sequence[Row], limits: Sequence[Limit], days: int) -> Itera
 
 def _ordered(one: Row | None, other: Row | None, limits: Sequence[Limit], days: int) -> Finding | None:
     claim = f"{one.name} ≥ {other.name}" if one and other else ""
-    return _judged(claim, one, other, f"reward@{days}", limits, above=True)
+    return _judged(claim, one, other, str(Target("reward", days)), limits, above=True)
 
 
 def _judged(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from outlay.estimators.basis import Array, Pairs
 from outlay.estimators.panel import Panel
-from outlay.estimators.target import Index, Target
+from outlay.estimators.target import Index, TargetPolicy
 
 LARGE = 2**26  # numbers: a table of 9 bytes for each takes less time than a sort
 
@@ -135,7 +135,7 @@ class Moves:
     first: Index
 
     @classmethod
-    def of(cls, panel: Panel, log: Log, target: Target) -> Moves:
+    def of(cls, panel: Panel, log: Log, target: TargetPolicy) -> Moves:
         """Those of a policy."""
         kinds = len(target.table)
         points = log.states.split(target.kind, kinds)
@@ -188,7 +188,7 @@ class Moves:
         return mass if self.pure else self.chance[:, None] * np.repeat(mass, np.diff(self.begin), axis=0)
 
 
-def _pairs(rows: Index, target: Target) -> tuple[Pairs, Index, Array]:
+def _pairs(rows: Index, target: TargetPolicy) -> tuple[Pairs, Index, Array]:
     """`taken`, `begin` and `chance` of the points in these rows."""
     kind = target.kind[rows]
     if target.pure:

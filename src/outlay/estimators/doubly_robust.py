@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.target import Target
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.cells import Moves
 from outlay.estimators.critic import Critic
@@ -193,7 +194,7 @@ class DoublyRobust:
         if part.days is None:
             return self._whole.names
         names = self.panel.names if self.window is None else self._whole.names
-        return tuple(f"{name}@{part.days}" for name in names)
+        return tuple(str(Target(name, part.days)) for name in names)
 
     def _never_given(self, part: Paths, seen: Stage) -> Need:
         """The paths that meet a state where the policy gives what no row of it was given."""
@@ -230,7 +231,7 @@ class DoublyRobust:
     def _joined(self, parts: list[Robust], members: NDArray[np.bool_]) -> Robust:
         """The discounted part and the totals, and the decisions between them where they are known."""
         known = {} if not self.panel.data.steady else {"decisions": 1.0} if self.window is None else {
-            "decisions": 1.0, f"decisions@{self.window}": float(self.window)
+            "decisions": 1.0, str(Target("decisions", self.window)): float(self.window)
         }  # fmt: skip
         for place, (target, value) in enumerate(known.items(), start=1):
             one = vars(certain(target, value, self.panel.num_users))

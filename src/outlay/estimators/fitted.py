@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.target import Target
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.cells import Moves
 from outlay.estimators.discounted import adjoint, solve
@@ -183,7 +184,7 @@ class Evaluator:
         found: list[Fitted] = []
         for k, horizon in enumerate(horizons):
             first = ahead.values[horizon][moves.first]
-            targets = tuple(f"{name}@{horizon}" for name in names)
+            targets = tuple(str(Target(name, horizon)) for name in names)
             reg = stages[horizon - 1].reg
             found.append(self._result(targets, first, shares[k], moves, back, k, reg, horizon))
             for h in range(horizons[k - 1] + 1 if k else 1, horizon + 1):
@@ -192,13 +193,13 @@ class Evaluator:
                 given = np.isfinite(found[-1].value) & self.sample.possible(value, h)
                 daily[h - 1] = np.where(given, value - before, np.nan)[: daily.shape[1]]
             if horizon == self.window:
-                found += self._certain(f"decisions@{horizon}", horizon)
+                found += self._certain(str(Target("decisions", horizon)), horizon)
         return found, daily
 
     def _untold(self, days: int) -> Fitted:
         """Totals of so many days where nobody's are in the log: the model alone would say them."""
         names = (*self.panel.names, *(["decisions"] if days == self.window else []))
-        targets = tuple(f"{name}@{days}" for name in names)
+        targets = tuple(str(Target(name, days)) for name in names)
         return Fitted(
             **withheld(targets, self.panel.num_users, f"no user's window covers {days} days"),
             unsupported=np.ones(len(targets)),

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
+from outlay.core.target import Target
 from outlay.estimators.certificate import margins
 from outlay.estimators.joint import Joint
 from outlay.estimators.units import objective
@@ -159,7 +160,7 @@ class Points:
 def needed(campaign: Campaign) -> list[str]:
     """`[T]` names of the numbers: objective, costs in their budgets' units, decisions."""
     days = campaign.meta.horizon_days
-    costs = [budget.name if budget.per == "decision" else f"{budget.name}@{days}" for budget in campaign.budgets]
+    costs = [budget.name if budget.per == "decision" else str(Target(budget.name, days)) for budget in campaign.budgets]
     return [objective(campaign), *costs, "decisions"]
 
 

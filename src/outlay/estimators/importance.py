@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
+from outlay.core.target import Target
 from outlay.estimators.joint import Joint, joined, mixed, withheld
 from outlay.estimators.panel import Panel
-from outlay.estimators.target import Target
+from outlay.estimators.target import TargetPolicy
 from outlay.ops.importance import path_weights, per_decision, ratios, self_normalised
 
 CLIP = 20.0
@@ -124,7 +125,7 @@ def _total(panel: Panel, ratio: NDArray[np.float64], days: int, kind: Kind, clip
     influence[covers] = psi * (panel.num_users / count)
     T = len(panel.names)
     return Weighted(
-        targets=tuple(f"{name}@{days}" for name in panel.names),
+        targets=tuple(str(Target(name, days)) for name in panel.names),
         value=value,
         influence=influence,
         mass=mass,
@@ -136,7 +137,7 @@ def _total(panel: Panel, ratio: NDArray[np.float64], days: int, kind: Kind, clip
 
 
 def _withheld(panel: Panel, horizons: Sequence[int], reason: str) -> Weighted:
-    names = tuple(f"{name}@{k}" for k in horizons for name in panel.names)
+    names = tuple(str(Target(name, k)) for k in horizons for name in panel.names)
     return Weighted(
         **withheld(names, panel.num_users, reason),
         covered=np.repeat([panel.covers(k).sum() for k in horizons], len(panel.names)),
@@ -156,7 +157,7 @@ def _joined(parts: Sequence[Weighted]) -> Weighted:
 
 def row_ratios(
     panel: Panel, policy: NDArray[Any] | None, propensity: NDArray[np.floating] | None
-) -> tuple[Target, NDArray[np.float64] | None]:
+) -> tuple[TargetPolicy, NDArray[np.float64] | None]:
     """What a policy does in each row, and the ratio ρ `[n]` of its logged action; None where propensities are missing.
 
     Args:

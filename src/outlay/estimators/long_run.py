@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from outlay.core.target import Target
 from outlay.core.transitions import LEARN
 from outlay.estimators.basis import Array
 from outlay.estimators.days_before import standardised
 from outlay.estimators.panel import Panel
 from outlay.estimators.plain_features import hinges, plain_features
 
-LONG_RUN = "reward/long run"
+LONG_RUN = str(Target("reward", kind="long run"))
 MOST_USERS = 40_000  # learn users that V is learned from
 RIDGE = 1e-4  # of the mean square of a feature
 

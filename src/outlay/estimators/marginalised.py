@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
+from outlay.core.target import Target
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
 from outlay.estimators.joint import Fold, Joint, certain, joined, mixed, pooled, withheld
@@ -109,7 +110,7 @@ def estimate(
     ones = window is not None and not panel.data.steady
     parts += [_totals(panel, basis, ratio, chosen, least_rows, support, k, ones) for k in horizons]
     if window is not None and not ones:
-        parts.append(_certain(f"decisions@{window}", float(window), panel))
+        parts.append(_certain(str(Target("decisions", window)), float(window), panel))
     mean, error = (np.nan, np.nan) if ratio is None else mean_ratio(panel, ratio)
     fields = joined(parts)
     found = Marginal(
@@ -213,7 +214,7 @@ def _totals(
 ) -> _Part:
     """Totals of `days` days; `ones`: of decisions as well."""
     outcome = np.column_stack([panel.outcome, ~panel.forced]) if ones else panel.outcome
-    names = tuple(f"{name}@{days}" for name in (*panel.names, *(["decisions"] if ones else [])))
+    names = tuple(str(Target(name, days)) for name in (*panel.names, *(["decisions"] if ones else [])))
     covered = chosen & panel.covers(days)
     if ratio is None:
         return _withheld(panel, names, NO_PROPENSITIES)

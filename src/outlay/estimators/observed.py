@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.target import Target
 from outlay.estimators.joint import Joint
 from outlay.estimators.panel import Panel
 from outlay.ops.intervals import ratio, std_error
@@ -52,7 +53,7 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
         totals = panel.by_user(np.where((panel.day < k)[:, None], panel.outcome, 0.0))
         for name, total in zip(panel.names, totals.T, strict=True):
             mean = float(total[covers].mean()) if covers.any() else float("nan")
-            names.append(f"{name}@{k}")
+            names.append(str(Target(name, k)))
             value.append(mean)
             columns.append(np.where(covers, (total - mean) * (U / max(1, covers.sum())), 0.0))
             mass.append(covers.astype(np.float64))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.core.transitions import SPLITS, Transitions
-from outlay.estimators.target import Target
+from outlay.estimators.target import TargetPolicy
 
 ROUNDING = 1e-6  # by which probabilities may fail to sum to 1
 
@@ -110,7 +110,7 @@ class Panel:
         """U."""
         return len(self.first)
 
-    def follow(self, policy: NDArray[Any] | None) -> Target:
+    def follow(self, policy: NDArray[Any] | None) -> TargetPolicy:
         """What a policy does in every row; in forced rows it takes the logged action.
 
         Args:
@@ -123,7 +123,7 @@ class Panel:
                 none.
         """
         if policy is None:
-            return Target.fixed(self.action, self.data.num_actions)
+            return TargetPolicy.fixed(self.action, self.data.num_actions)
         if policy.ndim == 2:
             return self._drawn(np.asarray(policy, np.float64))
         if policy.shape != self.rows.shape:
@@ -135,9 +135,9 @@ class Panel:
         if wrong.any():
             row = int(wrong.argmax())
             raise self._not_allowed(f"takes action index {action[row]}", row, int(wrong.sum()))
-        return Target.fixed(action, self.data.num_actions)
+        return TargetPolicy.fixed(action, self.data.num_actions)
 
-    def _drawn(self, probability: NDArray[np.float64]) -> Target:
+    def _drawn(self, probability: NDArray[np.float64]) -> TargetPolicy:
         if probability.shape != (len(self), self.data.num_actions):
             raise ValueError(f"policy has shape {probability.shape}; expected {(len(self), self.data.num_actions)}.")
         free = ~self.forced
@@ -156,7 +156,7 @@ class Panel:
                 action = int(((probability[row] > 0) & ~self._allowed[row]).argmax())
                 words = f"gives {self.data.actions[action]:g} a probability of {probability[row, action]:g}"
                 raise self._not_allowed(words, row, int(wrong.sum()))
-        return Target.drawn(probability, self.action, self.forced, self.state)
+        return TargetPolicy.drawn(probability, self.action, self.forced, self.state)
 
     def _not_allowed(self, words: str, row: int, count: int) -> LogError:
         return LogError(f"the policy {words}, which is not allowed in row {self.rows[row]} ({count} rows in all).",

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.campaign import Campaign
+from outlay.core.target import Target
 from outlay.core.transitions import Transitions
 from outlay.estimators.joint import Joint
 from outlay.ops.skewed import FEWEST
@@ -71,7 +72,7 @@ def largest(joint: Joint, campaign: Campaign, known: Array) -> Array:
     found = []
     for budget, most in zip(campaign.budgets, known, strict=True):
         days = campaign.meta.horizon_days if budget.per == "user" else 1
-        mass = joint.mass[:, joint.column(f"{budget.name}@{days}" if budget.per == "user" else budget.name)]
+        mass = joint.mass[:, joint.column(str(Target(budget.name, days)) if budget.per == "user" else budget.name)]
         weight = len(mass) * float(mass.max()) / total if (total := float(mass.sum())) > 0 else 1.0
         found.append(weight * days * float(most))
     return np.array(found)

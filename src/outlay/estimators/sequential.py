@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from outlay.core.target import Target
 from outlay.estimators.basis import Array
 from outlay.estimators.days_before import before, standardised
 from outlay.estimators.fitted import Fitted
@@ -42,7 +43,7 @@ from outlay.estimators.joint import certain, joined, withheld
 from outlay.estimators.long_run import LONG_RUN
 from outlay.estimators.panel import Panel
 from outlay.estimators.sample import IMPOSSIBLE, UNSTABLE
-from outlay.estimators.target import Index, Target
+from outlay.estimators.target import Index, TargetPolicy
 from outlay.estimators.windowed import discounted_weights, over_window
 from outlay.ops.importance import effective_size
 
@@ -128,7 +129,7 @@ class Sequential:
             if found is None or (users != covered).any():
                 found, covered = self._days(k, users, ratio, given), users
             names = self._names if k == self.window else panel.names
-            parts.insert(0, self._told([f"{name}@{k}" for name in names], found, np.ones(k), never, k))
+            parts.insert(0, self._told([str(Target(name, k)) for name in names], found, np.ones(k), never, k))
             if parts[0].withheld[0] is None:
                 daily[:k] = found.value[: len(panel.names), :k].T
             if k == self.window:
@@ -137,7 +138,10 @@ class Sequential:
                     parts.append(self._told_of_long_run(found, users, never))
         parts += [self._untold(k) for k in horizons if k not in told]
         if panel.data.steady:
-            parts += [self._certain("decisions", 1.0), self._certain(f"decisions@{self.window}", self.window)]
+            parts += [
+                self._certain("decisions", 1.0),
+                self._certain(str(Target("decisions", self.window)), self.window),
+            ]
         whole = Fitted(**joined(parts), unsupported=np.concatenate([part.unsupported for part in parts]), daily=daily)
         return over_window(whole, (*panel.names, "decisions"), self.window)
 
@@ -199,7 +203,7 @@ class Sequential:
         amount, further = given[rows, :1], given[rows, 1:]
         return np.hstack([features, features * amount, amount, further, constant], dtype=np.float64)
 
-    def _given(self, target: Target) -> Array | None:
+    def _given(self, target: TargetPolicy) -> Array | None:
         """`[n, 1+q]` of a policy: the amount that it gives, of spread 1, then whether it gives each action.
 
         None where all rows are given the same, and `paths` is not asked for.
@@ -265,7 +269,7 @@ class Sequential:
     def _untold(self, days: int) -> Fitted:
         """Totals of so many days where nobody's are in the log."""
         names = self._names if days == self.window else self.panel.names
-        targets = tuple(f"{name}@{days}" for name in names)
+        targets = tuple(str(Target(name, days)) for name in names)
         if days == self.window:
             targets = (*names, *targets)
         return Fitted(
@@ -278,7 +282,7 @@ class Sequential:
         known = certain(target, value, self.panel.num_users)
         return Fitted(**vars(known), unsupported=np.zeros(1), daily=np.empty((0, len(self.panel.names))))
 
-    def _never(self, target: Target, members: NDArray[np.bool_]) -> tuple[str, float] | None:
+    def _never(self, target: TargetPolicy, members: NDArray[np.bool_]) -> tuple[str, float] | None:
         """That the policy gives what these users were never given, and how often; None where it does not."""
         panel = self.panel
         rows = np.flatnonzero(members[panel.user])

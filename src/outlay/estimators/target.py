@@ -18,7 +18,7 @@ Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetPolicy:
     """A policy on n rows.
 
     Attributes:
@@ -30,12 +30,12 @@ class Target:
     table: Array
 
     @classmethod
-    def fixed(cls, action: Index, actions: int) -> Target:
+    def fixed(cls, action: Index, actions: int) -> TargetPolicy:
         """Always the action `[n]`."""
         return cls(action, np.eye(actions))
 
     @classmethod
-    def drawn(cls, probability: Array, action: Index, forced: NDArray[np.bool_], state: Index | None) -> Target:
+    def drawn(cls, probability: Array, action: Index, forced: NDArray[np.bool_], state: Index | None) -> TargetPolicy:
         """Actions drawn anew in each row.
 
         Args:

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Budget, Campaign
 from outlay.core.estimate import Estimate
+from outlay.core.target import Kind, Target
 from outlay.estimators.joint import Joint
 from outlay.estimators.long_run import LONG_RUN
-from outlay.estimators.windowed import BEYOND
 from outlay.ops.intervals import ratio
 
 Array = NDArray[np.float64]
+MEANS: tuple[Kind, ...] = ("", "discounted")  # that tables show
 
 
 def horizons(campaign: Campaign) -> tuple[int, ...]:
@@ -38,12 +39,17 @@ def horizons(campaign: Campaign) -> tuple[int, ...]:
 
 def objective(campaign: Campaign) -> str:
     """The target that is maximised: `reward`, or `reward@horizon` where any budget is per user."""
-    return f"reward@{days_counted(campaign)}" if _per_user(campaign) else "reward"
+    return str(Target("reward", days_counted(campaign))) if _per_user(campaign) else "reward"
 
 
 def days_counted(campaign: Campaign) -> int:
     """Days that the objective adds up: the horizon where any budget is per user; else 1, for it is a mean per day."""
     return campaign.meta.horizon_days if _per_user(campaign) else 1
+
+
+def needed_days(campaign: Campaign) -> tuple[int, ...]:
+    """Return the days of the totals that the objective and the limits rest on; empty where all are means."""
+    return (campaign.meta.horizon_days,) if _per_user(campaign) else ()
 
 
 def coordinates(joint: Joint, campaign: Campaign) -> tuple[Array, Array, Array]:
@@ -90,14 +96,14 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
     for budget in campaign.budgets:
         place = joint.column(budget.name)
         if budget.per == "user":
-            source = joint.column(f"{budget.name}@{campaign.meta.horizon_days}")
+            source = joint.column(str(Target(budget.name, campaign.meta.horizon_days)))
             value[place], influence[:, place] = joint.value[source], joint.influence[:, source]
             mass[:, place], withheld[place] = joint.mass[:, source], joint.withheld[source]
             continue
-        for of in ("", BEYOND):
-            if f"{budget.name}{of}" not in joint.targets:
+        for kind in MEANS:
+            if str(Target(budget.name, kind=kind)) not in joint.targets:
                 continue
-            place, ones = joint.column(f"{budget.name}{of}"), joint.column(f"decisions{of}")
+            place, ones = (joint.column(str(Target(name, kind=kind))) for name in (budget.name, "decisions"))
             value[place], influence[:, place] = ratio(
                 joint.value[place], joint.influence[:, place], joint.value[ones], joint.influence[:, ones]
             )
@@ -115,7 +121,7 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
 
 def counts_decisions(target: str) -> bool:
     """Whether it is a number of decisions, which tables do not show."""
-    return target == "decisions" or target.startswith(("decisions@", "decisions/"))
+    return Target.parse(target).name == "decisions"
 
 
 def missing(joint: Joint, campaign: Campaign) -> str | None:
@@ -127,12 +133,16 @@ def missing(joint: Joint, campaign: Campaign) -> str | None:
 
 def behind(target: str, campaign: Campaign) -> tuple[str, ...]:
     """The estimated quantities that a displayed target is made of."""
-    name, beyond, _ = target.partition(BEYOND)
+    parsed = Target.parse(target)
     for budget in campaign.budgets:
-        if budget.name == name and beyond:
-            return (target, f"decisions{BEYOND}")
+        if budget.name == parsed.name and parsed.kind == "discounted":
+            return (target, str(Target("decisions", kind="discounted")))
         if budget.name == target:
-            return (target, "decisions") if budget.per == "decision" else (f"{target}@{campaign.meta.horizon_days}",)
+            return (
+                (target, "decisions")
+                if budget.per == "decision"
+                else (str(Target(target, campaign.meta.horizon_days)),)
+            )
     return (target,)
 
 
@@ -161,7 +171,7 @@ def _per_user(campaign: Campaign) -> bool:
 def _linear(joint: Joint, budget: Budget, campaign: Campaign) -> tuple[float, Array]:
     """The coordinate that is linear in the mixture and compared with the limit as written."""
     if budget.per == "user":
-        place = joint.column(f"{budget.name}@{campaign.meta.horizon_days}")
+        place = joint.column(str(Target(budget.name, campaign.meta.horizon_days)))
         return float(joint.value[place]), joint.influence[:, place]
     cost, ones = joint.column(budget.name), joint.column("decisions")
     value = joint.value[cost] - budget.limit * (joint.value[ones] - 1)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.target import Target
 from outlay.estimators.basis import Array
 from outlay.estimators.cells import Moves
 from outlay.estimators.importance import row_ratios
@@ -85,7 +86,7 @@ def weighted_residuals(
         if h in horizons:
             values.append(value)
             influences.append(panel.num_users * errors)
-    names = tuple(f"{name}@{k}" for k in horizons for name in panel.names)
+    names = tuple(str(Target(name, k)) for k in horizons for name in panel.names)
     mass = np.bincount(panel.user, ratio, panel.num_users)[:, None]
     return Joint(
         targets=names,

@@ -16,12 +16,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from outlay.core.target import Target
 from outlay.estimators.basis import Array
 from outlay.estimators.joint import Joint
 
 LITTLE = 0.05  # of the discounted weight: what may lie beyond the days that the log shows
-
-BEYOND = "/discounted"  # `reward/discounted`: the discounted mean of a policy whose `reward` is a mean over a window
 
 J = TypeVar("J", bound=Joint)
 
@@ -36,9 +35,9 @@ def over_window(joint: J, names: Sequence[str], days: int | None) -> J:
     """
     if days is None:
         return joint
-    sums = {name: joint.column(f"{name}@{days}") for name in names}
+    sums = {name: joint.column(str(Target(name, days))) for name in names}
     kept = [(t, sums.get(target, t)) for t, target in enumerate(joint.targets)]
-    extra = [(f"{name}{BEYOND}", joint.column(name)) for name in names]
+    extra = [(str(Target(name, kind="discounted")), joint.column(name)) for name in names]
     return joint.picked(
         targets=(*joint.targets, *(name for name, _ in extra)),
         columns=[*(source for _, source in kept), *(source for _, source in extra)],

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from outlay.core.target import Target
 from outlay.experiments.findings import ArmComparison
 from outlay.experiments.lift import IntervalEstimate
 from outlay.ops.intervals import quantile
@@ -60,12 +61,12 @@ def promises(
     Raises:
         KeyError, TypeError: if the document is no evaluation.
     """
-    budgets = dict.fromkeys(_parts(row["target"])[0] for row in estimates["differences"] if row["target"] != "reward")
+    budgets = dict.fromkeys(Target.parse(row["target"]).name for row in estimates["differences"])
     money = next((name for name in budgets if name != "reward"), None)
     named = {"reward": reward} | ({money: cost} if money is not None and cost is not None else {})
     found = []
     for target in dict.fromkeys(row["target"] for row in estimates["differences"]):
-        name, days = _parts(target)
+        name, days = (parsed := Target.parse(target)).name, parsed.days
         if name not in named or days is None:
             continue
         told = _best(estimates["differences"], target, "old")
@@ -82,12 +83,6 @@ def promises(
         agrees = apart <= quantile(0.5 + confidence / 2)
         found.append(Promise(named[name], days, told["estimator"], promised, happened, agrees, told["caution"]))
     return found
-
-
-def _parts(target: str) -> tuple[str, int | None]:
-    """`reward@7` → (`reward`, 7)."""
-    name, _, days = target.partition("@")
-    return name, int(days) if days.isdigit() else None
 
 
 def _best(rows: Sequence[Mapping[str, Any]], target: str, against: str | None) -> Mapping[str, Any] | None:

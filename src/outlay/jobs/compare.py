@@ -48,6 +48,7 @@ from outlay.core.files import (
     write_json,
     write_manifest,
 )
+from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import combine
 from outlay.estimators.units import estimates, objective
@@ -312,7 +313,7 @@ def _row(row: Row, outcomes: Sequence[Outcome], campaign: Campaign) -> Row:
     truths = [judged.truth for judged in found if judged.truth is not None]
     wanted = _targets(campaign)
     # The truth has discounted means under a budget's name; what a table shows of a budget per user is its total.
-    totals = {b.name: f"{b.name}@{campaign.meta.horizon_days}" for b in campaign.budgets if b.per == "user"}
+    totals = {b.name: str(Target(b.name, campaign.meta.horizon_days)) for b in campaign.budgets if b.per == "user"}
     figures = {}
     for place, estimate in enumerate(estimates(whole, campaign, "", "fqe", confidence=confidence)):
         if estimate.target not in wanted:
@@ -346,4 +347,4 @@ def _targets(campaign: Campaign) -> set[str]:
     """What the page shows: totals of the report days, what day one costs, what is maximised, each budget's own unit."""
     names = ["reward", *(budget.name for budget in campaign.budgets)]
     spans = {1, *campaign.meta.report_days}
-    return {*names, objective(campaign), *(f"{name}@{k}" for name in names for k in spans)}
+    return {*names, objective(campaign), *(str(Target(name, k)) for name in names for k in spans)}

@@ -24,8 +24,8 @@ from outlay.choosing.certify import certify_frontier
 from outlay.choosing.checks import Checks
 from outlay.choosing.constants import Constants, beside_constants, constants_of
 from outlay.choosing.diagnostics import daily, overlap, paths, shares
-from outlay.choosing.estimates import Told, tell
-from outlay.choosing.evaluated_policy import OLD, Subject, from_file, rival, served
+from outlay.choosing.estimates import PolicyEstimates, estimate_policy
+from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, compared_policy, from_file, mixture_of
 from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
@@ -38,6 +38,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.estimate import Estimate
 from outlay.core.files import kind_of, write_json
+from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
 from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
 from outlay.estimators.fitted import Fitted
@@ -89,10 +90,10 @@ def evaluate(
     at = _measure(data, run, policy, against, learned_here)
     if policy is None:
         assert run is not None
-        subject = served(at, f"{run.manifest['method']}, as served")
+        subject = mixture_of(at, f"{run.manifest['method']}, as served")
     else:
         subject = from_file(at, policy, "policy")
-    other = rival(at, against)
+    other = compared_policy(at, against)
     result = _evaluated(at, subject, campaign, other=other, run=run if policy is None else None, progress=progress)
     if other is not None:
         result = _seen_beside(result, at, other, campaign)
@@ -139,7 +140,7 @@ def opened(source: str | Path | Run | Transitions) -> tuple[Run | None, Transiti
     return source, source.data()
 
 
-def _seen_beside(result: Evaluation, at: Measure, other: Subject, campaign: Campaign) -> Evaluation:
+def _seen_beside(result: Evaluation, at: Measure, other: EvaluatedPolicy, campaign: Campaign) -> Evaluation:
     """The evaluation, after the look that the other policy has cost: its figures on the certify users are known now."""
     run = other.run
     look(at.data, other.identity, campaign.train.confidence, at.data.certifying)
@@ -150,10 +151,10 @@ def _seen_beside(result: Evaluation, at: Measure, other: Subject, campaign: Camp
 
 def _evaluated(
     at: Measure,
-    subject: Subject,
+    subject: EvaluatedPolicy,
     campaign: Campaign,
     *,
-    other: Subject | None,
+    other: EvaluatedPolicy | None,
     run: Run | None,
     progress: Report | None,
 ) -> Evaluation:
@@ -163,14 +164,14 @@ def _evaluated(
     report(0.02, "propensities")
     propensity = at.propensity()
     report(0.1, "the old policy")
-    seen, old = observe(at.panel, days=at.days), tell(at, OLD, propensity)
+    seen, old = observe(at.panel, days=at.days), estimate_policy(at, OLD, propensity)
     report(0.2, "the policy")
-    told = tell(at, subject, propensity)
+    told = estimate_policy(at, subject, propensity)
     reproduction, behaviour = reproduces(seen, old.fitted), at.behaviour_check()
     checks = Checks.of(told, reproduction, behaviour)
     told, old = checks.doubted(told), checks.doubted(old)
     report(0.4, "the policies beside it")
-    held = [] if other is None else [tell(at, other, propensity)]
+    held = [] if other is None else [estimate_policy(at, other, propensity)]
     held = [checks.doubted(Checks.of(each, reproduction, behaviour).doubted(each)) for each in held]
     constants = constants_of(at, campaign)
     members = [checks.doubted(each) for each in _members(at, subject, propensity)]
@@ -229,25 +230,25 @@ def _evaluated(
     )
 
 
-def _members(at: Measure, subject: Subject, propensity: NDArray[np.float64]) -> list[Told]:
+def _members(at: Measure, subject: EvaluatedPolicy, propensity: NDArray[np.float64]) -> list[PolicyEstimates]:
     """Each member of a mixture; of a mixture of folds each fold's own mixture, on its own users."""
     if len(at.folds) == 1 or subject.name != "mixture":
-        return [tell(at, part, propensity, estimators=("fqe",)) for part in subject.members()]
+        return [estimate_policy(at, part, propensity, estimators=("fqe",)) for part in subject.members()]
     found = []
     for k, part in enumerate(at.folds):
-        own = replace(served(part, f"fold {k + 1}, on its users"), name=f"fold {k + 1}")
-        found.append(tell(part, own, propensity[part.panel.rows], estimators=("fqe",)))
+        own = replace(mixture_of(part, f"fold {k + 1}, on its users"), name=f"fold {k + 1}")
+        found.append(estimate_policy(part, own, propensity[part.panel.rows], estimators=("fqe",)))
     return found
 
 
-def _constants(found: Constants, whole: Fitted, checks: Checks) -> Told:
+def _constants(found: Constants, whole: Fitted, checks: Checks) -> PolicyEstimates:
     """The best mixture of constant actions, as it was measured."""
     subject = replace(OLD, name="constants", title=found.title)
-    return checks.doubted(Told(subject, {"fqe": whole}, {"fqe": [None] * len(whole.targets)}))
+    return checks.doubted(PolicyEstimates(subject, {"fqe": whole}, {"fqe": [None] * len(whole.targets)}))
 
 
 def _certified(
-    at: Measure, told: Told, old: Told, campaign: Campaign, refused: str | None
+    at: Measure, told: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: str | None
 ) -> tuple[Certificate, int, float]:
     """The certificate of a policy, which look it is, and its α."""
     x, influence, limits = coordinates(told.fitted, campaign)
@@ -286,13 +287,18 @@ def _curve(at: Measure, run: Run, campaign: Campaign, refused: str | None, repor
 def _asked(found: Sequence[Estimate], at: Measure, campaign: Campaign) -> list[Estimate]:
     """Without the totals that were only needed on the way."""
     names, report_days = at.panel.names, campaign.meta.report_days
-    horizon = {f"{b.name}@{campaign.meta.horizon_days}" for b in campaign.budgets if b.per == "user"}
-    beyond = {f"{name}@{k}" for name in names for k in at.days if k not in report_days}
+    horizon = {str(Target(b.name, campaign.meta.horizon_days)) for b in campaign.budgets if b.per == "user"}
+    beyond = {str(Target(name, k)) for name in names for k in at.days if k not in report_days}
     return [e for e in found if e.target not in beyond - horizon - {objective(campaign)}]
 
 
 def _segments(
-    at: Measure, told: Told, old: Told, propensity: NDArray[np.float64], checks: Checks, campaign: Campaign
+    at: Measure,
+    told: PolicyEstimates,
+    old: PolicyEstimates,
+    propensity: NDArray[np.float64],
+    checks: Checks,
+    campaign: Campaign,
 ) -> list[dict[str, Any]]:
     """The fitted values of each segment's users, and the gain over the old policy; few users give no number."""
     segment, level = at.data.users["segment"][at.data.users_of(at.split)], campaign.train.confidence
@@ -304,7 +310,7 @@ def _segments(
         mine, its = told, old
         if few is None:
             mine, its = (
-                checks.doubted(tell(at, each.subject, propensity, among=among, estimators=("fqe",)))
+                checks.doubted(estimate_policy(at, each.subject, propensity, among=among, estimators=("fqe",)))
                 for each in (told, old)
             )
         gain = [replace(e, policy="gain") for e in mine.rows_less(its, campaign, level)]

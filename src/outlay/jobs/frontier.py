@@ -23,7 +23,7 @@ from outlay.bundles.write import update_certificate, write_bundle
 from outlay.choosing.certify import Certified, certified, certify_frontier
 from outlay.choosing.constants import beside_constants
 from outlay.choosing.curve import Curve, Point
-from outlay.choosing.evaluated_policy import served
+from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
 from outlay.choosing.stored import Stored
@@ -232,7 +232,7 @@ def _exported(curve: Curve, budget: float, folder: Path, known: Certified) -> di
     certificate, estimates = known.band.certificate(between, campaign), known.band.estimates(between, campaign)
     weights = between @ curve.stored.weights
     at = measured_on(curve.data, bundle, curve.stored.fold_weights(weights))
-    subject = served(at, "")
+    subject = mixture_of(at, "")
     fitted = combine([at.fit(*part) for part in zip(subject.parts, subject.features, strict=True)], subject.weights)
     constants = beside_constants(at, fitted, campaign, certificate.confidence)
     update_certificate(folder, [estimate.to_dict() for estimate in estimates], known.record(certificate))

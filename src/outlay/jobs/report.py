@@ -12,6 +12,7 @@ from outlay.choosing.run import Run
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.files import new_file
+from outlay.core.target import Target
 from outlay.jobs.report_evidence import against, certificate, evidence, segments
 from outlay.pages.content import BudgetLine, DailyRow, Interval, PolicyKind, PolicyRow, ReportContent, ShareRow
 from outlay.pages.learned_content import (
@@ -125,7 +126,7 @@ def policy_rows(campaign: Campaign, found: dict[str, Any]) -> list[PolicyRow]:
                 note=found["notes"].get(policy, ""),
                 totals={
                     k: value for k in campaign.meta.report_days
-                    if (value := _interval(by.get((policy, observed, f"reward@{k}")))) is not None
+                    if (value := _interval(by.get((policy, observed, str(Target("reward", k)))))) is not None
                 },
                 costs={
                     b.name: value for b in campaign.budgets

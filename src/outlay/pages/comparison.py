@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from outlay.comparing.results import CAPTURED, CONTROLS, Kind, past
+from outlay.core.target import Target
 from outlay.core.version import __version__
 from outlay.pages import comparison_charts as charts
 from outlay.pages import comparison_words, words
@@ -119,7 +120,7 @@ def _figures(
     reward, longest = found["reward_label"], max(found["report_days"])
     made: dict[str, list[Figure]] = {}
     for control, rows in tables.items():
-        if any(f"reward@{longest}" in row["figures"] for row in rows):
+        if any(str(Target("reward", longest)) in row["figures"] for row in rows):
             title = f"{reward} in {words.days(longest)}, {CONTROLS[control]}"
             made[control] = [Figure(f"{control}-rewards", title, charts.rewards(rows, longest, reward))]
     if "total" in made:
@@ -133,7 +134,7 @@ def _figures(
 
 def _columns(found: Mapping[str, Any], budgets: Sequence[BudgetLine]) -> list[str]:
     """The targets that a table shows."""
-    totals = [f"reward@{k}" for k in sorted(found["report_days"])]
+    totals = [str(Target("reward", k)) for k in sorted(found["report_days"])]
     return [*totals, f"{found['money']}@1", *(budget.name for budget in budgets)]
 
 
@@ -178,7 +179,7 @@ def _column(rows: Sequence[Row], target: str, limits: Sequence[BudgetLine], seed
     """A target for every row, rounded alike; the best rewards and the broken limits marked."""
     figures = [row["figures"].get(target) for row in rows]
     digits = _digits([figure for figure in figures if figure is not None])
-    judged = target.startswith("reward@") and seeds > 1
+    judged = (what := Target.parse(target)).name == "reward" and what.days is not None and seeds > 1
     best, true_best = (_best(rows, target, kind, limits) if judged else set() for kind in ("value", "truth"))
     limit = next((budget for budget in limits if budget.name == target), None)
     cells = []

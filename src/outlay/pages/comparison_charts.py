@@ -13,6 +13,7 @@ from typing import Any
 import altair as alt
 
 from outlay.comparing.results import RE_SOLVED
+from outlay.core.target import Target
 from outlay.pages import words
 from outlay.pages.content import BudgetLine
 from outlay.pages.style import (
@@ -50,7 +51,7 @@ def rewards(rows: Sequence[Row], days: int, reward: str) -> Spec:
     """The total over `days` of every method with its interval, and the truth where it is known."""
     data: list[Spec] = []
     for row in rows:
-        figure = row["figures"].get(f"reward@{days}")
+        figure = row["figures"].get(str(Target("reward", days)))
         if figure is not None:
             data.append({"method": _short(row), "family": family(row), **figure})
     names = [d["method"] for d in data]
@@ -80,7 +81,7 @@ def plane(rows: Sequence[Row], budget: BudgetLine, reward: str, horizon: int) ->
     data: list[Spec] = []
     for row in rows:
         gained, cost = (
-            row["figures"].get(f"reward@{horizon}" if per_user else "reward"),
+            row["figures"].get(str(Target("reward", horizon)) if per_user else "reward"),
             row["figures"].get(budget.name),
         )
         if gained is not None and cost is not None and None not in (gained["value"], cost["value"]):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outlay.comparing.results import CONTROLS, Kind, past
+from outlay.core.target import Target
 from outlay.pages import words
 from outlay.pages.content import BudgetLine
 
@@ -54,7 +55,7 @@ def lead(found: Row, rows: Sequence[Row], limits: Sequence[BudgetLine]) -> str:
         rows: under one control.
         limits: that the control holds.
     """
-    target = f"reward@{max(found['report_days'])}"
+    target = str(Target("reward", max(found["report_days"])))
     here = [row for row in rows if target in row["figures"]]
     true = all(row["figures"][target]["truth"] is not None for row in here if row["group"] != "log")
     kind: Kind = "truth" if true else "value"
@@ -93,7 +94,7 @@ def _every(limits: Sequence[BudgetLine]) -> str:
 def numbers(finding: Row, reward: str) -> str:
     """The two values that an ordering was judged by."""
     first, second = (f"{finding[which]} {finding[f'{which}_value']:.4f}" for which in ("first", "second"))
-    days = words.days(finding["target"].partition("@")[2])
+    days = words.days(Target.parse(finding["target"]).days or 1)
     text = f"{first} against {second}, {BY['truth' if finding['true'] else 'value']} {reward} in {days}"
     return text + "".join(f"; {name} breaks a limit" for name in finding["over"])
 

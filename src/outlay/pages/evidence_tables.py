@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outlay.core.estimate import Estimate
+from outlay.core.target import Target
 from outlay.pages import evidence_words, words
 from outlay.pages.content import ReportContent
 
@@ -73,7 +74,12 @@ def compared(content: ReportContent) -> list[list[Estimate]]:
     shown = [t for t, each in groups.items() if sum(e.value is not None for e in each) > 1]
     days = sorted({int(t.partition("@")[2]) for t in shown if "@" in t}, reverse=True)
     names = [b.name for b in content.budgets]
-    order = [*(f"reward@{d}" for d in days[:1]), *names, "reward", *(f"reward@{d}" for d in days[1:])]
+    order = [
+        *(str(Target("reward", d)) for d in days[:1]),
+        *names,
+        "reward",
+        *(str(Target("reward", d)) for d in days[1:]),
+    ]
     return [groups[target] for target in order if target in shown][:MOST_FIGURES]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from outlay.core.estimate import Estimate
+from outlay.core.target import Target
 from outlay.pages.content import Interval, ReportContent
 from outlay.pages.evidence_content import Bound, SegmentLine
 from outlay.pages.words import NONE, budget, days, decimals, exact, number, per, plain, target
@@ -102,7 +103,7 @@ def longest(targets: Iterable[str]) -> str | None:
     """The reward's total of most days among some targets, else the reward's discounted mean."""
     named = set(targets)
     totals = [int(t.partition("@")[2]) for t in named if t.startswith("reward@")]
-    return f"reward@{max(totals)}" if totals else "reward" if "reward" in named else None
+    return str(Target("reward", max(totals))) if totals else "reward" if "reward" in named else None
 
 
 def segments_finding(content: ReportContent) -> str:

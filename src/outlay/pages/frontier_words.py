@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.target import Target
 from outlay.pages import words
 from outlay.pages.content import BudgetLine, Interval
 
@@ -55,9 +56,9 @@ class Say:
             for b in found["budgets"]
         ]  # fmt: skip
         place = [b.name for b in budgets].index(found["money"])
-        money, label, days = budgets[place], found["reward_label"], found["objective"].partition("@")[2]
+        money, label, days = budgets[place], found["reward_label"], Target.parse(found["objective"]).days
         unit = "unit of money" if money.unit == "money" else money.unit
-        span = f"user over {words.days(days)}" if money.per == "user" else money.per
+        span = f"user over {words.days(days)}" if money.per == "user" and days else money.per
         per = f"user in {words.days(days)}" if days else "decision"
         curve, band = found["curve"], found["band"]
         return cls(

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from outlay.core.errors import OutlayError
+from outlay.core.target import Target
 from outlay.simulators.city import (
     BAR,
     BASE,
@@ -386,7 +387,7 @@ class PolicyValues:
                 total += ((age >= 0) & (age < k)) * day_of
         names = ("reward", "coupon_cost")
         found = dict(zip(names, discounted, strict=True))
-        return found | {f"{name}@{k}": total[i] for k, total in totals.items() for i, name in enumerate(names)}
+        return found | {str(Target(name, k)): total[i] for k, total in totals.items() for i, name in enumerate(names)}
 
     def _act(self, policy: Policy | None, people: People, table: dict[str, NDArray[Any]], drawn: Floats) -> Index:
         """`[n]` action indices."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.response import Past
+from outlay.core.target import Target
 from outlay.ops.intervals import std_error
 from outlay.ops.tabular import action_values
 from outlay.simulators.truth import Truth
@@ -83,7 +84,7 @@ def rolled_out(truth: Truth, decide: Decide, past_days: int, days: Sequence[int]
     tail = action_values(model, around[-1])[np.arange(model.num_states), around[-1]]
     gains = [_gain(paths, model, around[:discounted], tail, discount=model.discount)]
     gains += [_gain(paths, model, around[:k], np.zeros_like(tail)) for k in days]
-    targets = [*names, *(f"{name}@{k}" for k in days for name in names)]
+    targets = [*names, *(str(Target(name, k)) for k in days for name in names)]
     value = np.concatenate([exact + gain.mean(axis=0) for exact, gain in gains])
     error = np.concatenate([std_error(gain) for _, gain in gains])
     return Rolled(dict(zip(targets, value.tolist(), strict=True)), dict(zip(targets, error.tolist(), strict=True)))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.files import kind_of, read_manifest
+from outlay.core.target import Target
 from outlay.core.transitions import Transitions
 from outlay.ops.tabular import measure, totals
 from outlay.simulators.catalogue import CAMPAIGNS, find
@@ -89,7 +90,7 @@ class Truth:
         found = dict(zip(names, measure(self.model, policy).tolist(), strict=True))
         if days:
             whole = totals(self.model, policy, max(days))
-            found |= {f"{name}@{k}": float(whole[k - 1, j]) for k in days for j, name in enumerate(names)}
+            found |= {str(Target(name, k)): float(whole[k - 1, j]) for k in days for j, name in enumerate(names)}
         return found
 
 

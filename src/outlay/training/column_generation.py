@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from outlay.choosing.choose import Frame, Kept, Offered, aimed, best, margins_of, measure_further, to_solve
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
-from outlay.estimators.units import coordinates, objective
+from outlay.core.target import Target
+from outlay.estimators.units import coordinates, days_counted, objective
 from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import solve_mixture
 
@@ -192,7 +193,7 @@ def _master(kept: Sequence[Kept], frame: Frame) -> _Master | None:
 
 def _days(campaign: Campaign) -> float:
     """The days that the objective adds up: the horizon where a budget is per user, else 1, as critics know rewards."""
-    return float(campaign.meta.horizon_days) if "@" in objective(campaign) else 1.0
+    return float(days_counted(campaign))
 
 
 def pooled(gaps: Sequence[Gap], shares: Vector) -> Gap:
@@ -215,7 +216,7 @@ def words(gap: Gap, campaign: Campaign, of: str) -> str:
         of: whose best responses they are, e.g. `this critic`.
     """
     error = quantile((1 + campaign.train.confidence) / 2) * gap.std_error
-    days = objective(campaign).partition("@")[2]
+    days = Target.parse(objective(campaign)).days
     unit = f"{campaign.reward_label} per user in {days} days" if days else f"{campaign.reward_label} per decision"
     share = f" ({gap.share:.1%} ± {error / abs(gap.objective):.1%} of the mixture's)" if gap.objective else ""
     taken = {0: "none of its policies had to be added", 1: "1 policy was added on the way"}.get(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.choose import Chosen, Frame, Offered, choose, needed_days
+from outlay.choosing.choose import Chosen, Frame, Offered, choose
 from outlay.choosing.measure import CHUNK_ROWS, Measure
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
@@ -19,6 +19,7 @@ from outlay.core.errors import InfeasibleError
 from outlay.core.mixture import Mixture
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.estimators.units import coordinates as coordinates_of
+from outlay.estimators.units import needed_days
 from outlay.learning import checkpoint
 from outlay.learning.game import Game, Progress, frugal, play, settings_of
 from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
