@@ -5,66 +5,18 @@ A title says what its figure shows, in numbers; what those are worth is said by 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from outlay.core.wording import NONE as NONE
+from outlay.core.wording import days as days
+from outlay.core.wording import decimals as decimals
+from outlay.core.wording import exact as exact
+from outlay.core.wording import number as number
+from outlay.core.wording import percent as percent
+from outlay.core.wording import plain as plain
+from outlay.core.wording import short as short
 from outlay.pages.content import BudgetLine, Interval, PolicyRow, ReportContent
 from outlay.pages.learned_content import Point
-
-NONE = "–"
-
-
-def number(value: float | None, digits: int | None = None) -> str:
-    """A number for a reader: `digits` after the point, default three significant ones; `–`: none."""
-    if value is None or not math.isfinite(value):
-        return NONE
-    if digits is None:
-        digits = 0 if float(value).is_integer() else _digits_for(abs(value) / 10)
-    text = f"{value:,.{digits}f}"
-    if float(text.replace(",", "")) == 0:
-        text = text.removeprefix("-")  # no "−0.00"
-    return text.replace("-", "−")
-
-
-def plain(value: float) -> str:
-    """A value somebody wrote (a limit, an action), as short as it was written."""
-    return f"{value:,.12g}".replace("-", "−")
-
-
-def decimals(intervals: Iterable[Interval | None]) -> int:
-    """Digits after the point for a column: what its narrowest half interval calls for, else three of its values."""
-    known = [i for i in intervals if i is not None and math.isfinite(i.value)]
-    halves = [(i.high - i.low) / 2 for i in known if i.low is not None and i.high is not None and i.high > i.low]
-    if halves:
-        half = min(halves)
-        leading = half / 10 ** math.floor(math.log10(half))
-        return _digits_for(half if leading < 3 else 10 * half)  # two digits of 0.021, one of 0.041
-    return _digits_for(max((abs(i.value) / 10 for i in known if i.value), default=1.0))
-
-
-def _digits_for(size: float) -> int:
-    """Digits after the point that show two significant ones of `size`, between 0 and 6."""
-    if size <= 0 or not math.isfinite(size):
-        return 2
-    return min(max(1 - math.floor(math.log10(size)), 0), 6)
-
-
-def percent(share: float) -> str:
-    """`0.3712` → `37 %`; small shares keep a digit."""
-    return f"{100 * share:.0f} %" if share >= 0.095 or share == 0 else f"{100 * share:.1f} %"
-
-
-def exact(share: float) -> str:
-    """A chosen share, as it was chosen: `0.975` → `97.5 %`."""
-    return f"{100 * share:.6g} %"
-
-
-def short(count: float) -> str:
-    """`4_412_000` → `4.41 million`."""
-    for size, word in ((1e9, " billion"), (1e6, " million")):
-        if abs(count) >= size:
-            return f"{count / size:.3g}{word}"
-    return f"{count:,.0f}"
 
 
 def per(budget: BudgetLine) -> str:
@@ -92,11 +44,6 @@ def target(content: ReportContent, name: str) -> str:
     return (
         f"{what}, {per(budget)}" if content.window is None or budget.per == "user" else f"{what}, {per(budget)}, {mean}"
     )
-
-
-def days(count: str | int) -> str:
-    """`1 day`, `7 days`."""
-    return f"{count} day" if str(count) == "1" else f"{count} days"
 
 
 def one_of(content: ReportContent, kind: str) -> PolicyRow | None:

@@ -1,0 +1,83 @@
+"""Numbers as text for people: the only place that rounds for pages and sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Protocol
+
+NONE = "–"
+
+
+class HasInterval(Protocol):
+    """A value with the ends of its interval; the ends are None where there is no interval."""
+
+    @property
+    def value(self) -> float:
+        """The point estimate."""
+
+    @property
+    def low(self) -> float | None:
+        """The lower end."""
+
+    @property
+    def high(self) -> float | None:
+        """The upper end."""
+
+
+def number(value: float | None, digits: int | None = None) -> str:
+    """A number with `digits` after the point, by default three significant digits; `–` if there is none."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    if digits is None:
+        digits = 0 if float(value).is_integer() else _digits_for(abs(value) / 10)
+    text = f"{value:,.{digits}f}"
+    if float(text.replace(",", "")) == 0:
+        text = text.removeprefix("-")  # no "−0.00"
+    return text.replace("-", "−")
+
+
+def plain(value: float) -> str:
+    """A value from a file (a limit, an action), as short as it was written."""
+    return f"{value:,.12g}".replace("-", "−")
+
+
+def decimals(intervals: Iterable[HasInterval | None]) -> int:
+    """Digits after the point for a column: as its narrowest interval needs, or three significant digits of its values."""
+    known = [i for i in intervals if i is not None and math.isfinite(i.value)]
+    halves = [(i.high - i.low) / 2 for i in known if i.low is not None and i.high is not None and i.high > i.low]
+    if halves:
+        half = min(halves)
+        leading = half / 10 ** math.floor(math.log10(half))
+        return _digits_for(half if leading < 3 else 10 * half)  # two digits of 0.021, one of 0.041
+    return _digits_for(max((abs(i.value) / 10 for i in known if i.value), default=1.0))
+
+
+def _digits_for(size: float) -> int:
+    """Digits after the point that show two significant ones of `size`, between 0 and 6."""
+    if size <= 0 or not math.isfinite(size):
+        return 2
+    return min(max(1 - math.floor(math.log10(size)), 0), 6)
+
+
+def percent(share: float) -> str:
+    """`0.3712` → `37 %`; small shares keep a digit."""
+    return f"{100 * share:.0f} %" if share >= 0.095 or share == 0 else f"{100 * share:.1f} %"
+
+
+def exact(share: float) -> str:
+    """A share from a setting, not rounded: `0.975` → `97.5 %`."""
+    return f"{100 * share:.6g} %"
+
+
+def short(count: float) -> str:
+    """`4_412_000` → `4.41 million`."""
+    for size, word in ((1e9, " billion"), (1e6, " million")):
+        if abs(count) >= size:
+            return f"{count / size:.3g}{word}"
+    return f"{count:,.0f}"
+
+
+def days(count: str | int) -> str:
+    """`1 day`, `7 days`."""
+    return f"{count} day" if str(count) == "1" else f"{count} days"
