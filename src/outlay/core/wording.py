@@ -43,7 +43,7 @@ def plain(value: float) -> str:
 
 
 def decimals(intervals: Iterable[HasInterval | None]) -> int:
-    """Digits after the point for a column: as its narrowest interval needs, or three significant digits of its values."""
+    """Digits after the point for a column: as its narrowest interval needs, else three significant digits."""
     known = [i for i in intervals if i is not None and math.isfinite(i.value)]
     halves = [(i.high - i.low) / 2 for i in known if i.low is not None and i.high is not None and i.high > i.low]
     if halves:
