@@ -12,7 +12,8 @@ import pytest
 from outlay.bundles.graph import frontier_graph, policy_graph
 from outlay.bundles.policy import Member
 from outlay.bundles.reference import forward
-from outlay.core.network import NetworkArrays, tree_network
+from outlay.core.network import NetworkArrays, body_network, lookup_network
+from outlay.core.state_table import StateTable
 from outlay.core.trees import LEAF, Node, joined
 
 ROWS = 10_000
@@ -142,7 +143,7 @@ def test_trees_are_the_same_to_the_bit_where_their_sums_are_exact() -> None:
     codes = np.stack([rng.integers(size, size=ROWS) for size in sizes], axis=1).astype(np.int32)
     numbers = (rng.integers(-20, 20, (ROWS, columns)) / 7).astype(np.float32)
     identity = np.eye(outputs, dtype=np.float32)[None], np.zeros((1, outputs), np.float32)
-    network = tree_network(trees, identity, identity, sizes, num_actions=1)
+    network = body_network(trees, identity, identity, sizes, num_actions=1)
     policy = member(network, len(sizes), columns)
     q, features = policy.run(["q", "features"], codes, numbers)
     wanted = forward(network, codes, numbers)
@@ -163,6 +164,25 @@ def test_trees_are_the_same_to_the_bit_where_their_sums_are_exact() -> None:
 def test_an_ensemble_without_trees_or_splits_says_its_constant(numbers: int) -> None:
     codes, values = rows((6,), numbers)
     head = np.ones((1, 2, 3), np.float32), np.array([[1.0, 2.0, 3.0]], np.float32)
-    network = tree_network(joined([], (6,), numbers, 2), head, head, (6,), num_actions=3)
+    network = body_network(joined([], (6,), numbers, 2), head, head, (6,), num_actions=3)
     (q,) = member(network, 1, numbers).run(["q"], codes, values)
     np.testing.assert_array_equal(q[:, :, 0], np.broadcast_to([1.0, 2.0, 3.0], (ROWS, 3)))
+
+
+@pytest.mark.parametrize(("fields", "columns"), [(2, 0), (0, 2), (2, 2)])
+def test_a_table_of_states_is_looked_up_exactly(fields: int, columns: int) -> None:
+    rng = np.random.default_rng(0)
+    sizes = (4, 3)[:fields]
+    every = np.unique(rng.integers(0, 3, (60, fields + columns)), axis=0)
+    codes, numbers = every[:, :fields].astype(np.int32), (every[:, fields:] / 7).astype(np.float32)
+    known = rng.random(len(every)) < 0.7
+    table = StateTable(codes[known], numbers[known])
+    q, outcome = rng.normal(size=(known.sum(), 3, 1, 2)), rng.normal(size=(known.sum(), 3, 2))
+    share = rng.dirichlet(np.ones(known.sum()))
+    network = lookup_network(table, sizes, q, outcome, share)
+    got, features = member(network, fields, columns).run(["q", "features"], codes, numbers)
+    np.testing.assert_allclose(got[known], q[:, :, 0], atol=1e-6)
+    np.testing.assert_allclose(got[~known], np.broadcast_to(share @ q[:, :, 0].reshape(-1, 6), (sum(~known), 6))
+                               .reshape(-1, 3, 2), atol=1e-6)  # fmt: skip
+    np.testing.assert_array_equal(features, forward(network, codes, numbers).features)
+    np.testing.assert_array_equal(features.sum(axis=1), known)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from outlay.bundles.reference import forward
 from outlay.core.network import NetworkArrays, lookup_network, read_network, write_network
+from outlay.core.state_table import StateTable
 from small_bundles import SCHEMA, random_network
 
 POLICIES, HEADS, ACTIONS = 4, 2, 3
@@ -38,7 +39,8 @@ def same(one: NetworkArrays, other: NetworkArrays) -> bool:
     parts = []
     for network in (one, other):
         dense = (*network.layers, network.head, network.imitation or (), network.outcome or ())
-        parts.append([network.embedding, network.offsets, *(array for pair in dense for array in pair)])
+        body = () if network.body is None else network.body.parts().values()
+        parts.append([network.embedding, network.offsets, *body, *(array for pair in dense for array in pair)])
     return len(parts[0]) == len(parts[1]) and all(
         a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(*parts, strict=True)
     )
@@ -55,7 +57,8 @@ def test_what_is_written_is_read(imitation: bool, outcomes: int, layers: tuple[i
 
 def test_a_table_written_as_a_network_is_read_too(tmp_path: Path) -> None:
     codes, numbers = np.array([[0], [1]], np.int32), np.array([[0.5], [0.5]], np.float32)
-    network = lookup_network(codes, numbers, (2,), np.arange(24.0).reshape(2, ACTIONS, 2, 2), np.ones((2, ACTIONS, 2)))
+    q, outcome = np.arange(24.0).reshape(2, ACTIONS, 2, 2), np.ones((2, ACTIONS, 2))
+    network = lookup_network(StateTable(codes, numbers), (2,), q, outcome, np.full(2, 0.5))
     write_network(tmp_path / "network.npz", network)
     assert same(read_network(tmp_path / "network.npz"), network)
 

@@ -8,6 +8,7 @@ import pytest
 from outlay.bundles.reference import forward
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.network import lookup_network
+from outlay.core.state_table import StateTable
 from outlay.core.transitions import States
 from outlay.learning.heads import Coordinates
 from outlay.learning.plug_in import plug_in, table_network
@@ -69,13 +70,14 @@ def test_masks_are_kept() -> None:
 
 
 @pytest.mark.parametrize("numeric", [False, True])
-def test_a_table_written_as_a_network_looks_up_its_rows_and_gives_the_mean_elsewhere(numeric: bool) -> None:
+def test_a_table_looks_up_its_rows_and_gives_the_mean_by_how_often_states_are_met_elsewhere(numeric: bool) -> None:
     rng = np.random.default_rng(0)
     codes = np.array([[0, 2], [1, 0], [1, 2], [2, 1], [0, 0]], np.int32)
     numbers = np.array([[0.5, 0], [0.5, 0], [-1.25, 0], [0, 1], [3.5, 0]], np.float32) if numeric else np.empty((5, 0))
     q = rng.normal(size=(5, 3, 2, 2))
     outcome = rng.normal(size=(5, 3, 2))
-    network = lookup_network(codes, numbers.astype(np.float32), (3, 4), q, outcome)
+    share = np.array([0.1, 0.2, 0.3, 0.4, 0.0])
+    network = lookup_network(StateTable(codes, numbers.astype(np.float32)), (3, 4), q, outcome, share)
     assert (network.num_actions, network.num_policies, network.num_heads) == (3, 2, 2)
     found = forward(network, codes, numbers.astype(np.float32)).q
     np.testing.assert_allclose(found, q.reshape(5, 3, 4), atol=1e-5)
@@ -83,14 +85,14 @@ def test_a_table_written_as_a_network_looks_up_its_rows_and_gives_the_mean_elsew
     assert day is not None
     np.testing.assert_allclose(day, outcome, atol=1e-5)
     strange = forward(network, np.array([[2, 3]], np.int32), numbers[:1].astype(np.float32)).q
-    np.testing.assert_allclose(strange[0], q.mean(axis=0).reshape(3, 4), atol=1e-5)
+    np.testing.assert_allclose(strange[0], (share @ q.reshape(5, -1)).reshape(3, 4), atol=1e-5)
 
 
 def test_a_state_that_differs_by_one_number_alone_is_told_apart() -> None:
     codes = np.zeros((2, 1), np.int32)
     numbers = np.array([[1.0], [1.001]], np.float32)
     q = np.arange(4.0).reshape(2, 2, 1, 1)
-    network = lookup_network(codes, numbers, (1,), q, q[:, :, 0])
+    network = lookup_network(StateTable(codes, numbers), (1,), q, q[:, :, 0], np.full(2, 0.5))
     np.testing.assert_allclose(forward(network, codes, numbers).q[:, :, 0], q[:, :, 0, 0], atol=1e-2)
     unknown = forward(network, codes[:1], np.array([[5.0]], np.float32)).q
     np.testing.assert_allclose(unknown[0, :, 0], [1, 2], atol=1e-2)
@@ -102,7 +104,7 @@ def test_the_table_network_acts_as_its_policies_do_ties_included() -> None:
     coords = coordinates([0.3])
     multiplier, policies = plug_in(cmdp, coords, np.ones((8, 5), np.bool_))
     states = States(np.arange(8, dtype=np.int32)[:, None], np.empty((8, 0), np.float32), np.ones((8, 5), np.bool_))
-    network = table_network(cmdp, states, (8,), multiplier, policies, coords)
+    network = table_network(cmdp, states, np.full(8, 1 / 8), (8,), multiplier, policies, coords)
     q = forward(network, states.codes, states.numbers).q.astype(np.float32)
     for number, policy in enumerate(policies):
         value = q[:, :, 2 * number : 2 * number + 2] @ coords.weights(multiplier[number])

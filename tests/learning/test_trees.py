@@ -14,7 +14,7 @@ from outlay.core.errors import FolderError
 from outlay.core.network import NetworkArrays
 from outlay.core.schema import UNKNOWN
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.core.trees import joined
+from outlay.core.trees import Trees, joined
 from outlay.learning import checkpoint, trees
 from outlay.learning.boosting import MOST_CODES, Rows, Settings, Table, boost, capped
 from outlay.learning.heads import coordinates
@@ -107,10 +107,10 @@ def test_a_seed_gives_the_same_trees_and_a_checkpoint_has_them(tmp_path: Path) -
     assert all(np.array_equal(a, b) for a, b in zip(judge, again_judge, strict=True))
     assert seconds == 3.0
     for again in (other, loaded):
-        assert one.trees is not None
-        assert again.trees is not None
-        for name, part in one.trees.parts().items():
-            np.testing.assert_array_equal(again.trees.parts()[name], part)
+        assert isinstance(one.body, Trees)
+        assert isinstance(again.body, Trees)
+        for name, part in one.body.parts().items():
+            np.testing.assert_array_equal(again.body.parts()[name], part)
         np.testing.assert_array_equal(one.head[0], again.head[0])
     with pytest.raises(FolderError, match="made with another seed"):
         checkpoint.load_trees(tmp_path / "saved", {"seed": 1})

@@ -58,7 +58,9 @@ class Counted:
         states = self.data.states
         assert states is not None
         best = respond(self.model, self.coords, states.allowed, multiplier)
-        network = table_network(self.model, states, self.data.schema.sizes, multiplier[None], best[None], self.coords)
+        share = np.full(len(states), 1 / len(states))
+        sizes = self.data.schema.sizes
+        network = table_network(self.model, states, share, sizes, multiplier[None], best[None], self.coords)
         return [Offered("best", network, multiplier, self.coords.weights(multiplier), number=next(self.numbers))]
 
     @property

@@ -18,6 +18,7 @@ from outlay.choosing.choose import TOGETHER, Found, _standings, _taken
 from outlay.choosing.run import Run
 from outlay.choosing.stored import Stored
 from outlay.core.errors import OutlayError
+from outlay.core.trees import Trees
 
 SMALL = "folds = 1\nshares = [0.6, 0.2, 0.2]\nlayers = [16]\nembedding = 2\nbatch = 256\nepochs = 1.0\n"
 
@@ -69,7 +70,7 @@ def test_a_run_says_which_learner_won_and_serves_what_the_best_of_them_found(poo
     assert f"{fold[0]['learner']} is taken" in note
     assert pooled.manifest["oracle"] == "trees and orthogonal"
     stored = Stored.read(pooled.folder / "frontier")
-    trees = [network.trees is not None for network in stored.networks]  # other budgets are of the learner taken
+    trees = [isinstance(network.body, Trees) for network in stored.networks]  # other budgets are of the learner taken
     assert trees == {"trees": [True], "orthogonal": [False]}.get(fold[0]["learner"], trees)
 
 

@@ -21,8 +21,11 @@ from typing import Any
 import numpy as np
 
 from outlay.bundles.nodes import Graph
+from outlay.bundles.table_graph import table_features
 from outlay.bundles.tree_graph import tree_features
 from outlay.core.network import Dense, NetworkArrays
+from outlay.core.state_table import StateTable
+from outlay.core.trees import Trees
 
 
 def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int) -> Any:
@@ -98,8 +101,10 @@ def _features(
     graph: Graph, network: NetworkArrays, num_codes_fields: int, num_numbers: int, suffix: str, name: str
 ) -> str:
     """The node `name` of the last hidden layers, side by side; names of all others end in `suffix`."""
-    if network.trees is not None:
-        return tree_features(graph, network.trees, num_codes_fields, num_numbers, suffix, name)
+    if isinstance(network.body, Trees):
+        return tree_features(graph, network.body, num_codes_fields, num_numbers, suffix, name)
+    if isinstance(network.body, StateTable):
+        return table_features(graph, network.body, suffix, name)
     places = shape = ""
     if num_codes_fields:
         offsets = graph.constant(f"offsets{suffix}", network.offsets.astype(np.int32))

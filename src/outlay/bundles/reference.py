@@ -42,8 +42,8 @@ def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[n
         numbers: `[N, n]`, n may be 0.
     """
     rows = len(codes)
-    if network.trees is not None:
-        sums = network.trees.sums(codes, numbers)
+    if network.body is not None:
+        sums = network.body.sums(codes, numbers)
         return _heads(network, [sums.value], [sums.size])
     hidden = []
     for e in range(network.head[0].shape[0]):

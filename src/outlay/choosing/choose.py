@@ -43,6 +43,7 @@ from outlay.core.errors import InfeasibleError
 from outlay.core.network import NetworkArrays, preferring_network
 from outlay.core.response import ResponseArrays
 from outlay.core.transitions import SELECT, Transitions
+from outlay.core.trees import Trees
 from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import largest
@@ -607,7 +608,7 @@ def bundle_spec(frame: Frame, members: Sequence[Offered | Kept], weights: Vector
         for policy in policies
         if isinstance(policy.network, NetworkArrays) and policy.network.num_policies > 1
     }
-    boosted = any(isinstance(p.network, NetworkArrays) and p.network.trees is not None for p in policies)
+    boosted = any(isinstance(p.network, NetworkArrays) and isinstance(p.network.body, Trees) for p in policies)
     return BundleSpec(
         campaign=frame.campaign,
         schema=frame.data.schema,

@@ -5,7 +5,8 @@
     Q(s, a) = mean over the pair of (h W_q + b_q), as [K, L, H];  log π_B(a|s) = log softmax(mean of (h W_i + b_i))
     x(s, a) = mean of (h W_x + b_x), as [K, 1+m]: what the day itself brings and costs
 
-Where trees were boosted, h is what they add up to (`core/trees.py`), in the place of embeddings and layers.
+In the place of embeddings and layers h may be what boosted trees add up to (`core/trees.py`), or tell which state of a
+table it is (`core/state_table.py`).
 
 L policies (one for most networks; a frontier's network answers one λ with each) and H heads: reward, the m costs, and
 decisions (J_1) where it is measured. All in raw units of (1−γ)·J.
@@ -21,10 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.state_table import StateTable
 from outlay.core.trees import Trees
 
 Dense = tuple[NDArray[np.float32], NDArray[np.float32]]  # W [E, in, out], b [E, out]
-TREES = "trees_"  # before the names of their parts in a file
+BODIES: dict[str, type[Trees] | type[StateTable]] = {"trees_": Trees, "table_": StateTable}  # before names in a file
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class NetworkArrays:
         num_actions: K.
         outcome: immediate outcomes, out = K·(1+m), action-major, raw units; None where the oracle has no such head.
         num_policies: L.
-        trees: what makes h where there are no layers (E = 1, and no embedding); None elsewhere.
+        body: what computes h where there are no layers (E = 1, and no embedding); None elsewhere.
     """
 
     embedding: NDArray[np.float32]
@@ -51,7 +53,7 @@ class NetworkArrays:
     num_actions: int
     outcome: Dense | None = None
     num_policies: int = 1
-    trees: Trees | None = None
+    body: Trees | StateTable | None = None
 
     @property
     def num_heads(self) -> int:
@@ -88,8 +90,8 @@ class NetworkArrays:
     def num_parameters(self) -> int:
         """Stored parameters."""
         dense = (*self.layers, self.head, *(part for part in (self.imitation, self.outcome) if part is not None))
-        beside = self.embedding.size if self.trees is None else self.trees.num_parameters
-        return int(beside + sum(w.size + b.size for w, b in dense))
+        first = self.embedding.size if self.body is None else self.body.num_parameters
+        return int(first + sum(w.size + b.size for w, b in dense))
 
 
 def preferring_network(
@@ -116,15 +118,23 @@ def preferring_network(
     )
 
 
-def tree_network(trees: Trees, head: Dense, outcome: Dense, sizes: tuple[int, ...], num_actions: int) -> NetworkArrays:
-    """Trees, and what is linear in their outputs: `head [1, T, K·H]` and `outcome [1, T, K·(1+m)]`, with biases.
+def body_network(
+    body: Trees | StateTable,
+    head: Dense,
+    outcome: Dense,
+    sizes: tuple[int, ...],
+    num_actions: int,
+    num_policies: int = 1,
+) -> NetworkArrays:
+    """Return trees or a table, and what is linear in their T outputs.
 
     Args:
-        trees: of T outputs.
-        head: Q-values.
-        outcome: what the day itself brings and costs.
+        body: gives T outputs.
+        head: Q-values, `[1, T, K·L·H]` with biases.
+        outcome: what the day itself brings and costs, `[1, T, K·(1+m)]` with biases.
         sizes: codes per categorical field.
         num_actions: K.
+        num_policies: L.
     """
     return NetworkArrays(
         embedding=np.zeros((1, sum(sizes), 0), np.float32),
@@ -134,74 +144,37 @@ def tree_network(trees: Trees, head: Dense, outcome: Dense, sizes: tuple[int, ..
         imitation=None,
         num_actions=num_actions,
         outcome=outcome,
-        trees=trees,
+        num_policies=num_policies,
+        body=body,
     )
 
 
 def lookup_network(
-    codes: NDArray[np.int32],
-    numbers: NDArray[np.float32],
+    table: StateTable,
     sizes: tuple[int, ...],
     q: NDArray[np.floating],
     outcome: NDArray[np.floating],
+    share: NDArray[np.floating],
 ) -> NetworkArrays:
-    """Tables written as a network: one hidden unit for each state, which is 1 there and 0 elsewhere.
+    """Return the values of a table of states. A state that it does not have gets their mean, weighted by `share`.
 
-    A first layer turns every number into indicators of its distinct values (a tent each, of three units); a unit of the
-    last layer counts the matches less all but one. A state that is not in the table gets the mean over it.
+    So there the best action that looks at no state is given.
 
     Args:
-        codes: `[S, F]` of the states, which must all differ in codes or numbers.
-        numbers: `[S, n]`.
+        table: S states.
         sizes: codes per categorical field.
         q: `[S, K, L, H]`.
         outcome: `[S, K, 1+m]` what the day itself brings and costs.
+        share: `[S]` how often each state is met; sums to 1.
     """
-    states, (actions, policies) = len(codes), q.shape[1:3]
-    offsets = np.cumsum((0, *sizes), dtype=np.int64)[:-1]
-    total = sum(sizes)
-    # Inputs: every field's embedding is one-hot over all fields' codes; then the numbers.
-    wide = codes.shape[1] * total
-    matches = np.zeros((wide, states), np.float32)
-    for f in range(codes.shape[1]):
-        matches[f * total + offsets[f] + codes[:, f], np.arange(states)] = 1
-    layers: list[Dense] = []
-    if numbers.shape[1]:
-        tents, parts, shifts = [], [], []
-        for column in numbers.T:
-            values = np.unique(column)
-            width = 0.5 * float(np.diff(values).min()) if len(values) > 1 else 1.0
-            parts.append((len(values), width, values))
-            shifts.append(np.concatenate([1 - values / width, -values / width, -1 - values / width]))
-            tents.append(np.stack([np.where(column == v, k, 0.0) for k in (1, -2, 1) for v in values]))
-        units = sum(len(shift) for shift in shifts)
-        weight = np.zeros((wide + numbers.shape[1], wide + units), np.float32)
-        weight[:wide, :wide] = np.eye(wide)
-        place = wide
-        for j, (count, width, _) in enumerate(parts):
-            weight[wide + j, place : place + 3 * count] = 1 / width
-            place += 3 * count
-        layers.append((weight[None], np.concatenate([np.zeros(wide), *shifts]).astype(np.float32)[None]))
-        matches = np.concatenate([matches, *tents]).astype(np.float32)
-    needed = codes.shape[1] + numbers.shape[1]
-    layers.append((matches[None], np.full((1, states), 1 - needed, np.float32)))
+    states, actions, policies = q.shape[:3]
 
-    def head(table: NDArray[np.floating]) -> Dense:
-        # Rows less their mean, which is the bias: so an unknown state gets the mean.
-        flat = table.reshape(states, -1).astype(np.float64)
-        mean = flat.mean(axis=0)
+    def head(values: NDArray[np.floating]) -> Dense:
+        flat = values.reshape(states, -1).astype(np.float64)
+        mean = share @ flat
         return (flat - mean).astype(np.float32)[None], mean.astype(np.float32)[None]
 
-    return NetworkArrays(
-        embedding=np.eye(total, dtype=np.float32)[None],
-        offsets=offsets,
-        layers=tuple(layers),
-        head=head(q),
-        imitation=None,
-        num_actions=actions,
-        outcome=head(outcome),
-        num_policies=policies,
-    )
+    return body_network(table, head(q), head(outcome), sizes, actions, policies)
 
 
 def write_network(path: Path, network: NetworkArrays) -> None:
@@ -214,8 +187,9 @@ def write_network(path: Path, network: NetworkArrays) -> None:
     dense |= {name: part for name in ("imitation", "outcome") if (part := getattr(network, name)) is not None}
     for name, (weight, bias) in dense.items():
         parts |= {f"{name}_weight": weight, f"{name}_bias": bias}
-    if network.trees is not None:
-        parts |= {f"{TREES}{name}": part for name, part in network.trees.parts().items()}
+    for prefix, kind in BODIES.items():
+        if isinstance(network.body, kind):
+            parts |= {f"{prefix}{name}": part for name, part in network.body.parts().items()}
     np.savez(path, **parts)  # type: ignore[arg-type]  # NumPy types the names as flags
 
 
@@ -232,7 +206,10 @@ def read_network(path: Path) -> NetworkArrays:
     def dense(name: str) -> Dense:
         return parts[f"{name}_weight"], parts[f"{name}_bias"]
 
-    own = {name.removeprefix(TREES): part for name, part in parts.items() if name.startswith(TREES)}
+    body = None
+    for prefix, kind in BODIES.items():
+        if own := {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}:
+            body = kind.of_parts(own)
     return NetworkArrays(
         embedding=parts["embedding"],
         offsets=parts["offsets"],
@@ -242,5 +219,5 @@ def read_network(path: Path) -> NetworkArrays:
         num_actions=actions,
         outcome=dense("outcome") if "outcome_weight" in parts else None,
         num_policies=policies,
-        trees=Trees.of_parts(own, len(parts["offsets"])) if own else None,
+        body=body,
     )

@@ -79,14 +79,14 @@ class Trees:
         return whole | {f"set_{f}": table for f, table in enumerate(self.sets)}
 
     @classmethod
-    def of_parts(cls, parts: dict[str, NDArray[Any]], num_fields: int) -> Trees:
-        """What `parts` gave, of so many categorical fields.
+    def of_parts(cls, parts: dict[str, NDArray[Any]]) -> Trees:
+        """Return what `parts` was made from.
 
         Raises:
             KeyError: if a part is absent.
         """
         whole = {each.name: parts[each.name] for each in fields(cls) if each.name not in ("sets", "num_outputs")}
-        tables = tuple(parts[f"set_{f}"] for f in range(num_fields))
+        tables = tuple(parts[f"set_{f}"] for f in range(sum(name.startswith("set_") for name in parts)))
         return cls(sets=tables, num_outputs=int(parts["num_outputs"]), **whole)
 
 

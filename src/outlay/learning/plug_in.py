@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.network import NetworkArrays, lookup_network
+from outlay.core.state_table import StateTable
 from outlay.core.transitions import States
 from outlay.learning.exact import solve
 from outlay.learning.heads import Coordinates
@@ -78,16 +79,33 @@ def respond(
     return _respond(_signed(model, coords), allowed, multiplier, None)
 
 
-def table_network(model: TabularCMDP, states: States, sizes: tuple[int, ...], multipliers: Vector,
-                  policies: NDArray[np.intp], coords: Coordinates) -> NetworkArrays:  # fmt: skip
-    """The Q-values of the policies `[L, S]` in the counted model, as a network that can be served."""
+def table_network(
+    model: TabularCMDP,
+    states: States,
+    share: Vector,
+    sizes: tuple[int, ...],
+    multipliers: Vector,
+    policies: NDArray[np.intp],
+    coords: Coordinates,
+) -> NetworkArrays:
+    """Return the Q-values of policies in the counted model, as a table that can be served.
+
+    Args:
+        model: S states, K actions.
+        states: of the log.
+        share: `[S]` of the rows that are in each state.
+        sizes: codes per categorical field.
+        multipliers: `[L, m]` λ that the policies answer.
+        policies: `[L, S]` actions.
+        coords: for the signs of the limits.
+    """
     q = np.stack([action_values(model, policy) for policy in policies], axis=2)
     place = np.arange(len(policies))
     for l, (multiplier, policy) in enumerate(zip(multipliers, policies, strict=True)):  # noqa: E741
         value = q[:, :, l] @ coords.weights(multiplier)
         q[np.arange(len(policy)), policy, place[l], 0] += TIE * max(float(np.abs(value).max()), 1e-9)
     outcome = np.concatenate([model.reward[:, :, None], model.cost], axis=2)
-    return lookup_network(states.codes, states.numbers, sizes, q, outcome)
+    return lookup_network(StateTable(states.codes, states.numbers), sizes, q, outcome, share)
 
 
 def _signed(model: TabularCMDP, coords: Coordinates) -> TabularCMDP:

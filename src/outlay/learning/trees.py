@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Train
-from outlay.core.network import Dense, NetworkArrays, tree_network
+from outlay.core.network import Dense, NetworkArrays, body_network
 from outlay.core.transitions import Transitions
-from outlay.core.trees import Node, joined
+from outlay.core.trees import Node, Trees, joined
 from outlay.learning.boosting import Boosted, Rows, Settings, boost, constants
 from outlay.learning.derived_costs import Determined, determined_costs
 from outlay.learning.effect_score import Judge
@@ -163,8 +163,8 @@ def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
     """The policies of what was learned, at λ laid where costs fall."""
     data = training.data
     rows = choice_rows(data, LOOK_ROWS, training.seed)
-    assert network.trees is not None
-    said = network.trees.sums(*data.features(rows)).value
+    assert isinstance(network.body, Trees)
+    said = network.body.sums(*data.features(rows)).value
     weight, bias = (part[0].astype(np.float64) for part in network.head)
     q = (said @ weight + bias).reshape(len(rows), data.num_actions, network.num_heads)
     return Answers(network, *answered(training.coords, training.bound, training.money, q, data.allowed(rows)))
@@ -280,7 +280,7 @@ def _network(
     head = dense(q)
     outcome = dense(today[..., : 1 + len(derived.known)])
     ensemble = joined(trees, sizes, numbers, total)
-    return tree_network(ensemble, head, outcome, sizes, training.data.num_actions)
+    return body_network(ensemble, head, outcome, sizes, training.data.num_actions)
 
 
 def _target(

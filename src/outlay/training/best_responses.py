@@ -24,6 +24,7 @@ from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError
 from outlay.core.network import NetworkArrays
 from outlay.core.transitions import LEARN, Transitions
+from outlay.core.trees import Trees
 from outlay.learning import checkpoint, orthogonal, orthogonal_policies, trees
 from outlay.learning.effect_score import Judge
 from outlay.learning.frontier import Frontier, between
@@ -167,7 +168,9 @@ def counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: T
     basis = smooth_basis(data.actions, campaign.train.action_degree, campaign.meta.none)
     model = smoothed(model, data, LEARN, basis)
     multiplier, policies = plug_in(model, coords, data.states.allowed, campaign.money)
-    network = table_network(model, data.states, data.schema.sizes, multiplier, policies, coords)
+    assert data.state is not None
+    share = np.bincount(data.state[data.rows_of(LEARN)], minlength=len(data.states)) / len(data.rows_of(LEARN))
+    network = table_network(model, data.states, share, data.schema.sizes, multiplier, policies, coords)
     smooth = "" if basis is None else (
         f", smoothed over the amounts by polynomials of degree {campaign.train.action_degree}"
     )  # fmt: skip
@@ -179,7 +182,7 @@ def counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: T
     def exact(multiplier: Vector) -> NetworkArrays:
         assert data.states is not None
         policy = respond(model, coords, data.states.allowed, multiplier)
-        return table_network(model, data.states, data.schema.sizes, multiplier[None], policy[None], coords)
+        return table_network(model, data.states, share, data.schema.sizes, multiplier[None], policy[None], coords)
 
     of = "the counted model, whose best responses are exact,"
     return BestResponses("tabular", network, np.arange(len(multiplier)), multiplier, None, 0, 0.0, [note], of, exact)
@@ -255,8 +258,8 @@ def _trees(training: TreesTraining, folder: Path, key: dict[str, Any], resume: b
         (network, judge), before = trees.learn(training, report), 0.0
         checkpoint.save_trees(folder, network, judge, time.perf_counter() - began, key)
     found = trees.answers(training, network)
-    assert network.trees is not None
-    note = f"{len(network.trees.root):,} boosted trees answer {len(found.multiplier)} λ."
+    assert isinstance(network.body, Trees)
+    note = f"{len(network.body.root):,} boosted trees answer {len(found.multiplier)} λ."
     return replace(_of_one_q(training.coords, found, "trees", 0, before, note), judge=judge)
 
 
