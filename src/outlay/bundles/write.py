@@ -174,7 +174,7 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
         np.savez(temporary / GOLDEN, **golden)  # type: ignore[arg-type]  # NumPy types the names as flags
         names = [*(name for name, _ in written.values()), VOCABULARY, GOLDEN, *([FRONTIER] if frontier else [])]
         files = {name: sha256(temporary / name) for name in names}
-        identity = seal(temporary, {**_content(spec), "members": members, "frontier": frontier, "files": files})
+        identity = seal(temporary, {**manifest_content(spec), "members": members, "frontier": frontier, "files": files})
         Pool(load_bundle(temporary)).check()
     return identity
 
@@ -250,7 +250,8 @@ def update_certificate(folder: Path, estimates: Any, certificate: Any) -> None:
     seal(Path(folder), {**unseal(Path(folder)), "estimates": estimates, "certificate": certificate})
 
 
-def _content(spec: BundleSpec) -> dict[str, Any]:
+def manifest_content(spec: BundleSpec) -> dict[str, Any]:
+    """Return what the manifest says, but for members, files and identity."""
     campaign = spec.campaign
     return {
         "name": campaign.meta.name,

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.bundles.in_memory import in_memory
 from outlay.bundles.manifest import digest
 from outlay.bundles.read import load_bundle
-from outlay.bundles.write import write_bundle
 from outlay.choosing.checks import Checks
 from outlay.choosing.estimates import PolicyEstimates, extrapolates, single_steps, too_few_follow
 from outlay.choosing.evaluated_policy import mixture_of
@@ -98,18 +96,16 @@ def certify_frontier(
                               way_out="Change the limits in the campaign file, and train again.")  # fmt: skip
     share = stored.weights.max(axis=0) > 0  # policies that any mixture needs
     used = np.flatnonzero(share)
-    with tempfile.TemporaryDirectory() as folder:
-        write_bundle(Path(folder) / "all", stored.spec(share / len(used), campaign, data))
-        bundle = load_bundle(Path(folder) / "all")
-        # Counted before anything is seen: a killed run may have looked. The run's own mixture keeps the look before,
-        # for which it was chosen.
-        confidence, view = campaign.train.confidence, views(data, len(stored.shares))[0]
-        look(view, str(load_bundle(run.bundle).manifest["id"]), confidence, view.certifying)
-        look(view, _identity(stored), confidence, view.certifying)
-        at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
-        old = at.old()
-        check = reproduces(observe(at.panel, days=at.days), old)
-        folds = _measured(at, campaign, check, lambda f, text: said(0.9 * f, text))
+    bundle = in_memory(stored.spec(share / len(used), campaign, data))
+    # Counted before anything is seen: a killed run may have looked. The run's own mixture keeps the look before,
+    # for which it was chosen.
+    confidence, view = campaign.train.confidence, views(data, len(stored.shares))[0]
+    look(view, str(load_bundle(run.bundle).manifest["id"]), confidence, view.certifying)
+    look(view, _identity(stored), confidence, view.certifying)
+    at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
+    old = at.old()
+    check = reproduces(observe(at.panel, days=at.days), old)
+    folds = _measured(at, campaign, check, lambda f, text: said(0.9 * f, text))
     withheld, known = [], []
 
     def mixtures() -> Iterator[Fitted]:

@@ -20,7 +20,6 @@ Source: Hausman (1978) for the test.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
-from outlay.bundles.read import load_bundle
-from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
+from outlay.bundles.in_memory import in_memory
+from outlay.bundles.write import BundleSpec, MemberSpec
 from outlay.choosing.looks import next_alpha
 from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import known_reserves
@@ -270,10 +269,9 @@ def choose_among(
 
 
 def measure(frame: Frame, offered: Sequence[Offered]) -> tuple[list[Kept], Measure]:
-    """Policies with their fitted evaluation, by way of a bundle: measured as they would be served."""
-    write_bundle(frame.folder / "bundle", bundle_spec(frame, offered, np.full(len(offered), 1 / len(offered))))
+    """Policies with their fitted evaluation."""
     campaign, days = frame.campaign, needed_days(frame.campaign)
-    plain = Measure(frame.data, SELECT, load_bundle(frame.folder / "bundle"), long_run=True)
+    plain = Measure(frame.data, SELECT, candidates_bundle(frame, offered), long_run=True)
     fits = certifying = plain.members(days)
     at = plain
     if plain.action_basis is not None:
@@ -288,6 +286,11 @@ def measure(frame: Frame, offered: Sequence[Offered]) -> tuple[list[Kept], Measu
         for i, (policy, fitted, plainly) in enumerate(measured)
     ]
     return aimed(kept, frame), at
+
+
+def candidates_bundle(frame: Frame, offered: Sequence[Offered]) -> Bundle:
+    """Policies with equal weights, to be measured; nothing is written."""
+    return in_memory(bundle_spec(frame, offered, np.full(len(offered), 1 / len(offered))))
 
 
 def aimed(kept: Sequence[Kept], frame: Frame) -> list[Kept]:
@@ -319,10 +322,8 @@ def measure_further(
 
     They are told by the features of the network that they share with one of those, or else by those of the first.
     """
-    folder, campaign, days = frame.folder / "bundle-further", frame.campaign, needed_days(frame.campaign)
-    write_bundle(folder, bundle_spec(frame, offered, np.full(len(offered), 1 / len(offered))))
-    theirs = replace(at, bundle=load_bundle(folder))
-    shutil.rmtree(folder)
+    campaign, days = frame.campaign, needed_days(frame.campaign)
+    theirs = replace(at, bundle=candidates_bundle(frame, offered))
     plain = replace(at, smooth=False) if at.smooth else at
     networks = [k.policy.network for k in kept[: len(at.served.members)]]
     out = []
