@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from outlay.ops.myopic import one_day_points
 from outlay.ops.tabular import policy_iteration, totals
-from outlay.serve.ledger.admission import Counter, Key, Limit, refusal
+from outlay.serve.ledger.admission import Counter, Key, ScopeLimit, refusal
 from outlay.simulators import thirty_day
 
 OUT = Path(__file__).parent / "out"
@@ -118,7 +118,7 @@ def grant(amounts: NDArray[np.int64], purse: Counter) -> NDArray[np.bool_]:
     """Who gets the coupon, in the order in which they come; the money is reserved."""
     every = np.ones(len(amounts), np.bool_)
     if purse.cap is not None and purse.reserved + purse.settled + amounts.sum() > purse.cap:
-        limit = [Limit(KEY, "total_cap", purse.cap, None)]
+        limit = [ScopeLimit(KEY, "total_cap", purse.cap, None)]
         for i, amount in enumerate(amounts.tolist()):
             every[i] = not amount or refusal(limit, {KEY: purse}, amount) is None
             purse.move(amount if every[i] else 0, 0)

@@ -36,12 +36,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
-from outlay.serve.ledger.events import Outcome, Settled
-from outlay.serve.ledger.ids import new_decision_id
 from outlay.serve.ledger.ledger import Ledger, LedgerError
-from outlay.serve.ledger.proposals import Proposal
-from outlay.serve.ledger.store import open_ledger
+from outlay.serve.ledger.records import Outcome, OutcomeResult, Proposal, new_decision_id
 
 CAMPAIGN = "crash"
 CAP = 300_000  # minor units; all requests together ask for about three times as much
@@ -130,7 +128,7 @@ def _lines(answers: Iterable[tuple[str, list[Any]]]) -> bytes:
     return b"".join(json.dumps(answer).encode() + b"\n" for answer in answers)
 
 
-def _name(event: Outcome | Settled) -> str:
+def _name(event: Outcome | OutcomeResult) -> str:
     return f"{event.decision_id} {event.kind} {event.event_id}"
 
 

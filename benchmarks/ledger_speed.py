@@ -29,11 +29,10 @@ import numpy as np
 
 from ledger_crash import own_postgres
 from outlay.serve.handlers.commit import GroupCommit
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
-from outlay.serve.ledger.ids import new_decision_id
 from outlay.serve.ledger.ledger import Ledger
-from outlay.serve.ledger.proposals import Proposal
-from outlay.serve.ledger.store import open_ledger
+from outlay.serve.ledger.records import Proposal, new_decision_id
 
 OUT = Path(__file__).parent / "out"
 SECONDS = 5.0

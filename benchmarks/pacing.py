@@ -46,9 +46,9 @@ from outlay.serve.handlers.messages import DecisionAnswer, DecisionRequest, Feat
 from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.service import Service
 from outlay.serve.handlers.state import ServingState
-from outlay.serve.ledger.events import Outcome
+from outlay.serve.ledger.records import Outcome
 from outlay.serve.ledger.sqlite import SqliteLedger
-from outlay.serve.pacing.mixing import Policies
+from outlay.serve.pacing.mixing import PolicyPool
 from outlay.serve.shared_settings import agree_settings
 from outlay.simulators import thirty_day
 
@@ -152,7 +152,7 @@ def play(bundle: Path, shape: str, traffic: Shape, paced: bool, a_day: int, minu
     if paced:
         settings["plan"] = {"start": START, "days": DAYS, "correct_minutes": minutes}
     loaded = prepare_bundle(bundle, ServeConfig.parse(settings))
-    policies = Policies.of(loaded.decider.pool, 100)
+    policies = PolicyPool.of(loaded.decider.pool, 100)
     budget = round(policies.spend(policies.own, 1.0) * a_day * DAYS)
     config = ServeConfig.parse({**settings, "caps": {"total": budget / 100}})
     crowd, money, prices = Crowd(2 * a_day, seed), _Purse(seed), []

@@ -41,8 +41,8 @@ from pathlib import Path
 from typing import Any
 
 from ledger_crash import own_postgres
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import Ledger, LedgerError
-from outlay.serve.ledger.store import open_ledger
 from serve_speed import ACTIONS, schema, states, write
 
 CAMPAIGN = "speed"  # of the bundle that `serve_speed` writes

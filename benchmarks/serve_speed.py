@@ -45,7 +45,7 @@ from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.network import Dense, NetworkArrays
 from outlay.core.schema import Categorical, Numeric, Schema
-from outlay.serve.ledger.store import open_ledger
+from outlay.serve.ledger.backends import open_ledger
 
 OUT = Path(__file__).parent / "out"
 CLIENTS = 64

@@ -14,13 +14,11 @@ from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding import draws
 from outlay.serve.deciding.draws import DrawRecord
-from outlay.serve.export.log import Exported, export_log
+from outlay.serve.export.export import ExportResult, export_log
 from outlay.serve.ledger.caps import Caps
-from outlay.serve.ledger.events import Outcome
-from outlay.serve.ledger.ids import new_decision_id
 from outlay.serve.ledger.ledger import Note
 from outlay.serve.ledger.postgres import PostgresLedger
-from outlay.serve.ledger.proposals import Proposal
+from outlay.serve.ledger.records import Outcome, Proposal, new_decision_id
 from outlay.serve.ledger.sqlite import SqliteLedger
 
 DAY = 86_400_000
@@ -170,7 +168,7 @@ def on(day: int) -> Any:
     return lambda zone: Clock(zone, lambda: (FIRST + day) * 86_400 + 43_200)
 
 
-def export(ledger: Ledger | ServerLedger, out: Path, today: int = 10, **options: Any) -> Exported:
+def export(ledger: Ledger | ServerLedger, out: Path, today: int = 10, **options: Any) -> ExportResult:
     return export_log(ledger.url, out, clock=on(today), **options)
 
 

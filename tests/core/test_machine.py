@@ -57,7 +57,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, package: str, command: tuple[s
         ("onnx", "from outlay.bundles.nodes import Graph; Graph()", "train"),
         ("tea_tasting", "from outlay.experiments.moments import tea_tasting; tea_tasting()", "experiment"),
         ("gymnasium", "import outlay.simulators.environment", "gym"),
-        ("psycopg", "from outlay.serve.ledger.store import open_ledger; open_ledger('postgresql:///a')", "postgres"),
+        ("psycopg", "from outlay.serve.ledger.backends import open_ledger; open_ledger('postgresql:///a')", "postgres"),
     ],
 )
 def test_in_python_too(tmp_path: Path, package: str, code: str, extra: str) -> None:

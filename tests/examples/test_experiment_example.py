@@ -21,7 +21,7 @@ from outlay.experiments.split import OUTSIDE, assign
 from outlay.jobs.analyze_experiment import AnalyzeResult, analyze_experiment
 from outlay.jobs.plan_experiment import plan_experiment
 from outlay.ops.tabular import totals
-from outlay.serve.export.log import export_log
+from outlay.serve.export.export import export_log
 
 ROOT = Path(__file__).parents[2]
 USERS, DAYS, SECONDS = 1_200, 3, 4.0

@@ -14,9 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from outlay.serve.ledger.events import Outcome
-from outlay.serve.ledger.ids import new_decision_id
-from outlay.serve.ledger.proposals import Proposal
+from outlay.serve.ledger.records import Outcome, Proposal, new_decision_id
 
 CLOCK = 1_750_000_000_000  # epoch ms
 DAY = 20_254

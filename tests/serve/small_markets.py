@@ -13,13 +13,13 @@ import numpy as np
 from outlay.serve.clock import Moment
 from outlay.serve.config import Plan
 from outlay.serve.ledger.caps import Tally
-from outlay.serve.pacing.mixing import Policies
-from outlay.serve.pacing.outlook import Budget, Setting
-from outlay.serve.pacing.pacing import State, begin, correct, weights_of
-from outlay.serve.pacing.schedule import Schedule
+from outlay.serve.pacing.budgets import BudgetState, Schedule
+from outlay.serve.pacing.mixing import PolicyPool
+from outlay.serve.pacing.pacing import PacingState, begin, correct, weights_of
+from outlay.serve.pacing.snapshot import PacingSetup
 
 COST = np.geomspace(20.0, 400.0, 25)
-POLICIES = Policies(np.sqrt(COST), COST[:, None], np.array([100.0]), 0, np.eye(25)[13])  # its own costs 101.7
+POLICIES = PolicyPool(np.sqrt(COST), COST[:, None], np.array([100.0]), 0, np.eye(25)[13])  # its own costs 101.7
 START = datetime.date(2026, 3, 2)
 STEP_MS = 3_600_000  # an hour between corrections
 
@@ -39,7 +39,7 @@ class Ended:
     spend: float
     highest: float
     refused: float
-    states: list[State]
+    states: list[PacingState]
     daily: list[float]
 
 
@@ -77,12 +77,12 @@ class Market:
     def play(self, *, paced: bool = True) -> Ended:
         """Hour by hour until everything has expired; redemptions come within a quarter of the expiry."""
         plan = Plan(start=START, days=self.days, shares=self.shares, correct_minutes=60)
-        setting = Setting(Schedule(plan), POLICIES, self.expiry_days, self.episode_days)
+        setting = PacingSetup(Schedule(plan), POLICIES, self.expiry_days, self.episode_days)
         budget = round(POLICIES.spend(POLICIES.own, 1.0) * self.decisions * self.days)
         granted, settled, held = (defaultdict[int, float](float) for _ in range(3))
         came, offers = (defaultdict[int, int](int) for _ in range(2))
         due: dict[int, list[tuple[int, float, float]]] = defaultdict(list)
-        states: list[State] = []
+        states: list[PacingState] = []
         highest, refused = 0.0, 0
         for hour in range(round(self.first * 24), self.days * 24):
             moment = hour / 24
@@ -101,7 +101,7 @@ class Market:
             }  # fmt: skip
             now, money = (
                 Moment(day * 24 * STEP_MS + hour % 24 * STEP_MS, day, hour % 24 / 24),
-                Budget(total, math.inf, tallies, total),
+                BudgetState(total, math.inf, tallies, total),
             )
             fresh = not states or (
                 self.episode_days and (hour // 24) // self.episode_days != _day(states[-1], plan) // self.episode_days
@@ -130,12 +130,12 @@ class Market:
         daily = [settled[plan.first + day] / total for day in range(self.days)]
         return Ended(sum(daily), highest, refused / sum(came.values()), states, daily)
 
-    def _cost(self, state: State) -> float:
+    def _cost(self, state: PacingState) -> float:
         weights = weights_of(state, len(COST))
         if self.elasticity is None:
             return POLICIES.spend(weights, state.price)
         return float(weights @ COST) * float(state.price**-self.elasticity)
 
 
-def _day(state: State, plan: Plan) -> int:
-    return state.diary.day - plan.first
+def _day(state: PacingState, plan: Plan) -> int:
+    return state.traffic.day - plan.first

@@ -16,7 +16,7 @@ from outlay.experiments.design import Experiment
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
-from outlay.serve.experiment.arms import prepare_trial
+from outlay.serve.experiment.arms import load_experiment
 from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.service import Service
 from outlay.serve.handlers.state import ServingState
@@ -24,7 +24,7 @@ from outlay.serve.http.app import create_app
 from outlay.serve.ledger.caps import Totals
 from outlay.serve.ledger.clock import HERE, Machine
 from outlay.serve.ledger.ledger import LedgerError
-from outlay.serve.ledger.proposals import Proposal, Recorded
+from outlay.serve.ledger.records import Proposal, Recorded
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
 
@@ -117,7 +117,7 @@ def server(
 ) -> Iterator[Client]:
     config = ServeConfig.parse({"reserve": RESERVE, **settings})
     loaded = prepare_bundle(bundle if isinstance(bundle, Path) else bundle.folder, config)
-    trial = None if experiment is None else prepare_trial(experiment, loaded, config)
+    trial = None if experiment is None else load_experiment(experiment, loaded, config)
 
     async def start() -> Service:
         kept = BrokenLedger(ledger, machine)

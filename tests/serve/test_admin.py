@@ -253,7 +253,7 @@ def test_a_bundle_that_cannot_be_noted_goes_into_service_nowhere(bundle: Bundle,
     with pytest.raises(LedgerError):
         state.load(other, strange, 0)
     assert state.loaded.bundle.id == bundle.id
-    assert strange.terms("coupons") is None
+    assert strange.config("coupons") is None
     strange.close()
 
 

@@ -21,8 +21,8 @@ from outlay.core.errors import OutlayError
 from outlay.jobs.assign_users import assign_users
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
-from outlay.serve.experiment.arms import prepare_trial
-from outlay.serve.export.log import export_log
+from outlay.serve.experiment.arms import load_experiment
+from outlay.serve.export.export import export_log
 
 USERS = [f"user-{i}" for i in range(300)]
 ALL_IN = [{"day": 0, "coverage": 1.0}]
@@ -284,7 +284,7 @@ def test_a_test_that_cannot_be_served_is_said(
     two = {"name": "b", "kind": "holdout", "share": 0.5}
     experiment = trial(tmp_path, bundle.folder, ALL_IN, [one, two], **meta)
     with pytest.raises(OutlayError, match=words):
-        prepare_trial(experiment, prepare_bundle(bundle.folder, config()), config())
+        load_experiment(experiment, prepare_bundle(bundle.folder, config()), config())
 
 
 def test_a_bundle_of_another_campaign_or_other_actions_is_no_arm(
@@ -298,4 +298,4 @@ def test_a_bundle_of_another_campaign_or_other_actions_is_no_arm(
     loaded = prepare_bundle(tmp_path / "plain", ServeConfig())
     for name, words in (("theirs", "is of campaign 'theirs'"), ("far", "Test and serve bundles of the same actions")):
         with pytest.raises(OutlayError, match=words):
-            prepare_trial(trial(tmp_path, tmp_path / name, RAMP, name=name), loaded, ServeConfig())
+            load_experiment(trial(tmp_path, tmp_path / name, RAMP, name=name), loaded, ServeConfig())

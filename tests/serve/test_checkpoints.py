@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_ledgers import proposal
 
-from outlay.serve.ledger import checkpoints
+from outlay.serve.ledger import sqlite
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.sqlite import SqliteLedger
 
@@ -18,8 +18,8 @@ PAGE = 4096  # bytes
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteLedger:
-    monkeypatch.setattr(checkpoints, "EVERY", 0.005)
-    monkeypatch.setattr(checkpoints, "LONG", 20)
+    monkeypatch.setattr(sqlite, "EVERY", 0.005)
+    monkeypatch.setattr(sqlite, "LONG", 20)
     ledger = SqliteLedger(tmp_path / "ledger.db")
     ledger._writer.execute("pragma synchronous = off")
     ledger.set_caps("coupons", Caps())

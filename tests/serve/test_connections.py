@@ -20,7 +20,7 @@ from small_servers import request
 
 from outlay.bundles.decide import Bundle
 from outlay.serve.http import connections
-from outlay.serve.ledger.store import open_ledger
+from outlay.serve.ledger.backends import open_ledger
 
 HALF = b'POST /v1/decisions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"requ'
 

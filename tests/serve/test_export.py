@@ -17,7 +17,7 @@ import outlay
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, OutlayError
 from outlay.serve.config import ServeConfig
-from outlay.serve.export.log import export_log
+from outlay.serve.export.export import export_log
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Note
 from outlay.serve.ledger.sqlite import SqliteLedger
@@ -587,7 +587,7 @@ def test_a_killed_first_export_does_not_lock_its_folder(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("outlay.serve.export.log.write_chances", killed)
+        patch.setattr("outlay.serve.export.export.write_chances", killed)
         with pytest.raises(KeyboardInterrupt):
             export(ledger, out)
     assert len(export(ledger, out).days) == 3

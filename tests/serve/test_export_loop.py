@@ -27,7 +27,7 @@ from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.draws import read
 from outlay.serve.deciding.features import RowEncoder
 from outlay.serve.deciding.loaded_bundle import register_bundle
-from outlay.serve.export.log import Exported, export_log
+from outlay.serve.export.export import ExportResult, export_log
 from outlay.serve.export.paths import Phase, Steps, chances, laws_of
 from outlay.simulators import habit
 
@@ -41,7 +41,7 @@ class Round:
 
     bundle: Bundle
     folder: Path
-    exported: Exported
+    exported: ExportResult
     data: Transitions
     truth: TabularCMDP
 

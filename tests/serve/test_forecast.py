@@ -12,7 +12,15 @@ from msgspec.structs import astuple
 
 from outlay.serve.clock import EPOCH, Moment
 from outlay.serve.ledger.caps import Tally
-from outlay.serve.pacing.forecast import Diary, Seen, cost_factor, progress, redemption, spend, traffic
+from outlay.serve.pacing.forecast import (
+    DayCount,
+    TrafficHistory,
+    cost_factor,
+    progress,
+    redemption,
+    spend,
+    traffic_rate,
+)
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 EVEN = (1 / 24,) * 24
@@ -49,56 +57,62 @@ def test_progress_follows_the_course_of_a_day() -> None:
 
 
 def test_what_came_is_counted_by_day_with_what_it_was_promised_to_cost() -> None:
-    diary = Diary.opened({5: tally(decisions=10)}, moment(5, 0.25))
-    diary = diary.continued({5: tally(decisions=40)}, moment(5, 0.5), 2.0, 1.5, stopped=False)
-    assert diary.seen == {5: Seen(30, 0.25, 60.0, 45.0)}
-    assert diary.hours[6:12] == pytest.approx([5.0] * 6)
-    assert sum(diary.hours) == pytest.approx(30)
-    diary = diary.continued({5: tally(decisions=60), 6: tally(decisions=8)}, moment(6, 0.125), 1.0, 1.0, stopped=False)
-    assert sorted(diary.seen) == [5, 6]
-    assert astuple(diary.seen[5]) == pytest.approx((50, 0.75, 80, 65))
-    assert astuple(diary.seen[6]) == pytest.approx((8, 0.125, 8, 8))
-    assert [diary.counted, sum(diary.hours)] == pytest.approx([8, 8])
+    traffic = TrafficHistory.opened({5: tally(decisions=10)}, moment(5, 0.25))
+    traffic = traffic.continued({5: tally(decisions=40)}, moment(5, 0.5), 2.0, 1.5, stopped=False)
+    assert traffic.seen == {5: DayCount(30, 0.25, 60.0, 45.0)}
+    assert traffic.hours[6:12] == pytest.approx([5.0] * 6)
+    assert sum(traffic.hours) == pytest.approx(30)
+    traffic = traffic.continued(
+        {5: tally(decisions=60), 6: tally(decisions=8)}, moment(6, 0.125), 1.0, 1.0, stopped=False
+    )
+    assert sorted(traffic.seen) == [5, 6]
+    assert astuple(traffic.seen[5]) == pytest.approx((50, 0.75, 80, 65))
+    assert astuple(traffic.seen[6]) == pytest.approx((8, 0.125, 8, 8))
+    assert [traffic.counted, sum(traffic.hours)] == pytest.approx([8, 8])
 
 
 def test_what_came_while_nobody_counted_is_left_out() -> None:
-    diary = Diary.opened({}, moment(5, 0.0)).continued({5: tally(decisions=9)}, moment(5, 0.5), 1.0, 1.0, stopped=True)
-    assert (diary.seen, diary.counted) == ({}, 9)
-    diary = diary.continued({5: tally(decisions=12)}, moment(5, 0.75), 1.0, 1.0, stopped=False)
-    assert astuple(diary.seen[5]) == pytest.approx((3, 0.25, 3, 3))
+    traffic = TrafficHistory.opened({}, moment(5, 0.0)).continued(
+        {5: tally(decisions=9)}, moment(5, 0.5), 1.0, 1.0, stopped=True
+    )
+    assert (traffic.seen, traffic.counted) == ({}, 9)
+    traffic = traffic.continued({5: tally(decisions=12)}, moment(5, 0.75), 1.0, 1.0, stopped=False)
+    assert astuple(traffic.seen[5]) == pytest.approx((3, 0.25, 3, 3))
 
 
 def test_the_first_whole_day_is_the_course_and_later_ones_move_it() -> None:
-    diary = Diary.opened({}, moment(5, 0.0))
-    diary = diary.continued({5: tally(decisions=2_400)}, moment(5, 0.5), 1.0, 1.0, stopped=False)
-    diary = diary.continued({5: tally(decisions=2_400)}, moment(6, 0.01), 1.0, 1.0, stopped=False)
-    assert diary.learned == 1
-    assert sum(diary.course) == pytest.approx(1)
-    assert diary.course[3] == pytest.approx((200 + 100 / 24) / 2_500)
-    assert diary.course[20] == pytest.approx((100 / 24) / 2_500)
-    later = diary.continued({6: tally(decisions=2_400)}, moment(7, 0.01), 1.0, 1.0, stopped=False)
+    traffic = TrafficHistory.opened({}, moment(5, 0.0))
+    traffic = traffic.continued({5: tally(decisions=2_400)}, moment(5, 0.5), 1.0, 1.0, stopped=False)
+    traffic = traffic.continued({5: tally(decisions=2_400)}, moment(6, 0.01), 1.0, 1.0, stopped=False)
+    assert traffic.learned == 1
+    assert sum(traffic.course) == pytest.approx(1)
+    assert traffic.course[3] == pytest.approx((200 + 100 / 24) / 2_500)
+    assert traffic.course[20] == pytest.approx((100 / 24) / 2_500)
+    later = traffic.continued({6: tally(decisions=2_400)}, moment(7, 0.01), 1.0, 1.0, stopped=False)
     assert later.learned == 2
-    assert later.course[20] == pytest.approx(diary.course[20] + 0.25 * (1 / 24 - diary.course[20]), rel=0.01)
+    assert later.course[20] == pytest.approx(traffic.course[20] + 0.25 * (1 / 24 - traffic.course[20]), rel=0.01)
 
 
 def test_a_day_that_was_counted_in_part_teaches_no_course() -> None:
-    diary = Diary.opened({}, moment(5, 0.5)).continued({5: tally(decisions=9)}, moment(6, 0.1), 1.0, 1.0, stopped=False)
-    assert (diary.learned, diary.course) == (0, EVEN)
+    traffic = TrafficHistory.opened({}, moment(5, 0.5)).continued(
+        {5: tally(decisions=9)}, moment(6, 0.1), 1.0, 1.0, stopped=False
+    )
+    assert (traffic.learned, traffic.course) == (0, EVEN)
 
 
 def test_traffic_is_per_share_and_per_part_of_a_day() -> None:
     shares = {1: 1.0, 2: 2.0, 3: 1.0}
-    seen = {1: Seen(50, 0.5), 2: Seen(200, 1.0), 9: Seen(999, 1.0)}
-    assert traffic(seen, shares) == pytest.approx(250 / (0.5 + 2))
-    assert traffic({1: Seen(50, 0.4)}, shares) is None
-    assert traffic({}, shares) is None
+    seen = {1: DayCount(50, 0.5), 2: DayCount(200, 1.0), 9: DayCount(999, 1.0)}
+    assert traffic_rate(seen, shares) == pytest.approx(250 / (0.5 + 2))
+    assert traffic_rate({1: DayCount(50, 0.4)}, shares) is None
+    assert traffic_rate({}, shares) is None
 
 
 @pytest.mark.parametrize("decisions", [0, 99])
 def test_a_day_on_which_hardly_anyone_came_is_no_forecast(decisions: int) -> None:
     """Some requests to try it out would give all the money to the next few."""
-    assert traffic({1: Seen(decisions, 1.0)}, {1: 1.0}) is None
-    assert traffic({1: Seen(100, 1.0)}, {1: 1.0}) == 100
+    assert traffic_rate({1: DayCount(decisions, 1.0)}, {1: 1.0}) is None
+    assert traffic_rate({1: DayCount(100, 1.0)}, {1: 1.0}) == 100
 
 
 def test_redemption_is_told_by_days_that_have_expired() -> None:
@@ -123,9 +137,9 @@ def test_a_day_costs_at_least_what_is_settled_and_at_most_what_is_held_too(
     assert spend(tally(100, 0, 100), redeemed) == pytest.approx(100 * redeemed)
 
 
-def market(factor: float, response: float, prices: list[float]) -> tuple[dict[int, Seen], dict[int, float]]:
+def market(factor: float, response: float, prices: list[float]) -> tuple[dict[int, DayCount], dict[int, float]]:
     """Days of 1,000 decisions that cost κ · promised · (priced / promised)^β."""
-    seen = {day: Seen(1_000, 1.0, 2_000.0, 2_000.0 * price) for day, price in enumerate(prices)}
+    seen = {day: DayCount(1_000, 1.0, 2_000.0, 2_000.0 * price) for day, price in enumerate(prices)}
     return seen, {day: 2_000 * factor * price**response for day, price in enumerate(prices)}
 
 
@@ -139,6 +153,6 @@ def test_what_decisions_cost_and_what_a_price_does_are_told_apart(factor: float,
 def test_with_little_known_what_was_measured_is_believed() -> None:
     assert cost_factor({}, {}, {}) == (1, 1)
     seen, costs = market(1.5, 0.2, [1.0])
-    few = {0: Seen(10, 0.1, 20.0, 20.0)}
+    few = {0: DayCount(10, 0.1, 20.0, 20.0)}
     assert cost_factor(few, {0: tally(decisions=1_000)}, costs)[0] == pytest.approx(1.5 ** (10 / 110))
     assert cost_factor(seen, {0: tally(decisions=1_000)}, costs) == pytest.approx((1.5 ** (400 / 500), 1.0))

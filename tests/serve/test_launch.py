@@ -18,9 +18,9 @@ from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.handlers.state import ServingState
 from outlay.serve.http.gate import is_loopback
 from outlay.serve.launch import listening, serve
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
-from outlay.serve.ledger.store import open_ledger
 from outlay.serve.shared_settings import agree_settings
 
 

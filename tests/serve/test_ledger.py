@@ -16,15 +16,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from small_ledgers import CLOCK, DAY, HOUR, new_url, outcome, proposal, tamper
 
-from outlay.serve.ledger import books
+from outlay.serve.ledger import sql_ledger
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps, Tally
-from outlay.serve.ledger.events import Settled
-from outlay.serve.ledger.ids import new_decision_id
 from outlay.serve.ledger.ledger import Ledger, LedgerError, Note, UndecidedError
-from outlay.serve.ledger.proposals import Proposal
+from outlay.serve.ledger.records import OutcomeResult, Proposal, new_decision_id
 from outlay.serve.ledger.sqlite import SqliteLedger
-from outlay.serve.ledger.store import open_ledger
-from outlay.serve.ledger.tables import FORMAT, create
+from outlay.serve.ledger.tables import FORMAT, create_statements
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -210,8 +208,8 @@ def test_an_empty_group_is_no_transaction(ledger: Ledger) -> None:
 
 def test_users_are_counted_only_while_something_limits_them(ledger: Ledger, url: str) -> None:
     def counted() -> list[tuple[str, str]]:
-        with ledger._reading() as books:  # type: ignore[attr-defined]
-            return sorted(books.read("select key, day from counter where scope = 'user'"))
+        with ledger._reading() as sql_ledger:  # type: ignore[attr-defined]
+            return sorted(sql_ledger.read("select key, day from counter where scope = 'user'"))
 
     def ask(name: str, **changed: Any) -> str:
         return ledger.record([proposal(name, 100, **changed)])[0].reason
@@ -407,7 +405,7 @@ def test_an_event_twice_moves_money_once(ledger: Ledger) -> None:
     event = outcome(decision, amount=60, value=0.6)
     first, twin = ledger.outcomes([event, event])
     [later] = ledger.outcomes([event])
-    assert first == Settled(
+    assert first == OutcomeResult(
         decision_id=decision, kind="redeemed", event_id="e1", status="settled", amount=60, excess=0, replayed=False
     )
     assert twin == later
@@ -465,7 +463,7 @@ def test_what_is_settled_is_not_released(ledger: Ledger) -> None:
 
 
 def test_many_are_released_in_batches(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books, "BATCH", 3)
+    monkeypatch.setattr(sql_ledger, "BATCH", 3)
     ledger.record([proposal(f"r{i}") for i in range(10)])
     assert ledger.release("coupons", CLOCK + 24 * HOUR) == 10
     assert total(ledger) == (0, 0)
@@ -652,7 +650,7 @@ def test_campaigns_are_named(ledger: Ledger) -> None:
 def test_outcomes_come_with_their_rows_in_the_order_of_their_arrival(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(books, "PAGE", 2)
+    monkeypatch.setattr(sql_ledger, "PAGE", 2)
     decisions = [given(ledger, f"r{i}", 1, ts=CLOCK + i) for i in range(5)]
     for decision in decisions[1:]:
         for kind, event, received in (("order", "b", 3), ("order", "a", 3), ("active", "z", 3), ("redeemed", "y", 1)):
@@ -662,7 +660,7 @@ def test_outcomes_come_with_their_rows_in_the_order_of_their_arrival(
 
 
 def test_rows_come_by_id_within_the_times_asked_for(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books, "PAGE", 4)
+    monkeypatch.setattr(sql_ledger, "PAGE", 4)
     ledger.set_caps("other", Caps())
     for shift in (30, 10, 20, 0):
         ledger.record([proposal(f"{shift} {i}", 1, ts=CLOCK + shift) for i in range(3)])
@@ -839,7 +837,7 @@ def test_tables_of_others_in_the_same_place_are_no_matter(url: str) -> None:
 
 def test_the_number_of_the_format_changes_with_the_tables() -> None:
     """Where this fails, raise FORMAT and write the new digest here: an older ledger must not be taken for this one."""
-    digest = hashlib.sha256("\n".join(create()).replace(f"values ({FORMAT})", "").encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join(create_statements()).replace(f"values ({FORMAT})", "").encode()).hexdigest()[:16]
     assert (FORMAT, digest) == (4, "8024ea4ba084088d")
 
 
@@ -909,15 +907,15 @@ class Unconfirmed:
 
 
 def test_a_commit_without_an_answer_is_called_undecided_and_a_repetition_tells(ledger: Ledger) -> None:
-    books: Any = ledger
+    sql_ledger: Any = ledger
     lost = sqlite3.OperationalError("disk I/O error")
     lost.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
-    usual, error = books._writer, lost if isinstance(ledger, SqliteLedger) else psycopg.OperationalError("lost")
+    usual, error = sql_ledger._writer, lost if isinstance(ledger, SqliteLedger) else psycopg.OperationalError("lost")
     asked = proposal("r1")
-    books._writer = Unconfirmed(usual, error)
+    sql_ledger._writer = Unconfirmed(usual, error)
     with pytest.raises(UndecidedError):
         ledger.record([asked])
-    books._writer = usual
+    sql_ledger._writer = usual
     [answer] = ledger.record([asked])
     assert (answer.status, answer.decision_id) == ("replay", asked.decision_id)
 

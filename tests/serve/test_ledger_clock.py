@@ -13,12 +13,12 @@ from small_processes import outlay_serve
 from small_servers import request, server
 
 from outlay.bundles.decide import Bundle
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.clock import KEEP, TOLERANCE, LedgerClock, Machine
 from outlay.serve.ledger.ledger import ClockJumpedError
 from outlay.serve.ledger.postgres import PostgresLedger
 from outlay.serve.ledger.sqlite import SqliteLedger
-from outlay.serve.ledger.store import open_ledger
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 MINUTE = 60_000

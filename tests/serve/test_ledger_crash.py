@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from small_ledgers import new_url, proposal
 
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
-from outlay.serve.ledger.store import open_ledger
 
 CRASH = Path(__file__).parents[2] / "benchmarks" / "ledger_crash.py"
 

@@ -18,13 +18,12 @@ from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.draws import read
 from outlay.serve.ledger.caps import Caps
-from outlay.serve.ledger.ids import new_decision_id
 from outlay.serve.ledger.ledger import Ledger, LedgerError
-from outlay.serve.ledger.proposals import Proposal
+from outlay.serve.ledger.records import Proposal, new_decision_id
 from outlay.serve.ledger.sqlite import SqliteLedger
+from outlay.serve.pacing.budgets import PACE, outside_budget
 from outlay.serve.pacing.pacer import Pacer
-from outlay.serve.pacing.pacing import State
-from outlay.serve.pacing.purses import PACE, outside_purse
+from outlay.serve.pacing.pacing import PacingState
 
 HOUR = 3_600_000
 START = datetime.date(2026, 3, 2)
@@ -33,7 +32,7 @@ CONFIG = ServeConfig.parse(
     {"plan": {"start": START, "days": 4, "correct_minutes": 60}, "episode": {"days": 1}, "expiry_hours": 24}
 )
 assert CONFIG.plan is not None
-ALL = outside_purse(CONFIG.plan, None)
+ALL = outside_budget(CONFIG.plan, None)
 
 
 @pytest.fixture
@@ -54,8 +53,8 @@ def decider_of(bundle: Bundle) -> Decider:
     return Decider(pool, pool.weights, none=0.0, fallback=0.0)
 
 
-def states(ledger: Ledger) -> list[tuple[str, State]]:
-    return [(note.key, msgspec.json.decode(note.content, type=State)) for note in ledger.notes("coupons", PACE)]
+def states(ledger: Ledger) -> list[tuple[str, PacingState]]:
+    return [(note.key, msgspec.json.decode(note.content, type=PacingState)) for note in ledger.notes("coupons", PACE)]
 
 
 def spend(ledger: Ledger, ts: int, count: int, amount: int = 100) -> None:
@@ -129,7 +128,7 @@ def test_a_new_episode_has_weights_for_its_money(ledger: Ledger, base: Decider) 
     paced = pacer.decider(base, "e.1", BEGIN + 24 * HOUR)
     key, state = states(ledger)[-1]
     assert key.startswith("e.1/")
-    assert state.sight.forecast == pytest.approx(2_400, rel=0.05)
+    assert state.snapshot.forecast == pytest.approx(2_400, rel=0.05)
     assert state.limit == pytest.approx(52_000 / 3 / 2_400, rel=0.2)
     assert np.flatnonzero(paced.weights).tolist() == state.members == [4]
 
@@ -143,7 +142,7 @@ def test_another_bundle_has_states_of_its_own(ledger: Ledger, base: Decider, bun
     assert len(pacer.decider(other, "e.0", BEGIN + 3 * HOUR).weights) == 2
     key, state = states(ledger)[-1]
     assert key == f"e.0/{bundle.id}/000000"
-    assert state.diary.seen[START.toordinal() - datetime.date(1970, 1, 1).toordinal()].decisions == 30
+    assert state.traffic.seen[START.toordinal() - datetime.date(1970, 1, 1).toordinal()].decisions == 30
     assert len(pacer.decider(base, "e.0", BEGIN + 3 * HOUR).weights) == 5
     assert len(states(ledger)) == 4
 
@@ -169,7 +168,7 @@ def test_in_a_pause_nothing_is_corrected_and_afterwards_the_path_begins_anew(led
     ledger.resume("coupons")
     after = pacer.tend(base, "e.0", BEGIN + 12 * HOUR)
     assert after is not None
-    assert [after.price, after.anchor.progress, after.sight.planned] == pytest.approx([1, 0.5, 0])
+    assert [after.price, after.anchor.progress, after.snapshot.planned] == pytest.approx([1, 0.5, 0])
 
 
 def test_without_a_total_cap_the_bundle_serves_as_it_is_until_there_is_one(ledger: Ledger, base: Decider) -> None:
@@ -191,7 +190,7 @@ def test_what_came_between_is_seen_although_another_server_counted_before(ledger
         spend(ledger, BEGIN + hour * HOUR, 5)
     _, state = states(ledger)[-1]
     assert state.step == 23
-    assert [seen.decisions for seen in state.diary.seen.values()] == [115]
+    assert [seen.decisions for seen in state.traffic.seen.values()] == [115]
     assert replace(state, step=0) != state
 
 
@@ -200,4 +199,4 @@ def test_states_can_be_read_by_people(ledger: Ledger, base: Decider) -> None:
     [note] = ledger.notes("coupons", PACE)
     content: dict[str, Any] = msgspec.json.decode(note.content)
     assert content["price"] == 1.0
-    assert content["sight"]["day_money"] == pytest.approx(25_000, rel=0.1)
+    assert content["snapshot"]["day_money"] == pytest.approx(25_000, rel=0.1)

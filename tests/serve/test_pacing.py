@@ -16,19 +16,19 @@ from small_markets import COST, POLICIES, START, Market
 from outlay.serve.clock import Moment
 from outlay.serve.config import Plan
 from outlay.serve.ledger.caps import Caps, Tally, Totals
-from outlay.serve.pacing.outlook import Budget, Setting
-from outlay.serve.pacing.pacing import State, begin, correct
-from outlay.serve.pacing.schedule import Schedule
+from outlay.serve.pacing.budgets import BudgetState, Schedule
+from outlay.serve.pacing.pacing import PacingState, begin, correct
+from outlay.serve.pacing.snapshot import PacingSetup
 
 PLAN = Plan(start=START, days=4, correct_minutes=60)
-SETTING = Setting(Schedule(PLAN), POLICIES, 1.0, 1)
+SETTING = PacingSetup(Schedule(PLAN), POLICIES, 1.0, 1)
 TOTAL = 400_000  # 1,000 decisions a day at 100
 RANDOM = np.random.default_rng(3).uniform(0.5, 1.5, 40)
 
 
-def money(*days: tuple[int, int, int, int], total: int = TOTAL) -> Budget:
+def money(*days: tuple[int, int, int, int], total: int = TOTAL) -> BudgetState:
     """Days from the first on: granted, settled, reserved, decisions."""
-    return Budget(
+    return BudgetState(
         total,
         math.inf,
         {
@@ -124,42 +124,42 @@ def test_a_price_without_effect_is_bounded() -> None:
 def test_the_first_episode_serves_the_bundle_as_it_is() -> None:
     state = begin(SETTING, money(), at(0.0), None)
     assert (state.members, state.weights, state.price, state.limit) == ([13], [1.0], 1.0, None)
-    assert state.sight.day_money == pytest.approx(100_000)
+    assert state.snapshot.day_money == pytest.approx(100_000)
 
 
 def test_weights_of_an_episode_are_for_its_money_and_decisions() -> None:
     """900 decisions came where 1,000 were expected, and cost what was promised; all is redeemed."""
     spent = round(900 * COST[13])
     state = second_day(spent, 900)
-    assert state.sight.factor == pytest.approx(1, abs=1e-3)
-    assert state.sight.forecast == pytest.approx(900)
+    assert state.snapshot.factor == pytest.approx(1, abs=1e-3)
+    assert state.snapshot.forecast == pytest.approx(900)
     assert state.limit == pytest.approx((TOTAL - spent) / 3 / 900)
     assert np.array(state.weights) @ COST[state.members] == pytest.approx(state.limit, rel=1e-3)
 
 
 def test_where_decisions_cost_more_than_promised_weights_are_cheaper() -> None:
     state = second_day(round(1_300 * COST[13]), 1_000)
-    assert state.sight.factor == pytest.approx(1.3 ** (400 / 500), rel=1e-3)
-    assert np.array(state.weights) @ COST[state.members] * state.sight.factor == pytest.approx(state.limit, rel=1e-3)
+    assert state.snapshot.factor == pytest.approx(1.3 ** (400 / 500), rel=1e-3)
+    assert np.array(state.weights) @ COST[state.members] * state.snapshot.factor == pytest.approx(state.limit, rel=1e-3)
 
 
-def second_day(spent: int, decisions: int) -> State:
+def second_day(spent: int, decisions: int) -> PacingState:
     """The first state of the second day; the first one was counted at its beginning and its end, at price 1."""
     setting = replan(Plan(start=START, days=4, correct_minutes=1440))
     state = begin(setting, money(), at(0.0), None)
     return begin(setting, money((spent, spent, 0, decisions)), at(1.0), state)
 
 
-def noon(spent: float, before: State) -> State:
+def noon(spent: float, before: PacingState) -> PacingState:
     """A correction at noon of the first day, half an hour after the last one."""
-    earlier = replace(before, diary=replace(before.diary, ts=at(0.5).ts - 1_800_000))
+    earlier = replace(before, traffic=replace(before.traffic, ts=at(0.5).ts - 1_800_000))
     return correct(SETTING, money((round(spent), round(spent), 0, 0)), at(0.5), earlier)
 
 
 def test_the_price_rises_where_too_much_is_spent_and_falls_where_too_little_is() -> None:
     """In small steps, and not for an error within 2 % of the day's money."""
     state = begin(SETTING, money(), at(0.0), None)
-    day = state.sight.day_money
+    day = state.snapshot.day_money
     prices = [noon((0.5 + error) * day, state).price for error in (-0.5, -0.019, 0, 0.019, 0.5)]
     assert prices == pytest.approx([1 / 1.1, 1, 1, 1, 1.1])
     assert noon(0.51 * day, replace(state, price=1.05)).price == pytest.approx(1)
@@ -168,7 +168,7 @@ def test_the_price_rises_where_too_much_is_spent_and_falls_where_too_little_is()
 def test_a_small_error_moves_it_in_proportion_and_lasts_in_the_integral() -> None:
     """Three hundredths beyond the band: the spend is to fall by 12 %, the price moves by that over its elasticity."""
     state = begin(SETTING, money(), at(0.0), None)
-    small = noon(0.55 * state.sight.day_money, state)
+    small = noon(0.55 * state.snapshot.day_money, state)
     elasticity = POLICIES.elasticity(POLICIES.own)
     assert 1.5 < elasticity < 2.1
     assert small.integral == pytest.approx(2 * 0.03 / 48, rel=0.01)
@@ -179,8 +179,8 @@ def test_what_a_stop_missed_is_not_made_up_for_in_haste() -> None:
     state = begin(SETTING, money(), at(0.0), None)
     back = correct(SETTING, money(), at(0.75), state)
     assert back.price == 1
-    assert [back.anchor.progress, back.sight.planned] == pytest.approx([0.75, 0])
-    assert back.sight.day_money == pytest.approx(TOTAL / 3.25, rel=0.01)
+    assert [back.anchor.progress, back.snapshot.planned] == pytest.approx([0.75, 0])
+    assert back.snapshot.day_money == pytest.approx(TOTAL / 3.25, rel=0.01)
 
 
 def test_a_new_cap_begins_a_new_path() -> None:
@@ -188,7 +188,7 @@ def test_a_new_cap_begins_a_new_path() -> None:
     half = correct(SETTING, money((50_000, 50_000, 0, 500), total=TOTAL // 2), at(0.01), replace(state, price=1.0))
     assert half.price == 1
     assert half.anchor.total == TOTAL // 2
-    assert half.sight.day_money == pytest.approx(150_000 / 3.99, rel=0.02)
+    assert half.snapshot.day_money == pytest.approx(150_000 / 3.99, rel=0.02)
 
 
 @pytest.mark.parametrize("moment", [-1.5, 4.0, 400.0])
@@ -204,7 +204,7 @@ def test_a_day_without_money_is_the_same() -> None:
     assert begin(setting, money(), at(1.2), None).members == [13]
 
 
-def replan(plan: Plan) -> Setting:
+def replan(plan: Plan) -> PacingSetup:
     return changed(SETTING, schedule=Schedule(plan))
 
 
@@ -219,18 +219,18 @@ def test_after_a_day_without_anybody_the_bundle_serves_as_it_is() -> None:
     """The server ran, and nobody asked: an episode that begins then must not fail, and knows no traffic."""
     setting = replan(Plan(start=START, days=4, correct_minutes=1440))
     state = begin(setting, money((0, 0, 0, 0)), at(1.0), begin(setting, money(), at(0.0), None))
-    assert state.diary.seen[PLAN.first].progress == pytest.approx(1)
-    assert (state.sight.forecast, state.limit, state.members, state.weights) == (None, None, [13], [1.0])
+    assert state.traffic.seen[PLAN.first].progress == pytest.approx(1)
+    assert (state.snapshot.forecast, state.limit, state.members, state.weights) == (None, None, [13], [1.0])
 
 
 def test_a_state_is_whole_in_json() -> None:
     states = Market(TRAFFIC["by day"], days=3, episode_days=1).play().states
     for state in states:
-        assert msgspec.json.decode(msgspec.json.encode(state), type=State) == state
+        assert msgspec.json.decode(msgspec.json.encode(state), type=PacingState) == state
 
 
 def test_a_campaign_without_a_total_cap_has_no_budget() -> None:
     tally = Tally(cap=None, granted=0, settled=0, reserved=0, offers=0, decisions=0)
     totals = Totals(campaign="c", caps=Caps(day=5), paused=False, total=tally, days={}, arms={}, arm_days={})
-    assert Budget.of(totals) is None
-    assert Budget.of(msgspec.structs.replace(totals, caps=Caps(total=9, day=5))) == Budget(9, 5, {}, 9)
+    assert BudgetState.of(totals) is None
+    assert BudgetState.of(msgspec.structs.replace(totals, caps=Caps(total=9, day=5))) == BudgetState(9, 5, {}, 9)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlay.serve.config import Plan
-from outlay.serve.pacing.schedule import AHEAD, MORE, Schedule, money_by_day
+from outlay.serve.pacing.budgets import AHEAD, MORE, Schedule, money_by_day
 
 START = datetime.date(2026, 3, 2)
 

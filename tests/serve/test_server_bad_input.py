@@ -21,7 +21,7 @@ from small_servers import STATE, Client, request, server
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.serve.clock import Clock
-from outlay.serve.ledger.store import open_ledger
+from outlay.serve.ledger.backends import open_ledger
 
 CAMPAIGN = "coupons"
 DAY = 86_400

@@ -19,8 +19,8 @@ from small_processes import Process, all_workers, outlay_serve, wait_until, work
 from small_servers import request
 
 from outlay.bundles.decide import Bundle
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import Ledger, LedgerError
-from outlay.serve.ledger.store import open_ledger
 
 CAMPAIGN = "coupons"
 EVER = 2**47

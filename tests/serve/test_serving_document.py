@@ -15,7 +15,7 @@ from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.schema import Categorical, Schema
 from outlay.serve.config import ServeConfig
-from outlay.serve.export.log import export_log
+from outlay.serve.export.export import export_log
 from small_bundles import random_network
 
 TEXT = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")

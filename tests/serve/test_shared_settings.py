@@ -20,11 +20,11 @@ from outlay.serve.application import ServerOptions
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.launch import serve
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.clock import Machine
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.sqlite import SqliteLedger
-from outlay.serve.ledger.store import open_ledger
 from outlay.serve.shared_settings import agree_settings
 
 FIRST: dict[str, Any] = {
@@ -67,21 +67,21 @@ def test_a_start_that_differs_is_refused_and_changes_nothing(
 ) -> None:
     ledger = open_ledger(url)
     agree_settings(ledger, prepare_bundle(bundle.folder, config()), config())
-    before = ledger.terms("coupons")
+    before = ledger.config("coupons")
     other = config(**changed)
     with pytest.raises(OutlayError, match=words) as found:
         agree_settings(ledger, prepare_bundle(bundle.folder, other), other)
     assert "--change-settings" in str(found.value)
-    assert ledger.terms("coupons") == before
+    assert ledger.config("coupons") == before
     assert agree_settings(ledger, prepare_bundle(bundle.folder, other), other, change=True)
-    after = ledger.terms("coupons")
+    after = ledger.config("coupons")
     assert after is not None
     assert after != before
     own = config(ledger_seconds=3, limits={"batch": 7}, caps=None, **{k: v for k, v in changed.items() if k != "caps"})
     agree_settings(
         ledger, prepare_bundle(bundle.folder, own), own
     )  # what is a server's own may differ, and caps need not be given
-    assert ledger.terms("coupons") == after
+    assert ledger.config("coupons") == after
     ledger.close()
 
 

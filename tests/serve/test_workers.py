@@ -16,7 +16,7 @@ from small_servers import request
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
-from outlay.serve.ledger.store import open_ledger
+from outlay.serve.ledger.backends import open_ledger
 
 CAMPAIGN = "coupons"
 

@@ -15,7 +15,7 @@ from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stder
 LEDGER = "OUTLAY_LEDGER"  # the environment variable that names the ledger
 
 if TYPE_CHECKING:
-    from outlay.serve.export.log import Exported
+    from outlay.serve.export.export import ExportResult
 
 
 def serve(
@@ -104,7 +104,7 @@ def export_log(
 
     Example: outlay export-log sqlite:///coupons.db --out next
     """
-    from outlay.serve.export.log import export_log as run
+    from outlay.serve.export.export import export_log as run
 
     _warn_of_password(ledger)
     use_threads(threads)
@@ -126,7 +126,7 @@ def export_log(
         stderr.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _show(found: Exported, out: Path) -> None:
+def _show(found: ExportResult, out: Path) -> None:
     told = found.to_dict()
     columns = ("day", "rows", "decisions", "with an incentive", f"paid ({told['unit']})", "excess", "late outcomes")
     shown = ("day", "rows", "decisions", "offers", "paid", "excess", "late")

@@ -18,12 +18,12 @@ from outlay.experiments.design import Experiment
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
-from outlay.serve.experiment.arms import Trial, prepare_trial
+from outlay.serve.experiment.arms import ServedExperiment, load_experiment
 from outlay.serve.experiment.rehearsal import clock_of
 from outlay.serve.handlers.state import ServingState
 from outlay.serve.http.gate import is_loopback
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import Ledger, LedgerError
-from outlay.serve.ledger.store import open_ledger
 
 COLLECT = 50_000, 50, 100  # thresholds of the garbage collector: a group of requests makes thousands of objects
 ENDS = signal.SIGTERM, signal.SIGINT
@@ -59,9 +59,9 @@ class ServerOptions:
     rehearse: float | None = None
     change: bool = False
 
-    def trial(self, loaded: LoadedBundle) -> Trial | None:
+    def trial(self, loaded: LoadedBundle) -> ServedExperiment | None:
         """The A/B test beside the bundle. Raises OutlayError if the two do not go together."""
-        return None if self.experiment is None else prepare_trial(self.experiment, loaded, self.config)
+        return None if self.experiment is None else load_experiment(self.experiment, loaded, self.config)
 
 
 def application(settings: ServerOptions) -> FastAPI:

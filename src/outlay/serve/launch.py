@@ -15,9 +15,9 @@ from outlay.serve.application import ServerOptions
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.experiment.rehearsal import check_rehearsal, clock_with, new_rehearsal, note_rehearsal
 from outlay.serve.http.gate import is_loopback
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger
-from outlay.serve.ledger.store import open_ledger
 from outlay.serve.shared_settings import agree_settings
 from outlay.serve.workers import run
 
@@ -69,7 +69,7 @@ def serve(settings: ServerOptions, say: Callable[[str], None] = lambda _words: N
 
 def _active(ledger: Ledger, loaded: LoadedBundle, settings: ServerOptions) -> LoadedBundle:
     """The bundle that the ledger's servers serve; the one at hand where they serve none yet, or the same."""
-    terms = ledger.terms(loaded.campaign)
+    terms = ledger.config(loaded.campaign)
     if terms is None or terms.bundle in ("", loaded.bundle.id):
         return loaded
     way_out = (

@@ -17,11 +17,10 @@ from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import POLICY, RANDOM
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, register_bundle
-from outlay.serve.experiment.arms import Trial
-from outlay.serve.experiment.standing import check_trial, enter, others_live
-from outlay.serve.ledger.caps import Caps
+from outlay.serve.experiment.arms import ServedExperiment
+from outlay.serve.experiment.notes import check_experiment, other_live_experiments, record_experiment
+from outlay.serve.ledger.caps import CampaignConfig, Caps
 from outlay.serve.ledger.ledger import Ledger
-from outlay.serve.ledger.terms import Terms
 
 OWN = {"ledger_seconds", "limits"}
 CAPS = ("caps.total", "caps.day", "caps.policy", "random.cap")
@@ -32,7 +31,7 @@ def agree_settings(
     ledger: Ledger,
     loaded: LoadedBundle,
     config: ServeConfig,
-    trial: Trial | None = None,
+    trial: ServedExperiment | None = None,
     clock: Clock | None = None,
     *,
     change: bool = False,
@@ -54,13 +53,13 @@ def agree_settings(
     clock = clock or Clock(config.timezone, ledger.clock.seconds)
     day = clock.day(now := clock.now())
     soon = clock.day(now + NOTICE)
-    budgets = trial.budgets if trial is not None and check_trial(ledger, trial, soon) else {}
+    budgets = trial.budgets if trial is not None and check_experiment(ledger, trial, soon) else {}
     words = _agree(ledger, loaded, config, budgets, change=change)
     words += register_bundle(ledger, loaded, config, now)
     if trial is not None:
-        enter(ledger, trial, now)
+        record_experiment(ledger, trial, now)
         words += _told(trial, ledger.totals(loaded.campaign).caps, loaded, day)
-    for other in others_live(ledger, loaded.campaign, None if trial is None else trial.name, day):
+    for other in other_live_experiments(ledger, loaded.campaign, None if trial is None else trial.name, day):
         words.append(f"the test {other.meta.name!r} of this ledger is not served: its users are as all others.")
     return words
 
@@ -71,9 +70,9 @@ def _agree(
     """Caps, settings and bundle, and the budgets of arms that are new, in one transaction."""
     wanted, words = _caps(loaded, config), list[str]()
 
-    def agreed(kept: Terms | None) -> Terms:
+    def agreed(kept: CampaignConfig | None) -> CampaignConfig:
         words.clear()
-        own = Terms(caps=wanted, settings=shared(config), bundle=loaded.bundle.id, path=str(loaded.path))
+        own = CampaignConfig(caps=wanted, settings=shared(config), bundle=loaded.bundle.id, path=str(loaded.path))
         if kept is None:
             _check_purses(budgets, wanted.total, loaded)
             if wanted.total is None:
@@ -95,11 +94,11 @@ def _agree(
         words.extend(_kept(caps, wanted, loaded))
         return replace(own, caps=caps, settings=shared(config, kept.settings))
 
-    ledger.change_terms(loaded.campaign, agreed)
+    ledger.change_config(loaded.campaign, agreed)
     return words
 
 
-def _with_new_caps(kept: Terms, wanted: Caps, config: ServeConfig) -> tuple[Caps, list[str]]:
+def _with_new_caps(kept: CampaignConfig, wanted: Caps, config: ServeConfig) -> tuple[Caps, list[str]]:
     """The caps with those that this server gives anew, and what that changes in words."""
     caps, told = kept.caps, list[str]()
     given = new_caps(kept.settings, config) if kept.settings else {}
@@ -138,7 +137,7 @@ def _money(loaded: LoadedBundle, amount: int) -> str:
     return f"{loaded.money.units(amount):,.10g} {loaded.money.unit}"
 
 
-def _told(trial: Trial, caps: Caps, loaded: LoadedBundle, day: int) -> list[str]:
+def _told(trial: ServedExperiment, caps: Caps, loaded: LoadedBundle, day: int) -> list[str]:
     """What the operator should know of the test."""
     meta, today = trial.experiment.meta, day - trial.first
     if today < 0:

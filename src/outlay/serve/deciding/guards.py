@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.serve.config import ValueLimits
-from outlay.serve.ledger.proposals import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT
+from outlay.serve.ledger.records import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT
 
 NOT_ELIGIBLE = "not_eligible"
 VALUE_LIMIT = "value_limit"

@@ -23,9 +23,9 @@ from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.features import RowEncoder
-from outlay.serve.ledger.ids import ID_LENGTH
 from outlay.serve.ledger.ledger import Ledger, Note
 from outlay.serve.ledger.money import Money
+from outlay.serve.ledger.records import ID_LENGTH
 
 NAME_LENGTH = ID_LENGTH - 48  # behind it stand the number of the episode, and in notes a bundle and a step
 BUNDLE, ARM_BUNDLE, SETTINGS = "bundle", "arm bundle", "settings"  # kinds of notes

@@ -33,15 +33,15 @@ from outlay.serve.deciding.decider import POLICY, RANDOM, Decider, EncodedReques
 from outlay.serve.deciding.draws import DrawRecord
 from outlay.serve.deciding.guards import NOT_ELIGIBLE, ChosenAction
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
-from outlay.serve.ledger.ids import ID_LENGTH
 from outlay.serve.ledger.money import MoneyError
+from outlay.serve.ledger.records import ID_LENGTH
 
 NAME_LENGTH = ID_LENGTH - 8  # in notes of pacing, a word stands before it
 CONSTANT, HOLDOUT = "constant", "holdout"  # reasons
 
 
 @dataclass(frozen=True)
-class Arm:
+class ServedArm:
     """One arm in service.
 
     Attributes:
@@ -82,7 +82,7 @@ class Arm:
         return replace(given, index=self.loaded.none_index, action=none, reason=NOT_ELIGIBLE, forced=True)
 
 
-class Entry(NamedTuple):
+class Enrolment(NamedTuple):
     """Where a user is.
 
     Attributes:
@@ -91,7 +91,7 @@ class Entry(NamedTuple):
         end: day number from which it does no more.
     """
 
-    arm: Arm
+    arm: ServedArm
     since: int
     end: int
 
@@ -101,7 +101,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trial:
+class ServedExperiment:
     """A test in service.
 
     Attributes:
@@ -110,7 +110,7 @@ class Trial:
     """
 
     experiment: Experiment
-    arms: tuple[Arm, ...]
+    arms: tuple[ServedArm, ...]
 
     @property
     def name(self) -> str:
@@ -136,11 +136,11 @@ class Trial:
         """The part of every arm's share that is in the test on a day, by its number; 0 off the test."""
         return self.experiment.coverage(day - self.first) if self.first <= day < self.end else 0.0
 
-    def entries(self, users: Sequence[str]) -> list[Entry | None]:
+    def entries(self, users: Sequence[str]) -> list[Enrolment | None]:
         """Where each user is, as canonical text; None where the ramp never lets the user in."""
         arms, since = entries(self.experiment, users)
         return [
-            None if day == OUTSIDE else Entry(self.arms[arm], self.first + day, self.end)
+            None if day == OUTSIDE else Enrolment(self.arms[arm], self.first + day, self.end)
             for arm, day in zip(arms.tolist(), since.tolist(), strict=True)
         ]
 
@@ -161,7 +161,7 @@ class Trial:
                 )  # fmt: skip
 
 
-def prepare_trial(experiment: Experiment, loaded: LoadedBundle, config: ServeConfig) -> Trial:
+def load_experiment(experiment: Experiment, loaded: LoadedBundle, config: ServeConfig) -> ServedExperiment:
     """Load, verify and warm up what the arms need.
 
     Args:
@@ -185,12 +185,12 @@ def prepare_trial(experiment: Experiment, loaded: LoadedBundle, config: ServeCon
             way_out="Plan the test without it, or send those who are eligible to a server of their own; or draw the "
             "arms beforehand (outlay experiment assign) and analyse with --assigned.",
         )  # fmt: skip
-    trial = Trial(experiment, tuple(_prepared(arm, experiment, loaded, config) for arm in experiment.arms))
+    trial = ServedExperiment(experiment, tuple(_prepared(arm, experiment, loaded, config) for arm in experiment.arms))
     trial.check_fits(loaded)
     return trial
 
 
-def _prepared(arm: Design, experiment: Experiment, loaded: LoadedBundle, config: ServeConfig) -> Arm:
+def _prepared(arm: Design, experiment: Experiment, loaded: LoadedBundle, config: ServeConfig) -> ServedArm:
     file, where = experiment.path, f"arm {arm.name!r}"
     if arm.name in (POLICY, RANDOM):
         raise OutlayError(
@@ -208,7 +208,7 @@ def _prepared(arm: Design, experiment: Experiment, loaded: LoadedBundle, config:
         return _of_bundle(arm, experiment, loaded, config, budget)
     if arm.kind == "random":
         everyone = replace(loaded.decider, random_share=1.0, random_salt=experiment.meta.salt)
-        return Arm(arm.name, arm.kind, budget, loaded, everyone, None)
+        return ServedArm(arm.name, arm.kind, budget, loaded, everyone, None)
     action = loaded.decider.none if arm.action is None else arm.action
     index = loaded.decider.index_of(action)
     if index < 0 and action != loaded.decider.none:
@@ -218,14 +218,14 @@ def _prepared(arm: Design, experiment: Experiment, loaded: LoadedBundle, config:
         )  # fmt: skip
     value = action if index < 0 else loaded.bundle.actions.tolist()[index]
     reason = HOLDOUT if arm.kind == "holdout" else CONSTANT
-    return Arm(
+    return ServedArm(
         arm.name, arm.kind, budget, loaded, None, ChosenAction(arm.name, None, index, value, 1.0, "{}", reason, False)
     )
 
 
 def _of_bundle(
     arm: Design, experiment: Experiment, loaded: LoadedBundle, config: ServeConfig, budget: int | None
-) -> Arm:
+) -> ServedArm:
     folder = (experiment.path or Path()).parent / str(arm.bundle)
     own = prepare_bundle(folder, config, campaign=loaded.campaign)
     if arm.bundle_id not in (None, own.bundle.id):
@@ -234,4 +234,4 @@ def _of_bundle(
             file=experiment.path, where=f"arm {arm.name!r}.bundle_id",
             way_out="Put the planned bundle back; another one is another test.",
         )  # fmt: skip
-    return Arm(arm.name, arm.kind, budget, own, replace(own.decider, random_share=0.0), None)
+    return ServedArm(arm.name, arm.kind, budget, own, replace(own.decider, random_share=0.0), None)

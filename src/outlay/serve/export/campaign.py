@@ -17,14 +17,14 @@ from outlay.core.errors import CampaignError, OutlayError
 from outlay.core.files import new_file
 from outlay.logs.reading import quoted
 from outlay.logs.source import Source
-from outlay.serve.export.layout import FEATURE, FOLDER, KIND, Layout
+from outlay.serve.export.layout import FEATURE, FOLDER, KIND, LogLayout
 
 SOURCE = f"log/{FOLDER}=*/*.parquet"
 FILE = "campaign.toml"
 ABOVE = "# The log of decisions that outlay export-log wrote: a row per user and day. Edited, it stays as it is.\n"
 
 
-def campaign_of(bundle: Mapping[str, Any], layout: Layout, source: Source) -> dict[str, Any]:
+def campaign_of(bundle: Mapping[str, Any], layout: LogLayout, source: Source) -> dict[str, Any]:
     """The content of the campaign file.
 
     Args:
@@ -66,7 +66,7 @@ def campaign_of(bundle: Mapping[str, Any], layout: Layout, source: Source) -> di
     return content
 
 
-def check_expressions(content: Mapping[str, Any], layout: Layout, source: Source, file: Path) -> None:
+def check_expressions(content: Mapping[str, Any], layout: LogLayout, source: Source, file: Path) -> None:
     """Look whether everything in the campaign file can be computed from the log.
 
     Raises:

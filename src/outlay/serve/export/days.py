@@ -14,7 +14,7 @@ from outlay.core.files import new_file
 from outlay.logs.reading import literal, quoted
 from outlay.logs.source import Source
 from outlay.serve.export.folder import date_of
-from outlay.serve.export.layout import DECISION, FEATURE, FOLDER, KIND, Layout, of_text
+from outlay.serve.export.layout import DECISION, FEATURE, FOLDER, KIND, LogLayout, of_text
 
 PARTS = LOG, FURTHER = "log", "further"
 FILE = "part-0.parquet"
@@ -29,7 +29,7 @@ def place_of(out: Path, part: str, day: int) -> Path:
 
 
 def write_day(
-    source: Source, work: Path, chances: Path, day: int, layout: Layout, minor: int, out: Path
+    source: Source, work: Path, chances: Path, day: int, layout: LogLayout, minor: int, out: Path
 ) -> tuple[int, Sums]:
     """Write both files, each whole or not at all.
 
@@ -67,10 +67,10 @@ def write_day(
     else:
         further.unlink(missing_ok=True)
     source.run("DROP TABLE ranked")
-    return sums_of(source, place_of(out, LOG, day), layout)
+    return file_sums(source, place_of(out, LOG, day), layout)
 
 
-def sums_of(source: Source, path: Path, layout: Layout) -> tuple[int, Sums]:
+def file_sums(source: Source, path: Path, layout: LogLayout) -> tuple[int, Sums]:
     """What a file of the log holds, as `write_day` gives it."""
     columns = ("decisions", "offers", "held_minor", "paid_minor")
     sums = ", ".join(f"sum({quoted(layout.names[role])})::bigint" for role in columns)
@@ -79,7 +79,7 @@ def sums_of(source: Source, path: Path, layout: Layout) -> tuple[int, Sums]:
     return int(rows), (decisions, offers, held, paid)
 
 
-def rewrite(source: Source, out: Path, day: int, layout: Layout) -> None:
+def rewrite(source: Source, out: Path, day: int, layout: LogLayout) -> None:
     """Give the files of an exported day the columns and types of this layout, where they are others.
 
     Raises:
@@ -98,7 +98,7 @@ def rewrite(source: Source, out: Path, day: int, layout: Layout) -> None:
             _written(source, f"SELECT {layout.rewritten(found)} FROM {relation}", path, layout)
 
 
-def earlier(out: Path, days: Iterable[int], layout: Layout) -> str | None:
+def earlier(out: Path, days: Iterable[int], layout: LogLayout) -> str | None:
     """SQL of the decisions of exported days, as `export_chances` wants them; None where there are none."""
     paths = [place_of(out, part, day) for day in days for part in PARTS]
     found = [path for path in paths if path.exists()]
@@ -109,7 +109,7 @@ def earlier(out: Path, days: Iterable[int], layout: Layout) -> str | None:
     return f"(SELECT {columns} FROM read_parquet({_listed(*found)}, hive_partitioning = false))"
 
 
-def _selected(layout: Layout, kinds: Mapping[str, str], day: int, minor: int, *, own: bool) -> str:
+def _selected(layout: LogLayout, kinds: Mapping[str, str], day: int, minor: int, *, own: bool) -> str:
     """The SELECT list; with `own` a decision's own outcomes and money instead of its user's day's."""
     held = {kind: name for name, kind in kinds.items()}
     known = {"user": '"user"', "time": f"DATE '{date_of(day).isoformat()}'", "action": "action"} | DECISION
@@ -130,11 +130,11 @@ def _selected(layout: Layout, kinds: Mapping[str, str], day: int, minor: int, *,
     return ", ".join(parts)
 
 
-def _copy(source: Source, columns: str, where: str, path: Path, layout: Layout) -> None:
+def _copy(source: Source, columns: str, where: str, path: Path, layout: LogLayout) -> None:
     _written(source, f"SELECT {columns} FROM ranked WHERE {where} ORDER BY decision_id", path, layout)
 
 
-def _written(source: Source, query: str, path: Path, layout: Layout) -> None:
+def _written(source: Source, query: str, path: Path, layout: LogLayout) -> None:
     group = max(2_048, min(ROW_GROUP, CELLS // len(layout.names)))
     with new_file(path) as temporary:
         source.run(f"COPY ({query}) TO {literal(temporary)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group})")

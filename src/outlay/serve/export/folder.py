@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,8 @@ from outlay.core.files import MANIFEST, check_replaceable, read_manifest, write_
 from outlay.core.version import __version__
 from outlay.logs.source import Source
 from outlay.serve.clock import EPOCH
-from outlay.serve.export.layout import Layout
+from outlay.serve.export.layout import LogLayout
+from outlay.serve.ledger.caps import Tally
 
 KIND = "export"
 TOTALLED = ("rows", "decisions", "offers", "held", "paid", "late", "excess")
@@ -31,7 +32,7 @@ MEMORY = "512MB"  # that DuckDB holds before it writes to disk
 
 
 @dataclass(frozen=True)
-class Day:
+class ExportedDay:
     """A day of the log: its rows, and the ledger's sums, which are the rows' too.
 
     Attributes:
@@ -61,7 +62,7 @@ class Day:
 
 
 @dataclass(frozen=True)
-class State:
+class ExportState:
     """What an exported folder holds.
 
     Attributes:
@@ -72,12 +73,12 @@ class State:
     """
 
     campaign: str
-    days: dict[int, Day]
-    layout: Layout | None = None
+    days: dict[int, ExportedDay]
+    layout: LogLayout | None = None
     campaign_file: str | None = None
 
     @classmethod
-    def load(cls, out: Path, campaign: str) -> State:
+    def load(cls, out: Path, campaign: str) -> ExportState:
         """Of a folder of ours, or of one that is not there yet.
 
         Raises:
@@ -95,8 +96,8 @@ class State:
         layout = manifest["layout"]
         return cls(
             campaign,
-            {day_of(date): Day(**numbers) for date, numbers in manifest["days"].items()},
-            None if layout is None else Layout(**layout),
+            {day_of(date): ExportedDay(**numbers) for date, numbers in manifest["days"].items()},
+            None if layout is None else LogLayout(**layout),
             manifest["campaign_file"],
         )
 
@@ -174,3 +175,58 @@ def own_errors(out: Path) -> Iterator[None]:
             f"cannot be written ({str(error).splitlines()[0]}).", file=out,
             way_out="Make room there, or give another --out, and run it again: what is whole stays.",
         ) from None  # fmt: skip
+
+
+def days_due(
+    tallies: Mapping[int, Tally],
+    state: ExportState,
+    closed: int,
+    *,
+    until: datetime.date | None = None,
+    all_days: bool = False,
+) -> list[int]:
+    """The days to write: new ones, those not yet closed when they were written, those whose money moved since, and all
+    that follow one that got more decisions.
+
+    Args:
+        tallies: what the ledger counts, by day.
+        state: what the folder holds.
+        closed: the last day whose wait window is over.
+        until: the last day.
+        all_days: those that are not closed as well.
+
+    Raises:
+        OutlayError: if there is none that could be written, or the folder holds days of another ledger.
+    """
+    for day, told in state.days.items():
+        if day not in tallies or tallies[day].decisions < told.decisions:
+            raise OutlayError(
+                f"holds {told.decisions} decisions of {date_of(day)}, and the ledger "
+                f"{tallies[day].decisions if day in tallies else 0}: it was exported from another.",
+                where="--out", way_out="Give another --out.",
+            )  # fmt: skip
+    last = None if until is None else (until - EPOCH).days
+    asked = [day for day in sorted(tallies) if last is None or day <= last]
+    due = [day for day in asked if all_days or day <= closed]
+    if not due:
+        if not asked:
+            found = f"there are no decisions until {until}." if tallies else "there are no decisions."
+            raise OutlayError(found, where="LEDGER", way_out="Export when there are some.")
+        raise OutlayError(
+            f"no day is closed: outcomes of the first, {date_of(asked[0])}, are still awaited.", where="LEDGER",
+            way_out=f"Export in {asked[0] - closed} days, or take days as they are with --all-days.",
+        )  # fmt: skip
+    more = [day for day in due if day in state.days and state.days[day].decisions != tallies[day].decisions]
+    return [
+        day
+        for day in due
+        if day not in state.days
+        or not state.days[day].closed
+        or state.days[day].sums != ledger_sums(tallies[day])
+        or (more and day >= more[0])
+    ]
+
+
+def ledger_sums(tally: Tally) -> tuple[int, int, int, int]:
+    """Decisions, offers, minor units held and minor units paid."""
+    return tally.decisions, tally.offers, tally.reserved, tally.settled

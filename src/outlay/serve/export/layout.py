@@ -53,11 +53,11 @@ DECISION = {
     "paid_minor": "paid_of_day",
 }
 WIDER = {("BIGINT", "DOUBLE"): "DOUBLE", ("DOUBLE", "BIGINT"): "DOUBLE"}  # all other pairs: VARCHAR
-OF = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
+TYPE_OF = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
 
 
 @dataclass(frozen=True)
-class Layout:
+class LogLayout:
     """The columns of one exported log.
 
     Attributes:
@@ -69,7 +69,7 @@ class Layout:
     types: dict[str, str]
 
     @classmethod
-    def begin(cls, log: Mapping[str, Any], features: Iterable[str]) -> Layout:
+    def begin(cls, log: Mapping[str, Any], features: Iterable[str]) -> LogLayout:
         """Of a log without outcomes.
 
         Args:
@@ -84,7 +84,7 @@ class Layout:
             layout = layout._with(role, role)
         return layout
 
-    def with_features(self, features: Iterable[str]) -> Layout:
+    def with_features(self, features: Iterable[str]) -> LogLayout:
         """With these features as well."""
         layout = self
         for name in features:
@@ -92,7 +92,7 @@ class Layout:
                 layout = replace(layout._with(FEATURE + name, name), types={**layout.types, name: ""})
         return layout
 
-    def with_outcomes(self, kinds: Iterable[str]) -> Layout:
+    def with_outcomes(self, kinds: Iterable[str]) -> LogLayout:
         """With columns for these kinds as well.
 
         Raises:
@@ -113,11 +113,11 @@ class Layout:
             layout = layout._with(KIND + kind, kind)
         return layout
 
-    def widened(self, met: Mapping[str, Iterable[type]], numeric: Iterable[str]) -> Layout:
+    def widened(self, met: Mapping[str, Iterable[type]], numeric: Iterable[str]) -> LogLayout:
         """With types that hold these values too; numeric features are DOUBLE."""
         types = dict(self.types)
         for name, kinds in met.items():
-            for kind in sorted(OF[kind] for kind in kinds):
+            for kind in sorted(TYPE_OF[kind] for kind in kinds):
                 before = types[name]
                 types[name] = kind if before in ("", kind) else WIDER.get((before, kind), "VARCHAR")
         return replace(self, types=types | dict.fromkeys(numeric, "DOUBLE"))
@@ -147,7 +147,7 @@ class Layout:
             parts.append(f"{column} AS {quoted(name)}")
         return ", ".join(parts)
 
-    def _with(self, role: str, name: str) -> Layout:
+    def _with(self, role: str, name: str) -> LogLayout:
         taken = {FOLDER, *(other.casefold() for other in self.names.values())}  # DuckDB's names know no case
         while name.casefold() in taken:
             name += "_"

@@ -7,9 +7,10 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from outlay.serve.clock import Clock, midnight
 from outlay.serve.deciding import draws
 from outlay.serve.deciding.features import value_text
 from outlay.serve.deciding.guards import VALUE_LIMIT
-from outlay.serve.export.notes import Terms
-from outlay.serve.ledger.ledger import Row
+from outlay.serve.export.folder import date_of, ledger_sums
+from outlay.serve.export.history import CampaignHistory, PossibleActions
+from outlay.serve.ledger.caps import Tally
+from outlay.serve.ledger.ledger import DecisionRow, Ledger, LedgerError
 from outlay.serve.ledger.money import LARGEST
-from outlay.serve.ledger.proposals import ARM_CAP, DAY_CAP, TOTAL_CAP, USER_LIMIT
+from outlay.serve.ledger.records import ARM_CAP, DAY_CAP, TOTAL_CAP, USER_LIMIT
 
 MONEY_SAID_NO = (USER_LIMIT, VALUE_LIMIT, DAY_CAP, ARM_CAP, TOTAL_CAP)
 CELLS = 500_000  # values held at a time
@@ -61,7 +65,7 @@ _features = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass
-class Seen:
+class DaySummary:
     """What was met on the way.
 
     Attributes:
@@ -78,13 +82,13 @@ class Seen:
 
 
 def write_rows(
-    rows: Iterable[Row],
+    rows: Iterable[DecisionRow],
     folder: Path,
     features: Sequence[str],
-    terms: Callable[[str, int], Terms],
+    terms: Callable[[str, int], PossibleActions],
     window_ends: int,
     tell: Callable[[int], None],
-) -> Seen:
+) -> DaySummary:
     """Write `decisions` and `outcomes` of some rows, a few at a time.
 
     Args:
@@ -98,7 +102,7 @@ def write_rows(
     Raises:
         LedgerError: if a row does not fit its own draw.
     """
-    seen = Seen({name: set() for name in features})
+    seen = DaySummary({name: set() for name in features})
     decisions = pa.schema([*DECISIONS.items(), *((f"f{i}", pa.string()) for i in range(len(features)))])
     at_most = max(64, CELLS // len(decisions))
     with ExitStack() as files:
@@ -141,7 +145,7 @@ class _Sheet:
             self.rows = []
 
 
-def _decision(row: Row, terms: Terms) -> tuple[Any, ...]:
+def _decision(row: DecisionRow, terms: PossibleActions) -> tuple[Any, ...]:
     """The columns of DECISIONS.
 
     A row had no choice where the answer was forced, nor where the guards would have let pass one action only: else
@@ -187,7 +191,7 @@ def _decision(row: Row, terms: Terms) -> tuple[Any, ...]:
     )
 
 
-def _texts(row: Row, features: Sequence[str], types: dict[str, set[type]]) -> list[str | None]:
+def _texts(row: DecisionRow, features: Sequence[str], types: dict[str, set[type]]) -> list[str | None]:
     """The features as canonical text; a feature that is absent is missing."""
     told = _features.decode(row.features)
     texts = []
@@ -200,7 +204,7 @@ def _texts(row: Row, features: Sequence[str], types: dict[str, set[type]]) -> li
     return texts
 
 
-def _came(row: Row, window_ends: int, seen: Seen) -> list[tuple[str, str, float]]:
+def _came(row: DecisionRow, window_ends: int, seen: DaySummary) -> list[tuple[str, str, float]]:
     """The columns of OUTCOMES, for each outcome that came to something in time."""
     found = []
     for outcome, answer in row.outcomes:
@@ -212,3 +216,70 @@ def _came(row: Row, window_ends: int, seen: Seen) -> list[tuple[str, str, float]
         seen.kinds.add(outcome.kind)
         found.append((row.decision_id, outcome.kind, 1.0 if outcome.value is None else outcome.value))
     return found
+
+
+TRIES = 3  # of reading a day whose money moves meanwhile
+DAY = 86_400_000  # milliseconds
+
+
+def read_days(
+    ledger: Ledger,
+    notes: CampaignHistory,
+    days: Sequence[int],
+    closed: int,
+    clock: Clock,
+    features: Sequence[str],
+    work: Path,
+    tell: Callable[[int], None],
+) -> Iterator[tuple[int, DaySummary]]:
+    """Write each day's rows into a folder of its own in `work`; what was met.
+
+    Args:
+        ledger: to read.
+        notes: of the campaign.
+        days: their numbers.
+        closed: the last day whose wait window is over; on later ones servers may go on writing.
+        clock: the servers'.
+        features: their names.
+        work: a folder.
+        tell: takes the number of rows with every few of them.
+
+    Raises:
+        LedgerError: if the rows of a day never have the sums that the ledger counts.
+    """
+    for day in days:
+        folder = work / str(day)
+        folder.mkdir()
+        write = partial(write_rows, folder=folder, features=features, terms=notes.terms, tell=tell)
+        yield day, _read_day(ledger, notes, day, clock, write, moving=day > closed)
+
+
+def _read_day(
+    ledger: Ledger, notes: CampaignHistory, day: int, clock: Clock, write: Callable[..., DaySummary], *, moving: bool
+) -> DaySummary:
+    begin, end, closes = (
+        int(midnight(date_of(each), clock.zone) * 1000) for each in (day, day + 1, day + notes.settings.wait_days + 1)
+    )
+    for slack in (0, *[DAY] * (TRIES - 1)):  # another time zone may have been in force
+        before = _counted(ledger, notes)[day]
+        rows = ledger.rows(notes.campaign, begin - slack, end + slack)
+        seen = write((row for row in rows if row.day == day), window_ends=closes)
+        after = _counted(ledger, notes)[day]
+        if tuple(seen.sums) == ledger_sums(after):
+            return seen
+    if moving and before != after:
+        return seen
+    raise LedgerError(
+        f"counts {describe_sums(ledger_sums(after))} on {date_of(day)}, and its rows {describe_sums(seen.sums)}.",
+        way_out="If money is moving on that day, run it again; if it is not, the ledger is damaged.",
+    )
+
+
+def describe_sums(sums: Sequence[int]) -> str:
+    """Sums of a day, as `due.sums_of` gives them."""
+    decisions, offers, held, paid = sums
+    return f"{decisions} decisions, {offers} offers, {held} minor units held and {paid} paid"
+
+
+def _counted(ledger: Ledger, notes: CampaignHistory) -> Mapping[int, Tally]:
+    return ledger.totals(notes.campaign).days

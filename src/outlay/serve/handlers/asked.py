@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.features import EncodedRow, FeatureValueError, value_text
 from outlay.serve.deciding.loaded_bundle import LoadedBundle
-from outlay.serve.experiment.arms import Arm, Entry, Trial
+from outlay.serve.experiment.arms import Enrolment, ServedArm, ServedExperiment
 from outlay.serve.handlers.messages import BadRequestError, DecisionRequest, Problem
 
 
@@ -29,16 +29,16 @@ class PendingRequest(NamedTuple):
     request: DecisionRequest
     case: EncodedRequest
     loaded: LoadedBundle
-    entry: Entry | None = None
+    entry: Enrolment | None = None
     inside: EncodedRequest | None = None
 
-    def arm(self, day: int) -> Arm | None:
+    def arm(self, day: int) -> ServedArm | None:
         """What decides on this day of the server's clock; None: the bundle in service."""
         return self.entry.arm if self.entry is not None and self.entry.holds(day) else None
 
 
 def pending_requests(
-    requests: Sequence[DecisionRequest], loaded: LoadedBundle, trial: Trial | None, *, many: bool
+    requests: Sequence[DecisionRequest], loaded: LoadedBundle, trial: ServedExperiment | None, *, many: bool
 ) -> list[PendingRequest]:
     """All requests of a body, in order.
 
@@ -84,7 +84,7 @@ def _case(request: DecisionRequest, loaded: LoadedBundle, path: str) -> EncodedR
     return EncodedRequest(request.request_id, user, _row(request, loaded.decider, path), eligible)
 
 
-def _entered(asked: PendingRequest, entry: Entry | None, path: str) -> PendingRequest:
+def _entered(asked: PendingRequest, entry: Enrolment | None, path: str) -> PendingRequest:
     if entry is None or entry.arm.decider is None:
         return asked._replace(entry=entry)
     row = _row(asked.request, entry.arm.decider, path)

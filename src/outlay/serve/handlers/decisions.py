@@ -29,9 +29,8 @@ from outlay.serve.handlers.commit import GroupCommit
 from outlay.serve.handlers.messages import DecisionAnswer, DecisionRequest, Problem, time_text
 from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.state import ServingState
-from outlay.serve.ledger.ids import new_decision_ids
 from outlay.serve.ledger.ledger import Ledger, LedgerError, UndecidedError
-from outlay.serve.ledger.proposals import Proposal, Recorded
+from outlay.serve.ledger.records import Proposal, Recorded, new_decision_ids
 
 LEDGER_UNAVAILABLE = "ledger_unavailable"
 HOUR = 3_600_000  # milliseconds

@@ -11,8 +11,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from outlay.serve.ledger.ids import ID_LENGTH
-from outlay.serve.ledger.proposals import TIME_LENGTH
+from outlay.serve.ledger.records import ID_LENGTH, TIME_LENGTH
 
 _SECONDS = 100_000_000_000  # about the year 5138: what is beyond is a mistake
 # PostgreSQL's texts hold no NUL, and ids with line ends make logs unreadable.

@@ -14,9 +14,9 @@ from outlay.serve.handlers.commit import GroupCommit
 from outlay.serve.handlers.messages import BadRequestError, EventTime, OutcomeAnswer, OutcomeRequest, Problem
 from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.state import ServingState
-from outlay.serve.ledger.events import Outcome, Settled
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.money import MoneyError
+from outlay.serve.ledger.records import Outcome, OutcomeResult
 
 log = logging.getLogger("outlay.serve")
 
@@ -75,7 +75,7 @@ class OutcomeHandler:
             campaign=self._state.loaded.campaign,
         )
 
-    def _answer(self, settled: Settled, path: str) -> OutcomeAnswer | Problem:
+    def _answer(self, settled: OutcomeResult, path: str) -> OutcomeAnswer | Problem:
         units = self._state.loaded.money.units
         if not settled.replayed:
             self._metrics.outcome(settled.kind, settled.status)

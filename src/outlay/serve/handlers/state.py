@@ -21,14 +21,13 @@ from outlay.serve.deciding.decider import POLICY, Decider, EncodedRequest
 from outlay.serve.deciding.guards import ChosenAction
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle, register_bundle
 from outlay.serve.deciding.outcome_kinds import declared_outcome_kinds
-from outlay.serve.experiment.arms import Arm, Trial
-from outlay.serve.experiment.standing import followed
+from outlay.serve.experiment.arms import ServedArm, ServedExperiment
+from outlay.serve.experiment.notes import follow_ramp
 from outlay.serve.handlers.retries import Backoff
-from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.caps import CampaignConfig, Caps
 from outlay.serve.ledger.ledger import Ledger, LedgerError
-from outlay.serve.ledger.terms import Terms
+from outlay.serve.pacing.budgets import arm_budget, outside_budget
 from outlay.serve.pacing.pacer import Pacer
-from outlay.serve.pacing.purses import arm_purse, outside_purse
 from outlay.serve.shared_settings import differences
 
 
@@ -47,7 +46,7 @@ class ServingState:
         behind: why the bundle is not the ledger's; empty where it is.
     """
 
-    def __init__(self, loaded: LoadedBundle, config: ServeConfig, trial: Trial | None = None) -> None:
+    def __init__(self, loaded: LoadedBundle, config: ServeConfig, trial: ServedExperiment | None = None) -> None:
         self.loaded = loaded
         self.config = config
         self.trial = trial
@@ -60,7 +59,7 @@ class ServingState:
         self.outdated = ""
         self.behind = ""
 
-    def episode(self, day: int, arm: Arm | None = None) -> str:
+    def episode(self, day: int, arm: ServedArm | None = None) -> str:
         """What users' members are drawn for on this day of the server's clock, outside the test or in an arm."""
         settings, plan = self.config.episode, self.config.plan
         loaded = self.loaded if arm is None else arm.loaded
@@ -71,7 +70,7 @@ class ServingState:
         return f"{name}.{(day - first) // settings.days}"
 
     def choices(
-        self, loaded: LoadedBundle, arm: Arm | None, cases: Sequence[EncodedRequest], episode: str, now: int
+        self, loaded: LoadedBundle, arm: ServedArm | None, cases: Sequence[EncodedRequest], episode: str, now: int
     ) -> list[ChosenAction]:
         """What is proposed for every case, outside the test (`arm` is None) or in an arm. Raises as `decider`."""
         if arm is not None:
@@ -100,9 +99,9 @@ class ServingState:
         plan, trial = self.config.plan, self.trial
         if plan is None:
             return
-        purses = {} if trial is None else {arm.name: arm_purse(plan, trial, arm) for arm in trial.arms}
+        purses = {} if trial is None else {arm.name: arm_budget(plan, trial, arm) for arm in trial.arms}
         self.arm_pacers = {name: Pacer(ledger, self.config, purse) for name, purse in purses.items() if purse}
-        self.pacer = Pacer(ledger, self.config, outside_purse(plan, trial))
+        self.pacer = Pacer(ledger, self.config, outside_budget(plan, trial))
 
     def tend(self, ledger: Ledger, day: int, now: int) -> None:
         """Take over the coverage that the ledger knows, and correct prices where it is time.
@@ -110,7 +109,7 @@ class ServingState:
         Raises:
             LedgerError: if the ledger cannot be reached.
         """
-        if self.trial is not None and (trial := followed(ledger, self.trial)) is not self.trial:
+        if self.trial is not None and (trial := follow_ramp(ledger, self.trial)) is not self.trial:
             self.trial = trial
             self.pace(ledger)
         states = {}
@@ -152,7 +151,7 @@ class ServingState:
         if not self._swap.acquire(blocking=False):
             return None
         try:
-            terms = ledger.terms(self.loaded.campaign)
+            terms = ledger.config(self.loaded.campaign)
             if terms is None:
                 return None
             told = differences(terms.settings, self.config)
@@ -190,7 +189,7 @@ class ServingState:
 
 
 def _put_into_service(ledger: Ledger, loaded: LoadedBundle) -> None:
-    def served(kept: Terms | None) -> Terms:
-        return replace(kept or Terms(caps=Caps()), bundle=loaded.bundle.id, path=str(loaded.path))
+    def served(kept: CampaignConfig | None) -> CampaignConfig:
+        return replace(kept or CampaignConfig(caps=Caps()), bundle=loaded.bundle.id, path=str(loaded.path))
 
-    ledger.change_terms(loaded.campaign, served)
+    ledger.change_config(loaded.campaign, served)

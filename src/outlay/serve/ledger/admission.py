@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlay.serve.ledger.caps import Caps
-from outlay.serve.ledger.proposals import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT, Proposal, Recorded
+from outlay.serve.ledger.records import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT, Proposal, Recorded
 
 Key = tuple[str, str, str, str]  # campaign, scope, the arm or user, the day; "" where the scope is of all
 Request = tuple[str, str]  # campaign and request id
@@ -48,7 +48,7 @@ class Counter(Struct):
         if self.cap is not None:
             self.cap = max(self.cap, self.reserved + self.settled)
 
-    def grant(self, amount: int, limit: Limit) -> None:
+    def grant(self, amount: int, limit: ScopeLimit) -> None:
         """Reserve an offer's money under a limit."""
         self.move(amount, 0)
         self.granted += amount
@@ -61,7 +61,7 @@ class Counter(Struct):
         self.touched = True
 
 
-class Limit(NamedTuple):
+class ScopeLimit(NamedTuple):
     """What one scope allows."""
 
     key: Key
@@ -70,21 +70,21 @@ class Limit(NamedTuple):
     offers_cap: int | None
 
 
-class Given(NamedTuple):
+class Admitted(NamedTuple):
     """A decision as it is given, and the room that the limits had for it (`ledger.Row.room`)."""
 
     decision: Proposal
     room: int | None
 
 
-class Standing(NamedTuple):
+class CampaignState(NamedTuple):
     """What the ledger knows of a campaign."""
 
     caps: Caps
     paused: bool
 
 
-class Placed(Protocol):
+class ScopedDecision(Protocol):
     """A decision, as far as its scopes go."""
 
     @property
@@ -104,19 +104,19 @@ class Placed(Protocol):
         """Who got it."""
 
 
-def user_limits(caps: Caps, decision: Placed) -> list[Limit]:
+def user_limits(caps: Caps, decision: ScopedDecision) -> list[ScopeLimit]:
     """What the caps say of the decision's user: of his day, then of all his days, where they say anything."""
     found = []
     if caps.by_user_day:
         key = decision.campaign, "user", decision.user, str(decision.day)
-        found.append(Limit(key, USER_LIMIT, caps.user_day_amount, caps.user_day_offers))
+        found.append(ScopeLimit(key, USER_LIMIT, caps.user_day_amount, caps.user_day_offers))
     if caps.by_user:
         key = decision.campaign, "user", decision.user, ""
-        found.append(Limit(key, USER_LIMIT, caps.user_amount, caps.user_offers))
+        found.append(ScopeLimit(key, USER_LIMIT, caps.user_amount, caps.user_offers))
     return found
 
 
-def shared_limits(caps: Caps, decision: Placed) -> tuple[Limit, ...]:
+def shared_limits(caps: Caps, decision: ScopedDecision) -> tuple[ScopeLimit, ...]:
     """What they say of the day, the arm and the campaign; and the arm's day, of which they say nothing."""
     arm_cap = caps.arms.get(decision.arm)
     return _shared_limits(decision.campaign, str(decision.day), decision.arm, caps.day, arm_cap, caps.total)
@@ -125,26 +125,26 @@ def shared_limits(caps: Caps, decision: Placed) -> tuple[Limit, ...]:
 @lru_cache(maxsize=1024)  # few days and arms, and thousands of decisions in each
 def _shared_limits(
     campaign: str, day: str, arm: str, day_cap: int | None, arm_cap: int | None, total_cap: int | None
-) -> tuple[Limit, ...]:
+) -> tuple[ScopeLimit, ...]:
     return (
-        Limit((campaign, "day", "", day), DAY_CAP, day_cap, None),
-        Limit((campaign, "arm", arm, ""), ARM_CAP, arm_cap, None),
-        Limit((campaign, "total", "", ""), TOTAL_CAP, total_cap, None),
-        Limit((campaign, "arm", arm, day), ARM_CAP, None, None),
+        ScopeLimit((campaign, "day", "", day), DAY_CAP, day_cap, None),
+        ScopeLimit((campaign, "arm", arm, ""), ARM_CAP, arm_cap, None),
+        ScopeLimit((campaign, "total", "", ""), TOTAL_CAP, total_cap, None),
+        ScopeLimit((campaign, "arm", arm, day), ARM_CAP, None, None),
     )
 
 
-def limits(caps: Caps, decision: Placed) -> list[Limit]:
+def limits(caps: Caps, decision: ScopedDecision) -> list[ScopeLimit]:
     """All of them; their keys are the counters that the decision's money stands in."""
     return [*user_limits(caps, decision), *shared_limits(caps, decision)]
 
 
-def keys(decisions: Iterable[Placed], campaigns: Mapping[str, Standing]) -> set[Key]:
+def keys(decisions: Iterable[ScopedDecision], campaigns: Mapping[str, CampaignState]) -> set[Key]:
     """The counters of the decisions."""
     return {limit.key for decision in decisions for limit in limits(campaigns[decision.campaign].caps, decision)}
 
 
-def refusal(asked: Iterable[Limit], counters: Mapping[Key, Counter], amount: int, offers: int = 0) -> str | None:
+def refusal(asked: Iterable[ScopeLimit], counters: Mapping[Key, Counter], amount: int, offers: int = 0) -> str | None:
     """Why `amount` more is not allowed, or None. Without offers, the limits on offers are not asked."""
     for limit in asked:
         counter = counters[limit.key]
@@ -158,9 +158,9 @@ def refusal(asked: Iterable[Limit], counters: Mapping[Key, Counter], amount: int
 def admit(
     proposals: Sequence[Proposal],
     stored: dict[Request, tuple[str, Recorded]],
-    campaigns: Mapping[str, Standing],
+    campaigns: Mapping[str, CampaignState],
     counters: Mapping[Key, Counter],
-) -> tuple[list[Recorded], list[Given]]:
+) -> tuple[list[Recorded], list[Admitted]]:
     """Answer a group.
 
     Args:
@@ -187,7 +187,7 @@ def admit(
     return answers, given
 
 
-def _guarded(proposal: Proposal, campaign: Standing, counters: Mapping[Key, Counter]) -> Given:
+def _guarded(proposal: Proposal, campaign: CampaignState, counters: Mapping[Key, Counter]) -> Admitted:
     """The proposal, with its money reserved in the counters; or no incentive in its place."""
     own, shared = user_limits(campaign.caps, proposal), shared_limits(campaign.caps, proposal)
     for limit in shared:
@@ -203,14 +203,14 @@ def _guarded(proposal: Proposal, campaign: Standing, counters: Mapping[Key, Coun
             reason=reason,
             forced=True,
         )
-        return Given(none, room)
+        return Admitted(none, room)
     if proposal.amount:
         for limit in (*own, *shared):
             counters[limit.key].grant(proposal.amount, limit)
-    return Given(proposal, room)
+    return Admitted(proposal, room)
 
 
-def _room(asked: Iterable[Limit], counters: Mapping[Key, Counter]) -> int | None:
+def _room(asked: Iterable[ScopeLimit], counters: Mapping[Key, Counter]) -> int | None:
     """The most that one offer may cost; 0 where no offer is allowed, None where nothing limits it."""
     left = []
     for limit in asked:
@@ -223,7 +223,11 @@ def _room(asked: Iterable[Limit], counters: Mapping[Key, Counter]) -> int | None
 
 
 def _refusal(
-    proposal: Proposal, paused: bool, own: Iterable[Limit], shared: Iterable[Limit], counters: Mapping[Key, Counter]
+    proposal: Proposal,
+    paused: bool,
+    own: Iterable[ScopeLimit],
+    shared: Iterable[ScopeLimit],
+    counters: Mapping[Key, Counter],
 ) -> str | None:
     if paused:
         return PAUSED

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from outlay.serve.ledger.ids import check_amount, check_ids
+from outlay.serve.ledger.records import check_amount, check_ids
 
 
 class Caps(Struct, frozen=True, kw_only=True):
@@ -86,3 +86,19 @@ class Totals(Struct, frozen=True, kw_only=True):
     days: dict[int, Tally]
     arms: dict[str, Tally]
     arm_days: dict[tuple[str, int], Tally]
+
+
+class CampaignConfig(Struct, frozen=True, kw_only=True):
+    """What a campaign's servers have in common.
+
+    Attributes:
+        caps: hard limits of money.
+        settings: of the servers, JSON; empty before the first server.
+        bundle: id of the one in service; empty before the first server.
+        path: its folder, as the server that put it into service found it.
+    """
+
+    caps: Caps
+    settings: str = ""
+    bundle: str = ""
+    path: str = ""

@@ -63,7 +63,7 @@ class Machine(NamedTuple):
 HERE = Machine(_boot())
 
 
-class Anchor(NamedTuple):
+class ClockAnchor(NamedTuple):
     """A moment of a machine, and the ledger's time then (epoch ms)."""
 
     boot: str
@@ -76,13 +76,13 @@ class Anchor(NamedTuple):
             return self.ts + passed
         return max(self.ts, machine.wall())
 
-    def moved(self, machine: Machine) -> Anchor:
+    def moved(self, machine: Machine) -> ClockAnchor:
         """One for the next minute: this one, or a new one where it is old or of another start of the machine."""
         ticks = machine.ticks()
         if self.boot == machine.boot and 0 <= ticks - self.ticks < KEEP:
             return self
         now, wall = self.now(machine), machine.wall()
-        return Anchor(machine.boot, ticks, wall if abs(wall - now) <= TOLERANCE else now)
+        return ClockAnchor(machine.boot, ticks, wall if abs(wall - now) <= TOLERANCE else now)
 
 
 class LedgerClock:

@@ -33,13 +33,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from outlay.core.errors import OutlayError
-from outlay.serve.ledger.caps import Caps, Totals
+from outlay.serve.ledger.caps import CampaignConfig, Caps, Totals
 from outlay.serve.ledger.clock import LedgerClock
-from outlay.serve.ledger.events import Outcome, Settled
-from outlay.serve.ledger.ids import check_ids
 from outlay.serve.ledger.money import LARGEST
-from outlay.serve.ledger.proposals import Decided, Proposal, Recorded
-from outlay.serve.ledger.terms import Terms
+from outlay.serve.ledger.records import DecisionFields, Outcome, OutcomeResult, Proposal, Recorded, check_ids
 
 
 class LedgerError(OutlayError):
@@ -81,7 +78,7 @@ class Note(Struct, frozen=True, kw_only=True):
             raise ValueError(f"ts is {self.ts}, or the content has a NUL")
 
 
-class Row(Decided, frozen=True, kw_only=True):
+class DecisionRow(DecisionFields, frozen=True, kw_only=True):
     """A decision as it stands, with its outcomes in the order in which they came.
 
     Attributes:
@@ -99,7 +96,7 @@ class Row(Decided, frozen=True, kw_only=True):
     held: int
     paid: int
     excess: int
-    outcomes: tuple[tuple[Outcome, Settled], ...]
+    outcomes: tuple[tuple[Outcome, OutcomeResult], ...]
 
 
 class Ledger(Protocol):
@@ -119,7 +116,7 @@ class Ledger(Protocol):
         """
         ...
 
-    def outcomes(self, events: Sequence[Outcome]) -> list[Settled]:
+    def outcomes(self, events: Sequence[Outcome]) -> list[OutcomeResult]:
         """Keep a group of outcomes and move their money in one transaction; the answers come in their order."""
         ...
 
@@ -147,11 +144,11 @@ class Ledger(Protocol):
         """
         ...
 
-    def terms(self, campaign: str) -> Terms | None:
+    def config(self, campaign: str) -> CampaignConfig | None:
         """By what the campaign's servers go; None where there is no such campaign."""
         ...
 
-    def change_terms(self, campaign: str, change: Callable[[Terms | None], Terms]) -> Terms:
+    def change_config(self, campaign: str, change: Callable[[CampaignConfig | None], CampaignConfig]) -> CampaignConfig:
         """Replace the terms by what `change` makes of them, in one transaction; the new ones. As `change_caps`."""
         ...
 
@@ -183,7 +180,7 @@ class Ledger(Protocol):
         """The campaign's money by scope."""
         ...
 
-    def rows(self, campaign: str, after: int, until: int) -> Iterator[Row]:
+    def rows(self, campaign: str, after: int, until: int) -> Iterator[DecisionRow]:
         """Decisions with after ≤ ts < until (epoch ms), in the order of their ids."""
         ...
 

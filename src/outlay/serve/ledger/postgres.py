@@ -20,12 +20,12 @@ import msgspec
 import psycopg
 from psycopg import Connection
 
-from outlay.serve.ledger.books import AbstractBooks
+from outlay.serve.ledger.campaigns import columns_by_table, prepare, read_clock
 from outlay.serve.ledger.clock import HERE, LedgerClock, Machine
 from outlay.serve.ledger.ledger import LedgerError, UndecidedError
 from outlay.serve.ledger.passwords import without_password
-from outlay.serve.ledger.register import by_table, prepare, read_clock
-from outlay.serve.ledger.tables import DECISION, Table
+from outlay.serve.ledger.sql_ledger import SqlLedger
+from outlay.serve.ledger.tables import DECISION, SqlTable
 
 PLACE = "the PostgreSQL ledger"
 NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
@@ -46,7 +46,7 @@ _COLUMNS = ", ".join(f"row->>{position} as {name}" for position, name in enumera
 _KEYS = f"(select {_COLUMNS} from jsonb_array_elements(?::jsonb) as row)"
 
 
-class PostgresLedger(AbstractBooks):
+class PostgresLedger(SqlLedger):
     """A `Ledger` in the database at `url`, made if it is not there.
 
     Raises:
@@ -62,15 +62,15 @@ class PostgresLedger(AbstractBooks):
         self._writer: Connection | None = None
         self._closed = False
         try:
-            with self._writing() as books:
-                _check_encoding(books)
-                books.read("select pg_advisory_xact_lock(hashtext('outlay'))")  # servers that start together
-                books.run("create schema if not exists outlay")
-                found = books.read(
+            with self._writing() as tx:
+                _check_encoding(tx)
+                tx.read("select pg_advisory_xact_lock(hashtext('outlay'))")  # servers that start together
+                tx.run("create schema if not exists outlay")
+                found = tx.read(
                     "select table_name, column_name from information_schema.columns where table_schema = 'outlay'"
                 )
-                prepare(books, by_table(found), "the database's schema outlay")
-                read_clock(books)
+                prepare(tx, columns_by_table(found), "the database's schema outlay")
+                read_clock(tx)
         except LedgerError:
             self.close()
             raise
@@ -90,8 +90,8 @@ class PostgresLedger(AbstractBooks):
             if self._writer is None or self._writer.closed:  # never opened, or given up
                 self._writer = self._connect()
             try:
-                with _transaction(self._writer, _WRITE, self.clock) as books:
-                    yield books
+                with _transaction(self._writer, _WRITE, self.clock) as tx:
+                    yield tx
             except (psycopg.Error, UndecidedError):
                 self._writer.close()  # a session may stay read-only after its database no longer is
                 raise
@@ -101,9 +101,9 @@ class PostgresLedger(AbstractBooks):
         with (
             _own_errors(self._url),
             closing(self._connect()) as reader,
-            _transaction(reader, _READ, self.clock) as books,
+            _transaction(reader, _READ, self.clock) as tx,
         ):
-            yield books
+            yield tx
 
     def _connect(self) -> Connection:
         return psycopg.connect(
@@ -127,7 +127,7 @@ class _Transaction:
     def match(self, sql: str, keys: Collection[tuple[str, ...]]) -> list[tuple[Any, ...]]:
         return self.read(sql.format(keys=_KEYS), _json(keys))
 
-    def insert(self, table: Table, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
+    def insert(self, table: SqlTable, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
         sql = f"insert into {table.name} {_select(table.columns.values())} {otherwise}"
         self._connection.execute(sql.encode(), [_json(rows)])
 
@@ -159,8 +159,8 @@ def _transaction(connection: Connection, begin: str, clock: LedgerClock) -> Iter
         raise UndecidedError(f"{str(error).strip()}.", file=PLACE) from error
 
 
-def _check_encoding(books: _Transaction) -> None:
-    encoding = str(books.read("show server_encoding")[0][0])
+def _check_encoding(tx: _Transaction) -> None:
+    encoding = str(tx.read("show server_encoding")[0][0])
     if encoding != "UTF8":
         raise LedgerError(
             f"has the encoding {encoding}, which cannot hold every name.", file="the PostgreSQL database",

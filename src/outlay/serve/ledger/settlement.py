@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from outlay.serve.ledger.admission import Counter, Key, limits, refusal
 from outlay.serve.ledger.caps import Caps
-from outlay.serve.ledger.events import Outcome, Status
+from outlay.serve.ledger.records import Outcome, Status
 
 
 class Position(Struct):
@@ -43,7 +43,7 @@ class Position(Struct):
     excess: int
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """One movement of a decision's money, in signed minor units; `excess` is a part of `settled`."""
 
     decision_id: str
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 def settle(
     event: Outcome, position: Position, caps: Caps, counters: Mapping[Key, Counter]
-) -> tuple[Status, Entry | None]:
+) -> tuple[Status, LedgerEntry | None]:
     """Apply an outcome that has not come before; position and counters are moved.
 
     Returns:
@@ -70,21 +70,21 @@ def settle(
         if position.state != "settled" or amount > position.paid:
             return "refused", None
         excess = min(amount, position.excess)
-        entry = Entry(event.decision_id, "refund", event.event_id, event.received, 0, -amount, -excess)
+        entry = LedgerEntry(event.decision_id, "refund", event.event_id, event.received, 0, -amount, -excess)
         return "refunded", _move(entry, position, caps, counters)
     return "kept", None
 
 
-def release(position: Position, caps: Caps, counters: Mapping[Key, Counter], now: int) -> Entry:
+def release(position: Position, caps: Caps, counters: Mapping[Key, Counter], now: int) -> LedgerEntry:
     """Free what a reservation holds."""
     position.state = "released"
-    entry = Entry(position.decision_id, "release", "", now, -position.held, 0, 0)
+    entry = LedgerEntry(position.decision_id, "release", "", now, -position.held, 0, 0)
     return _move(entry, position, caps, counters)
 
 
 def _redeem(
     event: Outcome, position: Position, caps: Caps, counters: Mapping[Key, Counter]
-) -> tuple[Status, Entry | None]:
+) -> tuple[Status, LedgerEntry | None]:
     amount = position.amount if event.amount is None else event.amount
     if position.state == "settled":
         return "refused", None
@@ -95,7 +95,7 @@ def _redeem(
     excess = max(amount - position.amount, 0) if fits else amount
     position.state = "settled"
     kind = "late" if late else "settle"
-    entry = Entry(event.decision_id, kind, event.event_id, event.received, -position.held, amount, excess)
+    entry = LedgerEntry(event.decision_id, kind, event.event_id, event.received, -position.held, amount, excess)
     _move(entry, position, caps, counters)
     for limit in limits(caps, position):
         if late and fits:
@@ -105,7 +105,7 @@ def _redeem(
     return ("overrun" if excess else "late" if late else "settled"), entry
 
 
-def _move(entry: Entry, position: Position, caps: Caps, counters: Mapping[Key, Counter]) -> Entry:
+def _move(entry: LedgerEntry, position: Position, caps: Caps, counters: Mapping[Key, Counter]) -> LedgerEntry:
     for limit in limits(caps, position):
         counters[limit.key].move(entry.reserved, entry.settled, entry.excess)
     position.held += entry.reserved

@@ -10,19 +10,66 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from outlay.serve.ledger.books import AbstractBooks
-from outlay.serve.ledger.checkpoints import LONGEST, Checkpoints
-from outlay.serve.ledger.clock import HERE, Anchor, LedgerClock, Machine
+from outlay.serve.ledger.campaigns import columns_by_table, prepare, read_clock
+from outlay.serve.ledger.clock import HERE, ClockAnchor, LedgerClock, Machine
 from outlay.serve.ledger.ledger import LedgerError, UndecidedError
-from outlay.serve.ledger.register import by_table, prepare, read_clock
-from outlay.serve.ledger.tables import Table
+from outlay.serve.ledger.sql_ledger import SqlLedger
+from outlay.serve.ledger.tables import SqlTable
+
+EVERY = 0.25  # seconds between two checkpoints while somebody writes
+LONG = 8_192  # pages of the log: 32 MiB
+
+# Pages at which SQLite does it after all: the thread does not come along, or a reader holds the log for long.
+LONGEST = 65_536
+
+
+class Checkpoints:
+    """The thread.
+
+    Args:
+        connect: opens a connection of its own.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._written = threading.Event()
+        self._ended = threading.Event()
+        self._long = False
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def written(self) -> None:
+        """Something is in the log."""
+        self._written.set()
+
+    def finish(self, writer: sqlite3.Connection) -> None:
+        """Do the rest where the log is long. Called between two transactions."""
+        if self._long:
+            self._long = False
+            with suppress(sqlite3.Error):  # another process writes; the thread sees a long log again
+                writer.execute("pragma wal_checkpoint(full)").fetchone()
+
+    def close(self) -> None:
+        """End the thread. The last connection that closes empties the log."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(EVERY):
+            if self._written.is_set():
+                self._written.clear()
+                with suppress(sqlite3.Error), closing(self._connect()) as connection:  # the next one tries again
+                    busy, pages, done = connection.execute("pragma wal_checkpoint(passive)").fetchone()
+                    # Where less was done than is there, a reader holds an old state, and nobody is to wait for him.
+                    self._long = not busy and done == pages > LONG
+
 
 WAIT = 5.0  # seconds
 POLL = 0.0005  # seconds
@@ -35,7 +82,7 @@ _COLUMNS = ", ".join(f"json_extract(value, '$[{position}]') as {name}" for posit
 _KEYS = f"(select {_COLUMNS} from json_each(?))"
 
 
-class SqliteLedger(AbstractBooks):
+class SqliteLedger(SqlLedger):
     """A `Ledger` in the file at `path`, made if it is not there.
 
     Raises:
@@ -65,15 +112,15 @@ class SqliteLedger(AbstractBooks):
             raise
 
     def _prepare(self) -> None:
-        with self._reading() as books:
-            made = books.read("select 1 from sqlite_master where name = 'ledger_format'")
+        with self._reading() as tx:
+            made = tx.read("select 1 from sqlite_master where name = 'ledger_format'")
         # To look is enough where the tables are: who comes later need not wait for those who write.
-        with self._reading() if made else self._writing() as books:
-            found = books.read(
+        with self._reading() if made else self._writing() as tx:
+            found = tx.read(
                 "select t.name, c.name from sqlite_master as t, pragma_table_info(t.name) as c where t.type = 'table'"
             )
-            prepare(books, by_table(found), str(self.path), short="without rowid")
-            read_clock(books)
+            prepare(tx, columns_by_table(found), str(self.path), short="without rowid")
+            read_clock(tx)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -92,25 +139,25 @@ class SqliteLedger(AbstractBooks):
                 )
             self._checkpoints.finish(self._writer)
             _begin_writing(self._writer)
-            with _transaction(self._writer, self.path, self.clock) as books:
+            with _transaction(self._writer, self.path, self.clock) as tx:
                 if self._prepared:
-                    _move_anchor(books)
-                yield books
+                    _move_anchor(tx)
+                yield tx
         self._checkpoints.written()
 
     @contextmanager
     def _reading(self) -> Iterator[_Transaction]:
         with self._own_errors(), closing(self._connect()) as reader:
             reader.execute("begin")
-            with _transaction(reader, self.path, self.clock) as books:
-                yield books
+            with _transaction(reader, self.path, self.clock) as tx:
+                yield tx
 
     def _connect(self, mode: str = "rw") -> sqlite3.Connection:
         place = f"{self.path.absolute().as_uri()}?mode={mode}"
         connection = sqlite3.connect(place, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)
         connection.execute("pragma synchronous = full")
         connection.execute("pragma fullfsync = on")  # macOS: past the cache of the disk
-        connection.create_function("ledger_time", 3, lambda *anchor: Anchor(*anchor).now(self.clock.machine))
+        connection.create_function("ledger_time", 3, lambda *anchor: ClockAnchor(*anchor).now(self.clock.machine))
         return connection
 
     @contextmanager
@@ -137,7 +184,7 @@ class _Transaction:
     def match(self, sql: str, keys: Collection[tuple[str, ...]]) -> list[tuple[Any, ...]]:
         return self.read(sql.format(keys=_KEYS), msgspec.json.encode(list(keys)).decode())
 
-    def insert(self, table: Table, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
+    def insert(self, table: SqlTable, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
         holes = ", ".join("?" * len(table.columns))
         self._connection.executemany(f"insert into {table.name} values ({holes}) {otherwise}", rows)
 
@@ -178,11 +225,11 @@ def _begin_writing(connection: sqlite3.Connection) -> None:
         time.sleep(POLL)
 
 
-def _move_anchor(books: _Transaction) -> None:
-    [found] = books.read("select boot, ticks, ts from clock")
-    anchor = Anchor(*found)
-    if (moved := anchor.moved(books.clock.machine)) is not anchor:
-        books.run("update clock set boot = ?, ticks = ?, ts = ?", *moved)
+def _move_anchor(tx: _Transaction) -> None:
+    [found] = tx.read("select boot, ticks, ts from clock")
+    anchor = ClockAnchor(*found)
+    if (moved := anchor.moved(tx.clock.machine)) is not anchor:
+        tx.run("update clock set boot = ?, ticks = ?, ts = ?", *moved)
 
 
 @contextmanager

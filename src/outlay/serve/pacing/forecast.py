@@ -29,7 +29,7 @@ LATEST = 0.25  # weight of the latest day in the course of a day
 WHOLE = 0.9  # of a day counted, from which on its course is learned
 
 
-class Seen(Struct, frozen=True):
+class DayCount(Struct, frozen=True):
     """What was counted on a day.
 
     Attributes:
@@ -45,7 +45,7 @@ class Seen(Struct, frozen=True):
     priced: float = 0.0
 
 
-class Diary(Struct, frozen=True, kw_only=True):
+class TrafficHistory(Struct, frozen=True, kw_only=True):
     """Decisions by day and hour, counted again and again.
 
     Attributes:
@@ -64,16 +64,18 @@ class Diary(Struct, frozen=True, kw_only=True):
     part: float
     counted: int
     hours: tuple[float, ...] = (0.0,) * HOURS
-    seen: dict[int, Seen] = {}
+    seen: dict[int, DayCount] = {}
     course: tuple[float, ...] = (1 / HOURS,) * HOURS
     learned: int = 0
 
     @classmethod
-    def opened(cls, days: Mapping[int, Tally], now: Moment) -> Diary:
+    def opened(cls, days: Mapping[int, Tally], now: Moment) -> TrafficHistory:
         """From now on; what came before was not counted."""
         return cls(ts=now.ts, day=now.day, part=now.part, counted=_decisions(days, now.day))
 
-    def continued(self, days: Mapping[int, Tally], now: Moment, cost: float, priced: float, *, stopped: bool) -> Diary:
+    def continued(
+        self, days: Mapping[int, Tally], now: Moment, cost: float, priced: float, *, stopped: bool
+    ) -> TrafficHistory:
         """With what came since.
 
         Args:
@@ -89,15 +91,15 @@ class Diary(Struct, frozen=True, kw_only=True):
             end = now.part if day == now.day else 1.0
             came = _decisions(days, day) - (self.counted if day == self.day else 0)
             if not stopped:
-                old = seen.get(day, Seen())
+                old = seen.get(day, DayCount())
                 done = old.progress + progress(course, end) - progress(course, begin)
-                seen[day] = Seen(old.decisions + came, done, old.promised + came * cost, old.priced + came * priced)
+                seen[day] = DayCount(old.decisions + came, done, old.promised + came * cost, old.priced + came * priced)
                 hours = tuple(before + new for before, new in zip(hours, _by_hour(came, begin, end), strict=True))
             if day < now.day:
                 if day in seen and seen[day].progress > WHOLE:
                     course, learned = _learned(course, hours, 1.0 if learned == 0 else LATEST), learned + 1
                 hours = (0.0,) * HOURS
-        return Diary(
+        return TrafficHistory(
             ts=now.ts,
             day=now.day,
             part=now.part,
@@ -115,7 +117,7 @@ def progress(course: Sequence[float], part: float) -> float:
     return min(sum(course[:hour]) + course[hour] * (part * HOURS - hour), 1.0)
 
 
-def traffic(seen: Mapping[int, Seen], shares: Mapping[int, float]) -> float | None:
+def traffic_rate(seen: Mapping[int, DayCount], shares: Mapping[int, float]) -> float | None:
     """Decisions that come per unit of share; None where less than half a day was counted, or hardly any decisions."""
     planned = sum(day.progress * shares[number] for number, day in seen.items() if number in shares)
     counted = sum(day.progress for number, day in seen.items() if number in shares)
@@ -140,7 +142,9 @@ def redemption(days: Mapping[int, Tally], today: int, expiry_days: float, believ
     return max(found, _share([days[today - 1]], found)) if today - 1 in days else found
 
 
-def cost_factor(seen: Mapping[int, Seen], days: Mapping[int, Tally], costs: Mapping[int, float]) -> tuple[float, float]:
+def cost_factor(
+    seen: Mapping[int, DayCount], days: Mapping[int, Tally], costs: Mapping[int, float]
+) -> tuple[float, float]:
     """κ, what decisions cost at price 1 over what the policies' measurements promise; β, what a price does, likewise.
 
     log (cost / promised) = log κ + β log (priced / promised) by day: a price that moves tells what it does. A ridge

@@ -23,7 +23,7 @@ Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Policies:
+class PolicyPool:
     """P policies and m budgets.
 
     Attributes:
@@ -43,7 +43,7 @@ class Policies:
     fold: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, pool: Pool, minor: int) -> Policies:
+    def of(cls, pool: Pool, minor: int) -> PolicyPool:
         """As they were measured, with so many minor units in a unit of money."""
         budgets = pool.bundle.manifest["budgets"]
         money = next(i for i, budget in enumerate(budgets) if budget["money"])

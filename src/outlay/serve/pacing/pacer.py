@@ -19,12 +19,12 @@ from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import Decider
 from outlay.serve.ledger.ledger import Ledger, Note
-from outlay.serve.pacing.mixing import Policies
-from outlay.serve.pacing.outlook import Setting
-from outlay.serve.pacing.pacing import State, begin, correct, weights_of
-from outlay.serve.pacing.purses import Purse
+from outlay.serve.pacing.budgets import PacedBudget
+from outlay.serve.pacing.mixing import PolicyPool
+from outlay.serve.pacing.pacing import PacingState, begin, correct, weights_of
+from outlay.serve.pacing.snapshot import PacingSetup
 
-_decode = msgspec.json.Decoder(State).decode
+_decode = msgspec.json.Decoder(PacingState).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -34,8 +34,8 @@ class _Paced:
 
     base: Decider
     episode: str
-    setting: Setting
-    state: State | None
+    setting: PacingSetup
+    state: PacingState | None
     decider: Decider
 
     @property
@@ -47,18 +47,18 @@ class _Paced:
         """Of the notes' keys: another bundle has another pool, and states of its own."""
         return f"{self.episode}/{self.base.pool.bundle.id}/"
 
-    def at(self, state: State) -> _Paced:
+    def at(self, state: PacingState) -> _Paced:
         weights = weights_of(state, len(self.setting.policies.own))
         return replace(self, state=state, decider=replace(self.base, weights=weights, price=state.price))
 
 
 class Pacer:
-    """Follows the plan of one purse of a campaign."""
+    """Follows the plan of one budget of a campaign."""
 
-    def __init__(self, ledger: Ledger, config: ServeConfig, purse: Purse) -> None:
+    def __init__(self, ledger: Ledger, config: ServeConfig, budget: PacedBudget) -> None:
         self._ledger = ledger
         self._config = config
-        self._purse = purse
+        self._budget = budget
         self._lock = threading.Lock()
         self._paced: _Paced | None = None
         import_module("outlay.ops.mixture_lp")  # half a second that no decision is to wait for
@@ -80,8 +80,8 @@ class Pacer:
                 paced = self._entered(base, episode, now)
         return paced.decider
 
-    def tend(self, base: Decider, episode: str, now: int) -> State | None:
-        """Correct the price if it is time. What stands; None while the purse has no cap.
+    def tend(self, base: Decider, episode: str, now: int) -> PacingState | None:
+        """Correct the price if it is time. What stands; None while the budget has no cap.
 
         Raises:
             LedgerError: if the ledger cannot be reached; then what served goes on.
@@ -89,10 +89,10 @@ class Pacer:
         with self._lock:
             paced = self._entered(base, episode, now)
             state = paced.state
-            if state is not None and now - state.diary.ts >= paced.setting.minutes * 60_000:
+            if state is not None and now - state.traffic.ts >= paced.setting.minutes * 60_000:
                 totals = self._ledger.totals(paced.campaign)
                 moment = Moment.of(now, self._config.zone)
-                budget = self._purse.budget(totals, moment.day)
+                budget = self._budget.budget(totals, moment.day)
                 if budget is not None and not totals.paused:
                     self._paced = paced = self._stands(paced, correct(paced.setting, budget, moment, state))
             return paced.state
@@ -103,38 +103,38 @@ class Pacer:
         if paced is None or paced.base is not base or paced.episode != episode:
             paced = _Paced(base, episode, self._setting(base), None, base)
         if paced.state is None:
-            notes = self._ledger.notes(paced.campaign, self._purse.kind)
+            notes = self._ledger.notes(paced.campaign, self._budget.kind)
             moment = Moment.of(now, self._config.zone)
             if (last := _last(notes, paced.prefix)) is not None:
                 paced = paced.at(last)
-            elif (budget := self._purse.budget(self._ledger.totals(paced.campaign), moment.day)) is not None:
+            elif (budget := self._budget.budget(self._ledger.totals(paced.campaign), moment.day)) is not None:
                 paced = self._stands(paced, begin(paced.setting, budget, moment, _last(notes, "")))
             self._paced = paced
         return paced
 
-    def _stands(self, paced: _Paced, state: State) -> _Paced:
+    def _stands(self, paced: _Paced, state: PacingState) -> _Paced:
         """Note a state. If another server was first, what it has noted since stands."""
         note = Note(
-            kind=self._purse.kind,
+            kind=self._budget.kind,
             key=f"{paced.prefix}{state.step:06d}",
-            ts=state.diary.ts,
+            ts=state.traffic.ts,
             content=_encode(state).decode(),
         )
         if self._ledger.note(paced.campaign, note).content != note.content:
-            last = _last(self._ledger.notes(paced.campaign, self._purse.kind), paced.prefix)
+            last = _last(self._ledger.notes(paced.campaign, self._budget.kind), paced.prefix)
             assert last is not None
             state = last
         return paced.at(state)
 
-    def _setting(self, base: Decider) -> Setting:
-        return Setting(
-            schedule=self._purse.schedule,
-            policies=Policies.of(base.pool, self._config.minor),
+    def _setting(self, base: Decider) -> PacingSetup:
+        return PacingSetup(
+            schedule=self._budget.schedule,
+            policies=PolicyPool.of(base.pool, self._config.minor),
             expiry_days=self._config.expiry_hours / 24,
             episode_days=self._config.episode.days,
         )
 
 
-def _last(notes: list[Note], prefix: str) -> State | None:
+def _last(notes: list[Note], prefix: str) -> PacingState | None:
     """The latest state under keys that begin so."""
     return next((_decode(note.content) for note in reversed(notes) if note.key.startswith(prefix)), None)

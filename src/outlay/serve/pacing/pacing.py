@@ -29,9 +29,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlay.serve.clock import Moment
-from outlay.serve.pacing.forecast import Diary
+from outlay.serve.pacing.budgets import BudgetState
+from outlay.serve.pacing.forecast import TrafficHistory
 from outlay.serve.pacing.mixing import Vector
-from outlay.serve.pacing.outlook import Anchor, Budget, Outlook, Setting, Sight
+from outlay.serve.pacing.snapshot import Forecast, PacingSetup, PathAnchor, Snapshot
 
 BAND = 0.02  # of a day's money
 GAIN = 4.0  # of the log of spend, per day's money of error
@@ -43,7 +44,7 @@ LATEST = 0.999  # progress of an anchor: there is always some of the day left
 MISSED = 3  # corrections that may be late before it is a stop
 
 
-class State(Struct, frozen=True, kw_only=True):
+class PacingState(Struct, frozen=True, kw_only=True):
     """Where pacing stands.
 
     Attributes:
@@ -55,9 +56,9 @@ class State(Struct, frozen=True, kw_only=True):
         limit: minor units per decision that the weights are for; None where they are the bundle's own.
         cost: minor units per decision that they are measured to cost.
         priced: the same at this price.
-        diary: what came.
+        traffic: what came.
         anchor: of the day's path.
-        sight: what was known.
+        snapshot: what was known.
     """
 
     step: int
@@ -68,42 +69,42 @@ class State(Struct, frozen=True, kw_only=True):
     limit: float | None
     cost: float
     priced: float
-    diary: Diary
-    anchor: Anchor
-    sight: Sight
+    traffic: TrafficHistory
+    anchor: PathAnchor
+    snapshot: Snapshot
 
 
-def begin(setting: Setting, budget: Budget, now: Moment, before: State | None) -> State:
+def begin(setting: PacingSetup, budget: BudgetState, now: Moment, before: PacingState | None) -> PacingState:
     """The first state of an episode; `before` is the last one of whatever was served before, if anything was."""
     if before is None:
-        outlook = Outlook(setting, budget, now, Diary.opened(budget.days, now))
-        anchor = _anchor(outlook, early=True)
+        forecast = Forecast(setting, budget, now, TrafficHistory.opened(budget.days, now))
+        anchor = _anchor(forecast, early=True)
     else:
-        outlook, anchor = _followed(setting, budget, now, before)
-    sight = outlook.sight(anchor)
-    weights, price, limit = setting.policies.own, 1.0, outlook.per_decision(sight)
+        forecast, anchor = _followed(setting, budget, now, before)
+    snapshot = forecast.snapshot(anchor)
+    weights, price, limit = setting.policies.own, 1.0, forecast.per_decision(snapshot)
     if limit is not None:
-        weights = setting.policies.mixture(limit, sight.factor)
+        weights = setting.policies.mixture(limit, snapshot.factor)
         price = 1.0 if limit > 0 else math.exp(LIMIT)
     live = np.flatnonzero(weights)
-    return State(
+    return PacingState(
         step=0, members=live.tolist(), weights=weights[live].tolist(), price=price, integral=0.0, limit=limit,
         cost=setting.policies.spend(weights, 1.0), priced=setting.policies.spend(weights, price),
-        diary=outlook.diary, anchor=anchor, sight=sight,
+        traffic=forecast.traffic, anchor=anchor, snapshot=snapshot,
     )  # fmt: skip
 
 
-def correct(setting: Setting, budget: Budget, now: Moment, before: State) -> State:
+def correct(setting: PacingSetup, budget: BudgetState, now: Moment, before: PacingState) -> PacingState:
     """The next state of an episode: the same weights at another price."""
-    outlook, anchor = _followed(setting, budget, now, before)
-    sight = outlook.sight(anchor)
+    forecast, anchor = _followed(setting, budget, now, before)
+    snapshot = forecast.snapshot(anchor)
     weights = weights_of(before, len(setting.policies.own))
     integral, target = before.integral, LIMIT
-    if sight.day_money > 0:
-        error = (sight.spent - sight.planned) / sight.day_money
+    if snapshot.day_money > 0:
+        error = (snapshot.spent - snapshot.planned) / snapshot.day_money
         error -= _within(error, BAND)
-        elapsed = min(now.ts - before.diary.ts, MISSED * setting.minutes * 60_000) / 86_400_000
-        elasticity = min(max(sight.response * setting.policies.elasticity(weights), ELASTIC[0]), ELASTIC[1])
+        elapsed = min(now.ts - before.traffic.ts, MISSED * setting.minutes * 60_000) / 86_400_000
+        elasticity = min(max(snapshot.response * setting.policies.elasticity(weights), ELASTIC[0]), ELASTIC[1])
         integral = _within(integral + LASTING * error * elapsed, elasticity * LIMIT)
         target = _within((integral + GAIN * error) / elasticity, LIMIT)
     log_price = math.log(before.price)
@@ -114,36 +115,38 @@ def correct(setting: Setting, budget: Budget, now: Moment, before: State) -> Sta
         price=price,
         integral=integral,
         priced=setting.policies.spend(weights, price),
-        diary=outlook.diary,
+        traffic=forecast.traffic,
         anchor=anchor,
-        sight=sight,
+        snapshot=snapshot,
     )
 
 
-def weights_of(state: State, count: int) -> Vector:
+def weights_of(state: PacingState, count: int) -> Vector:
     """`[P]` its weights over a pool of `count` policies."""
     weights = np.zeros(count)
     weights[state.members] = state.weights
     return weights
 
 
-def _followed(setting: Setting, budget: Budget, now: Moment, before: State) -> tuple[Outlook, Anchor]:
+def _followed(
+    setting: PacingSetup, budget: BudgetState, now: Moment, before: PacingState
+) -> tuple[Forecast, PathAnchor]:
     """What is known now, and the anchor: a new one on another day, after a stop, or with another cap."""
-    old, anchor = before.diary, before.anchor
+    old, anchor = before.traffic, before.anchor
     stopped = now.ts - old.ts > MISSED * setting.minutes * 60_000
-    diary = old.continued(budget.days, now, before.cost, before.priced, stopped=stopped)
-    outlook = Outlook(setting, budget, now, diary)
+    traffic = old.continued(budget.days, now, before.cost, before.priced, stopped=stopped)
+    forecast = Forecast(setting, budget, now, traffic)
     if stopped or now.day != anchor.day or budget.cap != anchor.total:
-        anchor = _anchor(outlook, early=now.day != anchor.day)
-    return outlook, anchor
+        anchor = _anchor(forecast, early=now.day != anchor.day)
+    return forecast, anchor
 
 
-def _anchor(outlook: Outlook, *, early: bool) -> Anchor:
+def _anchor(forecast: Forecast, *, early: bool) -> PathAnchor:
     """Here and now; or at midnight, if `early` is asked and it is hardly past."""
-    now, cap = outlook.now, outlook.budget.cap
-    if early and now.part * 1440 <= MISSED * outlook.setting.minutes:
-        return Anchor(now.day, 0.0, 0.0, cap)
-    return Anchor(now.day, min(outlook.done, LATEST), outlook.today, cap)
+    now, cap = forecast.now, forecast.budget.cap
+    if early and now.part * 1440 <= MISSED * forecast.setting.minutes:
+        return PathAnchor(now.day, 0.0, 0.0, cap)
+    return PathAnchor(now.day, min(forecast.done, LATEST), forecast.today, cap)
 
 
 def _within(value: float, limit: float) -> float:

@@ -22,18 +22,26 @@ from outlay.logs.source import Source, open_source
 from outlay.serve.clock import Clock
 from outlay.serve.experiment.rehearsal import clock_with, rehearsal_of
 from outlay.serve.export.campaign import FILE, SOURCE, campaign_of, check_expressions, write_campaign
-from outlay.serve.export.chances import Told, write_chances
 from outlay.serve.export.days import earlier, rewrite, write_day
-from outlay.serve.export.due import days_due
-from outlay.serve.export.folder import MEMORY, Day, State, database, date_of, digest, own_errors, workplace
-from outlay.serve.export.layout import Layout
-from outlay.serve.export.notes import Notes
-from outlay.serve.export.reading import in_words, read_days
-from outlay.serve.export.rows import Seen
+from outlay.serve.export.folder import (
+    MEMORY,
+    ExportedDay,
+    ExportState,
+    database,
+    date_of,
+    days_due,
+    digest,
+    own_errors,
+    workplace,
+)
+from outlay.serve.export.history import CampaignHistory
+from outlay.serve.export.layout import LogLayout
+from outlay.serve.export.propensities import Told, write_chances
+from outlay.serve.export.rows import DaySummary, describe_sums, read_days
+from outlay.serve.ledger.backends import SQLITE, open_ledger
 from outlay.serve.ledger.caps import Tally
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.money import Money
-from outlay.serve.ledger.store import SQLITE, open_ledger
 
 SHARES = (0.6, 0.25, 0.12)  # of the time: reading the ledger, propensities, writing days
 
@@ -41,7 +49,7 @@ Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """What an export did.
 
     Attributes:
@@ -53,8 +61,8 @@ class Exported:
         absent: kinds of outcomes of which the campaign is made, and of which these days have none.
     """
 
-    state: State
-    days: dict[int, Day]
+    state: ExportState
+    days: dict[int, ExportedDay]
     money: Money
     torn: Told
     edited: bool
@@ -112,7 +120,7 @@ def export_log(
     threads: int | None = None,
     clock: Callable[[str], Clock] | None = None,
     progress: Progress | None = None,
-) -> Exported:
+) -> ExportResult:
     """Write the closed days of a campaign.
 
     Args:
@@ -132,8 +140,8 @@ def export_log(
     """
     out, tell = Path(out), progress or (lambda _share, _text: None)
     with closing(_opened(ledger)) as books, own_errors(out):
-        notes = Notes(books, _campaign(books, campaign))
-        state = State.load(out, notes.campaign)
+        notes = CampaignHistory(books, _campaign(books, campaign))
+        state = ExportState.load(out, notes.campaign)
         rehearsal = rehearsal_of(books, notes.campaign)
         timezone = notes.settings.timezone
         own = None if rehearsal is not None or clock is None else clock(timezone)
@@ -161,7 +169,7 @@ def export_log(
             state.save(out)
     came = {kind.casefold() for met in seen.values() for kind in met.kinds}
     absent = tuple(kind for kind in notes.kinds if kind in layout.kinds and kind.casefold() not in came and written)
-    return Exported(state, written, notes.money, torn, edited, absent)
+    return ExportResult(state, written, notes.money, torn, edited, absent)
 
 
 def _opened(url: str) -> Ledger:
@@ -185,15 +193,15 @@ def _campaign(ledger: Ledger, asked: str | None) -> str:
     return known[0]
 
 
-def _begun(notes: Notes, state: State) -> Layout:
+def _begun(notes: CampaignHistory, state: ExportState) -> LogLayout:
     """The columns before anything is read: those of older days, what bundles decide from, outcomes that may come."""
     features = [*notes.categorical, *notes.numeric]
-    layout = state.layout or Layout.begin(notes.bundle["campaign"]["log"], features)
+    layout = state.layout or LogLayout.begin(notes.bundle["campaign"]["log"], features)
     layout = layout.with_features(features)
     return layout.with_outcomes(_expected(notes, layout)).widened({}, notes.numeric)
 
 
-def _expected(notes: Notes, layout: Layout) -> list[str]:
+def _expected(notes: CampaignHistory, layout: LogLayout) -> list[str]:
     """Kinds that may come: those of the settings, and what the campaign is made of that is not a column already."""
     taken = {name.casefold() for name in (*layout.names.values(), *notes.settings.outcomes)}
     return [*notes.settings.outcomes, *(kind for kind in notes.kinds if kind.casefold() not in taken)]
@@ -201,8 +209,8 @@ def _expected(notes: Notes, layout: Layout) -> list[str]:
 
 def _chances(
     source: Source,
-    notes: Notes,
-    state: State,
+    notes: CampaignHistory,
+    state: ExportState,
     days: Sequence[int],
     work: Path,
     out: Path,
@@ -219,15 +227,15 @@ def _chances(
 
 def _write(
     source: Source,
-    notes: Notes,
-    layout: Layout,
-    seen: Mapping[int, Seen],
+    notes: CampaignHistory,
+    layout: LogLayout,
+    seen: Mapping[int, DaySummary],
     tallies: Mapping[int, Tally],
     closed: int,
     work: Path,
     out: Path,
     tell: Progress,
-) -> dict[int, Day]:
+) -> dict[int, ExportedDay]:
     """The files of each day, held against the ledger's sums."""
     written = {}
     for number, (day, met) in enumerate(seen.items()):
@@ -236,12 +244,16 @@ def _write(
             source, work / str(day), work / "chances.parquet", day, layout, notes.settings.minor, out
         )
         if list(sums) != met.sums:
-            raise LedgerError(f"counts {in_words(met.sums)} on {date_of(day)}, and the file {in_words(sums)}.")
-        written[day] = Day(rows, *sums, late=met.late, closed=day <= closed, excess=tallies[day].excess)
+            raise LedgerError(
+                f"counts {describe_sums(met.sums)} on {date_of(day)}, and the file {describe_sums(sums)}."
+            )
+        written[day] = ExportedDay(rows, *sums, late=met.late, closed=day <= closed, excess=tallies[day].excess)
     return written
 
 
-def _with_campaign_file(state: State, notes: Notes, layout: Layout, out: Path, work: Path) -> tuple[State, bool]:
+def _with_campaign_file(
+    state: ExportState, notes: CampaignHistory, layout: LogLayout, out: Path, work: Path
+) -> tuple[ExportState, bool]:
     """Write the campaign file, unless it was edited; whether it was."""
     file = out / FILE
     if state.edited(file):

@@ -1,8 +1,8 @@
 """What the ledger tells pacing at one moment: what is spent and left, what a day and a decision may cost.
 
-    outlook = Outlook(setting, budget, now, diary)
-    sight = outlook.sight(anchor)                 the day's path beside what was spent of it
-    outlook.per_decision(sight)                   what the weights of an episode are to cost
+    forecast = Outlook(setting, budget, now, traffic)
+    snapshot = forecast.snapshot(anchor)                 the day's path beside what was spent of it
+    forecast.per_decision(snapshot)                   what the weights of an episode are to cost
 
 Pure.
 """
@@ -10,46 +10,19 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from msgspec import Struct
 
 from outlay.serve.clock import Moment
-from outlay.serve.ledger.caps import Tally, Totals
-from outlay.serve.pacing.forecast import Diary, cost_factor, progress, redemption, spend, traffic
-from outlay.serve.pacing.mixing import Policies
-from outlay.serve.pacing.schedule import Schedule, money_by_day
-
-
-class Budget(NamedTuple):
-    """The money that is paced, and what became of it.
-
-    Attributes:
-        total: minor units that may be spent.
-        day_cap: the most that may be reserved on a day.
-        days: money and decisions by day.
-        cap: what people have set of the total; another one begins a new path.
-    """
-
-    total: int
-    day_cap: float
-    days: Mapping[int, Tally]
-    cap: int
-
-    @classmethod
-    def of(cls, totals: Totals) -> Budget | None:
-        """All money of a campaign; None where it has no total cap."""
-        caps = totals.caps
-        if caps.total is None:
-            return None
-        return cls(caps.total, math.inf if caps.day is None else caps.day, totals.days, caps.total)
+from outlay.serve.pacing.budgets import BudgetState, Schedule, money_by_day
+from outlay.serve.pacing.forecast import TrafficHistory, cost_factor, progress, redemption, spend, traffic_rate
+from outlay.serve.pacing.mixing import PolicyPool
 
 
 @dataclass(frozen=True)
-class Setting:
+class PacingSetup:
     """What stays the same.
 
     Attributes:
@@ -60,7 +33,7 @@ class Setting:
     """
 
     schedule: Schedule
-    policies: Policies
+    policies: PolicyPool
     expiry_days: float
     episode_days: int | None
 
@@ -70,7 +43,7 @@ class Setting:
         return self.schedule.plan.correct_minutes
 
 
-class Anchor(Struct, frozen=True):
+class PathAnchor(Struct, frozen=True):
     """Where the path of a day begins.
 
     Attributes:
@@ -86,7 +59,7 @@ class Anchor(Struct, frozen=True):
     total: int
 
 
-class Sight(Struct, frozen=True, kw_only=True):
+class Snapshot(Struct, frozen=True, kw_only=True):
     """What was known when a state was made, for people. Money is minor units.
 
     Attributes:
@@ -111,25 +84,25 @@ class Sight(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Forecast:
     """What is known at a moment.
 
     Attributes:
         setting: what stays the same.
         budget: the money, as the ledger has it now.
         now: the moment.
-        diary: what came, up to now.
+        traffic: what came, up to now.
     """
 
-    setting: Setting
-    budget: Budget
+    setting: PacingSetup
+    budget: BudgetState
     now: Moment
-    diary: Diary
+    traffic: TrafficHistory
 
     @cached_property
     def redeemed(self) -> float:
         """q; until the first day has expired, what the policies' measurements say of it."""
-        days, seen = self.budget.days, self.diary.seen
+        days, seen = self.budget.days, self.traffic.seen
         # Of a day that was counted in part, its decisions' part.
         granted = sum(days[d].granted * seen[d].decisions / max(days[d].decisions, 1) for d in seen if d in days)
         promised = sum(day.priced for day in seen.values())
@@ -144,40 +117,40 @@ class Outlook:
     @property
     def done(self) -> float:
         """The part of the day's decisions that has come."""
-        return progress(self.diary.course, self.now.part)
+        return progress(self.traffic.course, self.now.part)
 
     @property
     def today(self) -> float:
         """What today's decisions will have cost."""
         return self.costs.get(self.now.day, 0.0)
 
-    def sight(self, anchor: Anchor) -> Sight:
+    def snapshot(self, anchor: PathAnchor) -> Snapshot:
         """Where the spend stands beside the path from the anchor."""
-        factor, response = cost_factor(self.diary.seen, self.budget.days, self.costs)
+        factor, response = cost_factor(self.traffic.seen, self.budget.days, self.costs)
         at_anchor = self.budget.total - sum(self.costs.values()) + self.today - anchor.spent
         money = self._money(anchor.progress, at_anchor)
         day_money = money[0] / (1 - anchor.progress) if money else 0.0
         spent = self.today - anchor.spent
-        return Sight(
+        return Snapshot(
             redeemed=self.redeemed,
             factor=factor,
             response=response,
-            forecast=traffic(self.diary.seen, self.setting.schedule.shares),
+            forecast=traffic_rate(self.traffic.seen, self.setting.schedule.shares),
             left=at_anchor - spent,
             day_money=day_money,
             spent=spent,
             planned=day_money * max(self.done - anchor.progress, 0.0),
         )
 
-    def per_decision(self, sight: Sight) -> float | None:
+    def per_decision(self, snapshot: Snapshot) -> float | None:
         """Minor units for each decision in the rest of the episode; None where traffic is not known."""
         days = self.setting.episode_days
         count = None if days is None else days - (self.now.day - self.setting.schedule.plan.first) % days
-        money = sum(self._money(self.done, sight.left)[:count])
+        money = sum(self._money(self.done, snapshot.left)[:count])
         if money <= 0:
             return 0.0
         shares = sum(self.setting.schedule.rest(self.now.day, self.done)[:count])
-        return None if sight.forecast is None else money / (sight.forecast * shares)
+        return None if snapshot.forecast is None else money / (snapshot.forecast * shares)
 
     def _money(self, done: float, left: float) -> list[float]:
         """Of the rest of today and of each later day of the plan; empty where nothing is planned any more."""

@@ -13,22 +13,21 @@ from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
 
-from outlay.serve.ledger import pages, register, settlement
+from outlay.serve.ledger import campaigns as campaign_rows
+from outlay.serve.ledger import repository, settlement
 from outlay.serve.ledger.admission import admit, keys
-from outlay.serve.ledger.caps import Caps, Tally, Totals
+from outlay.serve.ledger.caps import CampaignConfig, Caps, Tally, Totals
 from outlay.serve.ledger.clock import LedgerClock
-from outlay.serve.ledger.events import Outcome, Settled
-from outlay.serve.ledger.ledger import ClockJumpedError, Note, Row
-from outlay.serve.ledger.pages import Transaction
-from outlay.serve.ledger.proposals import Proposal, Recorded
-from outlay.serve.ledger.sums import CHECKS
-from outlay.serve.ledger.terms import Terms
+from outlay.serve.ledger.ledger import ClockJumpedError, DecisionRow, Note
+from outlay.serve.ledger.records import Outcome, OutcomeResult, Proposal, Recorded
+from outlay.serve.ledger.repository import Transaction
+from outlay.serve.ledger.tables import CHECKS
 
 BATCH = 1000  # reservations released in one transaction
 PAGE = 5000  # rows read in one
 
 
-class AbstractBooks(ABC):
+class SqlLedger(ABC):
     """A `Ledger` over a database that can do a `Transaction`."""
 
     lock = ""  # what a query ends with to hold the rows that it reads
@@ -47,44 +46,44 @@ class AbstractBooks(ABC):
         if not proposals:
             return []
         jumps = self.clock.jumps
-        with self._writing() as books:
-            campaigns = register.standings(books, {proposal.campaign for proposal in proposals}, self.lock)
+        with self._writing() as tx:
+            campaigns = campaign_rows.states(tx, {proposal.campaign for proposal in proposals}, self.lock)
             self._check_clock(jumps)
-            stored = pages.answers(books, {(proposal.campaign, proposal.request_id) for proposal in proposals})
-            counters = pages.counters(books, keys(proposals, campaigns))
+            stored = repository.answers(tx, {(proposal.campaign, proposal.request_id) for proposal in proposals})
+            counters = repository.counters(tx, keys(proposals, campaigns))
             answers, given = admit(proposals, stored, campaigns, counters)
-            pages.add_decisions(books, given, counters)
+            repository.add_decisions(tx, given, counters)
         return answers
 
-    def outcomes(self, events: Sequence[Outcome]) -> list[Settled]:
+    def outcomes(self, events: Sequence[Outcome]) -> list[OutcomeResult]:
         """Keep a group of outcomes and move their money in one transaction; the answers come in their order."""
         if not events:
             return []
         ids = {event.decision_id for event in events}
         answers, kept, entries = [], [], []
-        with self._writing() as books:
-            campaigns = register.standings(books, pages.campaigns_of(books, ids), self.lock)
-            positions = pages.positions(books, ids)
-            known = pages.events(books, {(event.decision_id, event.kind, event.event_id) for event in events})
-            counters = pages.counters(books, keys(positions.values(), campaigns))
+        with self._writing() as tx:
+            campaigns = campaign_rows.states(tx, repository.campaigns_of(tx, ids), self.lock)
+            positions = repository.positions(tx, ids)
+            known = repository.events(tx, {(event.decision_id, event.kind, event.event_id) for event in events})
+            counters = repository.counters(tx, keys(positions.values(), campaigns))
             for event in events:
                 key = event.decision_id, event.kind, event.event_id
                 position = positions.get(event.decision_id)
                 if position is None or event.campaign not in (None, position.campaign):
-                    answers.append(pages.settled(event, "unknown"))
+                    answers.append(repository.settled(event, "unknown"))
                     continue
                 if key in known:
                     answers.append(_again(event, *known[key]))
                     continue
                 status, entry = settlement.settle(event, position, campaigns[position.campaign].caps, counters)
                 moved = (abs(entry.settled), abs(entry.excess)) if entry else (0, 0)
-                known[key] = event, pages.settled(event, status, *moved)
+                known[key] = event, repository.settled(event, status, *moved)
                 answers.append(known[key][1])
                 kept.append(known[key])
                 if entry:
                     entries.append(entry)
-            pages.add_outcomes(books, kept)
-            pages.add_entries(books, entries, positions, counters)
+            repository.add_outcomes(tx, kept)
+            repository.add_entries(tx, entries, positions, counters)
         return answers
 
     def release(self, campaign: str, now: int) -> int:
@@ -100,33 +99,33 @@ class AbstractBooks(ABC):
 
     def change_caps(self, campaign: str, change: Callable[[Caps | None], Caps]) -> Caps:
         """Replace the caps by what `change` makes of them, in one transaction; the new ones."""
-        with self._writing() as books:
-            found = register.enter(books, campaign, self.lock)
+        with self._writing() as tx:
+            found = campaign_rows.create_and_lock(tx, campaign, self.lock)
             before = None if found is None else found.caps
             caps = change(before)
-            register.set_caps(books, campaign, before or Caps(), caps)
+            campaign_rows.set_caps(tx, campaign, before or Caps(), caps)
         return caps
 
-    def terms(self, campaign: str) -> Terms | None:
+    def config(self, campaign: str) -> CampaignConfig | None:
         """By what the campaign's servers go; None where there is no such campaign."""
-        with self._reading() as books:
-            return register.terms(books, campaign)
+        with self._reading() as tx:
+            return campaign_rows.config(tx, campaign)
 
-    def change_terms(self, campaign: str, change: Callable[[Terms | None], Terms]) -> Terms:
+    def change_config(self, campaign: str, change: Callable[[CampaignConfig | None], CampaignConfig]) -> CampaignConfig:
         """Replace the terms by what `change` makes of them, in one transaction; the new ones."""
-        with self._writing() as books:
-            before = register.enter(books, campaign, self.lock)
+        with self._writing() as tx:
+            before = campaign_rows.create_and_lock(tx, campaign, self.lock)
             after = change(before)
             if before is None or before.caps != after.caps:
-                register.set_caps(books, campaign, Caps() if before is None else before.caps, after.caps)
-            register.set_terms(books, campaign, after)
+                campaign_rows.set_caps(tx, campaign, Caps() if before is None else before.caps, after.caps)
+            campaign_rows.set_config(tx, campaign, after)
         return after
 
     def forget_clock(self) -> None:
         """Set the ledger's clock by this machine's; without effect where the database has one of its own."""
-        with self._writing() as books:
-            books.run("update clock set boot = '', ticks = 0, ts = 0")
-            register.read_clock(books)
+        with self._writing() as tx:
+            tx.run("update clock set boot = '', ticks = 0, ts = 0")
+            campaign_rows.read_clock(tx)
 
     def pause(self, campaign: str) -> None:
         """Answer "no incentive" from the next decision on, on every server, until `resume`."""
@@ -138,28 +137,28 @@ class AbstractBooks(ABC):
 
     def note(self, campaign: str, note: Note) -> Note:
         """What stands under the note's kind and key: this note, on disk on return, or the one that came first."""
-        with self._writing() as books:
-            register.standings(books, {campaign}, self.lock)
-            return register.add_note(books, campaign, note)
+        with self._writing() as tx:
+            campaign_rows.states(tx, {campaign}, self.lock)
+            return campaign_rows.add_note(tx, campaign, note)
 
     def notes(self, campaign: str, kind: str) -> list[Note]:
         """All notes of a kind, by ts and key."""
-        with self._reading() as books:
-            register.standings(books, {campaign})
-            return register.notes(books, campaign, kind)
+        with self._reading() as tx:
+            campaign_rows.states(tx, {campaign})
+            return campaign_rows.notes(tx, campaign, kind)
 
     def campaigns(self) -> list[str]:
         """The names of all campaigns, sorted."""
-        with self._reading() as books:
-            return sorted(name for (name,) in books.read("select name from campaign"))
+        with self._reading() as tx:
+            return sorted(name for (name,) in tx.read("select name from campaign"))
 
     def totals(self, campaign: str) -> Totals:
         """The campaign's money by scope."""
         sql = """select scope, key, day, reserved, settled, offers, decisions, granted, excess from counter
             where campaign = ? and scope in ('total', 'day', 'arm')"""
-        with self._reading() as books:
-            caps, paused = register.standings(books, {campaign})[campaign]
-            found = {(scope, key, day): money for scope, key, day, *money in books.read(sql, campaign)}
+        with self._reading() as tx:
+            caps, paused = campaign_rows.states(tx, {campaign})[campaign]
+            found = {(scope, key, day): money for scope, key, day, *money in tx.read(sql, campaign)}
         days = sorted(int(day) for scope, _, day in found if scope == "day")
         arms = sorted({*caps.arms, *(arm for scope, arm, _ in found if scope == "arm")})
         arm_days = sorted((arm, int(day)) for scope, arm, day in found if scope == "arm" and day)
@@ -173,12 +172,12 @@ class AbstractBooks(ABC):
             arm_days={(arm, day): _tally(None, found["arm", arm, str(day)]) for arm, day in arm_days},
         )
 
-    def rows(self, campaign: str, after: int, until: int) -> Iterator[Row]:
+    def rows(self, campaign: str, after: int, until: int) -> Iterator[DecisionRow]:
         """Decisions with after ≤ ts < until (epoch ms), in the order of their ids."""
         first, end = f"{max(after, 0):012x}", f"{max(until, 0):012x}"
         while True:
-            with self._reading() as books:
-                page = pages.rows(books, campaign, first, end, PAGE)
+            with self._reading() as tx:
+                page = repository.rows(tx, campaign, first, end, PAGE)
             yield from page
             if len(page) < PAGE:
                 return
@@ -186,17 +185,17 @@ class AbstractBooks(ABC):
 
     def touch(self) -> None:
         """Commit a write that changes nothing. Raises LedgerError where the ledger can be read and not written."""
-        with self._writing() as books:
+        with self._writing() as tx:
             for step in (1, -1):  # SQLite writes no page that would stay as it is
-                books.run("update ledger_format set version = version + ?", step)
+                tx.run("update ledger_format set version = version + ?", step)
 
     def check(self) -> list[str]:
         """Compare counters, reservations and caps with the sums of the rows; what does not agree, in words."""
-        with self._reading() as books:
+        with self._reading() as tx:
             return [
                 f"{what}: {', '.join(map(str, row))}"
                 for what, sql in CHECKS.items()
-                for row in books.read(f"select * from ({sql}) as wrong limit 20")
+                for row in tx.read(f"select * from ({sql}) as wrong limit 20")
             ]
 
     def _check_clock(self, jumps: int) -> None:
@@ -206,36 +205,36 @@ class AbstractBooks(ABC):
 
     def _release_batch(self, campaign: str, now: int, jumps: int) -> int | None:
         """Release some of what is due; None when nothing is."""
-        with self._writing() as books:
-            register.read_clock(books)
+        with self._writing() as tx:
+            campaign_rows.read_clock(tx)
             self._check_clock(jumps)
             sql = f"""select decision_id from decision
                 where state = 'reserved' and expires <= ? and campaign || '' = ? limit {BATCH}"""
-            due = [key for (key,) in books.read(sql, now, campaign)]
+            due = [key for (key,) in tx.read(sql, now, campaign)]
             if not due:
                 return None
-            campaigns = register.standings(books, {campaign}, self.lock)
-            positions = pages.positions(books, due)
-            counters = pages.counters(books, keys(positions.values(), campaigns))
+            campaigns = campaign_rows.states(tx, {campaign}, self.lock)
+            positions = repository.positions(tx, due)
+            counters = repository.counters(tx, keys(positions.values(), campaigns))
             # Between the first look and the lock, another server may have settled or released some.
             held = [position for position in positions.values() if position.state == "reserved"]
             entries = [
                 settlement.release(position, campaigns[position.campaign].caps, counters, now) for position in held
             ]
-            pages.add_entries(books, entries, positions, counters)
+            repository.add_entries(tx, entries, positions, counters)
         return len(entries)
 
     def _set_paused(self, campaign: str, paused: bool) -> None:
-        with self._writing() as books:
-            register.standings(books, {campaign}, self.lock)
-            register.set_paused(books, campaign, paused)
+        with self._writing() as tx:
+            campaign_rows.states(tx, {campaign}, self.lock)
+            campaign_rows.set_paused(tx, campaign, paused)
 
 
 def _tally(cap: int | None, money: Sequence[int] | None) -> Tally:
     return Tally(cap, *(money or (0, 0, 0, 0, 0, 0)))
 
 
-def _again(event: Outcome, before: Outcome, answer: Settled) -> Settled:
+def _again(event: Outcome, before: Outcome, answer: OutcomeResult) -> OutcomeResult:
     if (event.value, event.amount) != (before.value, before.amount):
-        return pages.settled(event, "conflict")
+        return repository.settled(event, "conflict")
     return replace(answer, replayed=True)

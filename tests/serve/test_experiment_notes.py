@@ -18,8 +18,8 @@ from outlay.experiments.design import Experiment
 from outlay.experiments.text import experiment_text
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
-from outlay.serve.experiment.arms import prepare_trial
-from outlay.serve.experiment.standing import followed
+from outlay.serve.experiment.arms import load_experiment
+from outlay.serve.experiment.notes import follow_ramp
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
@@ -46,7 +46,7 @@ def start(bundle: Bundle, ledger: Ledger) -> Start:
     def begin(experiment: Experiment | None, day: float = 0.0, **settings: Any) -> list[str]:
         config = ServeConfig.parse({"reserve": RESERVE, "caps": {"total": 5_000}, **settings})
         loaded = prepare_bundle(bundle.folder, config)
-        served = None if experiment is None else prepare_trial(experiment, loaded, config)
+        served = None if experiment is None else load_experiment(experiment, loaded, config)
         return agree_settings(ledger, loaded, config, served, Days(day))
 
     return begin
@@ -103,8 +103,8 @@ def test_coverage_that_a_slow_clock_notes_is_the_last_all_the_same(
     notes = ledger.notes("coupons", "experiment")
     assert [note.key for note in notes] == ["spring:1", "spring"]
     loaded = prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": RESERVE}))
-    before = prepare_trial(trial(tmp_path, bundle.folder), loaded, ServeConfig.parse({"reserve": RESERVE}))
-    assert followed(ledger, before).experiment.ramp == grown.ramp
+    before = load_experiment(trial(tmp_path, bundle.folder), loaded, ServeConfig.parse({"reserve": RESERVE}))
+    assert follow_ramp(ledger, before).experiment.ramp == grown.ramp
 
 
 def test_a_server_that_runs_follows_the_coverage(bundle: Bundle, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_server_that_runs_follows_the_coverage(bundle: Bundle, tmp_path: Path)
     assert abs(inside - 0.8 * 0.8) < 4 * (0.64 * 0.36 / 400) ** 0.5
 
 
-def test_a_purse_of_an_earlier_test_is_not_used_again(
+def test_the_arm_budget_of_an_earlier_test_is_not_used_again(
     start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
 ) -> None:
     start(trial(tmp_path, bundle.folder))
@@ -145,13 +145,15 @@ def test_the_operator_is_told_where_the_test_stands(start: Start, bundle: Bundle
     assert start(None, 7.0) == []
 
 
-def test_purses_beyond_the_total_cap_do_not_start(start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path) -> None:
+def test_budgets_beyond_the_total_cap_do_not_start(
+    start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
+) -> None:
     with pytest.raises(OutlayError, match=r"total cap: is 2,000 yuan, and the arms .* may spend 3,000 yuan together"):
         start(trial(tmp_path, bundle.folder), caps={"total": 2_000})
     assert ledger.campaigns() == []
 
 
-def test_a_cap_that_was_lowered_below_the_purses_of_a_live_test_is_told(
+def test_a_cap_that_was_lowered_below_the_budgets_of_a_live_test_is_told(
     start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
 ) -> None:
     start(trial(tmp_path, bundle.folder))

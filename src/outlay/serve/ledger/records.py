@@ -3,11 +3,39 @@
 from __future__ import annotations
 
 import math
+import secrets
 from typing import Literal
 
 from msgspec import Struct
 
-from outlay.serve.ledger.ids import check_amount, check_ids
+from outlay.serve.ledger.money import LARGEST
+
+ID_LENGTH = 256  # characters of an id, a name or a kind at most: an index of PostgreSQL holds 2,704 bytes
+
+
+def new_decision_id(ts: int) -> str:
+    """A new id: 48 bits of epoch ms and 80 random bits, as 32 hex digits, so that ids sort by time."""
+    return f"{ts:012x}{secrets.token_hex(10)}"
+
+
+def new_decision_ids(ts: int, count: int) -> list[str]:
+    """Many new ids; the system is asked for all their random bits at once."""
+    bits = secrets.token_hex(10 * count)
+    return [f"{ts:012x}{bits[i : i + 20]}" for i in range(0, len(bits), 20)]
+
+
+def check_ids(**texts: str) -> None:
+    """Raise ValueError if one of the texts cannot be an id or a name."""
+    for name, text in texts.items():
+        if not text or len(text) > ID_LENGTH or "\0" in text:
+            raise ValueError(f"{name} must have 1 to {ID_LENGTH} characters, none of them NUL")
+
+
+def check_amount(name: str, amount: int) -> None:
+    """Raise ValueError if `amount` minor units cannot be held."""
+    if not 0 <= amount <= LARGEST:
+        raise ValueError(f"{name} is {amount}; it must be from 0 to {LARGEST} minor units")
+
 
 # Why the ledger turned a proposal into "no incentive", in the order in which it asks. `Proposal.refused` comes third.
 PAUSED = "paused"
@@ -19,7 +47,7 @@ TOTAL_CAP = "total_cap"
 TIME_LENGTH = 64  # characters of a request's own time at most
 
 
-class Decided(Struct, frozen=True, kw_only=True):
+class DecisionFields(Struct, frozen=True, kw_only=True):
     """What a proposal and its row in the ledger share.
 
     Attributes:
@@ -67,7 +95,7 @@ class Decided(Struct, frozen=True, kw_only=True):
     forced: bool
 
 
-class Proposal(Decided, frozen=True, kw_only=True):
+class Proposal(DecisionFields, frozen=True, kw_only=True):
     """A decision that the server would like to give, and what to give instead if the money does not allow it.
 
     Attributes:
@@ -122,3 +150,64 @@ class Recorded(Struct, frozen=True, kw_only=True):
     arm: str
     amount: int
     forced: bool
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """Something that happened after a decision.
+
+    Attributes:
+        decision_id: the decision it belongs to.
+        kind: "redeemed" settles the reservation, "refund" gives settled money back, others are only kept.
+        event_id: the caller's id, unique in its decision and kind.
+        ts: when it happened, by the caller's clock, epoch ms.
+        received: when the server heard of it, epoch ms.
+        value: as the caller gave it, in the caller's unit.
+        amount: minor units to settle or give back; None: all there is. Not read for other kinds.
+        campaign: that the decision must be of; None: of any. Not kept.
+
+    Raises:
+        ValueError: if a ledger cannot hold it.
+    """
+
+    decision_id: str
+    kind: str
+    event_id: str
+    ts: int
+    received: int
+    value: float | None = None
+    amount: int | None = None
+    campaign: str | None = None
+
+    def __post_init__(self) -> None:
+        check_ids(decision_id=self.decision_id, kind=self.kind, event_id=self.event_id)
+        if self.amount is not None:
+            check_amount("amount", self.amount)
+        if self.value is not None and not math.isfinite(self.value):
+            raise ValueError(f"value is {self.value}; it must be finite")
+        if abs(self.ts) > LARGEST:
+            raise ValueError(f"ts is {self.ts}; it must be epoch milliseconds")
+
+
+Status = Literal["kept", "settled", "late", "overrun", "refunded", "refused", "unknown", "conflict"]
+
+
+class OutcomeResult(Struct, frozen=True, kw_only=True):
+    """What became of an outcome.
+
+    Attributes:
+        status: "kept" (moved no money), "settled", "late" (settled after the release, and the caps had room for it),
+            "overrun" (settled, and some of it is excess), "refunded", "refused" (kept and flagged: redeemed before,
+            or a refund of more than was settled), "unknown" (no such decision; not kept) or "conflict" (the event id
+            has another value; nothing changed).
+        amount: minor units that moved.
+        excess: the part of `amount` that no reservation covered (`settlement`); of a refund, what it gave back of that.
+        replayed: the same event came before; this is the answer that it got.
+    """
+
+    decision_id: str
+    kind: str
+    event_id: str
+    status: Status
+    amount: int
+    excess: int
+    replayed: bool

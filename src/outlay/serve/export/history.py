@@ -17,7 +17,7 @@ from outlay.serve.ledger.money import Money
 
 
 @dataclass(frozen=True)
-class Terms:
+class PossibleActions:
     """What a bundle could give under some settings. K actions.
 
     Attributes:
@@ -39,7 +39,7 @@ class Terms:
         return tuple(may and (not amount or amount <= room) for may, amount in zip(self.may, self.amounts, strict=True))
 
 
-class Notes:
+class CampaignHistory:
     """A campaign's notes, read once.
 
     Attributes:
@@ -79,7 +79,7 @@ class Notes:
         """Of the pool of a bundle. Raises as `terms`."""
         return self._terms(bundle, 0).salts
 
-    def terms(self, bundle: str, ts: int) -> Terms:
+    def terms(self, bundle: str, ts: int) -> PossibleActions:
         """What this bundle could give at this time (epoch ms).
 
         Raises:
@@ -87,7 +87,7 @@ class Notes:
         """
         return self._terms(bundle, max(bisect_right(self._since, ts) - 1, 0))
 
-    def _find(self, bundle: str, number: int) -> Terms:
+    def _find(self, bundle: str, number: int) -> PossibleActions:
         manifest, settings = self._bundles.get(bundle), self._settings[number]
         if manifest is None:
             raise LedgerError(f"has decisions of bundle {bundle}, and no note of what it was.")
@@ -98,7 +98,7 @@ class Notes:
         if settings.reserve is not None:
             known = {float(text): amount for text, amount in settings.reserve.items()}
             reserve = [known[min(known, key=lambda value: abs(value - action))] for action in actions]
-        return Terms(
+        return PossibleActions(
             salts=tuple(str(member["salt"]) for member in pool),
             actions=actions,
             amounts=tuple(

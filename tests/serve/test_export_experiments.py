@@ -14,7 +14,7 @@ from small_trials import Days, trial
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
-from outlay.serve.export.log import export_log
+from outlay.serve.export.export import export_log
 
 USERS, DAYS = 3_000, (-1, 0, 1, 2)
 RAMP = [{"day": 0, "coverage": 0.3}, {"day": 2, "coverage": 1.0}]

@@ -8,13 +8,12 @@ from typing import Any, Protocol
 
 from msgspec.structs import astuple
 
-from outlay.serve.ledger.admission import Counter, Given, Key, Request
+from outlay.serve.ledger.admission import Admitted, Counter, Key, Request
 from outlay.serve.ledger.clock import LedgerClock
-from outlay.serve.ledger.events import Outcome, Settled
-from outlay.serve.ledger.ledger import Row
-from outlay.serve.ledger.proposals import Recorded
-from outlay.serve.ledger.settlement import Entry, Position
-from outlay.serve.ledger.tables import COUNTER, DECISION, ENTRY, OUTCOME, Table
+from outlay.serve.ledger.ledger import DecisionRow
+from outlay.serve.ledger.records import Outcome, OutcomeResult, Recorded
+from outlay.serve.ledger.settlement import LedgerEntry, Position
+from outlay.serve.ledger.tables import COUNTER, DECISION, ENTRY, OUTCOME, SqlTable
 
 EventKey = tuple[str, str, str]  # decision id, kind, event id
 
@@ -47,7 +46,7 @@ class Transaction(Protocol):
         """The rows of a query in which `{keys}` is a table of texts, with columns a, b, c and d."""
         ...
 
-    def insert(self, table: Table, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
+    def insert(self, table: SqlTable, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
         """Add rows; `otherwise` is an ON CONFLICT clause."""
         ...
 
@@ -64,67 +63,67 @@ class Transaction(Protocol):
         ...
 
 
-def campaigns_of(books: Transaction, ids: Collection[str]) -> set[str]:
+def campaigns_of(tx: Transaction, ids: Collection[str]) -> set[str]:
     """The campaigns of decisions."""
     sql = "select distinct campaign from {keys} as k join decision on decision_id = a"
-    return {name for (name,) in books.match(sql, [(key,) for key in ids])}
+    return {name for (name,) in tx.match(sql, [(key,) for key in ids])}
 
 
-def answers(books: Transaction, requests: Collection[Request]) -> dict[Request, tuple[str, Recorded]]:
+def answers(tx: Transaction, requests: Collection[Request]) -> dict[Request, tuple[str, Recorded]]:
     """Body and answer of the requests that are known."""
     sql = (
         f"select campaign, body, {', '.join(_ANSWER)} from {{keys}} as k"
         " join decision on campaign = a and request_id = b"
     )
     found = {}
-    for campaign, body, *row in books.match(sql, requests):
+    for campaign, body, *row in tx.match(sql, requests):
         fields = dict(zip(_ANSWER, row, strict=True)) | {"forced": bool(row[-1])}
         found[campaign, fields["request_id"]] = body, Recorded(status="replay", **fields)
     return found
 
 
-def counters(books: Transaction, keys: Iterable[Key]) -> dict[Key, Counter]:
+def counters(tx: Transaction, keys: Iterable[Key]) -> dict[Key, Counter]:
     """Counters; one that is not there starts at 0."""
     wanted = {key: Counter() for key in keys}
     sql = f"""select {COUNTER.names} from {{keys}} as k
         join counter on campaign = a and scope = b and key = c and day = d"""
-    for campaign, scope, key, day, *row in books.match(sql, wanted.keys()):
+    for campaign, scope, key, day, *row in tx.match(sql, wanted.keys()):
         wanted[campaign, scope, key, day] = Counter(*row)
     return wanted
 
 
-def positions(books: Transaction, ids: Collection[str]) -> dict[str, Position]:
+def positions(tx: Transaction, ids: Collection[str]) -> dict[str, Position]:
     """The money of the decisions that are known."""
     names = ", ".join(f'"{name}"' for name in Position.__struct_fields__)
     sql = f"select {names} from {{keys}} as k join decision on decision_id = a"
-    return {row[0]: Position(*row) for row in books.match(sql, [(key,) for key in ids])}
+    return {row[0]: Position(*row) for row in tx.match(sql, [(key,) for key in ids])}
 
 
-def events(books: Transaction, keys: Collection[EventKey]) -> dict[EventKey, tuple[Outcome, Settled]]:
+def events(tx: Transaction, keys: Collection[EventKey]) -> dict[EventKey, tuple[Outcome, OutcomeResult]]:
     """The outcomes that came before, with the answers that they got."""
     sql = (
         f"select {', '.join(f'outcome.{name}' for name in _OUTCOME)}, status, moved, excess from {{keys}} as k"
         " join outcome on decision_id = a and kind = b and event_id = c"
     )
-    return {(row[0], row[1], row[2]): _event(row) for row in books.match(sql, keys)}
+    return {(row[0], row[1], row[2]): _event(row) for row in tx.match(sql, keys)}
 
 
-def rows(books: Transaction, campaign: str, after: str, until: str, limit: int) -> list[Row]:
+def rows(tx: Transaction, campaign: str, after: str, until: str, limit: int) -> list[DecisionRow]:
     """The first decisions with after < id < until, by id, each with its outcomes."""
-    books.in_order()
+    tx.in_order()
     # `|| ''` keeps SQLite from sorting the whole campaign instead of reading on from `after`.
     sql = f"""select {DECISION.names} from decision where campaign || '' = ? and decision_id > ? and decision_id < ?
         order by decision_id limit {limit}"""
-    page = [dict(zip(DECISION.columns, row, strict=True)) for row in books.read(sql, campaign, after, until)]
+    page = [dict(zip(DECISION.columns, row, strict=True)) for row in tx.read(sql, campaign, after, until)]
     last = page[-1]["decision_id"] if page else after
     names = f"{', '.join(_OUTCOME)}, status, moved, excess"
     sql = f"select {names} from outcome where decision_id > ? and decision_id <= ?"
-    happened: dict[str, list[tuple[Outcome, Settled]]] = {}
-    for event, answer in sorted(map(_event, books.read(sql, after, last)), key=_by_arrival):
+    happened: dict[str, list[tuple[Outcome, OutcomeResult]]] = {}
+    for event, answer in sorted(map(_event, tx.read(sql, after, last)), key=_by_arrival):
         happened.setdefault(event.decision_id, []).append((event, answer))
-    fields = [name for name in Row.__struct_fields__ if name not in ("forced", "outcomes")]
+    fields = [name for name in DecisionRow.__struct_fields__ if name not in ("forced", "outcomes")]
     return [
-        Row(
+        DecisionRow(
             **{name: row[name] for name in fields},
             forced=bool(row["forced"]),
             outcomes=tuple(happened.get(row["decision_id"], ())),
@@ -133,54 +132,54 @@ def rows(books: Transaction, campaign: str, after: str, until: str, limit: int) 
     ]
 
 
-def add_decisions(books: Transaction, given: Sequence[Given], raised: Mapping[Key, Counter]) -> None:
+def add_decisions(tx: Transaction, given: Sequence[Admitted], raised: Mapping[Key, Counter]) -> None:
     """Write new decisions, each with its reservation, and the counters that they raised."""
     rows = [
         (*_proposed(decision), room, "reserved" if decision.amount else "free", decision.amount, 0, 0)
         for decision, room in given
     ]
-    books.insert(DECISION, rows)
-    _put(books, raised)
+    tx.insert(DECISION, rows)
+    _put(tx, raised)
 
 
-def add_outcomes(books: Transaction, kept: Sequence[tuple[Outcome, Settled]]) -> None:
+def add_outcomes(tx: Transaction, kept: Sequence[tuple[Outcome, OutcomeResult]]) -> None:
     """Write outcomes with the answers that they got."""
-    books.insert(OUTCOME, [(*_happened(event), answer.status, answer.amount, answer.excess) for event, answer in kept])
+    tx.insert(OUTCOME, [(*_happened(event), answer.status, answer.amount, answer.excess) for event, answer in kept])
 
 
 def add_entries(
-    books: Transaction, entries: Sequence[Entry], moved: Mapping[str, Position], changed: Mapping[Key, Counter]
+    tx: Transaction, entries: Sequence[LedgerEntry], moved: Mapping[str, Position], changed: Mapping[Key, Counter]
 ) -> None:
     """Write movements, the decisions' money after them, and the counters that they changed."""
-    books.insert(ENTRY, entries)
+    tx.insert(ENTRY, entries)
     now = [moved[key] for key in dict.fromkeys(entry.decision_id for entry in entries)]
-    books.move([(each.state, each.held, each.paid, each.excess, each.decision_id) for each in now])
-    _put(books, changed)
+    tx.move([(each.state, each.held, each.paid, each.excess, each.decision_id) for each in now])
+    _put(tx, changed)
 
 
-def _put(books: Transaction, changed: Mapping[Key, Counter]) -> None:
+def _put(tx: Transaction, changed: Mapping[Key, Counter]) -> None:
     values = ", ".join(f"{name} = excluded.{name}" for name in list(COUNTER.columns)[4:])
-    books.insert(
+    tx.insert(
         COUNTER,
         [(*key, *astuple(counter)[:-1]) for key, counter in changed.items() if counter.touched],
         f"on conflict (campaign, scope, key, day) do update set {values}",
     )
 
 
-def _by_arrival(happened: tuple[Outcome, Settled]) -> tuple[int, str, str]:
+def _by_arrival(happened: tuple[Outcome, OutcomeResult]) -> tuple[int, str, str]:
     event, _ = happened
     return event.received, event.kind, event.event_id
 
 
-def _event(row: tuple[Any, ...]) -> tuple[Outcome, Settled]:
+def _event(row: tuple[Any, ...]) -> tuple[Outcome, OutcomeResult]:
     *event, status, moved, excess = row
     outcome = Outcome(**dict(zip(_OUTCOME, event, strict=True)))
     return outcome, settled(outcome, status, moved, excess)
 
 
-def settled(event: Outcome, status: Any, amount: int = 0, excess: int = 0) -> Settled:
+def settled(event: Outcome, status: Any, amount: int = 0, excess: int = 0) -> OutcomeResult:
     """The answer to an outcome that has not come before."""
-    return Settled(
+    return OutcomeResult(
         decision_id=event.decision_id,
         kind=event.kind,
         event_id=event.event_id,

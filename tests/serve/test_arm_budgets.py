@@ -17,12 +17,12 @@ from outlay.serve.clock import Moment
 from outlay.serve.config import Plan, ServeConfig
 from outlay.serve.deciding.draws import read
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
-from outlay.serve.experiment.arms import Trial, prepare_trial
+from outlay.serve.experiment.arms import ServedExperiment, load_experiment
 from outlay.serve.ledger.caps import Caps, Tally, Totals
-from outlay.serve.pacing.mixing import Policies
-from outlay.serve.pacing.outlook import Setting
-from outlay.serve.pacing.pacing import State, begin, correct
-from outlay.serve.pacing.purses import Purse, arm_purse, outside_purse
+from outlay.serve.pacing.budgets import PacedBudget, arm_budget, outside_budget
+from outlay.serve.pacing.mixing import PolicyPool
+from outlay.serve.pacing.pacing import PacingState, begin, correct
+from outlay.serve.pacing.snapshot import PacingSetup
 
 DAY0 = 20_514  # 2026-03-02
 PLAN = Plan(start=START, days=10, shares=(1, 1, 2, 1, 1, 1, 1, 1, 1, 1))
@@ -48,73 +48,73 @@ TOTALS = Totals(
 
 
 @pytest.fixture
-def served(frontier_bundle: Bundle, tmp_path: Path) -> Trial:
+def served(frontier_bundle: Bundle, tmp_path: Path) -> ServedExperiment:
     config = ServeConfig.parse({"reserve": RESERVE})
     loaded = prepare_bundle(frontier_bundle.folder, config)
-    return prepare_trial(trial(tmp_path, frontier_bundle.folder), loaded, config)
+    return load_experiment(trial(tmp_path, frontier_bundle.folder), loaded, config)
 
 
-def test_an_arm_follows_its_cap_and_its_days(served: Trial) -> None:
+def test_an_arm_follows_its_cap_and_its_days(served: ServedExperiment) -> None:
     new = next(arm for arm in served.arms if arm.name == "new")
-    purse = arm_purse(PLAN, served, new)
-    assert purse is not None
-    assert purse.kind == "pace new"
-    budget = purse.budget(TOTALS, DAY0 + 1)
-    assert budget == (1_000, math.inf, {DAY0: tally(None, 10, 90, 5), DAY0 + 1: tally(None, 40, 60, 4)}, 1_000)
-    shares = list(purse.schedule.shares.values())
+    paced = arm_budget(PLAN, served, new)
+    assert paced is not None
+    assert paced.kind == "pace new"
+    money = paced.budget(TOTALS, DAY0 + 1)
+    assert money == (1_000, math.inf, {DAY0: tally(None, 10, 90, 5), DAY0 + 1: tally(None, 40, 60, 4)}, 1_000)
+    shares = list(paced.schedule.shares.values())
     by_coverage = [0.2, 0.2, 2 * 0.6, 0.6, 1, 1, 1, 0, 0, 0]  # seven days of the test, by its ramp
     assert shares == pytest.approx([10 * share / sum(by_coverage) for share in by_coverage])
 
 
-def test_the_others_follow_what_the_arms_leave(served: Trial) -> None:
-    purse = outside_purse(PLAN, served)
-    budget = purse.budget(TOTALS, DAY0 + 1)
-    assert budget is not None
-    assert (budget.total, budget.day_cap) == (10_000 - 4_000, 2_000)
-    assert budget.days[DAY0] == Tally(2_000, 30, 420, 34, 34, 450)
-    assert budget.days[DAY0 + 1] == Tally(2_000, 360, 240, 26, 26, 600)
-    after = purse.budget(TOTALS, served.end)
+def test_the_others_follow_what_the_arms_leave(served: ServedExperiment) -> None:
+    paced = outside_budget(PLAN, served)
+    money = paced.budget(TOTALS, DAY0 + 1)
+    assert money is not None
+    assert (money.total, money.day_cap) == (10_000 - 4_000, 2_000)
+    assert money.days[DAY0] == Tally(2_000, 30, 420, 34, 34, 450)
+    assert money.days[DAY0 + 1] == Tally(2_000, 360, 240, 26, 26, 600)
+    after = paced.budget(TOTALS, served.end)
     assert after is not None
     assert after.total == 10_000 - 200 - 150  # what the arms hold and spent
-    assert (budget.cap, after.cap) == (6_000, 10_000)
+    assert (money.cap, after.cap) == (6_000, 10_000)
     outside = [1 - 0.8 * c for c in (0.2, 0.2, 0.6, 0.6, 1, 1, 1, 0, 0, 0)]
     outside[2] *= 2
-    assert list(purse.schedule.shares.values()) == pytest.approx([10 * x / sum(outside) for x in outside])
+    assert list(paced.schedule.shares.values()) == pytest.approx([10 * x / sum(outside) for x in outside])
 
 
-def test_what_is_released_after_a_test_begins_no_new_path(served: Trial) -> None:
+def test_what_is_released_after_a_test_begins_no_new_path(served: ServedExperiment) -> None:
     """For a day after it, reservations of the arms expire all the time; the others are steered all the same."""
-    purse, policies = outside_purse(PLAN, served), Policies.of(Pool(served.arms[0].loaded.bundle), 100)
-    setting, day = Setting(purse.schedule, policies, 1.0, None), served.end
-    states: list[State] = []
+    paced, policies = outside_budget(PLAN, served), PolicyPool.of(Pool(served.arms[0].loaded.bundle), 100)
+    setting, day = PacingSetup(paced.schedule, policies, 1.0, None), served.end
+    states: list[PacingState] = []
     for part in (0.1, 0.11):
         arms = TOTALS.arms | {"old": tally(3_000, 60 - round(200 * part), 90, 11)}
-        budget = purse.budget(replace(TOTALS, arms=arms), day)
-        assert budget is not None
+        money = paced.budget(replace(TOTALS, arms=arms), day)
+        assert money is not None
         now = Moment(round((day + part) * 86_400_000), day, part)
-        states.append(correct(setting, budget, now, states[-1]) if states else begin(setting, budget, now, None))
+        states.append(correct(setting, money, now, states[-1]) if states else begin(setting, money, now, None))
     assert states[0].anchor == states[1].anchor
 
 
 def test_without_a_test_all_money_is_everybodys() -> None:
-    purse = outside_purse(PLAN, None)
+    paced = outside_budget(PLAN, None)
     plain = Totals(
         campaign="coupons", caps=Caps(total=10), paused=False, total=tally(10, 1, 2, 3), days={},
         arms={"policy": tally(None, 1, 2, 3)}, arm_days={},
     )  # fmt: skip
-    assert purse == Purse(purse.schedule)
-    assert purse.budget(plain, DAY0) == (10, math.inf, {}, 10)
-    assert purse.kind == "pace"
+    assert paced == PacedBudget(paced.schedule)
+    assert paced.budget(plain, DAY0) == (10, math.inf, {}, 10)
+    assert paced.kind == "pace"
 
 
-def test_arms_without_prices_and_days_off_the_plan_are_not_paced(served: Trial) -> None:
-    assert [arm.name for arm in served.arms if arm_purse(PLAN, served, arm)] == ["new"]
+def test_arms_without_prices_and_days_off_the_plan_are_not_paced(served: ServedExperiment) -> None:
+    assert [arm.name for arm in served.arms if arm_budget(PLAN, served, arm)] == ["new"]
     off = Plan(start=START.replace(month=7), days=3)
-    assert [arm_purse(off, served, arm) for arm in served.arms] == [None] * 4
-    assert outside_purse(off, served).schedule.shares == outside_purse(off, None).schedule.shares
+    assert [arm_budget(off, served, arm) for arm in served.arms] == [None] * 4
+    assert outside_budget(off, served).schedule.shares == outside_budget(off, None).schedule.shares
 
 
-def test_a_server_steers_each_purse_by_itself(frontier_bundle: Bundle, tmp_path: Path) -> None:
+def test_a_server_paces_each_budget_separately(frontier_bundle: Bundle, tmp_path: Path) -> None:
     """The arm's money runs out on its first day; that of the others lasts."""
     arms: list[dict[str, Any]] = [
         {"name": "new", "kind": "bundle", "bundle": str(frontier_bundle.folder), "share": 0.5, "budget": 900.0},

@@ -15,15 +15,15 @@ from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
 from outlay.serve.clock import EPOCH
 from outlay.serve.deciding.loaded_bundle import ARM_BUNDLE, bundle_note
-from outlay.serve.experiment.arms import Trial
-from outlay.serve.ledger.ids import ID_LENGTH
+from outlay.serve.experiment.arms import ServedExperiment
 from outlay.serve.ledger.ledger import Ledger, LedgerError, Note
+from outlay.serve.ledger.records import ID_LENGTH
 
 EXPERIMENT = "experiment"  # kind of the notes
 NAME_LENGTH = ID_LENGTH - 8  # behind it stands the number of the state
 
 
-def check_trial(ledger: Ledger, trial: Trial, day: int) -> bool:
+def check_experiment(ledger: Ledger, trial: ServedExperiment, day: int) -> bool:
     """Whether the test is new to the ledger.
 
     Args:
@@ -47,8 +47,8 @@ def check_trial(ledger: Ledger, trial: Trial, day: int) -> bool:
         for arm in other[-1].arms:
             if arm.name in names:
                 raise OutlayError(
-                    f"had a purse in the test {other[-1].meta.name!r} of this ledger, and what was spent from it would "
-                    "count here.", file=experiment.path, where=f"arm {arm.name!r}",
+                    f"had a budget in the test {other[-1].meta.name!r} of this ledger, and what was spent from it "
+                    "would count here.", file=experiment.path, where=f"arm {arm.name!r}",
                     way_out="Plan the test with names of its own for the arms.",
                 )  # fmt: skip
     if known is None:
@@ -65,7 +65,7 @@ def check_trial(ledger: Ledger, trial: Trial, day: int) -> bool:
     return False
 
 
-def enter(ledger: Ledger, trial: Trial, now: int) -> None:
+def record_experiment(ledger: Ledger, trial: ServedExperiment, now: int) -> None:
     """Note the test, or what grew of it, and its bundles.
 
     Args:
@@ -90,7 +90,7 @@ def enter(ledger: Ledger, trial: Trial, now: int) -> None:
                           way_out="Start again: it says what differs.")  # fmt: skip
 
 
-def followed(ledger: Ledger, trial: Trial) -> Trial:
+def follow_ramp(ledger: Ledger, trial: ServedExperiment) -> ServedExperiment:
     """The test with the ramp that stands now. Raises LedgerError if the ledger cannot be reached."""
     states = _states(ledger, trial.experiment.meta.campaign).get(trial.name)
     if not states or states[-1].ramp == trial.experiment.ramp:
@@ -98,7 +98,7 @@ def followed(ledger: Ledger, trial: Trial) -> Trial:
     return replace(trial, experiment=trial.experiment.model_copy(update={"ramp": states[-1].ramp}))
 
 
-def others_live(ledger: Ledger, campaign: str, served: str | None, day: int) -> list[Experiment]:
+def other_live_experiments(ledger: Ledger, campaign: str, served: str | None, day: int) -> list[Experiment]:
     """Tests of the ledger that are not over and are not the one that is served."""
     states = _states(ledger, campaign)
     return [live[-1] for name, live in states.items() if name != served and day < (live[-1].end - EPOCH).days]
