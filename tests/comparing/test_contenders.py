@@ -10,11 +10,11 @@ import pytest
 from outlay.comparing.contenders import (
     COMPARED_RULES,
     Contender,
-    Several,
+    RuleGroup,
     fit_response,
-    frontier,
-    reinforcement,
-    response_model,
+    learn_frontier,
+    play_rules,
+    price_response,
     rows_of,
 )
 from outlay.comparing.results import RE_SOLVED
@@ -29,7 +29,7 @@ def everyone(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) 
     campaign = habit_data.campaign.with_train(min_steps=1000, epochs=0.1)
     folder = tmp_path_factory.mktemp("contenders")
     rows = [name for rule in COMPARED_RULES for name in rows_of("ddqn", rule)]
-    return {one.rule: one for one in reinforcement(habit_data, campaign, "ddqn", 0, folder, rows, lambda *_: None)}
+    return {one.rule: one for one in play_rules(habit_data, campaign, "ddqn", 0, folder, rows, lambda *_: None)}
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_what_was_learned_is_the_rules_own_mixture(contenders: dict[str, Contend
 
 
 def test_rules_looking_on_end_where_they_would_alone() -> None:
-    rules, limits, scale = Several(COMPARED_RULES), np.array([0.5]), np.array([1.0])
+    rules, limits, scale = RuleGroup(COMPARED_RULES), np.array([0.5]), np.array([1.0])
     points = np.random.default_rng(0).random((30, 2))
     together = rules.init(limits, scale)
     alone = {name: first_state(RULES[name], limits, scale) for name in COMPARED_RULES}
@@ -110,7 +110,7 @@ def test_a_limit_that_nothing_keeps_is_told_with_the_contender(habit_data: Trans
     strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
     campaign = habit_data.campaign.with_train(min_steps=50, epochs=0.01).model_copy(update={"budgets": (strict,)})
     fitting = fit_response(habit_data, campaign, "deepfm", 1, 0, lambda *_: None)
-    found = response_model(habit_data, campaign, fitting, 0, tmp_path)
+    found = price_response(habit_data, campaign, fitting, 0, tmp_path)
     assert found.bundle is None
     assert found.refused is not None
     assert "keeps the limits" in found.refused
@@ -125,7 +125,7 @@ def test_a_frontier_serves_one_network_for_the_campaigns_limits(
 ) -> None:
     campaign = habit_data.campaign.with_train(min_steps=500, epochs=0.1)
     said: list[str] = []
-    one = frontier(habit_data, campaign, oracle, 0, tmp_path, lambda _, text: said.append(text))
+    one = learn_frontier(habit_data, campaign, oracle, 0, tmp_path, lambda _, text: said.append(text))
     assert (one.name, one.oracle, one.rule, one.label_days) == (name, oracle, "frontier", None)
     assert one.bundle is not None
     assert one.learned is one.bundle
@@ -150,7 +150,7 @@ def train_frontier_network(folder: Path) -> int:
 def test_a_frontier_that_cannot_keep_the_limit_is_refused(habit_data: Transitions, tmp_path: Path) -> None:
     strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
     campaign = habit_data.campaign.model_copy(update={"budgets": (strict,)})
-    one = frontier(habit_data, campaign, "tabular", 0, tmp_path, lambda *_: None)
+    one = learn_frontier(habit_data, campaign, "tabular", 0, tmp_path, lambda *_: None)
     assert (one.bundle, one.learned, one.rule) == (None, None, "frontier")
     assert one.refused is not None
     assert "keeps the limits" in one.refused
@@ -160,6 +160,6 @@ def test_a_frontier_of_too_many_limits_is_refused(habit_data: Transitions, tmp_p
     budget = habit_data.campaign.budgets[0]
     many = tuple(budget.model_copy(update={"name": f"cost_{i}", "money": i == 0}) for i in range(4))
     campaign = habit_data.campaign.model_copy(update={"budgets": many})
-    one = frontier(habit_data, campaign, "bcq", 0, tmp_path, lambda *_: None)
+    one = learn_frontier(habit_data, campaign, "bcq", 0, tmp_path, lambda *_: None)
     assert one.refused is not None
     assert "4 budgets" in one.refused

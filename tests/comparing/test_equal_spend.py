@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
 from outlay.choosing.measure import Measure
-from outlay.comparing.contenders import Contender, fit_response, frontier, response_model
-from outlay.comparing.equal_spend import Judge, Score, day_costs
-from outlay.comparing.known import KnownTable, known_values
+from outlay.comparing.contenders import Contender, fit_response, learn_frontier, price_response
+from outlay.comparing.equal_spend import MethodEvaluator, Score, day_costs
+from outlay.comparing.true_values import TabularValues, true_values
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.simulators import rollout
@@ -47,7 +47,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout, "USER_DAYS", 20_000)
 
 
-def watching(judge: Judge, contender: Contender) -> Watching:
+def watching(judge: MethodEvaluator, contender: Contender) -> Watching:
     return Watching(judge.data, CERTIFY, contender.bundle or values(contender))
 
 
@@ -63,19 +63,19 @@ def learned(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -
 
     def learn(kind: str) -> Contender:
         fitting = fit_response(habit_data, campaign, kind, 1, 0, lambda *_: None)
-        return response_model(habit_data, campaign, fitting, 0, folder / kind)
+        return price_response(habit_data, campaign, fitting, 0, folder / kind)
 
     deepfm = learn("deepfm")
     return Learned(deepfm, learn("din"), day_costs(values(deepfm), 0))
 
 
 @pytest.fixture(scope="module")
-def judge(habit_data: Transitions) -> Judge:
-    return Judge(habit_data, habit_data.campaign, known_values(habit_data.campaign, habit_data))
+def judge(habit_data: Transitions) -> MethodEvaluator:
+    return MethodEvaluator(habit_data, habit_data.campaign, true_values(habit_data.campaign, habit_data))
 
 
 @pytest.mark.parametrize("kind", ["deepfm", "din"])
-def test_day_one_costs_what_it_may_in_truth_too(kind: str, judge: Judge, learned: Learned) -> None:
+def test_day_one_costs_what_it_may_in_truth_too(kind: str, judge: MethodEvaluator, learned: Learned) -> None:
     """That of DIN is simulated; both lie as near to their target as the model of the costs is right."""
     contender = getattr(learned, kind)
     assert values(contender).past_days == {"deepfm": 0, "din": 7}[kind]
@@ -88,7 +88,7 @@ def test_day_one_costs_what_it_may_in_truth_too(kind: str, judge: Judge, learned
     assert len(at.asked) == 2  # the two neighbouring prices
 
 
-def test_what_is_served_has_a_truth_though_it_looks_back(judge: Judge, learned: Learned) -> None:
+def test_what_is_served_has_a_truth_though_it_looks_back(judge: MethodEvaluator, learned: Learned) -> None:
     for contender in (learned.deepfm, learned.din):
         assert contender.bundle is not None
         judged = judge.served(Measure(judge.data, CERTIFY, contender.bundle))
@@ -97,7 +97,7 @@ def test_what_is_served_has_a_truth_though_it_looks_back(judge: Judge, learned: 
         assert judged.truth["coupon_cost"] <= 1.1 * judge.campaign.budgets[0].limit
 
 
-def test_without_a_limit_that_binds_one_policy_is_measured_once(judge: Judge, learned: Learned) -> None:
+def test_without_a_limit_that_binds_one_policy_is_measured_once(judge: MethodEvaluator, learned: Learned) -> None:
     at = watching(judge, learned.deepfm)
     judged = judge.immediate(at, values(learned.deepfm), learned.costs, 1e9)
     assert judged is not None
@@ -110,10 +110,10 @@ def test_without_a_limit_that_binds_one_policy_is_measured_once(judge: Judge, le
 
 
 def test_a_frontier_is_priced_by_the_mean_of_what_its_members_own_of_the_network(
-    judge: Judge, learned: Learned, tmp_path: Path
+    judge: MethodEvaluator, learned: Learned, tmp_path: Path
 ) -> None:
     data = judge.data
-    one = frontier(data, data.campaign, "tabular", 0, tmp_path, lambda *_: None)
+    one = learn_frontier(data, data.campaign, "tabular", 0, tmp_path, lambda *_: None)
     mixture = values(one)
     assert len(mixture.members) == 2
     at = watching(judge, one)
@@ -132,18 +132,18 @@ def test_a_frontier_is_priced_by_the_mean_of_what_its_members_own_of_the_network
     assert served.truth["coupon_cost"] <= 1.1 * judge.campaign.budgets[0].limit
 
 
-def test_a_limit_that_nothing_keeps_leaves_nothing_to_judge(judge: Judge, learned: Learned) -> None:
+def test_a_limit_that_nothing_keeps_leaves_nothing_to_judge(judge: MethodEvaluator, learned: Learned) -> None:
     at = watching(judge, learned.deepfm)
     assert judge.immediate(at, values(learned.deepfm), learned.costs, 1e-3) is None
     assert at.asked == []
 
 
-def test_where_the_truth_does_not_fit_none_is_told(judge: Judge, learned: Learned) -> None:
+def test_where_the_truth_does_not_fit_none_is_told(judge: MethodEvaluator, learned: Learned) -> None:
     """Not for states that the log does not show, nor for pasts whose days nobody can draw."""
     known = judge.known
-    assert isinstance(known, KnownTable)
-    elsewhere = replace(judge, known=KnownTable(replace(known.truth, codes=known.truth.codes + 100), known.data))
-    no_people = replace(judge, known=KnownTable(replace(known.truth, people=None), known.data))
+    assert isinstance(known, TabularValues)
+    elsewhere = replace(judge, known=TabularValues(replace(known.truth, codes=known.truth.codes + 100), known.data))
+    no_people = replace(judge, known=TabularValues(replace(known.truth, people=None), known.data))
     deepfm, din = learned.deepfm.bundle, learned.din.bundle
     assert deepfm is not None
     assert din is not None

@@ -1,25 +1,27 @@
-"""Methods side by side: budgets and findings as records, and the truth in each budget's own unit."""
+"""Methods side by side: results as they are written, and the truth in each budget's own unit."""
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
 import outlay
 from outlay.cli.main import app
 from outlay.comparing import contenders, trainings
-from outlay.comparing.results import Finding, Limit
+from outlay.comparing.results import Comparison
 from outlay.comparing.trainings import planned
+from outlay.core.campaign import BudgetLimit
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import can_resume
 from outlay.jobs import compare as job
-from outlay.jobs.compare import Comparison, compare
+from outlay.jobs.compare import compare
+from paper_orderings import count, orderings
 
 SMALL = "\n[train]\nlayers = [16, 8]\nbatch = 256\nepochs = 0.1\nmin_steps = 200\n"
 
@@ -72,7 +74,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
 
 def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(compared: Compared) -> None:
     found, out = compared.found, compared.out
-    assert found.budgets == [Limit("coupon_cost", 10.0, 1, "user", "at most 10 per user")]
+    assert found.budgets == (BudgetLimit(name="coupon_cost", limit=10.0, per="user", unit="yuan"),)
     assert (found.report_days, found.horizon_days) == ((1, 3), 5)
     constants = next(row for row in found.rows if row.group == "constant")
     old = found.rows[0]
@@ -80,13 +82,14 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(comp
         cost, reward = row.figures["coupon_cost"], row.figures["reward@5"]
         assert cost.truth == pytest.approx(cost.value, rel=0.15)  # a mean per decision would be a fifth of it
         assert reward.truth == pytest.approx(reward.value, rel=0.15)
-    assert {one.target for one in found.findings} == {"reward@1", "reward@3"}
+    judged = orderings(found.rows, found.budgets, found.report_days)
+    assert {one.target for one in judged} == {"reward@1", "reward@3"}
     rules = [row.name for row in found.rows if row.group == "rl" and row.control == "total"]
     assert rules[:4] == ["BCQ, single-best", "BCQ, single-best, re-solved", "BCQ, aim-mean", "BCQ, aim-mean, re-solved"]
     assert not [row.name for row in found.rows if row.control == "immediate" and "re-solved" in row.name]
     for name, course in found.stored.items():  # the figure's lines end where the tables stand
-        assert {row.stored_parameters for row in found.rows if row.name == name} <= {course[-1][1]}
-        assert {sd for _, _, sd in course} == {None}, "one seed has no spread"
+        assert {row.stored_parameters for row in found.rows if row.name == name} <= {course[-1].mean}
+        assert {at.sd for at in course} == {None}, "one seed has no spread"
     assert rules[-2:] == ["frontier, bcq", "frontier, counted"]
     for row in found.rows:
         if row.rule == "frontier":
@@ -97,21 +100,20 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(comp
             assert row.seconds is not None
             assert row.seconds > 0
     assert {"frontier, bcq ≥ BCQ, aim-greedy, re-solved", "frontier, counted ≥ frontier, bcq"} <= {
-        one.claim for one in found.findings if one.control == "total"}  # fmt: skip
+        one.claim for one in judged if one.control == "total"}  # fmt: skip
     assert list(found.stored)[-1] == "frontier, bcq", "the counted one takes no steps"
-    assert [count for _, count, _ in found.stored["frontier, bcq"]] == [
+    assert [at.mean for at in found.stored["frontier, bcq"]] == [
         next(row.stored_parameters for row in found.rows if row.name == "frontier, bcq")] * 2  # fmt: skip
     assert sorted(path.name for path in out.iterdir()) == [
         "comparison.html", "comparison.json", "data", "manifest.json"]  # fmt: skip
-    assert not any(one.proven for one in found.findings)
-    written = json.loads((out / "comparison.json").read_text(encoding="utf-8"))
-    assert [Finding(**{**one, "over": tuple(one["over"])}) for one in written["findings"]] == found.findings
+    assert not any(one.proven for one in judged)
+    assert msgspec.json.decode((out / "comparison.json").read_bytes(), type=Comparison) == found
     page = (out / "comparison.html").read_text(encoding="utf-8")
-    assert "In one seed, orderings that hold" in page
+    assert count(judged).startswith("In one seed, orderings that hold")
     assert "per user in 5 days" in page
 
 
-def test_the_terminal_prints_a_table_for_each_control_and_the_findings_as_sentences(compared: Compared) -> None:
+def test_the_terminal_prints_a_table_for_each_control_and_what_leads(compared: Compared) -> None:
     options = {name: compared.asked[name] for name in ("seeds", "immediate", "label_days", "oracles", "responses")}
     assert options == {
         "seeds": 1, "immediate": 2.5, "label_days": (1,), "oracles": ("bcq",), "responses": ("deepfm",),
@@ -123,7 +125,7 @@ def test_the_terminal_prints_a_table_for_each_control_and_the_findings_as_senten
         "habit, the campaign's limits",
     ]
     assert "at most 2.5 yuan a user" in tables[0]
-    assert "coupon_cost at most 10 per user" in tables[1]
+    assert "coupon_cost at most 10 yuan per user" in tables[1]
     assert all(line.endswith("estimate [true value], 1 seed") for line in tables)
     heads = [line for line in lines if line.strip().startswith("method")]
     assert all(line.split("   ")[-2:] == ["stored parameters", "training"] for line in heads)
@@ -132,9 +134,10 @@ def test_the_terminal_prints_a_table_for_each_control_and_the_findings_as_senten
     assert len(counted) == 2
     assert not re.search(r"\d %", counted[0])
     assert re.search(r" \d+\.\d % true .* \d[ \d]* .* \d[.\d]* s$", counted[1])
-    said = [line for line in lines if "in one seed, which proves nothing (" in line]
-    assert len(said) >= 6
+    said = [one.sentence("active") for one in orderings(compared.found.rows, compared.found.budgets, (1, 3))]
+    assert len([line for line in said if "in one seed, which proves nothing (" in line]) >= 6
     assert any(line.startswith("equal spend on day one: BCQ, aim-greedy ≥ BCQ, single-best: ") for line in said)
+    assert sum("active in 3 days, the best of each kind" in line for line in lines) == 2
 
 
 def test_rows_are_chosen_by_name_and_bring_only_their_trainings() -> None:
@@ -150,7 +153,7 @@ def test_rows_are_chosen_by_name_and_bring_only_their_trainings() -> None:
         ("game-bcq-0", ("BCQ, aim-mean", "BCQ, aim-mean, re-solved", "BCQ, aim-greedy", "BCQ, aim-greedy, re-solved")),
         ("frontier-orthogonal-0", ("frontier, orthogonal",)),
     ]
-    with pytest.raises(OutlayError, match=r"rows: is 'frontier, trees', which no row is called\. Rows: DeepFM, 1-day"):
+    with pytest.raises(OutlayError, match=r"rows: is 'frontier, trees'; no row has that name\. Rows: DeepFM, 1-day"):
         planned(("bcq",), ("deepfm",), (1,), counted=False, wanted=("frontier*", "frontier, trees"))
 
 
@@ -167,7 +170,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
     rows, learned = ("deepfm, 1*", "frontier, counted", "bcq, single-best"), list[str]()
     options: dict[str, Any] = {"seeds": 2, "rows": rows}
     whole = compare(small, tmp_path / "whole", **options)
-    one = contenders.reinforcement
+    one = contenders.play_rules
 
     def interrupted(*arguments: Any) -> Any:
         learned.append("game")
@@ -175,7 +178,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
             raise KeyboardInterrupt
         return one(*arguments)
 
-    monkeypatch.setattr(trainings, "reinforcement", interrupted)
+    monkeypatch.setattr(trainings, "play_rules", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compare(small, tmp_path / "out", **options)
     assert can_resume(tmp_path / "out")
@@ -195,7 +198,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
     assert [row.name for row in whole.rows if row.control == "total"][1:] == [
         "DeepFM, 1-day label", "BCQ, single-best", "frontier, counted"]  # fmt: skip
     (course,) = [course for name, course in whole.stored.items() if name == "BCQ, single-best"]
-    assert course[-1][2] is not None, "two seeds have a spread"
+    assert course[-1].sd is not None, "two seeds have a spread"
     with pytest.raises(FolderError, match="no unfinished comparison"):
         compare(small, tmp_path / "other", resume=True)
 

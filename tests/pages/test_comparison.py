@@ -6,20 +6,21 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import fields
+from dataclasses import asdict, replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import altair as alt
+import msgspec
 import pytest
 from comparison_examples import found
 from report_examples import example
 
-from outlay.comparing.results import Figure, Finding, Limit, Row
-from outlay.jobs.compare import Comparison
-from outlay.pages import comparison_words, page
+from outlay.comparing.results import Comparison, MethodRow, SeedMean
+from outlay.core.campaign import BudgetLimit
+from outlay.pages import page
 from outlay.pages.comparison import render
 
 BROWSER = next(
@@ -90,31 +91,35 @@ def full(budgets: int = 1) -> _Page:
     return _Page(render(found(budgets)))
 
 
-def of(content: dict[str, Any], name: str, control: str) -> dict[str, Any]:
-    row: dict[str, Any] = next(r for r in content["rows"] if (r["name"], r["control"]) == (name, control))
-    return row
+def of(content: Comparison, name: str, control: str) -> MethodRow:
+    return next(row for row in content.rows if (row.name, row.control) == (name, control))
 
 
-def only(*names: str, seeds: int = 3) -> dict[str, Any]:
+def put(content: Comparison, name: str, control: str, target: str, **numbers: float | None) -> None:
+    """Change one figure of one row in place."""
+    figures = of(content, name, control).figures
+    figures[target] = replace(figures.get(target, SeedMean()), **numbers)
+
+
+def refused(content: Comparison, name: str, control: str, why: str) -> Comparison:
+    row = of(content, name, control)
+    return replace(content, rows=tuple(replace(one, refused=why) if one is row else one for one in content.rows))
+
+
+def only(*names: str, seeds: int = 3) -> Comparison:
     """The example with a few methods only."""
     content = found(seeds=seeds, truth=False)
-    content["rows"] = [row for row in content["rows"] if row["name"] in names]
-    return content
+    return replace(content, rows=tuple(row for row in content.rows if row.name in names))
 
 
-def test_the_example_is_what_a_comparison_writes() -> None:
-    content = found()
-    for record, given in (
-        (Comparison, content), (Limit, content["budgets"][0]), (Finding, content["findings"][0]),
-        (Row, content["rows"][0]), (Figure, content["rows"][0]["figures"]["reward@7"]),
-    ):  # fmt: skip
-        assert {field.name for field in fields(record)} == set(given)
+def under(content: Comparison, control: str) -> Comparison:
+    return replace(content, rows=tuple(row for row in content.rows if row.control == control))
 
 
 @pytest.mark.parametrize("budgets", [1, 2])
 def test_every_section_and_a_valid_specification_for_every_place(budgets: int) -> None:
     got = full(budgets)
-    assert [a["id"] for tag, a in got.tags if tag == "section"] == ["immediate", "total", "findings", "stored"]
+    assert [a["id"] for tag, a in got.tags if tag == "section"] == ["immediate", "total", "stored"]
     assert sorted(str(a["id"]) for _, a in got.tags if a.get("class") == "plot") == sorted(got.figures)
     assert sum(name.startswith("total-plane-") for name in got.figures) == budgets
     for spec in got.figures.values():
@@ -139,8 +144,8 @@ def test_the_heading_says_who_how_many_and_that_nothing_is_certified() -> None:
 
 def test_a_cell_holds_the_mean_its_spread_its_interval_and_the_truth() -> None:
     content = only("old policy", "BCQ, lp")
-    of(content, "BCQ, lp", "immediate")["figures"]["reward@7"] = {
-        "value": 4.7, "low": 4.66, "high": 4.74, "sd": 0.012, "truth": 4.71, "truth_sd": 0.02}  # fmt: skip
+    put(content, "BCQ, lp", "immediate", "reward@7",
+        value=4.7, low=4.66, high=4.74, sd=0.012, truth=4.71, truth_sd=0.02)  # fmt: skip
     cell = _Page(render(content)).row("immediate", "BCQ, lp")[3]
     assert cell.split() == ["4.700", "±", "0.012", "4.660", "to", "4.740", "true", "4.710", "±", "0.020"]
 
@@ -148,21 +153,25 @@ def test_a_cell_holds_the_mean_its_spread_its_interval_and_the_truth() -> None:
 def test_what_is_ahead_by_more_than_two_deviations_is_bold_alone_and_ties_are_bold_together() -> None:
     content = only("BCQ, lp", "EDRR, lp", "DDQN, lp")
     for name, value in (("BCQ, lp", 4.80), ("EDRR, lp", 4.79), ("DDQN, lp", 4.70)):
-        row = of(content, name, "immediate")
-        row["figures"] = {"reward@7": {**row["figures"]["reward@7"], "value": value, "sd": 0.01}}
-    content["rows"] = [row for row in content["rows"] if row["control"] == "immediate"]
+        put(content, name, "immediate", "reward@7", value=value, sd=0.01)
+        figures = of(content, name, "immediate").figures
+        for other in figures.keys() - {"reward@7"}:
+            del figures[other]
+    content = under(content, "immediate")
     assert [text.rstrip("0") for text in _Page(render(content)).marked["best"]] == ["4.79", "4.8"]
-    of(content, "EDRR, lp", "immediate")["figures"]["reward@7"]["value"] = 4.77  # 0.03 > 2 · √2 · 0.01
+    assert "Not behind BCQ, lp by more than two standard deviations over seeds: EDRR, lp." in render(content)
+    put(content, "EDRR, lp", "immediate", "reward@7", value=4.77)  # 0.03 > 2 · √2 · 0.01
     assert [text.rstrip("0") for text in _Page(render(content)).marked["best"]] == ["4.8"]
+    assert "BCQ, lp leads by more than two standard deviations over seeds." in render(content)
 
 
 def test_a_method_that_breaks_a_limit_is_orange_and_never_the_best() -> None:
     content = only("old policy", "BCQ, lp", "EDRR, lp")
-    rich = of(content, "BCQ, lp", "total")["figures"]
-    rich["reward@7"]["value"], rich["coupon_cost"]["value"] = 6.5, 2.0021
+    put(content, "BCQ, lp", "total", "reward@7", value=6.5)
+    put(content, "BCQ, lp", "total", "coupon_cost", value=2.0021)
     got = _Page(render(content))
     assert "breaks the limit" in got.row("total", "BCQ, lp")[5]
-    rich["coupon_cost"]["value"] = 2.0019
+    put(content, "BCQ, lp", "total", "coupon_cost", value=2.0019)
     assert "breaks the limit" not in _Page(render(content)).row("total", "BCQ, lp")[5], "a thousandth is nothing"
     assert "breaks the limit" not in got.row("total", "EDRR, lp")[5]
     assert "breaks the limit" not in " ".join(got.row("immediate", "BCQ, lp")), "no limit holds under this control"
@@ -171,7 +180,7 @@ def test_a_method_that_breaks_a_limit_is_orange_and_never_the_best() -> None:
 
 def test_with_two_budgets_a_floor_is_broken_from_below() -> None:
     content = found(2)
-    of(content, "BCQ, lp", "total")["figures"]["reach"].update(value=0.5, truth=0.5)
+    put(content, "BCQ, lp", "total", "reach", value=0.5, truth=0.5)
     got = _Page(render(content))
     assert "at least 0.52 per decision" in got.rows["total"][0][6]
     assert "breaks the limit" in got.row("total", "BCQ, lp")[6]
@@ -181,9 +190,8 @@ def test_with_two_budgets_a_floor_is_broken_from_below() -> None:
 
 def test_the_spend_stands_against_the_limit_in_percent_true_where_that_is_known() -> None:
     content = found()
-    bcq, edrr = (of(content, f"{oracle}, lp", "total")["figures"]["coupon_cost"] for oracle in ("BCQ", "EDRR"))
-    bcq.update(value=1.95, truth=1.984)
-    edrr.update(value=2.0161, truth=None)
+    put(content, "BCQ, lp", "total", "coupon_cost", value=1.95, truth=1.984)
+    put(content, "EDRR, lp", "total", "coupon_cost", value=2.0161, truth=None)
     got = _Page(render(content))
     assert got.rows["total"][0][6:] == ["against the limit\ncoupon_cost", "stored parameters", "training\nall of it"]
     assert got.row("total", "BCQ, lp")[6:] == ["99.2 %\ntrue", "353,028", "64 s"]
@@ -198,8 +206,8 @@ def test_the_spend_stands_against_the_limit_in_percent_true_where_that_is_known(
 
 def test_a_share_of_nothing_is_not_told() -> None:
     content = found(2)
-    content["budgets"][0]["limit"] = 0.0
-    of(content, "BCQ, lp", "total")["figures"]["reach"].update(value=None, truth=None)
+    content = replace(content, budgets=(replace(content.budgets[0], limit=0.0), content.budgets[1]))
+    put(content, "BCQ, lp", "total", "reach", value=None, truth=None)
     got = _Page(render(content))
     assert got.rows["total"][0][7:9] == ["against the limit\ncoupon_cost", "against the limit\nreach"]
     assert got.row("total", "BCQ, lp")[7:9] == ["–", "–"]
@@ -214,8 +222,7 @@ def test_a_refused_method_says_why_and_stands_in_no_figure() -> None:
 
 
 def test_a_method_refused_with_some_seeds_keeps_its_figures() -> None:
-    content = found()
-    of(content, "BCQ, lp", "total")["refused"] = "the least is 2.3"
+    content = refused(found(), "BCQ, lp", "total", "the least is 2.3")
     row = _Page(render(content)).row("total", "BCQ, lp")
     assert "refused with some seeds: the least is 2.3" in row[0]
     assert row[3].strip()
@@ -226,58 +233,29 @@ def test_without_a_known_truth_no_truth_is_spoken_of() -> None:
     got = _Page(render(content))
     assert "true " not in got.text.lower()
     assert "truth" not in got.text
-    assert "estimated active days in 7 days" in got.rows["findings"][1][1]
+    assert "Estimated active days in 7 days" in got.text
 
 
-def test_one_seed_has_no_spread_and_no_best_and_proves_nothing() -> None:
+def test_one_seed_has_no_spread_and_no_best() -> None:
     got = _Page(render(found(seeds=1)))
     assert got.marked["best"] == []
     assert "Every figure is of one seed" in got.text
     assert "±" not in got.text
-    verdicts = ("✕ does not hold", "✓ holds", "≈ a tie", "✓ holds", "≈ a tie")
-    assert [row[0] for row in got.rows["findings"]] == [f"{verdict}\nin one seed" for verdict in verdicts]
-    assert "In one seed, orderings that hold: 2; ties: 2; that do not hold: 1" in got.text
-    assert "One seed proves nothing" in got.text
-    assert not [a for _, a in got.tags if a.get("class") in ("yes-text", "no-text")], "no colour of a proof"
+    assert "no spread is known and nothing is marked as best" in got.text
+    assert "two standard deviations" not in got.text, "nothing is said to lead or to tie"
 
 
-def test_findings_are_marked_in_signs_and_words_under_their_control() -> None:
-    rows = full().rows["findings"]
-    assert [row[0] for row in rows] == ["✕ does not hold", "✓ holds", "≈ a tie", "✓ holds", "≈ a tie"]
-    assert rows[0][1] == (
-        "looking ahead below 1-day labels over 1 day\n"
-        "BCQ, aim-greedy 0.6012 against DeepFM, 1-day label 0.5801, true active days in 1 day"
-    )
-    assert rows[3][1].startswith("BCQ, aim-greedy ≥ BCQ, single-best")
-    assert "Orderings that hold: 2; ties: 2; that do not hold: 1" in full().text
-    heads = re.findall("<h3>(.*)</h3>", render(found()))
-    assert heads == ["Equal spend on day one", "The campaign&#39;s limits"]
-
-
-def test_findings_with_some_refused_seeds_are_counted_apart() -> None:
-    content = found()
-    content["findings"][1]["proven"] = False
-    assert comparison_words.count(content["findings"]) == (
-        "Orderings that hold: 1; ties: 2; that do not hold: 1. "
-        "In one seed, orderings that hold: 1; ties: 0; that do not hold: 0"
-    )
-
-
-def test_without_findings_the_section_is_left_out() -> None:
-    assert "findings" not in _Page(render({**found(), "findings": []})).rows
-
-
-def leads(content: dict[str, Any]) -> list[str]:
+def leads(content: Comparison) -> list[str]:
     return re.findall('<p class="finding">(.*)</p>', render(content))
 
 
 def test_the_lead_is_the_best_of_each_kind_that_keeps_the_limit() -> None:
     content = only("old policy", "best constants (1.5 for 38% of users, 2 for 62% of users)", "BCQ, lp", "EDRR, lp",
                    "DIN, 7-day label")  # fmt: skip
-    for row in content["rows"]:
-        gain = {"BCQ, lp": 5.9, "EDRR, lp": 4.9, "DIN, 7-day label": 4.8}.get(row["name"], 4.7)
-        row["figures"]["reward@7"]["value"] = gain
-    of(content, "BCQ, lp", "total")["figures"]["coupon_cost"]["value"] = 2.01
+    for row in content.rows:
+        gain = {"BCQ, lp": 5.9, "EDRR, lp": 4.9, "DIN, 7-day label": 4.8}.get(row.name, 4.7)
+        put(content, row.name, row.control, "reward@7", value=gain)
+    put(content, "BCQ, lp", "total", "coupon_cost", value=2.01)
     first, second = leads(content)[:2]
     assert first == (
         "Estimated active days in 7 days, the best of each kind: BCQ, lp 5.90; DIN, 7-day label 4.80; old policy 4.70"
@@ -286,33 +264,31 @@ def test_the_lead_is_the_best_of_each_kind_that_keeps_the_limit() -> None:
         "Estimated active days in 7 days, the best of each kind that keeps the limit: EDRR, lp 4.90; "
         "DIN, 7-day label 4.80; best constants 4.70; old policy 4.70 (does not keep the limit)"
     )
-    of(content, "EDRR, lp", "total")["figures"]["coupon_cost"]["value"] = 2.01
+    put(content, "EDRR, lp", "total", "coupon_cost", value=2.01)
     assert "looking ahead none; DIN" in leads(content)[1]
 
 
 def test_the_lead_goes_by_the_truth_where_it_is_known_of_all_methods() -> None:
     content = only("old policy", "BCQ, lp", "EDRR, lp")
     for name, value, truth, cost in (("BCQ, lp", 5.9, 4.5, 1.9), ("EDRR, lp", 4.9, 4.6, 2.1)):
-        figures = of(content, name, "total")["figures"]
-        figures["reward@7"].update(value=value, truth=truth)
-        figures["coupon_cost"].update(value=cost, truth=1.9)
-        of(content, name, "immediate")["figures"]["reward@7"].update(truth=truth)
+        put(content, name, "total", "reward@7", value=value, truth=truth)
+        put(content, name, "total", "coupon_cost", value=cost, truth=1.9)
+        put(content, name, "immediate", "reward@7", truth=truth)
     lead = leads(content)[1]
     assert lead.startswith("True active days in 7 days, the best of each kind that keeps the limit: EDRR, lp 4.60; ")
     assert "(estimated, does not keep the limit)" in lead, "the old policy's truth is not known"
-    of(content, "BCQ, lp", "total")["figures"]["reward@7"]["truth"] = None
+    put(content, "BCQ, lp", "total", "reward@7", truth=None)
     assert leads(content)[1].startswith("Estimated active days in 7 days, the best of each kind that keeps the limit: "
                                         "BCQ, lp 5.90;")  # fmt: skip
 
 
 def test_a_budget_per_user_stands_against_the_reward_of_the_same_days() -> None:
     content = found(truth=False)
-    content["budgets"][0].update(per="user", limit=13.0, words="at most 13 per user")
-    content["horizon_days"] = 5
-    for row in content["rows"]:
-        if row["figures"]:
-            row["figures"]["reward@5"] = {**row["figures"]["reward@7"], "value": 3.25}
-            row["figures"]["coupon_cost"]["value"] = 12.5
+    content = replace(content, budgets=(replace(content.budgets[0], per="user", limit=13.0),), horizon_days=5)
+    for row in content.rows:
+        if row.figures:
+            row.figures["reward@5"] = replace(row.figures["reward@7"], value=3.25)
+            put(content, row.name, row.control, "coupon_cost", value=12.5)
     spec = _Page(render(content)).figures["total-plane-0"]
     points = spec["layer"][-1]
     data = spec["datasets"][points["data"]["name"]]
@@ -333,10 +309,10 @@ def test_stored_parameters_show_the_rules_of_the_first_oracle_and_the_original_m
     assert (band["encoding"]["y"]["field"], band["encoding"]["y2"]["field"]) == ("low", "high")
     text = " ".join(full().text.split())
     assert "lp 353,028, frontier 32,361, original method" in text
-    for row in found()["rows"]:  # the figure's lines end where the tables stand
-        if row["oracle"] == "ddqn" and row["stored_parameters"]:
-            last = [d["value"] for d in data if d["rule"] == row["rule"]][-1]
-            assert last == pytest.approx(row["stored_parameters"], rel=1e-4)
+    for row in found().rows:  # the figure's lines end where the tables stand
+        if row.oracle == "ddqn" and row.stored_parameters:
+            last = [d["value"] for d in data if d["rule"] == row.rule][-1]
+            assert last == pytest.approx(row.stored_parameters, rel=1e-4)
     assert "The frontier trains one network for every λ" in text
     assert "with DDQN as the oracle. The original method" in text, "and nothing of oracles that are not drawn"
 
@@ -348,9 +324,7 @@ def test_one_seed_has_no_band() -> None:
 def test_captured_shares_have_a_column_where_they_are_known() -> None:
     content = found()
     assert "captured share" not in _Page(render(content)).text
-    row = of(content, "BCQ, lp", "total")
-    row["figures"]["captured share"] = {**dict.fromkeys(("value", "low", "high", "sd")), "truth": 0.618,
-                                        "truth_sd": 0.049}  # fmt: skip
+    put(content, "BCQ, lp", "total", "captured share", truth=0.618, truth_sd=0.049)
     got = _Page(render(content))
     place = got.rows["total"][0].index("captured share\ntrue")
     cells = {line[0]: line[place] for line in got.rows["total"][1:] if len(line) > place}
@@ -360,8 +334,7 @@ def test_captured_shares_have_a_column_where_they_are_known() -> None:
 
 def test_without_methods_that_look_ahead_nothing_is_said_of_storing() -> None:
     content = found()
-    content["rows"] = [row for row in content["rows"] if row["group"] != "rl"]
-    content["stored"] = {}
+    content = replace(content, rows=tuple(row for row in content.rows if row.group != "rl"), stored={})
     got = _Page(render(content))
     assert "stored" not in got.rows
     assert "one network for every λ" not in got.text
@@ -397,12 +370,14 @@ def test_both_pages_draw_their_figures_with_the_same_script() -> None:
 
 def test_names_from_files_are_escaped_everywhere() -> None:
     content = found()
-    for row in content["rows"]:
-        row["figures"] = {name.replace("coupon_cost", NASTY): figure for name, figure in row["figures"].items()}
-    of(content, "BCQ, lp", "total").update(refused=NASTY)
-    content.update(campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY)
-    content["budgets"][0].update(name=NASTY, per="user")
-    content["findings"][0].update(claim=NASTY, first=NASTY, over=[NASTY])
+    rows = tuple(
+        replace(row, figures={name.replace("coupon_cost", NASTY): figure for name, figure in row.figures.items()})
+        for row in content.rows
+    )
+    budget = BudgetLimit(name=NASTY, limit=2.0, per="user", unit=NASTY)
+    content = replace(content, rows=rows, budgets=(budget,), campaign=NASTY, unit=NASTY, reward_label=NASTY,
+                      money=NASTY)  # fmt: skip
+    content = refused(content, "BCQ, lp", "total", NASTY)
     html = render(content)
     got = _Page(html)
     assert html.count("<script") == 3
@@ -414,18 +389,18 @@ def test_names_from_files_are_escaped_everywhere() -> None:
 
 def test_the_page_is_the_same_from_the_file_and_survives_what_is_not_finite() -> None:
     content = found()
-    assert render(json.loads(json.dumps(content))) == render(content)
-    of(content, "BCQ, lp", "total")["figures"]["reward@7"].update(value=None, low=None, high=None, sd=None)
-    of(content, "EDRR, lp", "total")["figures"]["reward"]["value"] = float("nan")
+    assert render(msgspec.json.decode(json.dumps(asdict(content)), type=Comparison)) == render(content)
+    put(content, "BCQ, lp", "total", "reward@7", value=None, low=None, high=None, sd=None)
+    put(content, "EDRR, lp", "total", "reward", value=float("nan"))
     assert _Page(render(content)).row("total", "BCQ, lp")[3].startswith("–")
 
 
 def test_a_truth_is_shown_where_every_estimate_is_withheld() -> None:
     content = found()
-    content["rows"] = [row for row in content["rows"] if row["oracle"] != "din"]
-    for row in content["rows"]:
-        for figure in row["figures"].values():
-            figure.update(value=None, low=None, high=None, sd=None)
+    content = replace(content, rows=tuple(row for row in content.rows if row.oracle != "din"))
+    for row in content.rows:
+        for target in row.figures:
+            put(content, row.name, row.control, target, value=None, low=None, high=None, sd=None)
     got = _Page(render(content))
     assert got.row("total", "BCQ, lp")[3].split() == ["–", "true", "4.730", "±", "0.005"]
     assert leads(content)[1].startswith("True active days in 7 days")

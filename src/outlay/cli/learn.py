@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +23,9 @@ from outlay.core.errors import OutlayError
 from outlay.core.files import can_resume
 from outlay.core.machine import processors
 from outlay.core.target import Target
+
+if TYPE_CHECKING:
+    from outlay.comparing.results import Comparison, SeedMean
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 
@@ -260,7 +263,7 @@ def compare(
         with progress("compare", quiet=quiet or as_json) as report:
             from outlay.jobs.compare import compare as job
 
-            found = job(
+            comparison = job(
                 campaign, out, seeds=seeds, immediate=immediate, label_days=_whole_numbers("--label-days", label_days),
                 oracles=_names(oracles), responses=_names(responses), rows=rows or None, resume=resume,
                 processes=processors(), threads=threads, progress=report,
@@ -270,9 +273,9 @@ def compare(
             stderr.print("Finished rows are kept: the comparison goes on with --resume.", markup=False)
         raise
     if as_json:
-        print_json({"path": str(out), **found.to_dict()})
+        print_json({"path": str(out), **asdict(comparison)})
     elif not quiet:
-        _show_comparison(found)
+        _show_comparison(comparison)
         stdout.print(f"{out / 'comparison.html'} written: tables and figures, no network needed.", markup=False)
 
 
@@ -287,41 +290,45 @@ def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _show_comparison(found: Any) -> None:
-    """A table under each control, then the findings."""
-    from outlay.pages.comparison_words import sentence
+def _show_comparison(comparison: Comparison) -> None:
+    """A table under each control, and what leads there."""
+    from outlay.comparing.results import CAPTURED, CONTROLS
+    from outlay.pages import comparison_words, words
 
-    days = found.report_days
+    c = comparison
     targets = [
-        *(str(Target("reward", k)) for k in days),
-        str(Target(found.money, 1)),
-        *(budget.name for budget in found.budgets),
+        *(str(Target("reward", k)) for k in c.report_days),
+        str(Target(c.money, 1)),
+        *(budget.name for budget in c.budgets),
     ]
-    columns = ["method", *(f"{found.reward_label}, {k} d" for k in days), f"{found.money}, day one"]
-    shares = ["captured share"] if any("captured share" in row.figures for row in found.rows) else []
-    limits = "; ".join(f"{budget.name} {budget.words}" for budget in found.budgets)
-    true = any(figure.truth is not None for row in found.rows for figure in row.figures.values())
-    for control, words in (("immediate", f"equal spend on day one: at most {found.immediate:.4g} {found.unit} a user"),
-                           ("total", f"the campaign's limits: {limits}")):  # fmt: skip
-        costs = [f"{b.name}, {b.words if control == 'total' else f'per {b.per}'}" for b in found.budgets]
-        held = found.budgets if control == "total" else []
-        costs += [f"{b.name} against its limit" for b in held]
-        lines = [
-            (row.name, *(_compared(row.figures.get(target)) for target in targets),
-             *(_of_limit(row.figures.get(b.name), b.limit) for b in held),
-             *(_captured(row.figures.get(share)) for share in shares), *_costs_of(row))
-            if row.figures else
-            (row.name, f"– {row.refused}", *[""] * (len(targets) + len(held) + len(shares) - 1), *_costs_of(row))
-            for row in found.rows if row.control in (control, "none")
-        ]  # fmt: skip
-        said = "estimate ± sd over seeds" if found.seeds > 1 else "estimate"
-        said += f"{' [true value]' if true else ''}, {found.seeds} seed{'s' if found.seeds > 1 else ''}"
-        table(f"{found.campaign}, {words}; {said}", [*columns, *costs, *shares, "stored parameters", "training"], lines)
-    for finding in found.findings:
-        stdout.print(sentence(asdict(finding), found.reward_label), markup=False, highlight=False)
+    heads = ["method", *(f"{c.reward_label}, {k} d" for k in c.report_days), f"{c.money}, day one"]
+    shares = [CAPTURED] if any(CAPTURED in row.figures for row in c.rows) else []
+    true = any(figure.truth is not None for row in c.rows for figure in row.figures.values())
+    figures = "estimate ± sd over seeds" if c.seeds > 1 else "estimate"
+    figures += f"{' [true value]' if true else ''}, {c.seeds} seed{'s' if c.seeds > 1 else ''}"
+    limited = "; ".join(f"{budget.name} {words.limit(budget)}" for budget in c.budgets)
+    spends = {"immediate": f"at most {c.immediate:.4g} {c.unit} a user", "total": limited}
+    for control, title in CONTROLS.items():
+        limits = c.limits(control)
+        columns = [f"{b.name}, {words.limit(b) if limits else words.per(b)}" for b in c.budgets]
+        columns += [f"{b.name} against its limit" for b in limits]
+        lines = []
+        for row in c.under(control):
+            cells = [_figure(row.figures.get(target)) for target in targets]
+            cells += [_of_limit(row.figures.get(b.name), b.limit) for b in limits]
+            cells += [" ".join(comparison_words.share(row.figures.get(share))).strip() for share in shares]
+            if not row.figures:
+                cells = [f"– {row.refused}", *[""] * (len(cells) - 1)]
+            stored = None if row.stored_parameters is None else round(row.stored_parameters)
+            lines.append((row.name, *cells, stored, comparison_words.seconds(row.seconds)))
+        table(f"{c.campaign}, {title}: {spends[control]}; {figures}",
+              [*heads, *columns, *shares, "stored parameters", "training"], lines)  # fmt: skip
+        for sentence in (comparison_words.lead(c, control), comparison_words.ties(c, control)):
+            if sentence:
+                stdout.print(f"{sentence}.", markup=False, highlight=False)
 
 
-def _compared(figure: Any) -> str:
+def _figure(figure: SeedMean | None) -> str:
     if figure is None or figure.value is None:
         return "–"
     spread = "" if figure.sd is None else f" ±{figure.sd:.4f}"
@@ -329,23 +336,10 @@ def _compared(figure: Any) -> str:
     return f"{figure.value:.4f}{spread}{truth}"
 
 
-def _of_limit(figure: Any, limit: float) -> str:
+def _of_limit(figure: SeedMean | None, limit: float) -> str:
     """A cost as a share of its limit: the true one where it is known."""
     from outlay.pages.comparison_words import of_limit
 
     if figure is None:
         return "–"
     return of_limit(figure.value, limit) if figure.truth is None else f"{of_limit(figure.truth, limit)} true"
-
-
-def _captured(figure: Any) -> str:
-    if figure is None or figure.truth is None:
-        return "–"
-    return f"{figure.truth:.2f}" + ("" if figure.truth_sd is None else f" ±{figure.truth_sd:.2f}")
-
-
-def _costs_of(row: Any) -> tuple[Any, str]:
-    """What a method stores, and how long it learned."""
-    from outlay.pages.comparison_words import seconds
-
-    return None if row.stored_parameters is None else round(row.stored_parameters), seconds(row.seconds)

@@ -1,13 +1,13 @@
-"""Who is compared: methods that learn from one log, each with what it serves and what it values.
+"""The methods that are compared: each learns from one log, and has a mixture that it serves and values that it learned.
 
-    RL          an oracle's game, played once; every mixing rule is shown the same candidates
-    frontier    an oracle's answers to every λ at once, or those of the counted model
+    RL          an oracle's game, played once; every mixing rule observes the same candidates
+    frontier    an oracle's best responses to every λ at once, or those of the counted model
     two-stage   a response model of k-day labels, priced
 
-Each gives a mixture for the campaign's limits (`bundle`): of a rule its own, with the weights that it found online, and
-beside it one of the same members with weights solved again, as `train` does; of the others as `train` chooses it. And
-it gives what it learned (`learned`), whose values the paper's budget control prices: Q of the reward, averaged over
-members, or the k-day prediction.
+Each has a mixture for the campaign's limits (`bundle`). A rule has its own, with the weights that it found online, and
+beside it one of the same members with weights solved again, as `train` does; the mixture of the others is chosen as
+`train` chooses it. And each has values that the paper's budget control prices (`learned`): Q of the reward, averaged
+over members, or the k-day prediction.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Contender:
         rule: the mixing rule, or `frontier`; None for a response model.
         label_days: of a response model; None for RL.
         bundle: what it serves under the campaign's limits: of a rule its own mixture, whether that keeps them or not;
-            None where nothing was found that keeps them.
+            None where no mixture that keeps them was found.
         learned: what the paper's budget control prices: the rule's own mixture, the frontier's for the campaign's
             limits, or the response model without a price; None for a rule with weights that were solved again, and for
-            a frontier that found nothing which keeps the limits.
+            a frontier without a mixture that keeps the limits.
         refused: why there is no bundle.
         stored_parameters: what is stored in the end: of a rule its spares too, as the last of `course` says.
         seconds: of learning, measuring and choosing, without preparing the log.
@@ -82,7 +82,7 @@ class Contender:
     original: list[tuple[int, int]] = field(default_factory=list)
 
 
-class Fitting(NamedTuple):
+class FittedResponse(NamedTuple):
     """A response model (`kind`, of `label_days`-day labels) after `seconds` of training."""
 
     kind: str
@@ -107,8 +107,8 @@ def response_row(kind: str, label_days: int) -> str:
     return f"{TITLES[kind]}, {label_days}-day label"
 
 
-class Several(NamedTuple):
-    """Rules that look on at the same game: a mixing rule whose mixture holds the members of all of them."""
+class RuleGroup(NamedTuple):
+    """Rules that observe the same game, as one mixing rule whose mixture holds the members of all of them."""
 
     names: tuple[str, ...]
 
@@ -121,7 +121,7 @@ class Several(NamedTuple):
         return {name: RULES[name].step(part, member, measurement) for name, part in state.items()}
 
     def mixture(self, state: dict[str, Any]) -> Mixture[Any]:
-        """The members that any rule holds, in equal parts: it only says what to keep."""
+        """The members that any rule holds, in equal parts: the weights have no meaning, only the members are kept."""
         members = {number for name, part in state.items() for number in self.held(name, part)}
         count = len(members)
         return Mixture(tuple(members), np.full(count, 1 / count), np.zeros((count, 1)))
@@ -132,12 +132,12 @@ class Several(NamedTuple):
         return held(state, RULES[name].mixture(state))
 
 
-def reinforcement(
+def play_rules(
     data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, wanted: Sequence[str], report: Report
 ) -> Iterator[Contender]:
-    """One game of an oracle, and a contender for each of its rows that is wanted."""
+    """Play one game of an oracle, and yield a contender for each of its rows that is wanted."""
     began = time.perf_counter()
-    rules = Several(tuple(rule for rule in COMPARED_RULES if set(rows_of(oracle, rule)) & set(wanted)))
+    rules = RuleGroup(tuple(rule for rule in COMPARED_RULES if set(rows_of(oracle, rule)) & set(wanted)))
     by_network = campaign.with_train(measured_by="network") if oracle.endswith(NETWORK) else campaign
     game = play.set_up(data, by_network, rules, oracle.removesuffix(NETWORK), seed)
     blocks = game.steps // game.train.candidate_every
@@ -190,12 +190,14 @@ def reinforcement(
             )
 
 
-def frontier(data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Report) -> Contender:
-    """One training for every λ, and the mixture chosen for the campaign's limits; `tabular` counts instead."""
+def learn_frontier(
+    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Report
+) -> Contender:
+    """Train one frontier and choose its mixture for the campaign's limits; `tabular` counts instead."""
     began = time.perf_counter()
     name = frontier_row(oracle)
     try:
-        found = train_frontier.learn(
+        learned = train_frontier.learn(
             data,
             campaign.with_train(folds=1),  # all methods learn from the same users
             oracle,
@@ -206,9 +208,9 @@ def frontier(data: Transitions, campaign: Campaign, oracle: str, seed: int, fold
         )
     except (CampaignError, InfeasibleError) as error:  # too many limits for one network, or none that can be kept
         return Contender(name, oracle, FRONTIER, None, None, None, error.found, 0, time.perf_counter() - began)
-    spec = bundle_spec(found.frame, found.chosen.members, found.chosen.weights)
+    spec = bundle_spec(learned.frame, learned.chosen.members, learned.chosen.weights)
     bundle = _loaded(folder / "served", spec)
-    stored, steps = sum(network.num_parameters for network in spec.networks), int(found.found["steps"])
+    stored, steps = sum(network.num_parameters for network in spec.networks), int(learned.found["steps"])
     return Contender(
         name=name,
         oracle=oracle,
@@ -225,20 +227,22 @@ def frontier(data: Transitions, campaign: Campaign, oracle: str, seed: int, fold
 
 def fit_response(
     data: Transitions, campaign: Campaign, kind: Any, label_days: int, seed: int, report: Report
-) -> Fitting:
-    """A response model of k-day labels, not yet priced."""
+) -> FittedResponse:
+    """Train a response model of k-day labels, not yet priced."""
     began = time.perf_counter()
     model, _ = two_stage.fitted(data, campaign, kind, label_days, seed, report)
-    return Fitting(kind, label_days, model, time.perf_counter() - began)
+    return FittedResponse(kind, label_days, model, time.perf_counter() - began)
 
 
-def write_values(data: Transitions, campaign: Campaign, fitting: Fitting, seed: int, folder: Path) -> None:
-    """A bundle that tells what a response model predicts."""
+def write_values(data: Transitions, campaign: Campaign, fitting: FittedResponse, seed: int, folder: Path) -> None:
+    """Write a bundle whose Q values are what a response model predicts."""
     frame = two_stage.frame_of(data, campaign, seed, folder)
     write_bundle(folder, bundle_spec(frame, two_stage.policies(frame, fitting.model)[:1], np.ones(1)))
 
 
-def response_model(data: Transitions, campaign: Campaign, fitting: Fitting, seed: int, folder: Path) -> Contender:
+def price_response(
+    data: Transitions, campaign: Campaign, fitting: FittedResponse, seed: int, folder: Path
+) -> Contender:
     """A response model priced in every state."""
     began = time.perf_counter()
     frame = two_stage.frame_of(data, campaign, seed, folder)
@@ -258,7 +262,7 @@ def response_model(data: Transitions, campaign: Campaign, fitting: Fitting, seed
 
 
 def _served(frame: Frame, offered: list[Offered], reserve: list[Offered]) -> tuple[Bundle | None, str | None, int]:
-    """What keeps the limits, or why nothing does; and how many parameters are stored for it."""
+    """The mixture that keeps the limits, or why none does, and how many parameters are stored for it."""
     try:
         chosen = choose(frame, offered, reserve)
     except InfeasibleError as error:

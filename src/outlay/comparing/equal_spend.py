@@ -1,9 +1,9 @@
-"""Judging methods at equal spend: every policy by the same fitted evaluation, on users who had no part in learning.
+"""Methods measured at equal spend: every policy by the same fitted evaluation, on users who had no part in learning.
 
     immediate   argmax_a value(s, a) − λ ĉ(s, a), λ such that Σ over start rows of *select* users ĉ = immediate
     total       the mixture that a method serves under the campaign's limits
 
-Where the truth is known its value stands beside the estimate (`known.py`).
+Where the truth is known its value stands beside the estimate (`true_values.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from outlay.bundles.decide import Bundle
 from outlay.choosing.constants import ConstantActions
 from outlay.choosing.measure import CHUNK_ROWS, Measure
 from outlay.choosing.window import window_of
-from outlay.comparing.cached_graphs import remembering
-from outlay.comparing.known import Acts, Known
+from outlay.comparing.cached_sessions import with_cached_sessions
+from outlay.comparing.true_values import Acts, TrueValues
 from outlay.core.campaign import Campaign
 from outlay.core.response import Past
 from outlay.core.target import Target
@@ -39,14 +39,14 @@ Numbers = NDArray[np.float32]
 Score = Callable[[Codes, Numbers], Floats]  # [n, F], [n, 2·F'] → [n, K]
 
 
-class Judged(NamedTuple):
-    """A policy or mixture under one control: estimated, and in truth where that is known."""
+class MethodValues(NamedTuple):
+    """A policy or mixture under one control: its estimates, and its true values where those are known."""
 
     fitted: Fitted
     truth: dict[str, float] | None
 
 
-class Priced(NamedTuple):
+class PricedPolicies(NamedTuple):
     """One λ-policy, or two neighbouring ones mixed so that day one costs what it may."""
 
     prices: tuple[float, ...]
@@ -54,18 +54,18 @@ class Priced(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judge:
-    """What all methods of one comparison are judged by.
+class MethodEvaluator:
+    """Measures all methods of one comparison alike.
 
     Attributes:
         data: the transitions.
         campaign: the campaign.
-        known: true values, if they are known.
+        known: true values of policies; None where they are not known.
     """
 
     data: Transitions
     campaign: Campaign
-    known: Known | None
+    known: TrueValues | None
 
     @cached_property
     def days(self) -> tuple[int, ...]:
@@ -79,46 +79,46 @@ class Judge:
         """Days whose means stand in the place of discounted ones, in the truth as in the estimates."""
         return window_of(self.data)
 
-    def _told(self, truth: dict[str, float] | None) -> dict[str, float] | None:
-        """The truth with the means over the window under the names of the discounted ones."""
+    def _windowed(self, truth: dict[str, float] | None) -> dict[str, float] | None:
+        """The truth with means over the window in the place of discounted ones."""
         if self.window is None or truth is None:
             return truth
         names = ("reward", *(budget.name for budget in self.campaign.budgets))
         return truth | {name: truth[str(Target(name, self.window))] / self.window for name in names}
 
-    def immediate_of_log(self, at: Measure) -> float:
+    def immediate_of_log(self, measure: Measure) -> float:
         """What day one costs per user under the log's policy, on *certify* users as observed."""
-        seen = observe(at.panel, days=(1,))
+        seen = observe(measure.panel, days=(1,))
         name = self.campaign.budgets[self.campaign.money].name
         return float(seen.value[seen.column(f"{name}@1")])
 
-    def old(self, at: Measure) -> Judged:
+    def old(self, measure: Measure) -> MethodValues:
         """The log's policy."""
-        return Judged(at.old(), None if self.known is None else self._told(self.known.old(self.days)))
+        return MethodValues(measure.old(), None if self.known is None else self._windowed(self.known.old(self.days)))
 
-    def constants(self, at: Measure) -> tuple[Judged, str] | None:
-        """The best mixture of constant actions under the campaign's limits, and it in words."""
-        actions = ConstantActions.of(replace(at, split=SELECT), self.campaign)
+    def constants(self, measure: Measure) -> tuple[MethodValues, str] | None:
+        """The best mixture of constant actions under the campaign's limits, and its actions in words."""
+        actions = ConstantActions.of(replace(measure, split=SELECT), self.campaign)
         if actions is None:
             return None
-        found = actions.best(self.campaign)
-        truth = self._true([partial(_always, action) for action in found.actions], found.weights, 0)
-        fitted = combine(at.constants(found.actions, at.days), found.weights)
-        return Judged(fitted, truth), found.words(self.data)
+        best = actions.best(self.campaign)
+        truth = self._true([partial(_always, action) for action in best.actions], best.weights, 0)
+        fitted = combine(measure.constants(best.actions, measure.days), best.weights)
+        return MethodValues(fitted, truth), best.words(self.data)
 
-    def served(self, at: Measure) -> Judged:
+    def served(self, measure: Measure) -> MethodValues:
         """The mixture that a bundle serves, measured on *certify* users."""
-        bundle = at.served
-        asked = _asked_often(bundle)
-        members = [partial(_of_member, asked, number) for number in range(len(bundle.members))]
+        bundle = measure.served
+        cached = _cached(bundle)
+        members = [partial(_of_member, cached, number) for number in range(len(bundle.members))]
         truth = self._true(members, bundle.weights, bundle.past_days)
-        return Judged(combine(at.members(), bundle.weights), truth)
+        return MethodValues(combine(measure.members(), bundle.weights), truth)
 
-    def immediate(self, at: Measure, learned: Bundle, costs: Score, most: float) -> Judged | None:
+    def immediate(self, measure: Measure, learned: Bundle, costs: Score, most: float) -> MethodValues | None:
         """The paper's budget control.
 
         Args:
-            at: measures on *certify* users.
+            measure: on *certify* users.
             learned: whose Q of the reward, averaged over its members, is what is maximised.
             costs: expected cost of the day, which looks at the state alone.
             most: what day one may cost per user.
@@ -131,29 +131,29 @@ class Judge:
         priced = _priced(values(starts), spent(starts), self.data.allowed(starts), most)
         if priced is None:
             return None
-        asked = _asked_often(learned)
+        cached = _cached(learned)
         truth = self._true(
-            [partial(_at_price, asked, costs, price) for price in priced.prices], priced.weights, learned.past_days
+            [partial(_at_price, cached, costs, price) for price in priced.prices], priced.weights, learned.past_days
         )
-        parts = [at.policy(actions) for actions in self._actions(at.panel.rows, values, spent, priced.prices)]
-        return Judged(combine(parts, priced.weights), truth)
+        parts = [measure.policy(actions) for actions in self._actions(measure.panel.rows, values, spent, priced.prices)]
+        return MethodValues(combine(parts, priced.weights), truth)
 
     def _values(self, learned: Bundle) -> Callable[[Rows], Floats]:
         """Q of the reward by rows of the log."""
         if not learned.past_days:
             return self._by_rows(partial(_rewards, learned))
-        look = Measure(self.data, CERTIFY, learned)
+        measure = Measure(self.data, CERTIFY, learned)
 
         def with_past(rows: Rows) -> Floats:
             parts = []
             for block in _blocks(rows, CHUNK_ROWS // (1 + learned.past_days)):
-                parts.append(_rewards(learned, *self.data.features(block), look.past(block)))
+                parts.append(_rewards(learned, *self.data.features(block), measure.past(block)))
             return np.concatenate(parts)
 
         return with_past
 
     def _by_rows(self, score: Score) -> Callable[[Rows], Floats]:
-        """A score by rows of the log; evaluated once for each distinct state where those are few and say all."""
+        """A score by rows of the log; evaluated once for each distinct state where those are few."""
         data = self.data
         if data.states is not None and data.state is not None:
             state, of_state = data.state, score(data.states.codes, data.states.numbers)
@@ -171,30 +171,30 @@ class Judge:
         return np.concatenate(parts, axis=1)
 
     def _true(self, policies: Sequence[Acts], weights: NDArray[np.float64], past_days: int) -> dict[str, float] | None:
-        """True values of a mixture of policies that look so far back; None where they cannot be told."""
+        """True values of a mixture of policies that look so many days back; None where they are not known."""
         if self.known is None:
             return None
-        return self._told(self.known.mixture(policies, weights, past_days=past_days, days=self.days))
+        return self._windowed(self.known.mixture(policies, weights, past_days=past_days, days=self.days))
 
 
-def day_costs(teller: Bundle, money: int) -> Score:
+def day_costs(model: Bundle, money: int) -> Score:
     """What each action is expected to cost on its day, by a response model of 1-day labels.
 
     Args:
-        teller: its bundle.
-        money: which budget is asked for.
+        model: its bundle.
+        money: place of the budget among all.
     """
 
     def costs(codes: Codes, numbers: Numbers) -> Floats:
-        (q,) = teller.members[0].run(["q"], codes, numbers)
+        (q,) = model.members[0].run(["q"], codes, numbers)
         return np.maximum(q[:, :, 1 + money], 0)
 
     return costs
 
 
-def _asked_often(bundle: Bundle) -> Bundle:
-    """Policies that look at past days are asked about the same rows many times; states alone are not."""
-    return remembering(bundle) if bundle.past_days else bundle
+def _cached(bundle: Bundle) -> Bundle:
+    """The bundle, with cached sessions where it looks at past days: only then do rows repeat many times."""
+    return with_cached_sessions(bundle) if bundle.past_days else bundle
 
 
 def _always(action: int, codes: Codes, _numbers: Numbers, _past: Past | None) -> Rows:
@@ -224,7 +224,7 @@ def _greedy(value: Floats, cost: Floats, price: float, allowed: NDArray[np.bool_
     return action
 
 
-def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float) -> Priced | None:
+def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float) -> PricedPolicies | None:
     """λ by halving: spend falls as λ rises."""
 
     def spend(price: float) -> float:
@@ -232,7 +232,7 @@ def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float
         return float(np.take_along_axis(cost, action[:, None], axis=1).mean(dtype=np.float64))
 
     if spend(0.0) <= most:
-        return Priced((0.0,), np.ones(1))
+        return PricedPolicies((0.0,), np.ones(1))
     if np.where(allowed, cost, np.inf).min(axis=1).mean(dtype=np.float64) > most:
         return None
     low, high = 0.0, 1.0
@@ -243,7 +243,7 @@ def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float
         low, high = (middle, high) if spend(middle) > most else (low, middle)
     over, within = spend(low), spend(high)
     share = (most - within) / (over - within) if over > within else 0.0
-    return Priced((low, high), np.array([share, 1 - share]))
+    return PricedPolicies((low, high), np.array([share, 1 - share]))
 
 
 def _blocks(rows: Rows, size: int) -> Iterator[Rows]:

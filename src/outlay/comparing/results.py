@@ -1,41 +1,58 @@
-"""What a comparison finds: figures of every method under each control, and which orderings hold."""
+"""The result of a comparison: figures of every method under each control, and which methods lead.
+
+    leaders(rows, "reward@7", "truth", limits)    # the best method that keeps every limit, and those that tie with it
+
+A method leads where no other is ahead of it by more than two standard deviations of the difference over seeds.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+from outlay.core.campaign import BudgetLimit
 
 CONTROLS = {"immediate": "equal spend on day one", "total": "the campaign's limits"}
 RE_SOLVED = ", re-solved"  # ends the name of a rule whose weights were solved again on the fitted figures
 CAPTURED = "captured share"  # (value − best constants) / (optimum − best constants), at the policy's own true spend
-TOLERANCE = 1e-3  # of a limit: what is past it by less was chosen to lie on it
+TOLERANCE = 1e-3  # of a limit: a mixture that was chosen to lie on the limit may exceed it by this much
+ORIGINAL = "original method"  # keeps every policy that it meets
 
 Kind = Literal["value", "truth"]
-Verdict = Literal["holds", "does not hold", "a tie"]
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One number of one row.
+class SeedMean:
+    """One figure of one row: the mean over seeds.
 
     Attributes:
-        value: mean over seeds, estimated; None where it is withheld.
+        value: estimated; None where it is withheld.
         low, high: interval of the mean over seeds; None where there is none.
         sd: standard deviation over seeds; None for one seed.
         truth: true mean over seeds; None where it is not known.
         truth_sd: its standard deviation over seeds.
     """
 
-    value: float | None
-    low: float | None
-    high: float | None
-    sd: float | None
-    truth: float | None
-    truth_sd: float | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    sd: float | None = None
+    truth: float | None = None
+    truth_sd: float | None = None
+
+    def number(self, kind: Kind) -> float | None:
+        """The estimate (`value`) or the truth."""
+        return self.value if kind == "value" else self.truth
+
+    def spread(self, kind: Kind) -> float | None:
+        """The standard deviation over seeds of the estimate or of the truth."""
+        return self.sd if kind == "value" else self.truth_sd
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """A method under one control.
 
     Attributes:
@@ -55,60 +72,97 @@ class Row:
     oracle: str | None = None
     rule: str | None = None
     label_days: int | None = None
-    figures: dict[str, Figure] = field(default_factory=dict)
+    figures: dict[str, SeedMean] = field(default_factory=dict)
     stored_parameters: float | None = None
     seconds: float | None = None
     refused: str | None = None
 
+    def number(self, target: str, kind: Kind) -> float | None:
+        """A figure of the row; None where it is withheld or unknown."""
+        figure = self.figures.get(target)
+        return None if figure is None else figure.number(kind)
 
-@dataclass(frozen=True)
-class Limit:
-    """One budget of the campaign.
-
-    Attributes:
-        name: as in the campaign file.
-        limit: as in the campaign file.
-        sign: +1 at most, −1 at least.
-        per: `decision`, or `user` for a total over the horizon.
-        words: `at most 1.2 per decision`.
-    """
-
-    name: str
-    limit: float
-    sign: int
-    per: str
-    words: str
+    def keeps(self, limits: Sequence[BudgetLimit], kind: Kind) -> bool:
+        """Whether every cost is known and within its limit."""
+        costs = [self.number(limit.name, kind) for limit in limits]
+        return all(
+            cost is not None and not breaks_limit(cost, limit) for cost, limit in zip(costs, limits, strict=True)
+        )
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Whether one ordering holds.
+class StoredCount:
+    """How many parameters a method had in store at one gradient step: the mean over seeds and its deviation."""
+
+    step: int
+    mean: float
+    sd: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Methods side by side; comparison.json holds the same.
 
     Attributes:
-        control: `immediate` or `total`.
-        claim: the ordering, `BCQ, lp ≥ EDRR, lp`.
-        verdict: what the two numbers say of it.
-        proven: False where a spread over seeds is not known, so that nothing is proven.
-        first, first_value: a method and its reward.
-        second, second_value: what it is held against.
-        target: the reward that decides, `reward@7`.
-        true: whether both values are true; otherwise both are estimated.
-        over: those of the two methods that break a limit of the campaign.
+        campaign: its name.
+        unit, reward_label, money: the unit of money, the reward's label, the name of the money budget.
+        budgets: the limits.
+        immediate: the most that day one costs per user under immediate control, in `unit`.
+        report_days: days of the totals that are reported.
+        horizon_days: days of the totals that budgets per user limit.
+        seeds: trainings of each method.
+        confidence: of intervals.
+        users: certify users.
+        rows: old policy, constants, then methods under each control.
+        stored: {method: its parameters in store over training}, and `original method`; of a frontier what its bundle
+            stores, at both ends of the training. The last mean is the one that the rows have.
     """
 
-    control: str
-    claim: str
-    verdict: Verdict
-    proven: bool
-    first: str
-    first_value: float
-    second: str
-    second_value: float
-    target: str
-    true: bool
-    over: tuple[str, ...] = ()
+    campaign: str
+    unit: str
+    reward_label: str
+    money: str
+    budgets: tuple[BudgetLimit, ...]
+    immediate: float
+    report_days: tuple[int, ...]
+    horizon_days: int
+    seeds: int
+    confidence: float
+    users: int
+    rows: tuple[MethodRow, ...]
+    stored: dict[str, tuple[StoredCount, ...]]
+
+    def under(self, control: str) -> list[MethodRow]:
+        """The rows of one control and the log's policy."""
+        return [row for row in self.rows if row.control in ("none", control)]
+
+    def limits(self, control: str) -> tuple[BudgetLimit, ...]:
+        """The campaign's limits where the control holds them."""
+        return self.budgets if control == "total" else ()
 
 
-def past(cost: float | None, limit: float, sign: int) -> bool:
-    """Whether a cost breaks a limit: `sign` is +1 for a ceiling, −1 for a floor. An unknown cost does not."""
-    return cost is not None and sign * (cost - limit) > TOLERANCE * abs(limit)
+def breaks_limit(cost: float | None, limit: BudgetLimit) -> bool:
+    """Whether a cost breaks a limit by more than rounding. An unknown cost does not."""
+    return cost is not None and limit.sign * (cost - limit.limit) > TOLERANCE * abs(limit.limit)
+
+
+def decided_by(rows: Sequence[MethodRow], target: str) -> Kind:
+    """The truth where it is known of all rows, else the estimate: numbers of two kinds are never compared."""
+    return "truth" if all(row.number(target, "truth") is not None for row in rows) else "value"
+
+
+def leaders(rows: Sequence[MethodRow], target: str, kind: Kind, limits: Sequence[BudgetLimit]) -> list[int]:
+    """The best row that keeps every limit, then all that tie with it, by falling value: places in `rows`.
+
+    A row ties with the best if it is not behind by more than two standard deviations of the difference over seeds.
+    """
+    known = {}
+    for place, row in enumerate(rows):
+        figure = row.figures.get(target)
+        if figure is not None and (value := figure.number(kind)) is not None and row.keeps(limits, kind):
+            known[place] = value, figure.spread(kind) or 0.0
+    if not known:
+        return []
+    best, spread = max(known.values())
+    tied = [place for place, (value, sd) in known.items() if best - value <= 2 * math.hypot(spread, sd)]
+    return sorted(tied, key=lambda place: -known[place][0])

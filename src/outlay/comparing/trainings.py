@@ -1,11 +1,11 @@
-"""The trainings of a comparison: what has to be learned for which rows, and rows that are kept as they are finished.
+"""The trainings of a comparison: what has to be learned for which rows, and outcomes that are stored when finished.
 
     trainings = planned(oracles, responses, label_days, counted=True, wanted=("frontier*",))
     learn_seed(folder, campaign, trainings, seed, most, report)        # what the folder does not hold yet
-    kept(folder / "trained", "frontier, bcq", seeds)                   # its outcomes, one for each seed
+    kept_outcomes(folder / "trained", trainings[0], seed)              # its outcomes
 
-A training is one that several rows may share, as all mixing rules look on at one game. FOLDER/trained/seed-0/… holds a
-folder for each, which is whole or absent: an interrupted comparison goes on with the first that is absent.
+Several rows may share a training, as all mixing rules observe one game. FOLDER/trained/seed-0/… holds a folder for each
+training, which is whole or absent: an interrupted comparison continues with the first that is absent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,19 +26,19 @@ from outlay.comparing.contenders import (
     COUNTED,
     NETWORK,
     Contender,
-    Fitting,
+    FittedResponse,
     fit_response,
-    frontier,
     frontier_row,
-    reinforcement,
-    response_model,
+    learn_frontier,
+    play_rules,
+    price_response,
     response_row,
     rows_of,
     write_values,
 )
-from outlay.comparing.equal_spend import Judge, Judged, day_costs
-from outlay.comparing.known import known_values
-from outlay.comparing.results import CONTROLS, RE_SOLVED, Row
+from outlay.comparing.equal_spend import MethodEvaluator, MethodValues, Score, day_costs
+from outlay.comparing.results import CONTROLS, RE_SOLVED, MethodRow
+from outlay.comparing.true_values import true_values
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.files import kind_of, new_folder, write_manifest
@@ -46,21 +46,21 @@ from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
 
 ORTHOGONAL = "orthogonal"  # an oracle of frontiers alone
-TRAINED, TELLER, ENTRIES = "trained", "teller", "rows.json"
-TELLS = ("deepfm", 1)  # the response model that says what a day costs, for all methods of a seed
+TRAINED, DAY_COSTS, ENTRIES = "trained", "day-costs", "rows.json"
+DAY_COST_MODEL = ("deepfm", 1)  # the response model that predicts what a day costs, for all methods of a seed
 
 Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
-class Training:
+class PlannedTraining:
     """One training.
 
     Attributes:
-        kind: of what is learned.
+        kind: what is learned.
         learner: the oracle or the response model.
         label_days: of a response model; 0 for others.
-        rows: names of the rows that are wanted of it.
+        rows: names of the rows that it is needed for.
     """
 
     kind: Literal["response", "game", "frontier"]
@@ -70,25 +70,25 @@ class Training:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of its folder."""
         return f"{self.kind}-{self.learner}-{self.label_days}"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SeedOutcome:
     """A row under one control after one seed.
 
     Attributes:
         row: without figures; what it stores, its seconds and why it was refused are of this seed.
-        judged: its values; None where it was refused.
+        values: measured; None where it was refused.
         course: (gradient steps, parameters stored) of the training.
         original: the same of the original method.
     """
 
-    row: Row
-    judged: Judged | None
-    course: list[tuple[int, int]]
-    original: list[tuple[int, int]]
+    row: MethodRow
+    values: MethodValues | None
+    course: list[tuple[int, int]] = field(default_factory=list)
+    original: list[tuple[int, int]] = field(default_factory=list)
 
 
 def planned(
@@ -98,13 +98,13 @@ def planned(
     *,
     counted: bool,
     wanted: Sequence[str] | None,
-) -> list[Training]:
-    """What has to be learned, in the order of the rows.
+) -> list[PlannedTraining]:
+    """List what has to be learned, in the order of the rows.
 
     Args:
         oracles: of games and frontiers.
         responses: the response models.
-        label_days: of their labels.
+        label_days: days that their labels look ahead.
         counted: whether the log's states can be counted.
         wanted: patterns of names of rows, `*` for any text, whatever the case; None: all.
 
@@ -114,33 +114,38 @@ def planned(
     games = [oracle for oracle in oracles if oracle != ORTHOGONAL]
     frontiers = [*(oracle for oracle in oracles if not oracle.endswith(NETWORK)), *([COUNTED] if counted else [])]
     every = [
-        *(Training("response", kind, k, (response_row(kind, k),)) for kind in responses for k in label_days),
-        *(Training("game", o, 0, tuple(name for rule in COMPARED_RULES for name in rows_of(o, rule))) for o in games),
-        *(Training("frontier", o, 0, (frontier_row(o),)) for o in frontiers),
+        *(PlannedTraining("response", kind, k, (response_row(kind, k),)) for kind in responses for k in label_days),
+        *(
+            PlannedTraining("game", o, 0, tuple(name for rule in COMPARED_RULES for name in rows_of(o, rule)))
+            for o in games
+        ),
+        *(PlannedTraining("frontier", o, 0, (frontier_row(o),)) for o in frontiers),
     ]
     if wanted is None:
         return every
     names = [name for training in every for name in training.rows]
     for pattern in wanted:
         if not any(_fits(name, pattern) for name in names):
-            raise OutlayError(f"is {pattern!r}, which no row is called.", where="rows",
+            raise OutlayError(f"is {pattern!r}; no row has that name.", where="rows",
                               way_out=f"Rows: {'; '.join(names)}.")  # fmt: skip
-    kept = (
-        Training(one.kind, one.learner, one.label_days, tuple(n for n in one.rows if any(_fits(n, p) for p in wanted)))
+    kept_outcomes = (
+        PlannedTraining(
+            one.kind, one.learner, one.label_days, tuple(n for n in one.rows if any(_fits(n, p) for p in wanted))
+        )
         for one in every
     )
-    return [training for training in kept if training.rows]
+    return [training for training in kept_outcomes if training.rows]
 
 
 def learn_seed(
     folder: Path,
     campaign: Campaign,
-    trainings: Sequence[Training],
+    trainings: Sequence[PlannedTraining],
     seed: int,
     most: float,
     report: Report | None = None,
 ) -> None:
-    """Learn and judge with one seed what the folder does not hold yet.
+    """Learn and measure with one seed what the folder does not hold yet.
 
     Args:
         folder: with data/.
@@ -155,29 +160,29 @@ def learn_seed(
         return
     place, work = folder / TRAINED / f"seed-{seed}", folder / f"work-{seed}"
     data = Transitions.open(folder / "data")
-    judge = Judge(data, campaign, known_values(campaign, data))
-    told = report or (lambda _share, _text: None)
+    evaluator = MethodEvaluator(data, campaign, true_values(campaign, data))
 
     def further(share: float, text: str) -> None:
-        told((done + share) / (1 + len(missing)), text)
+        if report is not None:
+            report((done + share) / (1 + len(missing)), text)
 
     done, fitting = 0, None
-    if kind_of(place / TELLER) is None:
-        fitting = fit_response(data, campaign, *TELLS, seed, further)
-        write_values(data, campaign, fitting, seed, place / TELLER)
-    costs = day_costs(load_bundle(place / TELLER), campaign.money)
+    if kind_of(place / DAY_COSTS) is None:
+        fitting = fit_response(data, campaign, *DAY_COST_MODEL, seed, further)
+        write_values(data, campaign, fitting, seed, place / DAY_COSTS)
+    costs = day_costs(load_bundle(place / DAY_COSTS), campaign.money)
     for number, training in enumerate(missing):
         done = 1 + number
         outcomes = []
         for contender in _learned(data, campaign, training, seed, work, fitting, further):
-            shown = contender.bundle or contender.learned
-            at = None if shown is None else Measure(data, CERTIFY, shown)
-            outcomes += list(_judged(judge, at, contender, costs, most))
+            bundle = contender.bundle or contender.learned
+            measure = None if bundle is None else Measure(data, CERTIFY, bundle)
+            outcomes += list(_outcomes(evaluator, measure, contender, costs, most))
         _keep(place / training.name, outcomes)
 
 
-def kept(folder: Path, training: Training, seed: int) -> list[Outcome]:
-    """The outcomes of a training that is finished.
+def kept_outcomes(folder: Path, training: PlannedTraining, seed: int) -> list[SeedOutcome]:
+    """Read the outcomes of a finished training.
 
     Args:
         folder: FOLDER/trained.
@@ -185,27 +190,27 @@ def kept(folder: Path, training: Training, seed: int) -> list[Outcome]:
         seed: the seed.
     """
     place = folder / f"seed-{seed}" / training.name
-    found = []
+    outcomes = []
     for number, entry in enumerate(_entries(place)):
         if entry["row"]["name"] not in training.rows:
             continue
-        judged = None
-        if entry["judged"]:
+        values = None
+        if entry["measured"]:
             with np.load(place / f"{number}.npz", allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             fitted = Fitted(targets=tuple(entry["targets"]), withheld=tuple(entry["withheld"]), **arrays)
-            judged = Judged(fitted, entry["truth"])
+            values = MethodValues(fitted, entry["truth"])
         course, original = ([(int(step), int(count)) for step, count in entry[which]] for which in
                             ("course", "original"))  # fmt: skip
-        found.append(Outcome(Row(**entry["row"]), judged, course, original))
-    return found
+        outcomes.append(SeedOutcome(MethodRow(**entry["row"]), values, course, original))
+    return outcomes
 
 
 def _fits(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(name.lower(), pattern.lower())
 
 
-def _is_kept(folder: Path, seed: int, training: Training) -> bool:
+def _is_kept(folder: Path, seed: int, training: PlannedTraining) -> bool:
     place = folder / f"seed-{seed}" / training.name
     return kind_of(place) == "rows" and set(training.rows) <= {entry["row"]["name"] for entry in _entries(place)}
 
@@ -217,56 +222,58 @@ def _entries(place: Path) -> list[dict[str, Any]]:
 def _learned(
     data: Transitions,
     campaign: Campaign,
-    training: Training,
+    training: PlannedTraining,
     seed: int,
     work: Path,
-    fitting: Fitting | None,
+    fitting: FittedResponse | None,
     report: Report,
 ) -> Iterator[Contender]:
     learner, days = training.learner, training.label_days
     if training.kind == "game":
-        yield from reinforcement(data, campaign, learner, seed, work, training.rows, report)
+        yield from play_rules(data, campaign, learner, seed, work, training.rows, report)
     elif training.kind == "frontier":
-        yield frontier(data, campaign, learner, seed, work, report)
+        yield learn_frontier(data, campaign, learner, seed, work, report)
     else:
-        if fitting is None or (learner, days) != TELLS:
+        if fitting is None or (learner, days) != DAY_COST_MODEL:
             fitting = fit_response(data, campaign, learner, days, seed, report)
-        yield response_model(data, campaign, fitting, seed, work)
+        yield price_response(data, campaign, fitting, seed, work)
 
 
-def _judged(judge: Judge, at: Measure | None, contender: Contender, costs: Any, most: float) -> Iterator[Outcome]:
-    """A contender under both controls; `at` is of what it serves, else of what it learned."""
-    found: dict[str, tuple[Judged | None, str | None]] = dict.fromkeys(CONTROLS, (None, contender.refused))
-    if at is not None and contender.learned is not None:
+def _outcomes(
+    evaluator: MethodEvaluator, measure: Measure | None, contender: Contender, costs: Score, most: float
+) -> Iterator[SeedOutcome]:
+    """A contender under both controls; `measure` is of what it serves, else of what it learned."""
+    measured: dict[str, tuple[MethodValues | None, str | None]] = dict.fromkeys(CONTROLS, (None, contender.refused))
+    if measure is not None and contender.learned is not None:
         dear = f"even the cheapest actions cost more than {most:.4g} on day one"
-        found["immediate"] = judge.immediate(at, contender.learned, costs, most), dear
-    if at is not None and contender.bundle is not None:
-        found["total"] = judge.served(at), None
+        measured["immediate"] = evaluator.immediate(measure, contender.learned, costs, most), dear
+    if measure is not None and contender.bundle is not None:
+        measured["total"] = evaluator.served(measure), None
     if (contender.rule or "").endswith(RE_SOLVED):  # what is learned is the same: the row beside it prices it
-        del found["immediate"]
-    for control, (judged, refused) in found.items():
-        row = Row(
+        del measured["immediate"]
+    for control, (values, refused) in measured.items():
+        row = MethodRow(
             name=contender.name,
             group="two-stage" if contender.rule is None else "rl",
             control=control,
             oracle=contender.oracle,
             rule=contender.rule,
             label_days=contender.label_days,
-            stored_parameters=None if judged is None else float(contender.stored_parameters),
+            stored_parameters=None if values is None else float(contender.stored_parameters),
             seconds=contender.seconds,
-            refused=refused if judged is None else None,
+            refused=refused if values is None else None,
         )
-        yield Outcome(row, judged, contender.course, contender.original)
+        yield SeedOutcome(row, values, contender.course, contender.original)
 
 
-def _keep(place: Path, outcomes: Sequence[Outcome]) -> None:
+def _keep(place: Path, outcomes: Sequence[SeedOutcome]) -> None:
     with new_folder(place) as temporary:
         entries = []
         for number, outcome in enumerate(outcomes):
-            entry: dict[str, Any] = {"row": asdict(outcome.row), "judged": outcome.judged is not None,
+            entry: dict[str, Any] = {"row": asdict(outcome.row), "measured": outcome.values is not None,
                                      "course": outcome.course, "original": outcome.original}  # fmt: skip
-            if outcome.judged is not None:
-                fitted, truth = outcome.judged
+            if outcome.values is not None:
+                fitted, truth = outcome.values
                 entry |= {"targets": fitted.targets, "withheld": fitted.withheld, "truth": truth}
                 np.savez(temporary / f"{number}.npz", value=fitted.value, influence=fitted.influence.astype(np.float32),
                          mass=fitted.mass.astype(np.float32), unsupported=fitted.unsupported,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -122,6 +123,25 @@ class Budget(_Section):
         return f"{'at most' if self.sign > 0 else 'at least'} {self.limit:g} per {self.per}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class BudgetLimit:
+    """One limit as results and pages show it.
+
+    Attributes:
+        name: as in the campaign file.
+        limit: as in the campaign file, in `unit` per `per`.
+        sign: +1 at most, −1 at least.
+        per: `decision`, or `user` for a total over the horizon.
+        unit: of its cost, e.g. `yuan`; empty for a pure count.
+    """
+
+    name: str
+    limit: float
+    sign: int = 1
+    per: Literal["decision", "user"] = "decision"
+    unit: str = ""
+
+
 class Train(_Section):
     """`[train]`: settings of learning. Every one has a default; `preset = "paper"` takes the paper's schedule."""
 
@@ -217,6 +237,14 @@ class Campaign(_Section):
     def money(self) -> int:
         """Index of the budget that is money: the one that says so, else the first."""
         return next((i for i, b in enumerate(self.budgets) if b.money), 0)
+
+    @property
+    def limits(self) -> tuple[BudgetLimit, ...]:
+        """The budgets as results and pages show them: the money budget's unit is that of money."""
+        return tuple(
+            BudgetLimit(name=b.name, limit=b.limit, sign=b.sign, per=b.per, unit=self.meta.unit * (i == self.money))
+            for i, b in enumerate(self.budgets)
+        )
 
     @property
     def reward_label(self) -> str:

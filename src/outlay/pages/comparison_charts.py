@@ -1,21 +1,21 @@
 """The figures of a comparison: rewards with intervals, reward against cost, stored parameters.
 
-Rows as comparison.json has them in, Vega-Lite specifications out. Colour says the family (two-stage, or the oracle of a
-method that looks ahead; the frontier has its own), shape the mixing rule.
+Colour shows the family (two-stage, or the oracle of a method that looks ahead; the frontier has its own), shape the
+mixing rule.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
 
 import altair as alt
 
-from outlay.comparing.results import RE_SOLVED
+from outlay.comparing.results import ORIGINAL, RE_SOLVED, MethodRow, StoredCount
+from outlay.core.campaign import BudgetLimit
 from outlay.core.target import Target
 from outlay.pages import words
-from outlay.pages.content import BudgetLine
 from outlay.pages.style import (
     BLUE,
     GREEN,
@@ -36,9 +36,6 @@ from outlay.pages.style import (
     value_tip,
 )  # fmt: skip
 
-Row = Mapping[str, Any]
-
-ORIGINAL = "original method"
 _YARDSTICKS = {"log": ("old policy", GREY), "constant": ("best constants", INK), "two-stage": ("two-stage", ORANGE)}
 _FRONTIER = {"frontier": "#56b4e9"}  # one more of Okabe and Ito's
 _ORACLE_COLORS = (PURPLE, GREEN, BLUE)
@@ -47,13 +44,13 @@ _STAR = "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.3
 _RULE_SHAPES = ("triangle-up", "triangle-down", "circle", "triangle-right", _STAR)
 
 
-def rewards(rows: Sequence[Row], days: int, reward: str) -> Spec:
+def rewards(rows: Sequence[MethodRow], days: int, reward: str) -> Spec:
     """The total over `days` of every method with its interval, and the truth where it is known."""
     data: list[Spec] = []
     for row in rows:
-        figure = row["figures"].get(str(Target("reward", days)))
+        figure = row.figures.get(str(Target("reward", days)))
         if figure is not None:
-            data.append({"method": _short(row), "family": family(row), **figure})
+            data.append({"method": _short(row), "family": family(row), **asdict(figure)})
     names = [d["method"] for d in data]
     title = f"{reward} per user in {words.days(days)}"
     scale = scale_around([d[end] for d in data for end in ("value", "low", "high", "truth")])
@@ -72,21 +69,19 @@ def rewards(rows: Sequence[Row], days: int, reward: str) -> Spec:
     return finished(alt.layer(*layers), 22 * len(data) + 14, f"{title} by method")
 
 
-def plane(rows: Sequence[Row], budget: BudgetLine, reward: str, horizon: int) -> Spec | None:
-    """Reward against one cost, both in the budget's unit: up is better, beyond the line is too dear.
+def plane(rows: Sequence[MethodRow], budget: BudgetLimit, reward: str, horizon: int) -> Spec | None:
+    """Reward against one cost, both in the budget's unit: up is better, beyond the line is over the limit.
 
     None where no method has both.
     """
     per_user = budget.per == "user"
     data: list[Spec] = []
     for row in rows:
-        gained, cost = (
-            row["figures"].get(str(Target("reward", horizon)) if per_user else "reward"),
-            row["figures"].get(budget.name),
-        )
-        if gained is not None and cost is not None and None not in (gained["value"], cost["value"]):
-            data.append({"method": _short(row), "family": family(row), "rule": _rule(row) or row["group"],
-                         "reward": gained["value"], "cost": cost["value"]})  # fmt: skip
+        reward_value = row.number(str(Target("reward", horizon)) if per_user else "reward", "value")
+        cost = row.number(budget.name, "value")
+        if reward_value is not None and cost is not None:
+            data.append({"method": _short(row), "family": family(row), "rule": _rule(row) or row.group,
+                         "reward": reward_value, "cost": cost})  # fmt: skip
     framed = [d for d in data if d["rule"] != "log"]  # an old policy far away must not squeeze the methods
     if not framed:
         return None
@@ -120,19 +115,19 @@ def plane(rows: Sequence[Row], budget: BudgetLine, reward: str, horizon: int) ->
     return finished(alt.layer(*layers), 340, f"{reward} against {budget.name} by method, with the limit")
 
 
-def stored(lines: Mapping[str, Sequence[Sequence[float | None]]]) -> Spec:
+def stored(lines: Mapping[str, Sequence[StoredCount]]) -> Spec:
     """Parameters in store over training, a line for each rule, on a logarithmic axis; the original method in grey.
 
     Args:
-        lines: {rule, `frontier` or `original method`: (gradient step, mean over seeds of the parameters, their standard
-            deviation)}; the band around a line is one standard deviation wide on either side.
+        lines: {rule, `frontier` or `original method`: parameters over training}; the band around a line is one standard
+            deviation over seeds wide on either side.
     """
     data: list[Spec] = [
-        {"step": step, "rule": name, "value": count, "sd": sd,
-         "low": max(count - (sd or 0), count / 10), "high": count + (sd or 0)}
+        {"step": at.step, "rule": name, "value": at.mean, "sd": at.sd,
+         "low": max(at.mean - (at.sd or 0), at.mean / 10), "high": at.mean + (at.sd or 0)}
         for name, course in lines.items()
-        for step, count, sd in thinned(course)
-        if count
+        for at in thinned(course)
+        if at.mean
     ]  # fmt: skip
     low, high = (math.log10(end([d["value"] for d in data])) for end in (min, max))
     scale = alt.Scale(type="log", domain=[10 ** (low - 0.1), 10 ** (high + 0.1)], nice=False)
@@ -156,29 +151,29 @@ def stored(lines: Mapping[str, Sequence[Sequence[float | None]]]) -> Spec:
     return finished(chart, 240, "stored parameters over gradient steps, by mixing rule and for the original method")
 
 
-def family(row: Row) -> str:
-    """What a row's colour stands for: `old policy`, `two-stage`, `BCQ`, …."""
-    yardstick = _YARDSTICKS.get(row["group"])
-    return str(row["name"]).partition(", ")[0] if yardstick is None else yardstick[0]
+def family(row: MethodRow) -> str:
+    """The meaning of a row's colour: `old policy`, `two-stage`, `BCQ`, …."""
+    yardstick = _YARDSTICKS.get(row.group)
+    return row.name.partition(", ")[0] if yardstick is None else yardstick[0]
 
 
-def _short(row: Row) -> str:
-    """The name without what the constants are: that stands in the table."""
-    return family(row) if row["group"] == "constant" else str(row["name"])
+def _short(row: MethodRow) -> str:
+    """The name without the actions of constants, which the table shows."""
+    return family(row) if row.group == "constant" else row.name
 
 
-def _colors(rows: Sequence[Row]) -> dict[str, str]:
-    found = list(dict.fromkeys(family(row) for row in rows))
+def _colors(rows: Sequence[MethodRow]) -> dict[str, str]:
+    names = list(dict.fromkeys(family(row) for row in rows))
     fixed = {**dict(_YARDSTICKS.values()), **_FRONTIER}
-    oracles = [name for name in found if name not in fixed]
+    oracles = [name for name in names if name not in fixed]
     colors = {**fixed, **dict(zip(oracles, cycled(_ORACLE_COLORS, range(len(oracles))), strict=True))}
-    return {name: colors[name] for name in found}
+    return {name: colors[name] for name in names}
 
 
-def _rules(rows: Sequence[Row]) -> list[str]:
+def _rules(rows: Sequence[MethodRow]) -> list[str]:
     return list(dict.fromkeys(rule for row in rows if (rule := _rule(row))))
 
 
-def _rule(row: Row) -> str:
+def _rule(row: MethodRow) -> str:
     """The name of the mixing rule, also where its weights were solved again."""
-    return str(row["rule"] or "").removesuffix(RE_SOLVED)
+    return (row.rule or "").removesuffix(RE_SOLVED)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate
 from outlay.pages.evidence_content import Against, Certificate, Evidence, SegmentLine
 from outlay.pages.learned_content import CalibrationLine, Candidate, Measured, MemberPoint, Point, TrainingPoint
@@ -27,24 +28,14 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetLine:
-    """One limit.
+class BudgetLine(BudgetLimit):
+    """One limit in a report.
 
     Attributes:
-        name: as in the campaign file.
-        limit: as in the campaign file, in `unit` per `per`.
-        sign: +1 at most, −1 at least.
-        per: `decision` or `user` (a total over the horizon).
-        unit: of its cost, e.g. `yuan`; empty for a pure count.
         training_limit: the limit that training plays against, in the unit of `Point.costs`; None: the same as `limit`.
             A budget per user is given one only where it was converted; otherwise its plane is drawn without a limit.
     """
 
-    name: str
-    limit: float
-    sign: Literal[1, -1] = 1
-    per: Literal["decision", "user"] = "decision"
-    unit: str = ""
     training_limit: float | None = None
 
     @property

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeVar
 import altair as alt
 import numpy as np
 
+from outlay.core.campaign import BudgetLimit
 from outlay.pages import words
-from outlay.pages.content import BudgetLine
 
 Spec = dict[str, Any]
 Item = TypeVar("Item")
@@ -41,7 +41,7 @@ CONFIG: Spec = {
 }  # fmt: skip
 
 
-def limit_line(value: float, budget: BudgetLine, along: Literal["x", "y"], scale: Any) -> list[Any]:
+def limit_line(value: float, budget: BudgetLimit, along: Literal["x", "y"], scale: Any) -> list[Any]:
     """A dashed rule at the limit with its words, standing on the x axis or lying across from the y axis."""
     said = f"{'at most' if budget.sign > 0 else 'at least'} {words.plain(value)}" if value == budget.limit else "limit"
     chart = alt.Chart(inline([{"limit": value, "words": said}]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outlay.core.campaign import BudgetLimit
 from outlay.core.wording import NONE as NONE
 from outlay.core.wording import days as days
 from outlay.core.wording import decimals as decimals
@@ -19,12 +20,12 @@ from outlay.pages.content import BudgetLine, Interval, PolicyRow, ReportContent
 from outlay.pages.learned_content import Point
 
 
-def per(budget: BudgetLine) -> str:
+def per(budget: BudgetLimit) -> str:
     """The unit of a budget: `yuan per decision`."""
     return f"{budget.unit} per {budget.per}".strip()
 
 
-def limit(budget: BudgetLine) -> str:
+def limit(budget: BudgetLimit) -> str:
     """The limit in words: `at most 1.2 yuan per decision`."""
     return f"{'at most' if budget.sign > 0 else 'at least'} {plain(budget.limit)} {per(budget)}"
 

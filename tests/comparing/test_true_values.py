@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 import outlay
-from outlay.comparing import known
-from outlay.comparing.known import Acts, KnownCity, known_values
+from outlay.comparing import true_values as known
 from outlay.comparing.results import CAPTURED
+from outlay.comparing.true_values import Acts, CityValues, true_values
 from outlay.core.campaign import Campaign
 from outlay.core.response import Past
 from outlay.core.transitions import Transitions
@@ -61,8 +61,8 @@ def always(action: int) -> Acts:
 
 def test_values_in_a_city_are_the_exact_ones_under_the_names_of_the_campaign(city: Path, tmp_path: Path) -> None:
     campaign, data = changed(city, tmp_path, ('name = "coupon_cost"', 'name = "money"'))
-    found = known_values(campaign, data)
-    assert isinstance(found, KnownCity)
+    found = true_values(campaign, data)
+    assert isinstance(found, CityValues)
     exact = CityTruth(City(discount=0.6)).constants()[[1, 4]]
     truth = found.mixture([always(1), always(4)], np.array([0.25, 0.75]), past_days=0, days=(1, 7))
     assert truth is not None
@@ -75,8 +75,8 @@ def test_values_in_a_city_are_the_exact_ones_under_the_names_of_the_campaign(cit
 def test_shares_of_the_optimum_are_those_of_the_policy_on_raw_features(city: Path, tmp_path: Path) -> None:
     """The policy sees encoded features; the same rule on the city's own table has the same value and share."""
     campaign, data = changed(city, tmp_path)
-    found = known_values(campaign, data)
-    assert isinstance(found, KnownCity)
+    found = true_values(campaign, data)
+    assert isinstance(found, CityValues)
     assert found.curve is not None
     assert (city.parent / "optimum.npz").exists(), "found once"
     habit = data.schema.encode(pa.table(PEOPLE)).numbers[:, 0]
@@ -115,12 +115,12 @@ def test_shares_of_the_optimum_are_those_of_the_policy_on_raw_features(city: Pat
 def test_a_campaign_that_is_not_the_city_s_any_more_has_no_known_truth(
     change: tuple[str, str], city: Path, tmp_path: Path
 ) -> None:
-    assert known_values(*changed(city, tmp_path, change)) is None
+    assert true_values(*changed(city, tmp_path, change)) is None
 
 
 def test_another_discount_is_another_truth_and_no_share_of_the_optimum(city: Path, tmp_path: Path) -> None:
-    found = known_values(*changed(city, tmp_path, ("discount = 0.6", "discount = 0")))
-    assert isinstance(found, KnownCity)
+    found = true_values(*changed(city, tmp_path, ("discount = 0.6", "discount = 0")))
+    assert isinstance(found, CityValues)
     truth = found.mixture([always(2)], np.ones(1), past_days=0, days=(1,))
     assert truth is not None
     assert truth["reward"] == pytest.approx(truth["reward@1"], rel=0.01), "without a tomorrow the first day is all"
@@ -130,4 +130,4 @@ def test_another_discount_is_another_truth_and_no_share_of_the_optimum(city: Pat
 def test_without_a_simulated_city_nothing_is_known(city: Path, tmp_path: Path) -> None:
     campaign, data = changed(city, tmp_path)
     elsewhere = campaign.model_copy(update={"path": tmp_path / "campaign.toml"})
-    assert known_values(elsewhere, data) is None
+    assert true_values(elsewhere, data) is None

@@ -5,7 +5,7 @@
 
 A policy is a function of encoded features. Where the truth is a table (`truth.py`) it is evaluated exactly, or rolled
 out if it looks at past days (`rollout.py`). In a city (`simulators/city_people.py`) it is simulated on 20,000 users,
-and the share of the optimum that it captures is known too: `CAPTURED`.
+and the share of the optimum that it captures is known too (`CAPTURED`).
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from outlay.core.campaign import Campaign
 from outlay.core.response import Past
 from outlay.core.transitions import Transitions
 from outlay.simulators.city import CITY_FILE, COUPONS, City
-from outlay.simulators.city_people import PolicyValues
+from outlay.simulators.city_people import PolicyValue, PolicyValues
 from outlay.simulators.city_truth import CityTruth, Curve, optimum
 from outlay.simulators.rollout import rolled_out
 from outlay.simulators.truth import Truth, mixed
 
 USERS = 20_000  # simulated for a value in a city
-SURE = 0.1  # standard error with which a captured share is told
+SHARE_ERROR = 0.1  # standard error of a captured share; with a larger one it is left out
 
 Acts = Callable[[NDArray[np.int32], NDArray[np.float32], Past | None], NDArray[np.int64]]
 """Codes `[n, F]`, numbers `[n, 2·F']`, past days → action indices `[n]`."""
 
 
-class Known(Protocol):
+class TrueValues(Protocol):
     """True values of policies of one campaign, by target."""
 
     def mixture(
         self, policies: Sequence[Acts], weights: NDArray[np.float64], *, past_days: int, days: Sequence[int]
     ) -> dict[str, float] | None:
-        """The value of a sticky mixture of policies that look so many days back; None where it cannot be told."""
+        """The value of a sticky mixture of policies that look `past_days` back; None where it is not known."""
 
     def old(self, days: Sequence[int]) -> dict[str, float] | None:
-        """The value of the log's own policy; None where it cannot be told."""
+        """The value of the log's own policy; None where it is not known."""
 
 
 @dataclass(frozen=True)
-class KnownTable:
+class TabularValues:
     """Exact values in a tabular model.
 
     Attributes:
@@ -72,7 +72,7 @@ class KnownTable:
     def mixture(
         self, policies: Sequence[Acts], weights: NDArray[np.float64], *, past_days: int, days: Sequence[int]
     ) -> dict[str, float] | None:
-        """As `Known`."""
+        """See `TrueValues`."""
         truth = self.truth
         if not self.shown or (past_days and truth.people is None):
             return None
@@ -85,7 +85,7 @@ class KnownTable:
         return mixed(parts, weights)
 
     def old(self, days: Sequence[int]) -> dict[str, float] | None:
-        """As `Known`: taken for uniform draws if the log's propensities are all alike."""
+        """See `TrueValues`; known where the log's propensities are all alike, as uniform draws have them."""
         propensity = self.data.propensity
         if propensity is None or np.asarray(self.data.forced).any():
             return None
@@ -96,7 +96,7 @@ class KnownTable:
 
 
 @dataclass(frozen=True)
-class KnownCity:
+class CityValues:
     """Simulated values in a city.
 
     Attributes:
@@ -112,14 +112,16 @@ class KnownCity:
     def mixture(
         self, policies: Sequence[Acts], weights: NDArray[np.float64], *, past_days: int, days: Sequence[int]
     ) -> dict[str, float] | None:
-        """As `Known`; None for policies that look at past days, which the simulation does not show them."""
+        """See `TrueValues`; None for policies that look at past days, which the simulation does not record."""
         if past_days:
             return None
-        return self._told(self.values(*(self._city(acts) for acts in policies), weights=weights.tolist(), days=days))
+        return self._by_target(
+            self.values(*(self._city(acts) for acts in policies), weights=weights.tolist(), days=days)
+        )
 
     def old(self, days: Sequence[int]) -> dict[str, float] | None:
-        """As `Known`."""
-        return self._told(self.values(None, days=days))
+        """See `TrueValues`."""
+        return self._by_target(self.values(None, days=days))
 
     def _city(self, acts: Acts) -> Callable[[pa.Table], NDArray[Any]]:
         def policy(table: pa.Table) -> NDArray[Any]:
@@ -128,28 +130,28 @@ class KnownCity:
 
         return policy
 
-    def _told(self, found: Any) -> dict[str, float]:
+    def _by_target(self, simulated: PolicyValue) -> dict[str, float]:
         (budget,) = self.data.campaign.budgets
-        own = {name.replace("coupon_cost", budget.name): value for name, value in found.value.items()}
-        reward, cost = found.value["reward"], found.value["coupon_cost"]
+        own = {name.replace("coupon_cost", budget.name): value for name, value in simulated.value.items()}
+        reward, cost = simulated.value["reward"], simulated.value["coupon_cost"]
         if self.curve is None:
             return own
         # Near the least and the largest spend hardly anything can be won, and a share of it would be noise.
         room = self.curve.reached(cost) - self.curve.best_constant(cost)
-        if found.std_error["reward"] > SURE * room:
+        if simulated.std_error["reward"] > SHARE_ERROR * room:
             return own
         return own | {CAPTURED: self.curve.captured(reward, cost)}
 
 
-def known_values(
+def true_values(
     campaign: Campaign, data: Transitions, progress: Callable[[float, str], None] | None = None
-) -> Known | None:
+) -> TrueValues | None:
     """The true values of a simulated campaign's policies; None where they are not known.
 
     A city's optimum is found at the first call, in half a minute to some minutes, and kept in the campaign's folder.
     """
     if (truth := Truth.beside(campaign, data)) is not None:
-        return KnownTable(truth, data)
+        return TabularValues(truth, data)
     folder = campaign.path.parent
     if not (folder / CITY_FILE).exists():
         return None
@@ -168,7 +170,7 @@ def known_values(
     same = campaign.meta.discount == city.gamma
     curve = optimum(folder, progress) if same else None
     city = city if same else replace(city, discount=campaign.meta.discount)
-    return KnownCity(PolicyValues(CityTruth(city), users=USERS), data, curve)
+    return CityValues(PolicyValues(CityTruth(city), users=USERS), data, curve)
 
 
 def _key(codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> bytes:

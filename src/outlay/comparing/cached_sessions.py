@@ -1,7 +1,7 @@
-"""Graphs that are asked once for every row, whoever asks again.
+"""Sessions that evaluate every distinct row once.
 
-Days that are simulated for a policy which looks at the past repeat: people who were given the same go the same ways,
-from day to day, and under policies of one network at neighbouring prices too.
+The days that are simulated for a policy which looks at the past repeat: people who are given the same incentives have
+the same past, and policies of one network at neighbouring prices meet the same rows again.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from outlay.bundles.decide import Bundle
 
 
 @dataclass(frozen=True)
-class Remembering:
-    """Does as an `onnxruntime.InferenceSession`, and keeps what was answered: about half a kilobyte a row.
+class CachedSession:
+    """An `onnxruntime.InferenceSession` with a cache of about half a kilobyte a row.
 
     Attributes:
-        session: what is asked.
-        known: {outputs: {a row's inputs as bytes: its answers}}.
+        session: evaluates new rows.
+        known: {outputs: {a row's inputs as bytes: its outputs}}.
     """
 
     session: Any
     known: dict[tuple[str, ...], dict[bytes, tuple[NDArray[Any], ...]]] = field(default_factory=dict)
 
     def get_inputs(self) -> Any:
-        """As the session."""
+        """Those of the session."""
         return self.session.get_inputs()
 
     def get_outputs(self) -> Any:
-        """As the session."""
+        """Those of the session."""
         return self.session.get_outputs()
 
     def run(self, outputs: Sequence[str], feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
@@ -44,12 +44,12 @@ class Remembering:
         new = {key: row for row, key in enumerate(keys) if key not in known}
         if new:
             rows = np.array(list(new.values()))
-            found = self.session.run(outputs, {name: column[rows] for name, column in feed.items()})
-            known.update(zip(new, zip(*found, strict=True), strict=True))
+            results = self.session.run(outputs, {name: column[rows] for name, column in feed.items()})
+            known.update(zip(new, zip(*results, strict=True), strict=True))
         return [np.stack(part) for part in zip(*(known[key] for key in keys), strict=True)]
 
 
-def remembering(bundle: Bundle) -> Bundle:
-    """The same bundle; members that share a graph share what it answered."""
-    sessions = {id(member.session): Remembering(member.session) for member in bundle.members}
+def with_cached_sessions(bundle: Bundle) -> Bundle:
+    """The same bundle with cached sessions; members that share a graph share its cache."""
+    sessions = {id(member.session): CachedSession(member.session) for member in bundle.members}
     return replace(bundle, members=tuple(replace(m, session=sessions[id(m.session)]) for m in bundle.members))

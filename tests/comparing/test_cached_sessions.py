@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
-from outlay.comparing.cached_graphs import remembering
+from outlay.comparing.cached_sessions import with_cached_sessions
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def rows(numbers: list[float]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
 
 def test_a_row_is_asked_once_and_its_answers_stay_the_same(bundle: Bundle) -> None:
     session = Counting(bundle.members[0].session)
-    asked = remembering(replace(bundle, members=(replace(bundle.members[0], session=session),)))
+    asked = with_cached_sessions(replace(bundle, members=(replace(bundle.members[0], session=session),)))
     for numbers in ([0.5, 1.0, 0.5], [1.0, 2.0], [0.5, 2.0, 1.0]):
         wanted = bundle.members[0].run(["q", "imitation"], *rows(numbers))
         for one, other in zip(asked.members[0].run(["q", "imitation"], *rows(numbers)), wanted, strict=True):
@@ -51,13 +51,13 @@ def test_members_of_one_graph_share_its_answers_and_others_do_not(bundle: Bundle
     one, other = (Counting(member.session) for member in bundle.members)
     first, second = bundle.members
     shared = replace(bundle, members=(replace(first, session=one), replace(second, session=one)))
-    asked = remembering(shared)
+    asked = with_cached_sessions(shared)
     for number in range(2):
         assert np.array_equal(
             asked.member_actions(number, *rows([0.1, 0.2])), shared.member_actions(number, *rows([0.1, 0.2]))
         )
     assert one.seen.count(2) == 3, "twice by the bundle itself, once by the one that remembers"
-    apart = remembering(replace(bundle, members=(replace(first, session=one), replace(second, session=other))))
+    apart = with_cached_sessions(replace(bundle, members=(replace(first, session=one), replace(second, session=other))))
     for number in range(2):
         apart.member_actions(number, *rows([0.1, 0.2]))
     assert other.seen == [2]
