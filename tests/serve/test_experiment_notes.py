@@ -130,7 +130,7 @@ def test_the_arm_budget_of_an_earlier_test_is_not_used_again(
     start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
 ) -> None:
     start(trial(tmp_path, bundle.folder))
-    with pytest.raises(OutlayError, match="arm 'old': had a purse in the test 'spring' of this ledger"):
+    with pytest.raises(OutlayError, match="arm 'old': had a budget in the test 'spring' of this ledger"):
         start(trial(tmp_path, bundle.folder, arms=OTHER_ARMS, name="autumn", start="2026-04-06"), 35.0)
     fresh = [OTHER_ARMS[0], OTHER_ARMS[1] | {"name": "b"}]
     start(trial(tmp_path, bundle.folder, arms=fresh, name="autumn", start="2026-04-06"), 35.0)
