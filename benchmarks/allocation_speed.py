@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.ops.budget_control import control_spend
+from budget_control import control_spend
+from knapsack_highs import linear_program
 from outlay.ops.budget_path import budget_path
 from outlay.ops.knapsack import Choices
-from outlay.ops.knapsack_highs import linear_program
 from outlay.twostage.allocation import allocate
 
 OUT = Path(__file__).parent / "out"

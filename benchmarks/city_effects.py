@@ -34,7 +34,7 @@ from outlay.learning import orthogonal, trees
 from outlay.learning.heads import coordinates, largest_multiplier
 from outlay.learning.orthogonal_policies import answers
 from outlay.learning.two_part import without_amount_luck
-from outlay.ops.myopic import value_at
+from outlay.ops.mixture_lp import value_at
 from outlay.simulators.city import (
     BAR,
     BASE,

@@ -36,8 +36,7 @@ from outlay.bundles.decide import Bundle
 from outlay.choosing.choose import TOGETHER, Found, Frame, Kept, constant_actions, with_constants
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
-from outlay.ops.mixture_lp import solve_mixture
-from outlay.ops.myopic import value_at
+from outlay.ops.mixture_lp import solve_mixture, value_at
 from outlay.simulators.city import City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth, Curve, optimum

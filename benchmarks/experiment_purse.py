@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.ops.myopic import one_day_points
+from myopic import one_day_points
 from outlay.ops.tabular import policy_iteration, totals
 from outlay.serve.ledger.admission import Counter, Key, ScopeLimit, refusal
 from outlay.simulators import thirty_day

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from myopic import constant_points, one_day_points
 from outlay.core.cmdp import TabularCMDP
-from outlay.ops.myopic import constant_points, one_day_points, value_at
+from outlay.ops.mixture_lp import value_at
 from outlay.ops.tabular import constrained_optimum, measure, policy_iteration, totals
 from outlay.simulators import habit as campaign
 from outlay.simulators.habit import COUPONS, INACTIVE_UP_TO, Habit

@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from myopic import constant_points, one_day_points
 from outlay.core.cmdp import TabularCMDP
-from outlay.ops.myopic import constant_points, one_day_points, value_at
+from outlay.ops.mixture_lp import value_at
 from outlay.ops.tabular import constrained_optimum, measure
 from outlay.simulators import thirty_day as campaign
 from outlay.simulators.thirty_day import ThirtyDay, UserType

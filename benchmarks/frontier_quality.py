@@ -11,7 +11,7 @@ the certificate's margin, and valued in the model that the log was drawn from:
     below             1 − value / optimum at its own true spend
     spend             true spend / limit − 1
 
-The 1-day rule is the allocator of `ops/myopic.py`, priced in every state, with true responses: what no method that
+The 1-day rule is the allocator of `myopic.py`, priced in every state, with true responses: what no method that
 looks one day ahead can beat. The plug-in is the counted model without smoothing over amounts. aim-greedy is trained
 again for each of three budgets, and judged with its margin, as it is served.
 
@@ -37,13 +37,13 @@ from numpy.typing import NDArray
 
 import outlay
 from frontier_quality_chart import captured
+from myopic import constant_points, one_day_points
 from outlay.choosing.choose import Chosen
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
-from outlay.ops.mixture_lp import solve_mixture
-from outlay.ops.myopic import constant_points, one_day_points, value_at
+from outlay.ops.mixture_lp import solve_mixture, value_at
 from outlay.ops.tabular import constrained_optimum, measure
 from outlay.simulators.truth import Truth
 from outlay.training import frontier as train_frontier

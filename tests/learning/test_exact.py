@@ -12,11 +12,28 @@ from outlay import TabularCMDP, solve
 from outlay.core.cmdp import ModelError
 from outlay.learning.exact import Method
 from outlay.learning.mixing import lp
-from outlay.learning.multipliers import eg_multiplier, eg_regret, ogd_regret, ogd_step
+from outlay.learning.multipliers import eg_multiplier, ogd_step
 from outlay.ops.tabular import constrained_optimum, measure, policy_iteration
 
 Floats = NDArray[np.float64]
 MIXING: list[Method] = ["uniform", "single-best", "aim-mean", "aim-greedy", "lp"]
+
+
+def ogd_regret(rounds: int, bound: NDArray[np.float64], largest: NDArray[np.float64]) -> float:
+    """Most that `ogd_step` can lose to the best fixed λ in [0, bound], over `rounds` in all (Zinkevich 2003, th. 1).
+
+    Args:
+        rounds: T.
+        bound: `[m]` λ_max.
+        largest: `[m]` bound on |excess|.
+    """
+    root = rounds**0.5
+    return float(bound @ bound * root / 2 + largest @ largest * (root - 0.5))
+
+
+def eg_regret(rounds: int, bound: NDArray[np.float64], largest: NDArray[np.float64]) -> float:
+    """Most that `eg_multiplier` can lose to the best fixed λ of its simplex, over `rounds` in all."""
+    return float(2 * (bound * largest).max() * (rounds * np.log(len(bound) + 1)) ** 0.5)
 
 
 def random_model(seed: int, *, states: int = 12, actions: int = 3, m: int = 1, discount: float = 0.9) -> TabularCMDP:

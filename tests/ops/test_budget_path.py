@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from outlay.ops.budget_control import control_spend
+from budget_control import control_spend
+from knapsack_highs import linear_program
 from outlay.ops.budget_path import budget_path
 from outlay.ops.knapsack import Choices, Floats
-from outlay.ops.knapsack_highs import linear_program
 from outlay.ops.knapsack_prices import price_search
 
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from knapsack_highs import linear_program
 from outlay.ops.knapsack import Choices, net_values
-from outlay.ops.knapsack_highs import linear_program
 from outlay.ops.knapsack_prices import limit_prices
 from outlay.ops.knapsack_repair import apportion, fill, repair
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from myopic import constant_points, one_day_points
 from outlay.core.cmdp import ModelError, TabularCMDP
-from outlay.ops.myopic import constant_points, one_day_points, value_at
+from outlay.ops.mixture_lp import value_at
 from outlay.ops.tabular import constrained_optimum, measure
 
 

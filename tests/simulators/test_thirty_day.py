@@ -5,9 +5,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from myopic import constant_points, one_day_points
 from outlay.core.campaign import Campaign
 from outlay.jobs.simulate import simulate
-from outlay.ops.myopic import constant_points, one_day_points, value_at
+from outlay.ops.mixture_lp import value_at
 from outlay.ops.tabular import constrained_optimum, measure
 from outlay.simulators import thirty_day
 from outlay.simulators.thirty_day import LEVELS, TYPES, ThirtyDay

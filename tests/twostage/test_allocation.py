@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
+from knapsack_highs import linear_program
 from outlay.core.errors import InfeasibleError
 from outlay.ops.knapsack import Choices
-from outlay.ops.knapsack_highs import linear_program
 from outlay.twostage.allocation import Allocation, AllocationError, allocate
 
 Floats = NDArray[np.float64]

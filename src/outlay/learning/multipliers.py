@@ -38,18 +38,6 @@ def ogd_step(multiplier: Any, excess: Any, step_number: Any, bound: Any) -> Any:
     return (multiplier + excess / step_number**0.5).clip(0, bound)
 
 
-def ogd_regret(rounds: int, bound: Floats, largest: Floats) -> float:
-    """Most that `ogd_step` can lose to the best fixed λ in [0, bound], over `rounds` in all (Zinkevich 2003, th. 1).
-
-    Args:
-        rounds: T.
-        bound: `[m]` λ_max.
-        largest: `[m]` bound on |excess|.
-    """
-    root = rounds**0.5
-    return float(bound @ bound * root / 2 + largest @ largest * (root - 0.5))
-
-
 def eg_multiplier(total: Floats, step_number: int, bound: Floats, largest: Floats) -> Floats:
     """λ of round t by exponentiated gradient: `[m]`, in the simplex Σ λ_j / bound_j ≤ 1.
 
@@ -64,11 +52,6 @@ def eg_multiplier(total: Floats, step_number: int, bound: Floats, largest: Float
     weights = np.exp(exponents - exponents.max())
     shares: Floats = bound * (weights[:-1] / weights.sum())
     return shares
-
-
-def eg_regret(rounds: int, bound: Floats, largest: Floats) -> float:
-    """Most that `eg_multiplier` can lose to the best fixed λ of its simplex, over `rounds` in all."""
-    return float(2 * (bound * largest).max() * (rounds * np.log(len(bound) + 1)) ** 0.5)
 
 
 def smoothed(dual: Floats, best: Floats, share: float) -> Floats:

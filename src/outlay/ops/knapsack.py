@@ -4,8 +4,7 @@
 
 Here are the problem, read block by block so that ten million users need no second copy of their predictions, and its
 sums. The solvers stand beside: `budget_path` and `knapsack_prices` (the relaxation for one total and for several),
-`knapsack_repair` (from prices to whole arms within the totals), `knapsack_highs` (HiGHS, for reference and short
-lists).
+`knapsack_repair` (from prices to whole arms within the totals).
 
 A spend is summed by `math.fsum`: the float64 nearest to the exact sum of the float64 costs, whatever their order.
 

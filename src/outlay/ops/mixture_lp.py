@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 from scipy.optimize import nnls
 
+from outlay.core.cmdp import ModelError
 from outlay.ops.simplex import independent_support
 
 Floats = NDArray[np.float64]
@@ -89,6 +90,18 @@ def solve_mixture(
     duals = (row_duals if feasible else least / violation) / scale
     basis = np.where(basis < count, basis, count - 1 - basis)
     return MixtureSolution(weights, duals, float(np.sqrt(reached @ reached)), feasible, basis)
+
+
+def value_at(measurements: Floats, spend: float) -> float:
+    """Value of the best mixture of measured policies `[k, 2]` that spends at most `spend` > 0.
+
+    Raises:
+        ModelError: if every policy spends more.
+    """
+    if measurements[:, 1].min() > spend:
+        raise ModelError(f"is {spend:g}; every policy spends {measurements[:, 1].min():g} or more.", where="spend")
+    limit = np.array([spend])
+    return float(solve_mixture(measurements, limit, limit).weights @ measurements[:, 0])
 
 
 def _least_excess(rewards: Floats, excess: Floats) -> tuple[Floats, NDArray[np.intp]]:

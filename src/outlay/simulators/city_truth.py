@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
 from outlay.core.files import new_file
-from outlay.ops.myopic import value_at
+from outlay.ops.mixture_lp import value_at
 from outlay.simulators.city import (
     BAR,
     BASE,
@@ -65,7 +65,6 @@ from outlay.simulators.city import (
 )
 
 Floats = NDArray[np.float64]
-Index = NDArray[np.intp]
 Choose = Callable[[Floats], NDArray[np.int8]]  # probabilities of being active [A, T, H, F, R] → actions [T, H, F, R]
 
 EVEN = 2e-5  # change of a day that counts as the same in every state

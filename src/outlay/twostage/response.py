@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -134,57 +134,6 @@ def fit(
         if progress is not None:
             progress((done + every) / total, f"{done + every} of {total} steps")
     return Response(learner.network, mean, spread, tuple(binary.tolist()), back, outcome_spread)
-
-
-def cross_fitted(
-    data: Transitions,
-    rows: NDArray[np.int64],
-    label: NDArray[np.float32],
-    *,
-    folds: int = 2,
-    logged: bool = False,
-    seed: int = 0,
-    progress: Progress | None = None,
-    **settings: Any,
-) -> NDArray[np.float32]:
-    """Predictions for the rows by models that never saw the row's user.
-
-    Args:
-        data: the transitions.
-        rows: `[n]`.
-        label: `[n, H]`.
-        folds: parts that the users are dealt into; each is predicted by a model of the others.
-        logged: only for the incentive in the log.
-        seed: of everything random.
-        progress: as in `fit`.
-        settings: the further settings of `fit`.
-
-    Returns:
-        `[n, K, H]`, or `[n, H]` of the logged incentives.
-
-    Raises:
-        OutlayError: if there are fewer than two folds, or fewer users than folds.
-    """
-    users, place = np.unique(data.user[rows], return_inverse=True)
-    if not 2 <= folds <= len(users):
-        raise OutlayError(f"is {folds} for {len(users)} users with labels.", where="folds",
-                          way_out="Give 2 or more, and at most as many as there are users.")  # fmt: skip
-    fold = (np.random.default_rng(seed).permutation(len(users)) % folds)[place]
-    width = (label.shape[1],) if logged else (data.num_actions, label.shape[1])
-    answers = np.empty((len(rows), *width), np.float32)
-    for part in range(folds):
-        rest, here = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
-        model = fit(
-            data, rows[rest], label[rest], seed=seed + part, progress=_within(progress, part, folds), **settings
-        )
-        answers[here] = model.predict(data, rows[here], logged=logged)
-    return answers
-
-
-def _within(progress: Progress | None, part: int, parts: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda share, text: progress((part + share) / parts, f"fold {part + 1} of {parts}, {text}")
 
 
 def _batches(count: int, steps: int, batch: int, blocks: int, seed: int) -> Iterator[NDArray[np.int64]]:

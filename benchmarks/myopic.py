@@ -1,7 +1,6 @@
 """Rules that do not look ahead: constant actions, and the 1-day allocator with true responses.
 
     a_λ(s) = argmax_a  r(s, a) − λ c(s, a)          priced in every state, and solved again each day
-    value at a spend = max αᵀx_r   s.t.  αᵀx_c ≤ spend,  α a distribution over the rule's own points x
 
 a_λ changes only at the slopes of the states' upper hulls of (c, r), so finitely many policies hold every price. What
 such a rule is worth over time is x(π), discounted, in the true model: the baseline that a claim of long-term gain has
@@ -18,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.cmdp import ModelError, TabularCMDP
-from outlay.ops.mixture_lp import solve_mixture
 from outlay.ops.tabular import measure
 
 
@@ -68,18 +66,6 @@ def one_day_points(cmdp: TabularCMDP) -> OneDay:
 def constant_points(cmdp: TabularCMDP) -> NDArray[np.float64]:
     """`[A, 1+m]` x(π) of the policies that always give the same action."""
     return np.array([measure(cmdp, np.full(cmdp.num_states, action)) for action in range(cmdp.num_actions)])
-
-
-def value_at(measurements: NDArray[np.float64], spend: float) -> float:
-    """Value of the best mixture of measured policies `[k, 2]` that spends at most `spend` > 0.
-
-    Raises:
-        ModelError: if every policy spends more.
-    """
-    if measurements[:, 1].min() > spend:
-        raise ModelError(f"is {spend:g}; every policy spends {measurements[:, 1].min():g} or more.", where="spend")
-    limit = np.array([spend])
-    return float(solve_mixture(measurements, limit, limit).weights @ measurements[:, 0])
 
 
 def _hull(reward: NDArray[np.float64], cost: NDArray[np.float64], cheapest: int) -> list[tuple[float, int]]:
