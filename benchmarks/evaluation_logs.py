@@ -24,6 +24,7 @@ from outlay.core.transitions import CERTIFY, LEARN, SELECT, USERS, States, Trans
 from outlay.ops.tabular import policy_iteration
 from outlay.simulators.catalogue import find
 from outlay.simulators.participation import Participation
+from outlay.simulators.simulator import Simulator
 from random_games_instances import Spec
 from random_games_instances import draw as draw_game
 
@@ -57,6 +58,7 @@ class World:
     def simulated(cls, name: str, at_most: float | None = None) -> World:
         """The campaign *habit* or *thirty-day*, with the limit of its campaign file or another one."""
         simulator = find(name)
+        assert isinstance(simulator, Simulator)
         model = simulator.model.cmdp()
         shape = model.reward.shape
         limit = simulator.at_most if at_most is None else at_most
@@ -70,7 +72,7 @@ class World:
         states, actions = game.cmdp.reward.shape
         drawn = np.random.default_rng([seed, 7]).dirichlet(np.ones(actions), size=states)
         behaviour = LEAST_CHANCE + (1 - actions * LEAST_CHANCE) * drawn
-        about = _campaign("random", game.cmdp.discount, (1, 3, 7), float(game.terms.limits[0]))
+        about = _campaign("random", game.cmdp.discount, (1, 3, 7), float(game.constraints.limits[0]))
         reward, cost = (LEAST_CHANCE + (1 - 2 * LEAST_CHANCE) * part for part in (game.cmdp.reward, game.cmdp.cost))
         model = replace(game.cmdp, reward=reward, cost=cost)
         return cls("random", model, behaviour, about, 7)

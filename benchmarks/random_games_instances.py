@@ -53,13 +53,13 @@ class RandomGame:
 
     Attributes:
         cmdp: the model.
-        terms: limits `[m]`, in (1−γ)·J, and their scale.
+        constraints: limits `[m]`, in (1−γ)·J, and their scale.
         optimum: reward of the best policy that keeps the limits, in (1−γ)·J (occupancy linear program).
         baseline: reward of the policy of least spend.
     """
 
     cmdp: outlay.TabularCMDP
-    terms: rule.Terms
+    constraints: rule.Constraints
     optimum: float
     baseline: float
 
@@ -90,17 +90,17 @@ def draw(spec: Spec) -> RandomGame:
         limits = least[1:] + rng.uniform(0.2, 0.8, m) * (free[1:] - least[1:])
         optimum = constrained_optimum(cmdp, limits)
         if (optimum.dual > LEAST_PRICE).all():
-            return RandomGame(cmdp, rule.terms(limits), optimum.value, float(least[0]))
+            return RandomGame(cmdp, rule.constraints(limits), optimum.value, float(least[0]))
 
 
 def lost(game: RandomGame, x: Floats) -> float:
     """Share of the uplift that a measurement `[1+m]` loses, against the optimum at its own spend if that is larger."""
     optimum = game.optimum
-    if not rule.feasible(game.terms, x):
-        optimum = outlay.solve(game.cmdp, np.maximum(game.terms.limits, x[1:])).upper
+    if not rule.feasible(game.constraints, x):
+        optimum = outlay.solve(game.cmdp, np.maximum(game.constraints.limits, x[1:])).upper
     return (optimum - float(x[0])) / (optimum - game.baseline)
 
 
 def spend(game: RandomGame, x: Floats) -> float:
     """The spend of a measurement `[1+m]` as a share of its limit, where that share is largest."""
-    return float((x[1:] / game.terms.limits).max())
+    return float((x[1:] / game.constraints.limits).max())

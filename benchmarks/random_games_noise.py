@@ -42,9 +42,11 @@ def study(spec: Spec, draws: int) -> list[Record]:
     usual = _candidates(game)
     found = []
     for noise in NOISE:
-        std_error = noise * np.append(game.optimum, game.terms.limits)
+        std_error = noise * np.append(game.optimum, game.constraints.limits)
         margin = (Z_ALPHA + Z_BETA * 2**0.5) * np.append(0.0, std_error[1:])
-        lowered = _candidates(replace(game, terms=rule.terms(game.terms.limits - margin[1:], game.terms.scale)))
+        lowered = _candidates(
+            replace(game, constraints=rule.constraints(game.constraints.limits - margin[1:], game.constraints.scale))
+        )
         ways = {"plain": (usual, 0.0 * margin), "choosing": (usual, margin), "throughout": (lowered, margin)}
         for _ in range(draws):
             errors = std_error * rng.standard_normal((2, *usual.shape))
@@ -67,9 +69,9 @@ def _outcome(game: RandomGame, name: str, truth: Floats, margin: Floats, errors:
     return {
         "optimism_one_split": float(on_select[0] / true[0] - 1),
         "optimism_two_splits": float(on_certify[0] / true[0] - 1),
-        "over": not rule.feasible(game.terms, true),
+        "over": not rule.feasible(game.constraints, true),
         "overspend": spend(game, true) - 1,
-        "certified": rule.feasible(game.terms, upper),
+        "certified": rule.feasible(game.constraints, upper),
         "lost": lost(game, true) if margin.any() else None,
     }
 
@@ -78,8 +80,8 @@ def weights(game: RandomGame, name: str, measured: Floats) -> Floats:
     """`[n]` the rule's weights of the candidates, measured as `[n, 1+m]`."""
     mixing = RULES[name]
     if mixing is lp:  # what its steps lead to, at once
-        return solve_mixture(measured, game.terms.limits, game.terms.scale).weights
-    state = mixing.init(game.terms.limits, game.terms.scale)
+        return solve_mixture(measured, game.constraints.limits, game.constraints.scale).weights
+    state = mixing.init(game.constraints)
     for i, x in enumerate(measured):
         state = mixing.step(state, i, x)
     mixture = mixing.mixture(state)

@@ -51,13 +51,13 @@ def study(spec: Spec) -> Record:
             proofs.append({"player": player, "rule": name, **_proof(game, history, mixtures)})
             if player == COURSE_PLAYER and spec[:2] == COURSE_OF:
                 course += _course(game, name, history.best_responses[EVERY - 1 :: EVERY], mixtures)
-    solved = outlay.solve(game.cmdp, game.terms.limits)
+    solved = outlay.solve(game.cmdp, game.constraints.limits)
     if spec[:2] == COURSE_OF:
         course += _course(game, "column generation", solved.history.best_responses, solved.history.mixture)
     solvers: dict[str, SolveResult] = {"column generation": solved}
     if spec.num_limits == 1:
-        solvers["bisection"] = outlay.solve(game.cmdp, game.terms.limits, method="bisection")
-    solvers["exact"] = outlay.solve(game.cmdp, game.terms.limits, method="exact")
+        solvers["bisection"] = outlay.solve(game.cmdp, game.constraints.limits, method="bisection")
+    solvers["exact"] = outlay.solve(game.cmdp, game.constraints.limits, method="exact")
     for name, result in solvers.items():
         end = _end(game, result.mixture.measurement)
         ends.append({"player": "", "rule": name, "members": len(result.mixture.members), **end})
@@ -76,14 +76,14 @@ def play(game: RandomGame, player: str) -> SolveResult:
     """1,480 rounds of λ against best responses, every one in the history."""
     multipliers, scaled = PLAYERS[player]
     return outlay.solve(
-        game.cmdp, game.terms.limits, method="aim-mean", multipliers=multipliers, scaled_multipliers=scaled
+        game.cmdp, game.constraints.limits, method="aim-mean", multipliers=multipliers, scaled_multipliers=scaled
     )
 
 
 def _mixtures(game: RandomGame, name: str, candidates: Floats) -> tuple[Floats, int]:
     """`[n, 1+m]` the rule's mixture after each of `candidates` `[n, 1+m]`, and the members of the last one."""
     mixing = RULES[name]
-    state = mixing.init(game.terms.limits, game.terms.scale)
+    state = mixing.init(game.constraints)
     found = np.empty_like(candidates)
     for i, x in enumerate(candidates):
         state = mixing.step(state, i, x)
@@ -92,14 +92,14 @@ def _mixtures(game: RandomGame, name: str, candidates: Floats) -> tuple[Floats, 
 
 
 def _end(game: RandomGame, x: Floats) -> Record:
-    violation = rule.violation(game.terms, x)
-    feasible = rule.feasible(game.terms, x)
+    violation = rule.violation(game.constraints, x)
+    feasible = rule.feasible(game.constraints, x)
     return {"feasible": feasible, "violation": violation, "spend": spend(game, x), "lost": lost(game, x)}
 
 
 def _proof(game: RandomGame, history: History, mixtures: Floats) -> Record:
     """The first round after which least upper bound − reward of a mixture that keeps the limits is small; or None."""
-    feasible = np.array([rule.feasible(game.terms, x) for x in mixtures])
+    feasible = np.array([rule.feasible(game.constraints, x) for x in mixtures])
     gaps = np.where(feasible, history.upper[EVERY - 1 :: EVERY] - mixtures[:, 0], np.inf)
     rounds = {}
     for most in PLAY_GAPS:
@@ -115,7 +115,7 @@ def _course(game: RandomGame, name: str, responses: NDArray[np.intp], mixtures: 
         at = np.arange(len(mixtures))
     return [
         {"rule": name, "responses": int(responses[i]), "lost": lost(game, mixtures[i]),
-         "violation": rule.violation(game.terms, mixtures[i])}
+         "violation": rule.violation(game.constraints, mixtures[i])}
         for i in at
     ]  # fmt: skip
 
@@ -129,7 +129,7 @@ def _responses(solved: SolveResult) -> dict[str, int]:
 
 def _unsmoothed(game: RandomGame) -> dict[str, int]:
     with _smoothing(0.0):
-        return _responses(outlay.solve(game.cmdp, game.terms.limits))
+        return _responses(outlay.solve(game.cmdp, game.constraints.limits))
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def _improving(m: int, count: int) -> tuple[Floats, Floats]:
 
 
 def _step_seconds(mixing: rule.Rule, vectors: Floats, units: Floats, warm: int) -> Record:
-    state = mixing.init(np.zeros(len(units) - 1), units[1:])
+    state = mixing.init(rule.constraints(np.zeros(len(units) - 1), units[1:]))
     seconds = []
     for i, x in enumerate(vectors):
         began = time.perf_counter()
@@ -67,7 +67,7 @@ def _step_seconds(mixing: rule.Rule, vectors: Floats, units: Floats, warm: int) 
 def drift(count: int) -> float:
     """Largest error of AIM-mean's Xα against the true mean, m = 10, in units of each coordinate, at 100 looks."""
     vectors, units = _vectors(10, count, seed=0)
-    state = aim_mean.init(np.zeros(10), units[1:])
+    state = aim_mean.init(rule.constraints(np.zeros(10), units[1:]))
     total = np.zeros(11, dtype=np.longdouble)
     worst = 0.0
     for i, x in enumerate(vectors):
@@ -90,7 +90,7 @@ def problems(all_specs: list[Spec]) -> list[Record]:
 
 
 def _solve_seconds(game: RandomGame) -> tuple[float, float]:
-    limits = game.terms.limits
+    limits = game.constraints.limits
     return (
         _median_seconds(lambda: outlay.solve(game.cmdp, limits, tolerance=TOLERANCE)),
         _median_seconds(lambda: constrained_optimum(game.cmdp, limits)),

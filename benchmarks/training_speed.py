@@ -35,7 +35,7 @@ from outlay.jobs.simulate import simulate
 from outlay.learning.game import Game, play, settings_of
 from outlay.learning.heads import coordinates
 from outlay.learning.mixing import RULES
-from outlay.learning.mixing.rule import Rule
+from outlay.learning.mixing.rule import Constraints, FinalWeights, Rule
 from outlay.learning.policy import Policy
 from outlay.learning.tabular import counted_model
 from outlay.ops.tabular import measure
@@ -51,6 +51,7 @@ class TimedRule:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
+        self.FINAL_WEIGHTS: FinalWeights = rule.FINAL_WEIGHTS
         self.seconds = 0.0
 
     def _timed(self, call: Callable[[], Any]) -> Any:
@@ -59,9 +60,13 @@ class TimedRule:
         self.seconds += time.perf_counter() - began
         return result
 
-    def init(self, limits: ArrayLike, scale: ArrayLike | None = None) -> Any:
+    def init(self, constraints: Constraints) -> Any:
         """As the rule."""
-        return self.rule.init(limits, scale)
+        return self.rule.init(constraints)
+
+    def members(self, state: Any) -> tuple[Any, ...]:
+        """As the rule."""
+        return self.rule.members(state)
 
     def step(self, state: Any, member: Any, measurement: ArrayLike) -> Any:
         """As the rule, timed."""

@@ -26,6 +26,7 @@ from scipy.optimize import nnls
 from outlay import TabularCMDP
 from outlay.core.mixture import Mixture
 from outlay.learning.mixing import RULES
+from outlay.learning.mixing.rule import constraints
 from outlay.ops.tabular import measure, policy_iteration
 
 Floats = NDArray[np.float64]
@@ -71,7 +72,8 @@ def imitate(
         After each step the mixture of every rule, and the distance below which no mixture can come.
     """
     rules = [RULES[name] for name in names]
-    states = [rule.init(np.concatenate([expert, -expert]), np.ones(2 * len(expert))) for rule in rules]
+    both = constraints(np.concatenate([expert, -expert]), np.ones(2 * len(expert)))
+    states = [rule.init(both) for rule in rules]
     missing, none_nearer = expert, 0.0
     for _ in range(steps):
         policy = best_response(world, missing)

@@ -27,6 +27,7 @@ from scipy.optimize import LinearConstraint, minimize
 from outlay import TabularCMDP
 from outlay.core.mixture import Mixture
 from outlay.learning.mixing import RULES
+from outlay.learning.mixing.rule import constraints
 from outlay.ops.tabular import measure, policy_iteration
 
 Floats = NDArray[np.float64]
@@ -73,7 +74,7 @@ def explore(world: TabularCMDP, names: tuple[str, ...], steps: int) -> Iterator[
     """
     rules = [RULES[name] for name in names]
     # No share is above 1: limits that nothing can break, for there is no budget.
-    states = [rule.init(np.ones(world.num_states)) for rule in rules]
+    states = [rule.init(constraints(np.ones(world.num_states))) for rule in rules]
     shares, none_higher = world.start, np.inf
     for _ in range(steps):
         rarity = -np.log(np.maximum(shares, UNSEEN))

@@ -20,8 +20,9 @@ from outlay.comparing.contenders import (
 from outlay.comparing.results import RE_SOLVED
 from outlay.core.network import read_network
 from outlay.core.transitions import Transitions
-from outlay.learning.game import SPARES, first_state
+from outlay.learning.game import SPARES
 from outlay.learning.mixing import RULES, lp
+from outlay.learning.mixing.rule import constraints
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +92,19 @@ def test_what_was_learned_is_the_rules_own_mixture(contenders: dict[str, Contend
 
 
 def test_rules_looking_on_end_where_they_would_alone() -> None:
-    rules, limits, scale = RuleGroup(COMPARED_RULES), np.array([0.5]), np.array([1.0])
+    rules, on = RuleGroup(COMPARED_RULES), constraints(np.array([0.5]), np.array([1.0]), spares=SPARES)
     points = np.random.default_rng(0).random((30, 2))
-    together = rules.init(limits, scale)
-    alone = {name: first_state(RULES[name], limits, scale) for name in COMPARED_RULES}
+    together = rules.init(on)
+    alone = {name: RULES[name].init(on) for name in COMPARED_RULES}
     for number, point in enumerate(points):
         together = rules.step(together, number, point)
         alone = {name: RULES[name].step(state, number, point) for name, state in alone.items()}
-        stored = {number for name, state in alone.items() for number in rules.held(name, state)}
+        stored = {number for name, state in alone.items() for number in RULES[name].members(state)}
         assert set(rules.mixture(together).members) == stored
     for name, state in together.items():
         assert RULES[name].mixture(state).members == RULES[name].mixture(alone[name]).members
-    assert together["lp"].spares == SPARES
-    assert len(rules.held("lp", together["lp"])) > len(lp.mixture(together["lp"]).members)
+    assert together["lp"].constraints.spares == SPARES
+    assert len(lp.members(together["lp"])) > len(lp.mixture(together["lp"]).members)
 
 
 def test_a_limit_that_nothing_keeps_is_told_with_the_contender(habit_data: Transitions, tmp_path: Path) -> None:

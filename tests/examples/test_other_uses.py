@@ -241,7 +241,10 @@ def test_moves_at_random_explore_the_river_badly() -> None:
 def test_an_example_asks_nothing_of_a_rule_but_the_contract(name: str) -> None:
     text = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
     assert set(re.findall(r"\brule\.(\w+)", text)) == {"init", "step", "mixture"}
-    assert re.findall(r"^from outlay\.learning.*$", text, re.MULTILINE) == ["from outlay.learning.mixing import RULES"]
+    assert re.findall(r"^from outlay\.learning.*$", text, re.MULTILINE) == [
+        "from outlay.learning.mixing import RULES",
+        "from outlay.learning.mixing.rule import constraints",
+    ]
 
 
 @pytest.mark.parametrize(("name", "rounding"), [("apprenticeship", 1.5e-5), ("exploration", 0.02)])

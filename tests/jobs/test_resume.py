@@ -128,7 +128,7 @@ def test_a_wrong_option_does_not_cost_the_checkpoint(killed: Killed, habit: Habi
     with pytest.raises(FolderError, match="made with another seed"):
         outlay.train(habit.data, out, seed=3, resume=True, method=killed.method, oracle=killed.oracle)
     with pytest.raises(FolderError, match="made with another method, oracle"):
-        outlay.train(habit.data, out, seed=2, method=other, oracle="ddqn", resume=True)  # type: ignore[arg-type]
+        outlay.train(habit.data, out, seed=2, method=other, oracle="ddqn", resume=True)
     assert sorted(out.parent.rglob("*")) == before
 
 

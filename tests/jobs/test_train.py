@@ -48,7 +48,7 @@ def test_the_served_mixture_keeps_the_limit_and_is_near_the_optimum_at_its_spend
 
 @pytest.mark.parametrize("method", sorted(set(RULES) - {"aim-greedy", "uniform"}))
 def test_every_rule_keeps_the_limit(method: str, habit: Habit, tmp_path: Path) -> None:
-    run = outlay.train(habit.data, tmp_path / "run", method=method)  # type: ignore[arg-type]
+    run = outlay.train(habit.data, tmp_path / "run", method=method)
     assert run.manifest["method"] == method
     check_truth(run, habit)
     assert len(run.manifest["members"]) <= 3  # m + 2
@@ -200,7 +200,7 @@ def test_a_run_does_not_replace_what_it_learns_from(inside: str, run: Path) -> N
 
 def test_unknown_names_are_told_with_the_known_ones(habit: Habit, tmp_path: Path) -> None:
     with pytest.raises(OutlayError, match=r"method: is 'aim'\. Known: frontier, uniform, single-best"):
-        outlay.train(habit.data, tmp_path / "run", method="aim")  # type: ignore[arg-type]
+        outlay.train(habit.data, tmp_path / "run", method="aim")
     with pytest.raises(
         OutlayError, match=r"oracle: is 'dqn'\. Known: auto, orthogonal, trees, bcq, edrr, ddqn, tabular"
     ):

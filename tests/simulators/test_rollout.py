@@ -13,6 +13,7 @@ from outlay.core.response import Past
 from outlay.simulators.catalogue import find
 from outlay.simulators.participation import Participation
 from outlay.simulators.rollout import Decide, Rolled, rolled_out, simulate
+from outlay.simulators.simulator import Simulator
 from outlay.simulators.truth import Truth
 
 DAYS = (1, 7, 30)
@@ -23,6 +24,7 @@ States = NDArray[np.int64]
 @pytest.fixture(params=["habit", "thirty-day"])
 def truth(request: pytest.FixtureRequest) -> Truth:
     made = find(request.param)
+    assert isinstance(made, Simulator)
     return Truth(
         model=made.model.cmdp(),
         codes=made.codes.T.astype(np.int32),

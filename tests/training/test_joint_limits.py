@@ -40,7 +40,7 @@ def test_limits_that_are_kept_one_by_one_and_not_together_are_refused_with_the_p
     method: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InfeasibleError) as caught:
-        outlay.train(campaign(tmp_path, 1.59), tmp_path / "run", method=method)  # type: ignore[arg-type]
+        outlay.train(campaign(tmp_path, 1.59), tmp_path / "run", method=method)
     message = str(caught.value)
     assert "budget worth (at most 1.59 per decision), budget reached (at least 0.6 per decision)" in message
     assert "worth − reached is 1 or more on every day" in message

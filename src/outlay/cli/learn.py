@@ -23,13 +23,17 @@ from outlay.core.errors import OutlayError
 from outlay.core.files import can_resume
 from outlay.core.machine import processors
 from outlay.core.target import Target
+from outlay.training import METHODS
 
 if TYPE_CHECKING:
     from outlay.comparing.results import Comparison, SeedMean
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 
-Method = Literal["frontier", "aim-greedy", "aim-mean", "single-best", "uniform", "lp", "two-stage"]
+if TYPE_CHECKING:
+    Method = str
+else:
+    Method = Literal[METHODS]
 Oracle = Literal["auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular"]
 Response = Literal["deepfm", "din"]
 Preset = Literal["outlay", "paper"]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from outlay.cli.console import Json, Quiet, Threads, number, print_json, progress, stderr, stdout, table, use_threads
 from outlay.core.errors import OutlayError
+from outlay.simulators.catalogue import CAMPAIGNS
+
+if TYPE_CHECKING:
+    Campaign = str
+else:
+    Campaign = Literal[tuple(CAMPAIGNS)]
 
 
 def score(
@@ -94,7 +100,7 @@ def allocate(
 
 
 def simulate(
-    campaign: Annotated[Literal["habit", "wide", "thirty-day", "city"], typer.Argument(help="Which campaign.")],
+    campaign: Annotated[Campaign, typer.Argument(help="Which campaign.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 200_000,
     days: Annotated[int | None, typer.Option(min=1, help="Days of log. Default: 7; thirty-day 30.")] = None,

@@ -30,9 +30,10 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, InfeasibleError
 from outlay.core.mixture import Mixture
 from outlay.core.transitions import Transitions
-from outlay.learning.game import first_state, frugal, held
+from outlay.learning.game import frugal
 from outlay.learning.game import play as played
 from outlay.learning.mixing import RULES
+from outlay.learning.mixing.rule import Constraints, FinalWeights
 from outlay.training import frontier as train_frontier
 from outlay.training import game as play
 from outlay.training import two_stage
@@ -111,10 +112,11 @@ class RuleGroup(NamedTuple):
     """Rules that observe the same game, as one mixing rule whose mixture holds the members of all of them."""
 
     names: tuple[str, ...]
+    FINAL_WEIGHTS: FinalWeights = "solved again"
 
-    def init(self, limits: ArrayLike, scale: ArrayLike | None = None) -> dict[str, Any]:
-        """A state for each rule."""
-        return {name: first_state(RULES[name], limits, scale) for name in self.names}
+    def init(self, constraints: Constraints) -> dict[str, Any]:
+        """Return a state for each rule."""
+        return {name: RULES[name].init(constraints) for name in self.names}
 
     def step(self, state: dict[str, Any], member: Any, measurement: ArrayLike) -> dict[str, Any]:
         """Every rule sees the policy."""
@@ -122,14 +124,13 @@ class RuleGroup(NamedTuple):
 
     def mixture(self, state: dict[str, Any]) -> Mixture[Any]:
         """The members that any rule holds, in equal parts: the weights have no meaning, only the members are kept."""
-        members = {number for name, part in state.items() for number in self.held(name, part)}
+        members = self.members(state)
         count = len(members)
-        return Mixture(tuple(members), np.full(count, 1 / count), np.zeros((count, 1)))
+        return Mixture(members, np.full(count, 1 / count), np.zeros((count, 1)))
 
-    @staticmethod
-    def held(name: str, state: Any) -> tuple[int, ...]:
-        """The members that a rule has in store."""
-        return held(state, RULES[name].mixture(state))
+    def members(self, state: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the members that any rule may still use."""
+        return tuple({number for name, part in state.items() for number in RULES[name].members(part)})
 
 
 def play_rules(
@@ -145,7 +146,7 @@ def play_rules(
     progress = game.begin()
     for _ in played(game, progress):  # which moves `progress` on
         for name, state in (progress.rule_state or {}).items():  # None in the warm-up
-            stored[name].append(len(rules.held(name, state)))
+            stored[name].append(len(RULES[name].members(state)))
         done = len(progress.candidates)
         report(done / blocks, f"{oracle}: {done * 100 // blocks} %")
     size = play.parameters(game, progress)

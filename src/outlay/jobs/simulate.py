@@ -8,18 +8,17 @@ The campaigns are listed in `simulators/catalogue.py`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from outlay.core.errors import OutlayError
 from outlay.core.files import check_replaceable
 from outlay.core.version import __version__
-from outlay.simulators.catalogue import find_world
+from outlay.simulators.catalogue import find
 from outlay.simulators.simulator import Held
 from outlay.simulators.write import write_campaign
 
 
 def simulate(
-    campaign: Literal["habit", "wide", "thirty-day", "city"],
+    campaign: str,
     out: str | Path,
     *,
     users: int = 200_000,
@@ -65,7 +64,7 @@ def simulate(
             `held` is not two of its actions.
         FolderError: if `out` holds something that outlay did not write.
     """
-    simulator = find_world(
+    simulator = find(
         campaign, fields=fields, values=values, slow=slow, money=money, hidden=hidden, rhythm=rhythm, sparse=sparse,
         late=late, discount=discount,
     )  # fmt: skip

@@ -21,23 +21,20 @@ from outlay.core.errors import FolderError, LogError, OutlayError
 from outlay.core.files import check_replaceable, partial_of, put_in_place
 from outlay.core.transitions import SPLITS, Transitions
 from outlay.jobs.prepare import prepare
-from outlay.learning.mixing import RULES
-from outlay.training import frontier, game, two_stage
+from outlay.training import METHODS, frontier, game, two_stage
 from outlay.training.record import record
 
-METHODS = ("frontier", *RULES, "two-stage")
 ORACLES = ("auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular")
 RESPONSES = ("deepfm", "din")
 
 Oracle = Literal["auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular"]
-Method = Literal["frontier", "aim-greedy", "aim-mean", "single-best", "uniform", "lp", "two-stage"]
 
 
 def train(
     source: str | Path | Campaign,
     out: str | Path,
     *,
-    method: Method = "frontier",
+    method: str = "frontier",
     oracle: Oracle = "auto",
     response: Literal["deepfm", "din"] = "deepfm",
     label_days: int = 1,
@@ -54,7 +51,7 @@ def train(
     Args:
         source: campaign.toml (the log is prepared into RUN/data) or a DATA folder.
         out: the RUN folder; an older one of ours is replaced when this one is finished.
-        method: `frontier`, one training for every budget; a mixing rule, for the campaign's limits alone; or
+        method: `frontier`, one training for every budget; a mixing rule (`mixing.RULES`), for the limits alone; or
             `two-stage`, which predicts and then prices, without looking ahead.
         oracle: the best-response learner, of all methods but `two-stage`. `auto`: the counted model where distinct
             states are few, else the orthogonal critic and boosted trees, pooled (all of `frontier` only); `bcq` for the
@@ -122,7 +119,7 @@ def _train(
     source: str | Path | Campaign,
     out: Path,
     partial: Path,
-    method: Method,
+    method: str,
     oracle: Oracle,
     response: Any,
     label_days: int,

@@ -30,7 +30,7 @@ class BestResponses:
 
     Attributes:
         cmdp: the model.
-        terms: limits and their scale.
+        constraints: limits and their scale.
         allowed: `[S, A]` the actions that may be chosen, or None.
         upper: the least upper bound so far.
         multiplier: `[m]` the λ that proved it.
@@ -38,23 +38,25 @@ class BestResponses:
         proof: `[m]` the λ that proved it.
     """
 
-    def __init__(self, cmdp: TabularCMDP, terms: rule.Terms, allowed: NDArray[np.bool_] | None = None) -> None:
+    def __init__(
+        self, cmdp: TabularCMDP, constraints: rule.Constraints, allowed: NDArray[np.bool_] | None = None
+    ) -> None:
         self.cmdp = cmdp
-        self.terms = terms
+        self.constraints = constraints
         self.allowed = allowed
         self.upper = float("inf")
-        self.multiplier: Floats = np.zeros(len(terms.limits))
+        self.multiplier: Floats = np.zeros(len(constraints.limits))
         self.least_violation = 0.0
-        self.proof: Floats = np.zeros(len(terms.limits))
+        self.proof: Floats = np.zeros(len(constraints.limits))
         self.count = 0
         self._last: Policy | None = None
-        self._newest: tuple[Floats, Floats] = (self.multiplier, np.full(1 + len(terms.limits), np.nan))
+        self._newest: tuple[Floats, Floats] = (self.multiplier, np.full(1 + len(constraints.limits), np.nan))
         self._course: list[tuple[int, Floats, Floats, Floats, float]] = []
 
     def best(self, multiplier: Floats) -> Response:
         """The policy `[S]` of the largest r − λᵀ(c − limits), and its measurement `[1+m]`."""
         policy, x = self._respond(1.0, multiplier)
-        bound = float(x[0] - multiplier @ (x[1:] - self.terms.limits))
+        bound = float(x[0] - multiplier @ (x[1:] - self.constraints.limits))
         if bound < self.upper:
             self.upper, self.multiplier = bound, multiplier
         return policy, x
@@ -62,7 +64,7 @@ class BestResponses:
     def least_cost(self, proof: Floats) -> Response:
         """The policy `[S]` of the least λᵀ(c − limits), ‖λ · scale‖₂ ≤ 1, and its measurement `[1+m]`."""
         policy, x = self._respond(0.0, proof)
-        least = float(proof @ (x[1:] - self.terms.limits))
+        least = float(proof @ (x[1:] - self.constraints.limits))
         if least > self.least_violation:
             self.least_violation, self.proof = least, proof
         return policy, x
@@ -73,14 +75,14 @@ class BestResponses:
         Slater: Σ λ_j room_j ≤ most reward − reward of any policy with room under every limit. With one limit the policy
         of least cost proves the bound; with more it may have no room under the others, hence the factor m.
         """
-        count = len(self.terms.limits)
+        count = len(self.constraints.limits)
         most = self.best(np.zeros(count))[1][0]
         bound = np.empty(count)
-        for j, unit in enumerate(np.eye(count) / self.terms.scale):
+        for j, unit in enumerate(np.eye(count) / self.constraints.scale):
             x = self.least_cost(unit)[1]
-            room = max(self.terms.limits[j] - x[1 + j], LEAST_ROOM * self.terms.scale[j])
+            room = max(self.constraints.limits[j] - x[1 + j], LEAST_ROOM * self.constraints.scale[j])
             bound[j] = count * (most - x[0]) / room
-        return np.maximum(bound, 1e-9 * (float(np.ptp(self.cmdp.reward)) or 1.0) / self.terms.scale)
+        return np.maximum(bound, 1e-9 * (float(np.ptp(self.cmdp.reward)) or 1.0) / self.constraints.scale)
 
     def record(self, mixture: Mixture[Policy]) -> None:
         """The mixture after the responses so far goes into the history."""
@@ -88,15 +90,15 @@ class BestResponses:
 
     def result(self, method: str, mixture: Mixture[Policy]) -> SolveResult:
         """All that is known, with the mixture that was found."""
-        terms, x = self.terms, mixture.measurement
-        violation = rule.violation(terms, x)
+        constraints, x = self.constraints, mixture.measurement
+        violation = rule.violation(constraints, x)
         feasible = violation <= FEASIBLE
         if not feasible and violation > self.least_violation:
-            self.least_cost(np.maximum(x[1:] - terms.limits, 0.0) / terms.scale**2 / violation)
+            self.least_cost(np.maximum(x[1:] - constraints.limits, 0.0) / constraints.scale**2 / violation)
         impossible = self.least_violation > FEASIBLE
         return SolveResult(
             method=method,
-            limits=terms.limits,
+            limits=constraints.limits,
             mixture=mixture,
             lower=float(x[0]) if feasible else float("-inf"),
             upper=float("-inf") if impossible else self.upper,
@@ -120,7 +122,7 @@ class BestResponses:
     def _history(self) -> History:
         counts, multipliers, responses, mixtures, uppers = zip(*self._course, strict=True)
         mixture = np.array(mixtures)
-        excess = np.maximum((mixture[:, 1:] - self.terms.limits) / self.terms.scale, 0.0)
+        excess = np.maximum((mixture[:, 1:] - self.constraints.limits) / self.constraints.scale, 0.0)
         violation = np.sqrt((excess * excess).sum(axis=1))
         return History(
             best_responses=np.array(counts),

@@ -25,12 +25,14 @@ from outlay.core.cmdp import ModelError, TabularCMDP
 from outlay.core.errors import InfeasibleError
 from outlay.core.mixture import Mixture
 from outlay.learning.best_responses import BestResponses, Policy, Response
-from outlay.learning.mixing import RULES, Rule, lp, rule
+from outlay.learning.mixing import RULES, lp, rule
+from outlay.learning.mixing.rule import Constraints, PricingRule, Rule
 from outlay.learning.multipliers import eg_multiplier, ogd_step, smoothed
 from outlay.learning.solution import SolveResult
+from outlay.ops.mixture_lp import FEASIBLE
 from outlay.ops.tabular import constrained_optimum
 
-Method = Literal["lp", "aim-greedy", "aim-mean", "single-best", "uniform", "bisection", "exact"]
+OTHER_METHODS = ("bisection", "exact")  # beside the mixing rules
 Multipliers = Literal["ogd", "eg", "duals"]
 
 Floats = NDArray[np.float64]
@@ -46,7 +48,7 @@ def solve(
     cmdp: TabularCMDP,
     limits: ArrayLike,
     *,
-    method: Method = "lp",
+    method: str = "lp",
     rounds: int | None = None,
     multipliers: Multipliers | None = None,
     every: int = 1,
@@ -61,9 +63,10 @@ def solve(
     Args:
         cmdp: the model.
         limits: `[m]` finite, in (1−γ)·J of each cost. For a floor negate cost and limit.
-        method: how the best responses are mixed. `lp`: the best mixture of all of them. `aim-greedy`, `aim-mean`,
-            `single-best`, `uniform`: the paper's rules, one response at a time. `bisection` (m = 1): the two ends of
-            an interval that is halved. `exact`: the occupancy program (HiGHS), its policy taken apart.
+        method: how the best responses are mixed: a rule of `mixing.RULES` (`lp`: the best mixture of all of them;
+            `aim-greedy`, `aim-mean`, `single-best`, `uniform`: the paper's, one response at a time); `bisection`
+            (m = 1): the two ends of an interval that is halved; `exact`: the occupancy program (HiGHS), its policy
+            taken apart.
         rounds: best responses at most; default 1,480 with `ogd` and `eg` (the paper's schedule), else 1,000.
         multipliers: who chooses λ; default `duals` for `lp`, else `ogd`. `bisection` and `exact` need none.
         every: a response is given to the rule every so many rounds (10 in the paper); `ogd` and `eg` only.
@@ -78,24 +81,24 @@ def solve(
     Raises:
         ModelError: naming the argument that is wrong, what was found and what is expected.
     """
-    terms = _checked_terms(cmdp, limits, scale)
-    _check_choice("method", method, get_args(Method))
-    player = multipliers or ("duals" if method == "lp" else "ogd")
+    constraints = _checked_constraints(cmdp, limits, scale)
+    _check_choice("method", method, (*RULES, *OTHER_METHODS))
+    player = multipliers or ("duals" if isinstance(RULES.get(method), PricingRule) else "ogd")
     _check_choice("multipliers", player, get_args(Multipliers))
     _check_count("rounds", rounds)
     _check_count("every", every)
-    if method == "bisection" and len(terms.limits) != 1:
-        raise ModelError(f"'bisection' takes one limit, found {len(terms.limits)}; try 'lp'.", where="method")
+    if method == "bisection" and len(constraints.limits) != 1:
+        raise ModelError(f"'bisection' takes one limit, found {len(constraints.limits)}; try 'lp'.", where="method")
     if tolerance is None:
         tolerance = 1e-9 * (float(np.ptp(cmdp.reward)) or 1.0)
 
-    ask = BestResponses(cmdp, terms, allowed)
+    ask = BestResponses(cmdp, constraints, allowed)
     if method == "exact":
         mixture = _exact(ask, tolerance)
     elif method != "bisection" and player == "duals":
         mixture = _column_generation(ask, RULES[method], rounds or MOST_ROUNDS, tolerance)
     else:
-        largest = ask.default_bound() if bound is None else _checked_bound(bound, len(terms.limits))
+        largest = ask.default_bound() if bound is None else _checked_bound(bound, len(constraints.limits))
         if method == "bisection":
             mixture = _bisection(ask, largest, rounds or MOST_ROUNDS, tolerance)
         else:
@@ -105,33 +108,36 @@ def solve(
 
 
 def _column_generation(ask: BestResponses, mixing: Rule, rounds: int, least_gap: float) -> Mixture[Policy]:
-    """λ from the duals of the linear program over all responses so far; another rule than `lp` mixes them beside it."""
-    master = lp.init(ask.terms.limits, ask.terms.scale)
-    beside = None if mixing is lp else mixing.init(ask.terms.limits, ask.terms.scale)
+    """λ from the duals of the linear program over all responses so far; a rule without prices mixes them beside it."""
+    program = mixing if isinstance(mixing, PricingRule) else lp
+    master = program.init(ask.constraints)
+    beside = None if program is mixing else mixing.init(ask.constraints)
     rounding = ROUNDING * float(np.abs(ask.cmdp.reward).max())
-    smoothing = SMOOTHING if len(ask.terms.limits) > 1 else 0.0  # one price alone does not jump about
+    smoothing = SMOOTHING if len(ask.constraints.limits) > 1 else 0.0  # one price alone does not jump about
     share = 0.0
     for _ in range(rounds):
         before = master
-        if len(before.members) and not before.feasible:
-            policy, x = ask.least_cost(lp.duals(before))
+        feasible = program.violation(before) <= FEASIBLE
+        if program.members(before) and not feasible:
+            policy, x = ask.least_cost(program.duals(before))
         else:
-            policy, x = ask.best(smoothed(lp.duals(before), ask.multiplier, share))
-        master = lp.step(before, policy, x)
+            policy, x = ask.best(smoothed(program.duals(before), ask.multiplier, share))
+        master = program.step(before, policy, x)
         if beside is not None:
             beside = mixing.step(beside, policy, x)
         ask.record(mixing.mixture(master if beside is None else beside))
-        if not master.feasible:
-            if ask.least_violation >= master.violation * (1 - PROVEN):
+        violation = program.violation(master)
+        if violation > FEASIBLE:
+            if ask.least_violation >= violation * (1 - PROVEN):
                 break
             continue
-        if ask.upper - lp.lower(master) <= least_gap:
+        if ask.upper - program.lower(master) <= least_gap:
             break
-        improved = not before.feasible or lp.reduced_cost(before, x[None])[0] > rounding
+        improved = not feasible or program.reduced_cost(before, x[None])[0] > rounding
         if not improved and share == 0.0:
             break  # an exact best response to the duals that improves nothing: optimal to rounding
         # A λ that was moved and found nothing new: next the dual itself is asked.
-        share = smoothing if improved and before.feasible else 0.0
+        share = smoothing if improved and feasible else 0.0
     return mixing.mixture(master if beside is None else beside)
 
 
@@ -139,18 +145,18 @@ def _play(
     ask: BestResponses, mixing: Rule, player: Multipliers, rounds: int, every: int, bound: Floats, raw: bool
 ) -> Mixture[Policy]:
     """The paper's game: a no-regret player of λ against best responses; at the end the mean λ is asked, too."""
-    terms = ask.terms
-    size = np.ones(len(terms.limits)) if raw else terms.scale
-    unit = np.ones(len(terms.limits)) if raw else (float(ask.cmdp.reward.std()) or 1.0) / terms.scale
+    constraints = ask.constraints
+    size = np.ones(len(constraints.limits)) if raw else constraints.scale
+    unit = np.ones(len(constraints.limits)) if raw else (float(ask.cmdp.reward.std()) or 1.0) / constraints.scale
     cost = ask.cmdp.cost
-    largest = np.abs(np.stack([cost.min((0, 1)), cost.max((0, 1))]) - terms.limits).max(0) / size
-    scaled, total, mean = np.zeros((3, len(terms.limits)))
-    state = mixing.init(terms.limits, terms.scale)
+    largest = np.abs(np.stack([cost.min((0, 1)), cost.max((0, 1))]) - constraints.limits).max(0) / size
+    scaled, total, mean = np.zeros((3, len(constraints.limits)))
+    state = mixing.init(ask.constraints)
     for t in range(1, rounds + 1):
         if player == "eg":
             scaled = eg_multiplier(total, t, bound / unit, largest)
         policy, x = ask.best(scaled * unit)
-        excess = (x[1:] - terms.limits) / size
+        excess = (x[1:] - constraints.limits) / size
         mean += (scaled * unit - mean) / t
         total += excess
         if player == "ogd":
@@ -165,7 +171,7 @@ def _play(
 def _bisection(ask: BestResponses, bound: Floats, rounds: int, least_gap: float) -> Mixture[Policy]:
     """With one limit: halve the interval of λ between a response over the limit and one within it, and mix the two."""
     over = ask.best(np.zeros(1))
-    within = over if rule.feasible(ask.terms, over[1]) else ask.least_cost(1 / ask.terms.scale)
+    within = over if rule.feasible(ask.constraints, over[1]) else ask.least_cost(1 / ask.constraints.scale)
     low, high = 0.0, float(bound[0])
     ends = _two_ends(ask, over, within)
     ask.record(lp.mixture(ends))
@@ -174,7 +180,7 @@ def _bisection(ask: BestResponses, bound: Floats, rounds: int, least_gap: float)
         if not low < middle < high or ask.upper - lp.lower(ends) <= least_gap:
             break
         found = ask.best(np.array([middle]))
-        if rule.feasible(ask.terms, found[1]):
+        if rule.feasible(ask.constraints, found[1]):
             within, high = found, middle
         else:
             over, low = found, middle
@@ -183,8 +189,8 @@ def _bisection(ask: BestResponses, bound: Floats, rounds: int, least_gap: float)
     return lp.mixture(ends)
 
 
-def _two_ends(ask: BestResponses, over: Response, within: Response) -> lp.State:
-    state = lp.init(ask.terms.limits, ask.terms.scale)
+def _two_ends(ask: BestResponses, over: Response, within: Response) -> lp.LpState:
+    state = lp.init(ask.constraints)
     for policy, x in (within, over):
         state = lp.step(state, policy, x)
     return state
@@ -197,28 +203,29 @@ def _exact(ask: BestResponses, least_gap: float) -> Mixture[Policy]:
     among those finds the mixture.
     """
     try:
-        optimum = constrained_optimum(ask.cmdp, ask.terms.limits, allowed=ask.allowed)
+        optimum = constrained_optimum(ask.cmdp, ask.constraints.limits, allowed=ask.allowed)
     except InfeasibleError:
         return _column_generation(ask, lp, MOST_ROUNDS, least_gap)
     ask.best(optimum.dual)
-    within = BestResponses(ask.cmdp, ask.terms, optimum.policy > 0)
+    within = BestResponses(ask.cmdp, ask.constraints, optimum.policy > 0)
     mixture = _column_generation(within, lp, MOST_ROUNDS, least_gap)
     ask.count += within.count
     ask.record(mixture)
     return mixture
 
 
-def _checked_terms(cmdp: TabularCMDP, limits: ArrayLike, scale: ArrayLike | None) -> rule.Terms:
+def _checked_constraints(cmdp: TabularCMDP, limits: ArrayLike, scale: ArrayLike | None) -> Constraints:
     try:
-        terms = rule.terms(limits, scale)
+        constraints = rule.constraints(limits, scale)
     except ValueError as error:
         where, _, found = str(error).partition(": ")
         raise ModelError(found, where=where) from None
-    if len(terms.limits) != cmdp.num_costs:
+    if len(constraints.limits) != cmdp.num_costs:
         raise ModelError(
-            f"expected {cmdp.num_costs} numbers, one a cost of the model, found {len(terms.limits)}.", where="limits"
+            f"expected {cmdp.num_costs} numbers, one a cost of the model, found {len(constraints.limits)}.",
+            where="limits",
         )
-    return terms
+    return constraints
 
 
 def _checked_bound(bound: ArrayLike, count: int) -> Floats:

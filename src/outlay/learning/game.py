@@ -31,7 +31,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from outlay.core.campaign import Train
 from outlay.core.mixture import Mixture
@@ -40,7 +40,7 @@ from outlay.learning import critic as critics
 from outlay.learning.critic import Critic, Oracle, Settings
 from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of
 from outlay.learning.heads import Coordinates
-from outlay.learning.mixing import Rule, lp
+from outlay.learning.mixing.rule import Rule, constraints
 from outlay.learning.multipliers import ogd_step
 from outlay.learning.policy import Policy
 from outlay.nets.batches import Batch, blocks
@@ -48,7 +48,7 @@ from outlay.nets.loop import compiled_block
 from outlay.nets.network import QNetwork, Shape
 
 HELD_DECAY = 0.9  # of the weight averages of the extra network, whose policy changes from candidate to candidate
-SPARES = 4  # networks that the LP rule keeps beside its support, as they are dear to store
+SPARES = 4  # networks that a rule may keep beside those of its mixture, as they are expensive to store
 
 Vector = NDArray[np.float64]
 
@@ -181,7 +181,7 @@ class Game:
 
     def rule_state(self, candidates: list[Candidate]) -> Any:
         """The rule's state: a function of what it saw, so a checkpoint need not hold it."""
-        state = first_state(self.rule, self.coords.limits, self.coords.scale)
+        state = self.rule.init(constraints(self.coords.limits, self.coords.scale, spares=SPARES))
         for candidate in candidates[self.first :]:
             state = self.rule.step(state, candidate.number, candidate.measured)
         return state
@@ -189,16 +189,6 @@ class Game:
     def policy(self, pair: QNetwork, multiplier: Vector) -> Policy:
         """The greedy policy of a pair of networks at λ (in reward units per unit of coordinate)."""
         return Policy(pair, self.coords.weights(multiplier), self.coords.spread, self.settings.threshold)
-
-
-def first_state(rule: Rule, limits: ArrayLike, scale: ArrayLike | None) -> Any:
-    """A rule's state before the first candidate."""
-    return lp.init(limits, scale, spares=SPARES) if rule is lp else rule.init(limits, scale)
-
-
-def held(state: Any, mixture: Mixture[int]) -> tuple[int, ...]:
-    """The candidates whose networks a rule needs: those of its mixture, and the spares of the LP rule."""
-    return tuple(state.members) if isinstance(state, lp.State) else mixture.members
 
 
 def settings_of(train: Train, oracle: Oracle, discount: float) -> Settings:
@@ -255,7 +245,7 @@ def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progres
         if number >= game.first:
             progress.rule_state = state = game.rule.step(state, number, fitted)
             mixture = game.rule.mixture(state)
-            keep = {*held(state, mixture), frugal(progress.candidates[game.first :], game.coords)}
+            keep = {*game.rule.members(state), frugal(progress.candidates[game.first :], game.coords)}
         progress.networks[number] = pair
         progress.networks = {n: net for n, net in progress.networks.items() if n in keep or n in spare}
         progress.kept.append(len(keep))

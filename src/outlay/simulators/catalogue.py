@@ -5,58 +5,43 @@ Source: ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from inspect import signature
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from outlay.core.errors import OutlayError
-from outlay.simulators import city_people, habit, thirty_day, wide
-from outlay.simulators.simulator import Simulator, World
+from outlay.core.registry import Registry
 
-Made = TypeVar("Made")
-FRACTIONS = ("discount",)  # options that are no whole numbers
+if TYPE_CHECKING:
+    from outlay.simulators.simulator import World
 
-CAMPAIGNS: dict[str, Callable[..., Simulator]] = {
-    "habit": habit.simulator,
-    "wide": wide.simulator,
-    "thirty-day": thirty_day.simulator,
-}
-"""Campaigns of few states, whose truth is a table."""
+CAMPAIGNS: Registry[Callable[..., World]] = Registry({
+    "habit": "outlay.simulators.habit:simulator",
+    "wide": "outlay.simulators.wide:simulator",
+    "thirty-day": "outlay.simulators.thirty_day:simulator",
+    "city": "outlay.simulators.city_people:simulator",
+})  # fmt: skip
 
-WORLDS: dict[str, Callable[..., World]] = {**CAMPAIGNS, "city": city_people.simulator}
-"""All campaigns."""
+FRACTIONS = ("discount",)  # options that need not be whole numbers
 
 
-def find(campaign: str, **options: float | None) -> Simulator:
-    """The simulator of few states of that name.
+def find(campaign: str, **options: float | None) -> World:
+    """Return the campaign of that name; those of few states are a `Simulator`.
 
     Args:
         campaign: a key of CAMPAIGNS.
-        options: arguments of the campaign's own, as `fields` and `values` of *wide*; None: its default.
+        options: the campaign's own arguments, such as `fields` and `values` of *wide*; None or False: its default.
 
     Raises:
         OutlayError: if the campaign is unknown, has no such option, or cannot take its value.
     """
-    return _made(CAMPAIGNS, campaign, options)
-
-
-def find_world(campaign: str, **options: float | None) -> World:
-    """The campaign of that name, a key of WORLDS; otherwise as `find`. An option that is False is not given.
-
-    Raises:
-        OutlayError: as in `find`.
-    """
-    return _made(WORLDS, campaign, options)
-
-
-def _made(makers: Mapping[str, Callable[..., Made]], campaign: str, options: Mapping[str, float | None]) -> Made:
-    if campaign not in makers:
-        raise OutlayError(f"is {campaign!r}.", where="campaign", way_out=f"Known campaigns: {', '.join(makers)}.")
-    make = makers[campaign]
+    if campaign not in CAMPAIGNS:
+        raise OutlayError(f"is {campaign!r}.", where="campaign", way_out=f"Known campaigns: {', '.join(CAMPAIGNS)}.")
+    make = CAMPAIGNS[campaign]
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, value in given.items():
         if name not in signature(make).parameters:
-            takers = [other for other, maker in WORLDS.items() if name in signature(maker).parameters]
+            takers = [other for other, maker in CAMPAIGNS.items() if name in signature(maker).parameters]
             way_out = f"It is an option of {' and '.join(takers)}; leave it out." if takers else "Leave it out."
             raise OutlayError(f"{campaign} has no such option.", where=name, way_out=way_out)
         if not isinstance(value, int) and name not in FRACTIONS:

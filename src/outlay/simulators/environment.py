@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import OutlayError
 from outlay.core.machine import optional
-from outlay.simulators.catalogue import find_world
+from outlay.simulators.catalogue import find
 from outlay.simulators.city import BASKET_SPREAD, CATEGORICAL, COUPONS, City
 from outlay.simulators.city_people import CityWorld, People
 from outlay.simulators.simulator import Simulator
@@ -35,14 +35,14 @@ def environment(
     """The environment of a campaign.
 
     Args:
-        campaign: `habit`, `wide`, `thirty-day` or `city`.
+        campaign: a key of `catalogue.CAMPAIGNS`.
         days: of an episode; default: the days of the campaign's log.
         options: of the campaign, as `fields` and `values` of *wide* and `slow` of *city*.
 
     Raises:
         OutlayError: if the campaign is unknown, or an option is not one of its own or impossible.
     """
-    world = find_world(campaign, **options)
+    world = find(campaign, **options)
     days = world.log_days if days is None else days
     if not isinstance(days, int) or days < 1:
         raise OutlayError(f"is {days}.", where="days", way_out="Give a whole number, 1 or more.")

@@ -26,6 +26,7 @@ from outlay.core.transitions import Transitions
 from outlay.ops.tabular import measure, totals
 from outlay.simulators.catalogue import CAMPAIGNS, find
 from outlay.simulators.participation import Participation
+from outlay.simulators.simulator import Simulator
 
 Vector = NDArray[np.float64]
 
@@ -101,9 +102,10 @@ def mixed(parts: Sequence[dict[str, float]], weights: Vector) -> dict[str, float
 
 def _people(folder: Path, place: NDArray[np.intp], model: TabularCMDP) -> Participation | None:
     """The people of the simulator that wrote the folder, if the model is theirs and a log shows their states."""
-    if kind_of(folder) != "campaign" or (name := read_manifest(folder, "campaign").get("campaign")) not in CAMPAIGNS:
+    name = read_manifest(folder, "campaign").get("campaign") if kind_of(folder) == "campaign" else None
+    made = find(str(name)) if name in CAMPAIGNS else None
+    if not isinstance(made, Simulator):
         return None
-    made = find(name)
     people = replace(made.model, active_prob=made.model.active_prob[:, place], coupons=made.model.coupons[place])
     theirs = people.cmdp()
     same = all(

@@ -1,1 +1,5 @@
 """Trainings: learners, a game or the two-stage method on a log, from an opened DATA folder to a written RUN folder."""
+
+from outlay.learning.mixing import RULES
+
+METHODS = ("frontier", *RULES, "two-stage")

@@ -23,7 +23,8 @@ from outlay.estimators.units import needed_days
 from outlay.learning import checkpoint
 from outlay.learning.game import Game, Progress, frugal, play, settings_of
 from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
-from outlay.learning.mixing import RULES, Rule
+from outlay.learning.mixing import RULES
+from outlay.learning.mixing.rule import Rule
 from outlay.learning.policy import Policy
 from outlay.learning.tabular import counted_model
 from outlay.nets.network import arrays
@@ -77,21 +78,26 @@ def learn(
     Raises:
         InfeasibleError: if no policy that was found keeps the limits.
     """
-    game = set_up(data, campaign, RULES[method], oracle, seed)
+    rule = RULES[method]
+    game = set_up(data, campaign, rule, oracle, seed)
     key = checkpoint.key_of(data, campaign, method, oracle, seed)
     finished, mixture = _play(game, folder / "checkpoints", key, resume, report)
     report(0.95, "measuring the kept members")
     frame = frame_of(game, campaign, seed, folder)
     numbers = list(dict.fromkeys(mixture.members))
-    own = method == "uniform" or campaign.train.preset == "paper"
+    weights = "as found" if campaign.train.preset == "paper" else rule.FINAL_WEIGHTS
+    own = weights == "as found"
     if not own:
         numbers += [n for n in game.spare if n not in numbers]
     spare = [n for n in [frugal(finished.candidates[game.first :], game.coords)] if n not in numbers]
     members, reserve = (offered(game, finished, which) for which in (numbers, spare))
     chosen = choose(
-        frame, members, reserve, weights=own_weights(mixture, numbers) if own else None, alone=method == "single-best"
+        frame,
+        members,
+        reserve,
+        weights=own_weights(mixture, numbers) if own else None,
+        alone=rule.FINAL_WEIGHTS == "one policy",
     )
-    weights = "as found" if own else "one policy" if method == "single-best" else "solved again"
     notes = [WEIGHTS[weights]]
     if np.any(finished.candidates[-1].multiplier >= game.bound * game.multiplier_unit * (1 - 1e-6)):
         notes.append("λ reached its bound λ_max: the limit is close to the least that the log's actions can cost.")

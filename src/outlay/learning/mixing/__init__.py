@@ -1,14 +1,18 @@
 """Mixing rules: how the policies met in training become one mixed policy. One file a rule, one row here."""
 
-from outlay.learning.mixing import aim_greedy, aim_mean, lp, single_best, uniform
-from outlay.learning.mixing.rule import Rule
+from __future__ import annotations
 
-RULES: dict[str, Rule] = {
-    "uniform": uniform,
-    "single-best": single_best,
-    "aim-mean": aim_mean,
-    "aim-greedy": aim_greedy,
-    "lp": lp,
-}
+from typing import TYPE_CHECKING
 
-__all__ = ["RULES", "Rule"]
+from outlay.core.registry import Registry
+
+if TYPE_CHECKING:
+    from outlay.learning.mixing.rule import Rule
+
+RULES: Registry[Rule] = Registry({
+    "uniform": "outlay.learning.mixing.uniform",
+    "single-best": "outlay.learning.mixing.single_best",
+    "aim-mean": "outlay.learning.mixing.aim_mean",
+    "aim-greedy": "outlay.learning.mixing.aim_greedy",
+    "lp": "outlay.learning.mixing.lp",
+})  # fmt: skip

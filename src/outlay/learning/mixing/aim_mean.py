@@ -17,12 +17,14 @@ from outlay.core.mixture import Mixture
 from outlay.learning.mixing import rule
 from outlay.ops.simplex import reduce_support
 
+FINAL_WEIGHTS: rule.FinalWeights = "solved again"
 
-class State(NamedTuple):
+
+class AimState(NamedTuple):
     """A mixed policy of constant size.
 
     Attributes:
-        terms: what the mixture is held to.
+        constraints: of the mixture.
         members: k ≤ m + 2 policies.
         measurements: `[k, 1+m]`, affinely independent.
         weights: `[k]` a distribution.
@@ -31,7 +33,7 @@ class State(NamedTuple):
         rounds: policies seen.
     """
 
-    terms: rule.Terms
+    constraints: rule.Constraints
     members: tuple[Any, ...]
     measurements: rule.Floats
     weights: rule.Floats
@@ -40,16 +42,15 @@ class State(NamedTuple):
     rounds: int
 
 
-def init(limits: ArrayLike, scale: ArrayLike | None = None) -> State:
-    """State before the first policy."""
-    held_to = rule.terms(limits, scale)
-    size = 1 + len(held_to.limits)
-    return State(held_to, (), np.empty((0, size)), np.empty(0), np.zeros(size), np.zeros(size), 0)
+def init(constraints: rule.Constraints) -> AimState:
+    """Return the state before the first policy."""
+    size = 1 + len(constraints.limits)
+    return AimState(constraints, (), np.empty((0, size)), np.empty(0), np.zeros(size), np.zeros(size), 0)
 
 
-def step(state: State, member: Any, measurement: ArrayLike) -> State:
-    """One more policy in the mean."""
-    vector = rule.checked(state.terms, measurement)
+def step(state: AimState, member: Any, measurement: ArrayLike) -> AimState:
+    """Add a policy to the mean."""
+    vector = rule.checked(state.constraints, measurement)
     share = 1.0 / (state.rounds + 1)
     move = state.carry + share * ((vector - state.target) - state.carry)
     target = state.target + move
@@ -59,8 +60,8 @@ def step(state: State, member: Any, measurement: ArrayLike) -> State:
     return advance(state, member, vector, share, target)._replace(carry=carry)
 
 
-def advance(state: State, member: Any, measurement: rule.Floats, share: float, target: rule.Floats) -> State:
-    """Move `share` of the way, in (0, 1], to a policy with x(π) `[1+m]`, where `target` is; drop who is not needed."""
+def advance(state: AimState, member: Any, measurement: rule.Floats, share: float, target: rule.Floats) -> AimState:
+    """Move `share` of the way, in (0, 1], to a policy with x(π) `[1+m]`, which leads to `target`; drop spare ones."""
     measurements = np.concatenate([state.measurements, measurement[None]])
     weights = np.append((1.0 - share) * state.weights, share)
     kept, weights = reduce_support(measurements, weights, target)
@@ -74,8 +75,13 @@ def advance(state: State, member: Any, measurement: rule.Floats, share: float, t
     )
 
 
-def mixture(state: State) -> Mixture[Any]:
-    """The kept policies with their weights."""
+def mixture(state: AimState) -> Mixture[Any]:
+    """Return the kept policies with their weights."""
     if not state.members:
         raise rule.no_policy_yet()
     return Mixture(state.members, state.weights, state.measurements)
+
+
+def members(state: AimState) -> tuple[Any, ...]:
+    """Return the kept policies."""
+    return state.members

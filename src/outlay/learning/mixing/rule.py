@@ -1,18 +1,18 @@
-"""The contract of a mixing rule, and what all rules share: limits, their scale, the order of better and worse.
+"""The contract of a mixing rule, and what all rules share: the constraints, and the order of better and worse.
 
-A rule takes policies one at a time, each with its measurement vector x(π), and can always give a mixture. It is a
-module with three pure functions; the state is a value, and what a rule has dropped its state no longer holds.
+A rule takes policies one at a time, each with its measurement vector x(π), and can give a mixture at any time. It is a
+module of pure functions; the state is a value, and holds no policy that the rule has dropped.
 
-    state = rule.init(limits)
-    state = rule.step(state, member, measurement)      # as often as there are policies
+    state = rule.init(constraints(limits))
+    state = rule.step(state, member, measurement)      # once for each policy
     mixture = rule.mixture(state)
 
-Better means: less scaled violation, where up to 1e-9 counts as none; where that is equal, more reward.
+Better means less scaled violation, where up to 1e-9 counts as none; where that is equal, more reward.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,68 +21,103 @@ from outlay.core.mixture import Mixture
 from outlay.ops.mixture_lp import FEASIBLE, scaled_violation
 
 Floats = NDArray[np.float64]
+FinalWeights = Literal["solved again", "one policy", "as found"]
 
 
-class Terms(NamedTuple):
-    """What a mixture is held to.
+class Constraints(NamedTuple):
+    """The constraints on a mixture.
 
     Attributes:
         limits: `[m]` in ≤ form (a floor is negated, with its cost), in the unit of the measurements.
         scale: `[m]` > 0, one unit of violation of each limit.
+        spares: how many policies a rule may keep beside those of its mixture; None: as many as it likes.
     """
 
     limits: Floats
     scale: Floats
+    spares: int | None = None
 
 
+@runtime_checkable
 class Rule(Protocol):
-    """A mixing rule. The state is the rule's own; a member is anything: a network, a handle, a λ."""
+    """A mixing rule. The state is the rule's own; a member is anything: a network, a number, a λ."""
 
-    def init(self, limits: ArrayLike, scale: ArrayLike | None = None) -> Any:
-        """State before the first policy."""
+    @property
+    def FINAL_WEIGHTS(self) -> FinalWeights:  # noqa: N802 - a constant of the module
+        """What a training serves once a fitted evaluation has measured the members.
+
+        `solved again`: the best mixture of them by those figures; `one policy`: the best one of them; `as found`: the
+        rule's own mixture.
+        """
+
+    def init(self, constraints: Constraints) -> Any:
+        """Return the state before the first policy."""
 
     def step(self, state: Any, member: Any, measurement: ArrayLike) -> Any:
-        """State after one more policy with x(π) `[1+m]`: reward first, then costs in ≤ form."""
+        """Return the state after one more policy with x(π) `[1+m]`: reward first, then costs in ≤ form."""
 
     def mixture(self, state: Any) -> Mixture[Any]:
-        """The mixed policy. Raises ValueError before the first policy."""
+        """Return the mixed policy. Raises ValueError before the first policy."""
+
+    def members(self, state: Any) -> tuple[Any, ...]:
+        """Return all policies that the rule may still use; the others may be freed."""
 
 
-def terms(limits: ArrayLike, scale: ArrayLike | None = None) -> Terms:
-    """Limits with their scale, checked.
+@runtime_checkable
+class PricingRule(Rule, Protocol):
+    """A rule whose mixture is the best of all policies that it holds, and which can prove it: column generation."""
+
+    def duals(self, state: Any) -> Floats:
+        """Return `[m]` λ ≥ 0, the prices to ask the next best response for."""
+
+    def lower(self, state: Any) -> float:
+        """Return the reward of the mixture, −∞ while it does not keep the limits."""
+
+    def violation(self, state: Any) -> float:
+        """Return the scaled violation of the mixture, ∞ before the first policy."""
+
+    def reduced_cost(self, state: Any, measurements: Floats) -> Floats:
+        """Return `[n]` how much policies measured as `[n, 1+m]` promise: 0 or less cannot improve the mixture."""
+
+
+def constraints(limits: ArrayLike, scale: ArrayLike | None = None, *, spares: int | None = None) -> Constraints:
+    """Return checked constraints.
 
     Args:
         limits: `[m]` finite, in ≤ form.
         scale: `[m]` finite and > 0; default |limit|, or 1 where the limit is 0.
+        spares: 0 or more; None: no bound.
 
     Raises:
-        ValueError: if either has the wrong shape or an impossible value.
+        ValueError: if one of them has the wrong shape or an impossible value.
     """
     bounds = np.array(limits, dtype=np.float64)
     if bounds.ndim != 1:
         raise ValueError(f"limits: expected a list of m numbers, found shape {bounds.shape}.")
     bounds = finite("limits", bounds, len(bounds))
+    if spares is not None and spares < 0:
+        raise ValueError(f"spares: expected 0 or more, found {spares}.")
     if scale is None:
         units = np.abs(bounds)
         units[units == 0.0] = 1.0
-        return Terms(bounds, units)
+        return Constraints(bounds, units, spares)
     units = finite("scale", scale, len(bounds))
     if (units <= 0.0).any():
         raise ValueError(f"scale: expected numbers above 0, found {units.tolist()}.")
-    return Terms(bounds, units)
+    return Constraints(bounds, units, spares)
 
 
-def checked(state_terms: Terms, measurement: ArrayLike) -> Floats:
-    """`[1+m]` measurement as floats.
+def checked(constraints: Constraints, measurement: ArrayLike) -> Floats:
+    """Return a measurement as floats `[1+m]`.
 
     Raises:
         ValueError: if it has the wrong length or is not finite.
     """
-    return finite("measurement", measurement, 1 + len(state_terms.limits))
+    return finite("measurement", measurement, 1 + len(constraints.limits))
 
 
 def finite(name: str, values: ArrayLike, length: int) -> Floats:
-    """A copy of `values` as floats `[length]`.
+    """Return a copy of `values` as floats `[length]`.
 
     Raises:
         ValueError: saying which, what was expected and what was found.
@@ -95,22 +130,22 @@ def finite(name: str, values: ArrayLike, length: int) -> Floats:
     return array
 
 
-def violation(state_terms: Terms, measurement: Floats) -> float:
-    """Scaled violation of a measurement `[1+m]`, no unit."""
-    return scaled_violation(measurement[1:], state_terms.limits, state_terms.scale)
+def violation(constraints: Constraints, measurement: Floats) -> float:
+    """Return the scaled violation of a measurement `[1+m]`; it has no unit."""
+    return scaled_violation(measurement[1:], constraints.limits, constraints.scale)
 
 
-def feasible(state_terms: Terms, measurement: Floats) -> bool:
-    """Whether a measurement `[1+m]` keeps the limits."""
-    return violation(state_terms, measurement) <= FEASIBLE
+def feasible(constraints: Constraints, measurement: Floats) -> bool:
+    """Return whether a measurement `[1+m]` keeps the limits."""
+    return violation(constraints, measurement) <= FEASIBLE
 
 
-def badness(state_terms: Terms, measurement: Floats) -> tuple[float, float]:
-    """The order that all rules share: less is better. Scaled violation, then reward with its sign turned."""
-    exceeded = violation(state_terms, measurement)
+def badness(constraints: Constraints, measurement: Floats) -> tuple[float, float]:
+    """Return what all rules order policies by, less being better: scaled violation, then the negative reward."""
+    exceeded = violation(constraints, measurement)
     return (0.0 if exceeded <= FEASIBLE else exceeded, -float(measurement[0]))
 
 
 def no_policy_yet() -> ValueError:
-    """The error of a mixture that is asked for before the first step."""
+    """Return the error for a mixture that is asked for before the first step."""
     return ValueError("mixture: expected at least one policy, found none. Call step first.")

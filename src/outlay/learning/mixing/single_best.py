@@ -14,31 +14,38 @@ from numpy.typing import ArrayLike
 from outlay.core.mixture import Mixture
 from outlay.learning.mixing import rule
 
+FINAL_WEIGHTS: rule.FinalWeights = "one policy"
 
-class State(NamedTuple):
+
+class SingleBestState(NamedTuple):
     """The best policy so far; `measurement` is None before the first."""
 
-    terms: rule.Terms
+    constraints: rule.Constraints
     member: Any
     measurement: rule.Floats | None
 
 
-def init(limits: ArrayLike, scale: ArrayLike | None = None) -> State:
-    """State before the first policy."""
-    return State(rule.terms(limits, scale), None, None)
+def init(constraints: rule.Constraints) -> SingleBestState:
+    """Return the state before the first policy."""
+    return SingleBestState(constraints, None, None)
 
 
-def step(state: State, member: Any, measurement: ArrayLike) -> State:
-    """Keep the better one; of equals the older."""
-    vector = rule.checked(state.terms, measurement)
+def step(state: SingleBestState, member: Any, measurement: ArrayLike) -> SingleBestState:
+    """Keep the better policy; of equals the older."""
+    vector = rule.checked(state.constraints, measurement)
     best = state.measurement
-    if best is not None and rule.badness(state.terms, best) <= rule.badness(state.terms, vector):
+    if best is not None and rule.badness(state.constraints, best) <= rule.badness(state.constraints, vector):
         return state
-    return State(state.terms, member, vector)
+    return SingleBestState(state.constraints, member, vector)
 
 
-def mixture(state: State) -> Mixture[Any]:
-    """The best policy, with weight 1."""
+def mixture(state: SingleBestState) -> Mixture[Any]:
+    """Return the best policy, with weight 1."""
     if state.measurement is None:
         raise rule.no_policy_yet()
     return Mixture((state.member,), np.ones(1), state.measurement[None])
+
+
+def members(state: SingleBestState) -> tuple[Any, ...]:
+    """Return the best policy."""
+    return () if state.measurement is None else (state.member,)

@@ -13,32 +13,37 @@ from numpy.typing import ArrayLike
 
 from outlay.core.mixture import Mixture
 from outlay.learning.mixing import rule
-from outlay.learning.mixing.growing import Growing, GrowingRows
+
+FINAL_WEIGHTS: rule.FinalWeights = "as found"
 
 
-class State(NamedTuple):
+class UniformState(NamedTuple):
     """Everything seen: k members and their measurements `[k, 1+m]`."""
 
-    terms: rule.Terms
-    members: Growing
-    measurements: GrowingRows
+    constraints: rule.Constraints
+    members: tuple[Any, ...]
+    measurements: rule.Floats
 
 
-def init(limits: ArrayLike, scale: ArrayLike | None = None) -> State:
-    """State before the first policy."""
-    held_to = rule.terms(limits, scale)
-    return State(held_to, Growing(), GrowingRows(np.empty((0, 1 + len(held_to.limits)))))
+def init(constraints: rule.Constraints) -> UniformState:
+    """Return the state before the first policy."""
+    return UniformState(constraints, (), np.empty((0, 1 + len(constraints.limits))))
 
 
-def step(state: State, member: Any, measurement: ArrayLike) -> State:
-    """One more policy."""
-    vector = rule.checked(state.terms, measurement)
-    return State(state.terms, state.members.appended(member), state.measurements.appended(vector))
+def step(state: UniformState, member: Any, measurement: ArrayLike) -> UniformState:
+    """Add a policy."""
+    vector = rule.checked(state.constraints, measurement)
+    return UniformState(state.constraints, (*state.members, member), np.vstack([state.measurements, vector]))
 
 
-def mixture(state: State) -> Mixture[Any]:
-    """All policies, equal weights."""
+def mixture(state: UniformState) -> Mixture[Any]:
+    """Return all policies with equal weights."""
     count = len(state.members)
     if not count:
         raise rule.no_policy_yet()
-    return Mixture(tuple(state.members), np.full(count, 1.0 / count), state.measurements.array)
+    return Mixture(state.members, np.full(count, 1.0 / count), state.measurements)
+
+
+def members(state: UniformState) -> tuple[Any, ...]:
+    """Return all policies."""
+    return state.members

@@ -1,0 +1,163 @@
+"""The recipes of CONTRIBUTING.md, followed to the letter in a copy of the source: one file and one row each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "outlay"
+
+RULE = '''"""Latest: the policy that was learned last."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from outlay.core.mixture import Mixture
+from outlay.learning.mixing import rule
+
+FINAL_WEIGHTS: rule.FinalWeights = "one policy"
+
+
+class LatestState(NamedTuple):
+    """The latest policy."""
+
+    constraints: rule.Constraints
+    member: Any
+    measurement: rule.Floats | None
+
+
+def init(constraints: rule.Constraints) -> LatestState:
+    """Return the state before the first policy."""
+    return LatestState(constraints, None, None)
+
+
+def step(state: LatestState, member: Any, measurement: ArrayLike) -> LatestState:
+    """Keep the new policy."""
+    return LatestState(state.constraints, member, rule.checked(state.constraints, measurement))
+
+
+def mixture(state: LatestState) -> Mixture[Any]:
+    """Return the latest policy, with weight 1."""
+    if state.measurement is None:
+        raise rule.no_policy_yet()
+    return Mixture((state.member,), np.ones(1), state.measurement[None])
+
+
+def members(state: LatestState) -> tuple[Any, ...]:
+    """Return the latest policy."""
+    return () if state.measurement is None else (state.member,)
+'''
+
+CAMPAIGN = '''"""The toy campaign: the people of *habit* and another limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from outlay.simulators import habit
+from outlay.simulators.simulator import Simulator
+
+
+def simulator() -> Simulator:
+    """Return the campaign."""
+    return replace(habit.simulator(), name="toy", at_most=2.5)
+'''
+
+ADDED = {"learning/mixing/toy.py": RULE, "simulators/toy.py": CAMPAIGN}
+ROWS = {
+    "learning/mixing/__init__.py": (
+        '    "lp": "outlay.learning.mixing.lp",\n',
+        '    "toy": "outlay.learning.mixing.toy",\n',
+    ),
+    "simulators/catalogue.py": (
+        '    "habit": "outlay.simulators.habit:simulator",\n',
+        '    "toy": "outlay.simulators.toy:simulator",\n',
+    ),
+}
+
+USE = """
+import json, sys
+from pathlib import Path
+import outlay
+from outlay.core.errors import OutlayError
+from outlay.learning.mixing import RULES, rule
+
+path = outlay.simulate("toy", "campaign", users=3000, seed=1)
+path.write_text(path.read_text() + '''
+[train]
+layers = [16, 8]
+batch = 256
+epochs = 1.0
+min_steps = 500
+''')
+data = outlay.prepare(path, "data")
+run = outlay.train("data", "run", method="toy")
+try:
+    outlay.train("data", "other", method="unknown")
+except OutlayError as error:
+    refused = str(error)
+print(json.dumps({
+    "text": path.read_text(),
+    "contract": isinstance(RULES["toy"], rule.Rule),
+    "method": run.manifest["method"],
+    "members": len(run.manifest["members"]),
+    "refused": refused,
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the source with the toys."""
+    folder = tmp_path_factory.mktemp("extended")
+    shutil.copytree(SOURCE, folder / "outlay", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in ADDED.items():
+        (folder / "outlay" / name).write_text(text, encoding="utf-8")
+    for name, (above, row) in ROWS.items():
+        file = folder / "outlay" / name
+        text = file.read_text(encoding="utf-8")
+        assert text.count(above) == 1
+        file.write_text(text.replace(above, above + row), encoding="utf-8")
+    return folder
+
+
+def python(extended: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(extended)}
+    found = subprocess.run(
+        [sys.executable, *arguments], cwd=extended, env=environment, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+@pytest.fixture(scope="module")
+def used(extended: Path) -> Any:
+    """What a user gets who simulates the toy campaign, and trains and evaluates with the other toys."""
+    return json.loads(python(extended, "-c", USE))
+
+
+def test_a_campaign_is_simulated_and_prepared(used: Any) -> None:
+    assert "Made by: outlay simulate toy" in used["text"]
+    assert "at_most = 2.5" in used["text"]
+
+
+def test_a_mixing_rule_trains(used: Any) -> None:
+    assert used["contract"]
+    assert (used["method"], used["members"]) == ("toy", 1)
+    assert "Known: frontier, uniform, single-best, aim-mean, aim-greedy, lp, toy, two-stage." in used["refused"]
+
+
+@pytest.mark.parametrize("command", ["simulate", "train"])
+def test_the_command_line_offers_them(command: str, extended: Path) -> None:
+    assert "toy" in python(extended, "-c", "from outlay.cli.main import run; run()", command, "--help")
