@@ -41,7 +41,7 @@ from outlay.serve.clock import EPOCH, Clock
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import EncodedRequest
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
-from outlay.serve.handlers.asked import PendingRequest
+from outlay.serve.handlers.decisions import PendingRequest
 from outlay.serve.handlers.messages import DecisionAnswer, DecisionRequest, Feature
 from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.service import Service

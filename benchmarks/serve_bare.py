@@ -1,4 +1,4 @@
-"""What `serve_speed.py` compares with: the same messages over FastAPI and msgspec, without model and ledger.
+"""What `serve_speed.py` compares with: the same messages over Starlette and msgspec, without model and ledger.
 
     python benchmarks/serve_bare.py     # prints its port
 
@@ -14,8 +14,10 @@ from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import uvicorn
-from fastapi import FastAPI, Request
+from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from outlay.serve.application import COLLECT
 from outlay.serve.handlers.messages import DecisionAnswer, DecisionRequest
@@ -27,17 +29,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 @asynccontextmanager
-async def _settle(_app: FastAPI) -> AsyncIterator[None]:
+async def _settle(_app: Starlette) -> AsyncIterator[None]:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT)
     yield
 
 
-app = FastAPI(lifespan=_settle)
-
-
-@app.post("/v1/decisions")
 async def decisions(request: Request) -> Response:
     """The same answer for everybody."""
     asked = _decode(await request.body())
@@ -53,6 +51,8 @@ async def decisions(request: Request) -> Response:
     )
     return Response(_encode(answer), media_type="application/json")
 
+
+app = Starlette(routes=[Route("/v1/decisions", decisions, methods=["POST"])], lifespan=_settle)
 
 if __name__ == "__main__":
     with listening("127.0.0.1", 0) as listener, suppress(KeyboardInterrupt):

@@ -4,7 +4,7 @@
     python benchmarks/serve_speed.py --postgres         # and a PostgreSQL of its own
     python benchmarks/serve_speed.py --features 2 --rounds 3
 
-* **Throughput**: 64 connections, each with one decision at a time, against a FastAPI route of the same messages that
+* **Throughput**: 64 connections, each with one decision at a time, against a Starlette route of the same messages that
   does nothing (`serve_bare.py`). Both take turns, so that a machine that slows down slows both; the ratio is the median
   over rounds of the ratios within a round.
 * **Latency** at 1,000 decisions a second, due at random moments whether the server is ready or not (`serve_load.py`).

@@ -35,7 +35,7 @@ def test_every_package_of_every_extra_is_known() -> None:
     [
         ("equinox", ("train", "none.toml", "--out", "run"), "train"),
         ("vl_convert", ("experiment", "analyze", "none", "--report", "a.html"), "report"),
-        ("fastapi", ("serve", "none"), "serve"),
+        ("starlette", ("serve", "none"), "serve"),
     ],
 )
 def test_a_missing_extra_is_named(tmp_path: Path, package: str, command: tuple[str, ...], extra: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from outlay.bundles.decide import Bundle
 from outlay.experiments.design import Experiment
@@ -62,7 +62,7 @@ class BrokenLedger(SqliteLedger):
 class Client:
     """Asks an application in an event loop of its own, which stands still between the questions."""
 
-    def __init__(self, app: FastAPI, runner: asyncio.Runner) -> None:
+    def __init__(self, app: Starlette, runner: asyncio.Runner) -> None:
         self.app = app
         self._runner = runner
         self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server")

@@ -415,7 +415,7 @@ def test_the_page_describes_every_route_and_message(client: Client) -> None:
     named = set(page["components"]["schemas"])
     used = {part.split('"')[0] for part in json.dumps(page).split("#/components/schemas/")[1:]}
     assert used <= named
-    assert {"DecisionRequest", "Decision", "OutcomeRequest", "Problem", "Decisions"} <= used
+    assert {"DecisionRequest", "DecisionAnswer", "OutcomeRequest", "Problem", "DecisionAnswers"} <= used
     assert client.get("/docs").status_code == 200
 
 

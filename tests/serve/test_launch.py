@@ -12,11 +12,10 @@ from small_servers import RESERVE
 
 from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
-from outlay.serve.application import ServerOptions
+from outlay.serve.application import ServerOptions, is_loopback
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.handlers.state import ServingState
-from outlay.serve.http.gate import is_loopback
 from outlay.serve.launch import listening, serve
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import LedgerError

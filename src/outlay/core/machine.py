@@ -12,7 +12,7 @@ from outlay.core.errors import OutlayError
 EXTRAS = {
     "train": ("jax", "jaxlib", "equinox", "optax", "onnx", "lightgbm"),
     "report": ("altair", "jinja2", "vl_convert"),
-    "serve": ("fastapi", "starlette", "uvicorn", "msgspec", "prometheus_client"),
+    "serve": ("starlette", "uvicorn", "msgspec", "prometheus_client"),
     "experiment": ("tea_tasting",),
     "postgres": ("psycopg",),
     "gym": ("gymnasium",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import gc
+import ipaddress
 import logging
 import signal
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from outlay.experiments.design import Experiment
 from outlay.serve.clock import Clock
@@ -21,7 +22,6 @@ from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.experiment.arms import ServedExperiment, load_experiment
 from outlay.serve.experiment.rehearsal import clock_of
 from outlay.serve.handlers.state import ServingState
-from outlay.serve.http.gate import is_loopback
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 
@@ -29,6 +29,14 @@ COLLECT = 50_000, 50, 100  # thresholds of the garbage collector: a group of req
 ENDS = signal.SIGTERM, signal.SIGINT
 
 log = logging.getLogger("outlay.serve")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a server on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class ServerOptions:
         return None if self.experiment is None else load_experiment(self.experiment, loaded, self.config)
 
 
-def application(settings: ServerOptions) -> FastAPI:
+def application(settings: ServerOptions) -> Starlette:
     """The application of one worker."""
     # After the launcher has named the folder of the metrics: prometheus_client looks for it when it is loaded.
     from outlay.serve.handlers.metrics import Metrics

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from contextlib import closing
 
 from outlay.core.errors import OutlayError
-from outlay.serve.application import ServerOptions
+from outlay.serve.application import ServerOptions, is_loopback
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.experiment.rehearsal import check_rehearsal, clock_with, new_rehearsal, note_rehearsal
-from outlay.serve.http.gate import is_loopback
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger

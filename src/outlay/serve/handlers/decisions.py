@@ -1,14 +1,14 @@
-"""From requests to answers: decide, ask the ledger, say what it wrote.
+"""From requests to answers: decide, ask the ledger for the money, and answer what it wrote.
 
-    request ─▶ case ─┐
-    request ─▶ case ─┼─ group: choices ─▶ guards ─▶ proposals ─▶ one transaction ─▶ decisions
-    request ─▶ case ─┘
+    request ─▶ encoded ─┐
+    request ─▶ encoded ─┼─ group: choices ─▶ guards ─▶ proposals ─▶ one transaction ─▶ answers
+    request ─▶ encoded ─┘
 
 Requests wait for the disk anyway, so those that wait together are decided together: a row among sixty-four costs a
-tenth of a row alone. An answer leaves only after the ledger has it on disk. Where the ledger cannot be reached in time
-it is none for now, free of charge, and names no decision: this try is not written, but an earlier one may be, or is on
-its way to the ledger, so only an answer that names a decision is the last word. Where it may still be written there is
-no answer, but an UndecidedError.
+tenth of a row alone. An answer leaves only after the ledger has it on disk. If the ledger cannot be reached in time,
+the answer is none for now, free of charge, and names no decision: this try is not written, but an earlier one may be,
+or may be on its way to the ledger, so only an answer that names a decision is final. If this try may still be written,
+there is no answer but an UndecidedError.
 """
 
 from __future__ import annotations
@@ -18,15 +18,21 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from outlay.serve.clock import Clock
+from outlay.serve.deciding.decider import Decider, EncodedRequest
+from outlay.serve.deciding.features import EncodedRow, FeatureValueError, value_text
 from outlay.serve.deciding.guards import value_refusal
-from outlay.serve.handlers.asked import PendingRequest, pending_requests
+from outlay.serve.deciding.loaded_bundle import LoadedBundle
+from outlay.serve.experiment.arms import Enrolment, ServedArm
 from outlay.serve.handlers.commit import GroupCommit
-from outlay.serve.handlers.messages import DecisionAnswer, DecisionRequest, Problem, time_text
+from outlay.serve.handlers.messages import BadRequestError, DecisionAnswer, DecisionRequest, Problem, time_text
 from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.ledger import Ledger, LedgerError, UndecidedError
@@ -40,8 +46,30 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 _json = msgspec.json.Encoder()
 
 
-def unrecorded(answers: Sequence[DecisionAnswer | Problem]) -> bool:
-    """Whether the answers to a body are none for now; what comes in one body is written, or not, as one."""
+class PendingRequest(NamedTuple):
+    """A request that waits to be decided in a group, encoded for the bundle and for the arm that may decide it.
+
+    Attributes:
+        request: as it came.
+        encoded: the request, encoded for `loaded`.
+        loaded: the bundle that was in service when it came.
+        entry: the user's place in the test that is served; None: never in it.
+        encoded_for_arm: the request, encoded for the arm's own bundle; None if the arm has none.
+    """
+
+    request: DecisionRequest
+    encoded: EncodedRequest
+    loaded: LoadedBundle
+    entry: Enrolment | None = None
+    encoded_for_arm: EncodedRequest | None = None
+
+    def arm(self, day: int) -> ServedArm | None:
+        """Return the arm that decides on this day of the server's clock; None: the bundle in service decides."""
+        return self.entry.arm if self.entry is not None and self.entry.holds(day) else None
+
+
+def not_recorded(answers: Sequence[DecisionAnswer | Problem]) -> bool:
+    """Return whether the ledger took none of a body's decisions; it takes all of them or none."""
     return any(isinstance(first, DecisionAnswer) and first.decision_id is None for first in answers[:1])
 
 
@@ -56,24 +84,24 @@ class DecisionHandler:
         self._group = GroupCommit(self.answer_group, state.config.ledger_seconds)
 
     async def decide(self, requests: Sequence[DecisionRequest], *, many: bool = True) -> list[DecisionAnswer | Problem]:
-        """One answer per request, in order; a Problem where the id belongs to another request.
+        """Return one answer per request, in order; a Problem if the id belongs to another request.
 
         Args:
-            requests: are decided alone, in this order.
-            many: they came under `requests`; else the one is the body itself. For paths in errors.
+            requests: each is decided on its own, in this order.
+            many: whether they came under `requests`, or as the body itself. For paths in errors.
 
         Raises:
             BadRequestError: 422 if a request cannot be decided; then none of them is.
-            UndecidedError: if their transaction has no known end. Asked again, they get what was decided.
+            UndecidedError: if it is not known how their transaction ended. Asked again, they get what was decided.
         """
-        asked = pending_requests(requests, self._state.loaded, self._state.trial, many=many)
+        pending = self._pending(requests, many=many)
         try:
-            answers = await self._group(asked)
+            answers = await self._group(pending)
         except UndecidedError:
             self._metrics.ledger_errors.inc()
             raise
         except (LedgerError, TimeoutError) as error:
-            return self._unreachable(asked, error)
+            return self._unreachable(pending, error)
         if not many:
             return answers
         return [
@@ -82,7 +110,7 @@ class DecisionHandler:
         ]
 
     def answer_group(self, group: Sequence[PendingRequest]) -> list[DecisionAnswer | Problem]:
-        """Decide and record what came together. Runs in the thread that writes. Raises UndecidedError."""
+        """Decide and record requests that came together. Runs in the thread that writes. Raises UndecidedError."""
         now = self._clock.now()
         day = self._clock.day(now)
         try:
@@ -100,32 +128,46 @@ class DecisionHandler:
         campaign = self._state.loaded.campaign
         for (arm, member, reason), count in new.items():
             self._metrics.decided(campaign, arm, member, reason).inc(count)
-        return [self._answer(answer) for answer in recorded]
+        return [_answer(each) for each in recorded]
 
     async def close(self) -> None:
-        """Write what waits; nothing more is taken."""
+        """Write what is waiting; nothing more is taken."""
         await self._group.close()
 
+    def _pending(self, requests: Sequence[DecisionRequest], *, many: bool) -> list[PendingRequest]:
+        """Return the requests of a body, in order. Raises BadRequestError (422) if one of them cannot be decided."""
+        loaded, trial = self._state.loaded, self._state.trial
+        paths = [f"$.requests[{i}]" for i in range(len(requests))] if many else ["$"]
+        pending = [
+            PendingRequest(request, _encoded(request, loaded, path), loaded)
+            for request, path in zip(requests, paths, strict=True)
+        ]
+        if trial is None:
+            return pending
+        entries = trial.entries([each.encoded.user for each in pending])
+        return [_entered(each, entry, path) for each, entry, path in zip(pending, entries, paths, strict=True)]
+
     def _proposals(self, group: Sequence[PendingRequest], now: int, day: int) -> list[Proposal]:
-        """What is proposed for each, in order; those whom one bundle or one arm decides about are decided together."""
+        """Return a proposal for each, in order; those that one bundle or one arm decides are decided together."""
         first = group[0].loaded
-        if self._state.trial is None and all(asked.loaded is first for asked in group):
+        if self._state.trial is None and all(each.loaded is first for each in group):
             return self._proposed(group, now, day)
-        alike: defaultdict[int, list[int]] = defaultdict(list)  # two bundles only while one is swapped
-        for i, asked in enumerate(group):
-            alike[id(asked.arm(day) or asked.loaded)].append(i)
-        found: dict[int, Proposal] = {}
+        alike: defaultdict[int, list[int]] = defaultdict(list)  # two bundles only while one replaces the other
+        for i, each in enumerate(group):
+            alike[id(each.arm(day) or each.loaded)].append(i)
+        proposals: dict[int, Proposal] = {}
         for places in alike.values():
-            found.update(zip(places, self._proposed([group[i] for i in places], now, day), strict=True))
-        return [found[i] for i in range(len(group))]
+            proposals.update(zip(places, self._proposed([group[i] for i in places], now, day), strict=True))
+        return [proposals[i] for i in range(len(group))]
 
     def _proposed(self, group: Sequence[PendingRequest], now: int, day: int) -> list[Proposal]:
+        """Return the proposals for requests that one bundle or one arm decides."""
         arm = group[0].arm(day)
         loaded = group[0].loaded if arm is None else arm.loaded
         episode = self._state.episode(day, arm)
         config = self._state.config
-        cases = [asked.case if asked.inside is None or arm is None else asked.inside for asked in group]
-        choices = self._state.choices(loaded, arm, cases, episode, now)
+        encoded = [each.encoded if arm is None else each.encoded_for_arm or each.encoded for each in group]
+        choices = self._state.choices(loaded, arm, encoded, episode, now)
         expires = now + int(config.expiry_hours * HOUR)
         campaign, bundle, none = loaded.campaign, loaded.bundle.id, loaded.decider.none
         ids = new_decision_ids(now, len(group))
@@ -139,14 +181,14 @@ class DecisionHandler:
                 time=time_text(request.time),
                 day=day,
                 arm=choice.arm,
-                user=case.user,
+                user=user,
                 episode=episode,
                 bundle=bundle,
                 member=choice.member,
                 action=choice.action,
                 action_index=choice.index,
                 amount=loaded.amount(choice.index),
-                probability=min(choice.probability, 1.0),  # a sum of weights may be a rounding above
+                probability=min(choice.probability, 1.0),  # a sum of weights may be above 1 by rounding
                 members=choice.members,
                 features=_json.encode(request.features).decode(),
                 reason=choice.reason,
@@ -156,21 +198,21 @@ class DecisionHandler:
                 none_index=loaded.none_index,
                 refused=value_refusal(config.values, choice.action, none),
             )
-            for (request, case, _, _, _), choice, decision_id in zip(group, choices, ids, strict=True)
+            for (request, (_, user, _, _), _, _, _), choice, decision_id in zip(group, choices, ids, strict=True)
         ]
 
     def _unreachable(self, group: Sequence[PendingRequest], error: Exception) -> list[DecisionAnswer | Problem]:
-        """None for everyone, for now: nothing is written by this try."""
+        """Answer none to everyone, for now: nothing is written by this try."""
         self._metrics.ledger_errors.inc()
         log.error("decisions were not written: %s", str(error) or "the ledger took too long")
         day = self._clock.day(self._clock.now())
-        return [self._unrecorded(asked, day) for asked in group]
+        return [self._unavailable(each, day) for each in group]
 
-    def _unrecorded(self, asked: PendingRequest, day: int) -> DecisionAnswer:
-        served = asked.arm(day)
-        loaded = asked.loaded if served is None else served.loaded
-        arm = loaded.decider.arm_of(asked.case, self._state.episode(day)) if served is None else served.name
-        self._metrics.decided(loaded.campaign, arm, None, LEDGER_UNAVAILABLE).inc()
+    def _unavailable(self, pending: PendingRequest, day: int) -> DecisionAnswer:
+        arm = pending.arm(day)
+        loaded = pending.loaded if arm is None else arm.loaded
+        name = loaded.decider.arm_of(pending.encoded, self._state.episode(day)) if arm is None else arm.name
+        self._metrics.decided(loaded.campaign, name, None, LEDGER_UNAVAILABLE).inc()
         return DecisionAnswer(
             decision_id=None,
             action=loaded.decider.none,
@@ -179,23 +221,57 @@ class DecisionHandler:
             probability=1.0,
             bundle=loaded.bundle.id,
             reason=LEDGER_UNAVAILABLE,
-            arm=arm,
+            arm=name,
         )
 
-    def _answer(self, recorded: Recorded) -> DecisionAnswer | Problem:
-        if recorded.status == "conflict":
-            return Problem(
-                error=f"the request id {recorded.request_id!r} belongs to another request.",
-                where="$.request_id",
-                way_out="Give every decision an id of its own; a retry repeats the whole request.",
-            )
-        return DecisionAnswer(
-            decision_id=recorded.decision_id,
-            action=recorded.action,
-            action_index=None if recorded.action_index < 0 else recorded.action_index,
-            member=recorded.member,
-            probability=recorded.probability,
-            bundle=recorded.bundle,
-            reason=recorded.reason,
-            arm=recorded.arm,
+
+def _encoded(request: DecisionRequest, loaded: LoadedBundle, path: str) -> EncodedRequest:
+    user = value_text(request.user_id)
+    if user is None:
+        raise BadRequestError(422, Problem(error=f"{request.user_id!r} names no user.", where=f"{path}.user_id"))
+    eligible: NDArray[np.bool_] | None = None
+    if request.eligible is not None:
+        eligible = np.zeros(len(loaded.amounts), np.bool_)
+        for i, action in enumerate(request.eligible):
+            index = loaded.decider.index_of(action)
+            if index < 0 and action != loaded.decider.none:
+                words = f"{action:g} is not one of the actions {loaded.bundle.actions.tolist()}."
+                raise BadRequestError(422, Problem(error=words, where=f"{path}.eligible[{i}]"))
+            if index >= 0:
+                eligible[index] = True
+    return EncodedRequest(request.request_id, user, _row(request, loaded.decider, path), eligible)
+
+
+def _entered(pending: PendingRequest, entry: Enrolment | None, path: str) -> PendingRequest:
+    """Return the request with the user's place in the test."""
+    if entry is None or entry.arm.decider is None:
+        return pending._replace(entry=entry)
+    row = _row(pending.request, entry.arm.decider, path)
+    return pending._replace(entry=entry, encoded_for_arm=pending.encoded._replace(row=row))
+
+
+def _row(request: DecisionRequest, decider: Decider, path: str) -> EncodedRow | None:
+    try:
+        return decider.encoder.encode(request.features)
+    except FeatureValueError as error:
+        problem = Problem(error=f"{error.found}.", where=f"{path}.features.{error.name}")
+        raise BadRequestError(422, problem) from None
+
+
+def _answer(recorded: Recorded) -> DecisionAnswer | Problem:
+    if recorded.status == "conflict":
+        return Problem(
+            error=f"the request id {recorded.request_id!r} belongs to another request.",
+            where="$.request_id",
+            way_out="Give every decision an id of its own; a retry repeats the whole request.",
         )
+    return DecisionAnswer(
+        decision_id=recorded.decision_id,
+        action=recorded.action,
+        action_index=None if recorded.action_index < 0 else recorded.action_index,
+        member=recorded.member,
+        probability=recorded.probability,
+        bundle=recorded.bundle,
+        reason=recorded.reason,
+        arm=recorded.arm,
+    )

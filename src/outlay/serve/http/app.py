@@ -1,99 +1,112 @@
-"""The application: routes behind the gate, and a service that starts and ends with it."""
+"""The ASGI application of one worker: the routes behind a bearer token, and a service that starts and ends with it."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.openapi.utils import get_openapi
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from outlay.core.version import __version__
 from outlay.serve.handlers.messages import Problem
 from outlay.serve.handlers.service import Service
-from outlay.serve.http.docs_page import page
-from outlay.serve.http.gate import Gate
-from outlay.serve.http.lane import UNREACHABLE, Lane, answer, refused
-from outlay.serve.http.openapi import schemas
-from outlay.serve.http.routes import posts, response, router
+from outlay.serve.http.docs_page import docs_page
+from outlay.serve.http.endpoint import JSON
+from outlay.serve.http.openapi import document
+from outlay.serve.http.routes import ENDPOINTS
 
-WORDS = "Which incentive each user gets, under a hard budget. Every decision is in the ledger before it is answered."
-
-
-class Application(FastAPI):
-    """FastAPI behind the gate and the lane.
-
-    Attributes:
-        front: what is asked first.
-    """
-
-    front: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        await self.front(scope, receive, send)
-
-    async def inside(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What FastAPI answers."""
-        await super().__call__(scope, receive, send)
+ADMIN = "/v1/admin/"
 
 
 def create_app(
     start: Callable[[], Awaitable[Service]], *, token: str | None = None, everywhere: bool = False
-) -> FastAPI:
-    """The ASGI application of one worker.
+) -> Starlette:
+    """Return the ASGI application of one worker.
 
     Args:
         start: makes the service, in the worker's event loop.
-        token: of the bearer, for the routes that need one.
-        everywhere: all routes need it.
+        token: the bearer token, for the routes that need one.
+        everywhere: whether all routes need it.
     """
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         service = app.state.service = await start()
-        await asyncio.to_thread(service.tend)  # one that takes a dead one's place serves what the others serve
-        care = asyncio.create_task(service.look_after())
+        await asyncio.to_thread(service.tend)  # a worker that replaces a dead one serves what the others serve
+        upkeep = asyncio.create_task(service.look_after())
         try:
             yield
         finally:
-            care.cancel()
+            upkeep.cancel()
             with suppress(asyncio.CancelledError):
-                await care
+                await upkeep
             await service.close()
 
-    app = Application(
-        title="outlay", version=__version__, description=WORDS, lifespan=lifespan, docs_url=None, redoc_url=None
+    return Starlette(
+        routes=[
+            *(Route(each.path, each, methods=[each.method], name=each.handle.__name__) for each in ENDPOINTS),
+            Route("/openapi.json", _openapi),
+            Route("/docs", _docs),
+        ],
+        middleware=[Middleware(RequireToken, token=token, everywhere=everywhere)],
+        exception_handlers={HTTPException: _no_route},
+        lifespan=lifespan,
     )
-    app.front = Gate(Lane(app.inside, posts, app.state), token, everywhere)
-    app.include_router(router)
-    app.add_route("/docs", lambda _request: HTMLResponse(page(app.openapi())), include_in_schema=False)
-    for kind in (*UNREACHABLE, Exception):
-        app.add_exception_handler(kind, _failed)
-    app.add_exception_handler(HTTPException, _no_route)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    return app
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        found.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
-        app.openapi_schema = found
-    return app.openapi_schema
+class RequireToken:
+    """Middleware that refuses requests without the bearer token where one is needed.
+
+    Attributes:
+        app: the application behind it.
+        token: the secret; without one the admin routes are closed.
+        everywhere: whether every route needs it, or only those of the administrator.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, everywhere: bool) -> None:
+        self.app = app
+        self.token = token
+        self.everywhere = everywhere
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it with 401 or 403."""
+        if scope["type"] == "http" and (self.everywhere or scope["path"].startswith(ADMIN)):
+            refusal = self._refusal(dict(scope["headers"]).get(b"authorization", b""))
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _refusal(self, header: bytes) -> Response | None:
+        if self.token is None:
+            words = "this server has no token, so nobody may do this."
+            return JSON(Problem(error=words, way_out="Start it with OUTLAY_TOKEN set."), 403)
+        scheme, _, given = header.partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self.token.encode()):
+            return None
+        way_out = "Send the header Authorization: Bearer and the server's token."
+        refusal = JSON(Problem(error="a bearer token is needed.", way_out=way_out), 401)
+        refusal.headers["WWW-Authenticate"] = "Bearer"
+        return refusal
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    return response(refused(request.app.state.service, error))
+async def _openapi(_request: Request) -> Response:
+    return JSON(document(ENDPOINTS))
+
+
+async def _docs(_request: Request) -> Response:
+    return HTMLResponse(docs_page(document(ENDPOINTS)))
 
 
 async def _no_route(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    refusal = response(answer(Problem(error=f"{error.detail}."), error.status_code))
+    refusal = JSON(Problem(error=f"{error.detail}."), error.status_code)
     refusal.headers.update(error.headers or {})
     return refusal

@@ -1,7 +1,9 @@
-"""The border: bodies become messages, or a clear refusal that names the field.
+"""Bodies become messages, or a clear refusal that names the field.
 
-413  the body is too large          400  it is not JSON          422  it is JSON, but not what is wanted
-415  it does not say that it is JSON (a browser then cannot be made to send it from a foreign page)
+413  the body is too large
+415  the content type is not JSON: a browser then cannot be made to send it from a foreign page
+400  the body is not JSON
+422  the body is JSON, but not what is expected
 """
 
 from __future__ import annotations
@@ -16,37 +18,35 @@ from outlay.serve.handlers.messages import BadRequestError, Feature, Problem
 
 FEATURE: Any = Feature  # a union, which type checkers do not take for a type
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+One = TypeVar("One")
+Many = TypeVar("Many")
 
 
 class _Features(msgspec.Struct):
     features: dict[str, msgspec.Raw]
 
 
-_whole = msgspec.json.Decoder(msgspec.Raw)
-_features = msgspec.json.Decoder(_Features)
-_feature = msgspec.json.Decoder(FEATURE)
+_raw_decoder = msgspec.json.Decoder(msgspec.Raw)
+_features_decoder = msgspec.json.Decoder(_Features)
+_feature_decoder = msgspec.json.Decoder(FEATURE)
 
 
-One = TypeVar("One")
-Many = TypeVar("Many")
-
-
-async def body_of(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The body of a request, read no further than `limit` bytes.
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """Return the body of a request; read no further than `limit` bytes.
 
     Raises:
-        BadRequestError: 413 or 415; 400 if the client went away in the middle of it.
+        BadRequestError: 413 or 415; 400 if the client disconnected in the middle of it.
     """
-    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
-    if not kind.lower().startswith(b"application/json"):
-        words = f"the content type is {kind.decode('latin-1')!r}."
+    content_type = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    if not content_type.lower().startswith(b"application/json"):
+        words = f"the content type is {content_type.decode('latin-1')!r}."
         raise BadRequestError(415, Problem(error=words, way_out="Send Content-Type: application/json."))
     parts: list[bytes] = []
     size, more = 0, True
     while more:
         part = await receive()
         if part["type"] != "http.request":
-            raise BadRequestError(400, Problem(error="the body has no end."))
+            raise BadRequestError(400, Problem(error="the body is incomplete."))
         parts.append(part.get("body", b""))
         size += len(parts[-1])
         if size > limit:
@@ -57,8 +57,8 @@ async def body_of(scope: Scope, receive: Receive, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class Reader(Generic[One, Many]):
-    """Reads bodies that hold one thing, or many under `key`."""
+class BatchDecoder(Generic[One, Many]):
+    """Decodes bodies that are one message, or many under `key`."""
 
     def __init__(self, one: type[One], many: type[Many], key: str) -> None:
         self._one = msgspec.json.Decoder(one)
@@ -66,45 +66,46 @@ class Reader(Generic[One, Many]):
         self._probe = msgspec.json.Decoder(msgspec.defstruct("Probe", [(key, msgspec.Raw)]))
         self._key = key
 
-    def read(self, body: bytes, limit: int) -> tuple[list[One], bool]:
-        """The things, and whether they came as many.
+    def decode(self, body: bytes, limit: int) -> tuple[list[One], bool]:
+        """Return the messages, and whether they came under `key`.
 
         Raises:
-            BadRequestError: 400 if it is not JSON, 422 if it is other JSON than wanted or more than `limit` things.
+            BadRequestError: 400 if the body is not JSON, 422 if it is other JSON than expected or has more than `limit`
+                messages.
         """
         try:
             return [self._one.decode(body)], False
         except msgspec.ValidationError as error:
-            refusal = error
+            invalid = error
         except NOT_JSON as error:
             raise _not_json(error) from None
         try:
             self._probe.decode(body)
         except NOT_JSON:
-            raise _refused(refusal, body) from None
-        things: list[One] = getattr(read(self._many, body), self._key)
-        if len(things) > limit:
+            raise _invalid(invalid, body) from None
+        messages: list[One] = getattr(decode(self._many, body), self._key)
+        if len(messages) > limit:
             raise BadRequestError(
                 422,
                 Problem(
-                    error=f"holds {len(things)} entries; at most {limit} are taken.",
+                    error=f"holds {len(messages)} entries; at most {limit} are taken.",
                     where=f"$.{self._key}",
                     way_out="Send them in several requests.",
                 ),
             )
-        return things, True
+        return messages, True
 
 
-def read(decoder: msgspec.json.Decoder[One], body: bytes) -> One:
-    """One message.
+def decode(decoder: msgspec.json.Decoder[One], body: bytes) -> One:
+    """Return the one message that a body is.
 
     Raises:
-        BadRequestError: as in `Reader.read`.
+        BadRequestError: 400 if the body is not JSON, 422 if it is other JSON than expected.
     """
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _refused(error, body) from None
+        raise _invalid(error, body) from None
     except NOT_JSON as error:
         raise _not_json(error) from None
 
@@ -113,31 +114,31 @@ def _not_json(error: Exception) -> BadRequestError:
     return BadRequestError(400, Problem(error=f"{error}.", way_out="Send JSON."))
 
 
-def _refused(error: msgspec.ValidationError, body: bytes) -> BadRequestError:
-    """422 with the field; but what is no JSON further on is no JSON."""
+def _invalid(error: msgspec.ValidationError, body: bytes) -> BadRequestError:
+    """Return a 422 that names the field; a 400 if what follows the field is not JSON."""
     try:
-        _whole.decode(body)
+        _raw_decoder.decode(body)
     except NOT_JSON as worse:
         return _not_json(worse)
     words, _, where = str(error).partition(" - at `")
     where = where.rstrip("`") or "$"
     if where.endswith(".features[...]"):
-        where = _named(where.removesuffix("[...]"), body)
+        where = _path_of_feature(where.removesuffix("[...]"), body)
     return BadRequestError(422, Problem(error=f"{words}.", where=where))
 
 
-def _named(where: str, body: bytes) -> str:
-    """The path with its key, which msgspec does not say of a mapping: the first that is wrong."""
+def _path_of_feature(where: str, body: bytes) -> str:
+    """Return the path with the key of the first invalid feature: msgspec does not name keys of a mapping."""
     try:
         request = body
-        for key, place in re.findall(r"\.(\w+)\[(\d+)\]", where):
-            request = msgspec.json.decode(body, type=dict[str, list[msgspec.Raw]])[key][int(place)]
-        features = _features.decode(request).features
+        for key, index in re.findall(r"\.(\w+)\[(\d+)\]", where):
+            request = msgspec.json.decode(body, type=dict[str, list[msgspec.Raw]])[key][int(index)]
+        features = _features_decoder.decode(request).features
     except msgspec.DecodeError:  # a key that comes twice, and is something else the second time
         return where
     for name, value in features.items():
         try:
-            _feature.decode(value)
+            _feature_decoder.decode(value)
         except msgspec.DecodeError:
             return f"{where}.{name}"
     return where

@@ -15,7 +15,7 @@ STYLE = (
 REF = "#/components/schemas/"
 
 
-def page(openapi: dict[str, Any]) -> str:
+def docs_page(openapi: dict[str, Any]) -> str:
     """HTML of every route, what it takes and gives, and of every message.
 
     Args:

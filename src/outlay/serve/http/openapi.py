@@ -1,92 +1,91 @@
-"""The OpenAPI page's words about our messages: FastAPI knows pydantic's, ours are msgspec's."""
+"""The OpenAPI document: what every endpoint takes and gives, with the messages as JSON schemas by msgspec."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+import inspect
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from outlay.serve.handlers import messages
+from outlay.core.version import __version__
+from outlay.serve.handlers.messages import DecisionAnswer, DecisionAnswers, OutcomeAnswer, OutcomeAnswers, Problem
+from outlay.serve.http.endpoint import Endpoint
 
 REF = "#/components/schemas/{name}"
-PLAIN = (
-    messages.DecisionRequest,
-    messages.DecisionRequests,
-    messages.DecisionAnswer,
-    messages.OutcomeRequest,
-    messages.OutcomeRequests,
-    messages.OutcomeAnswer,
-    messages.BundleRequest,
-    messages.CapsRequest,
-    messages.Problem,
+DESCRIPTION = (
+    "Which incentive each user gets, under a hard budget. Every decision is in the ledger before it is answered."
 )
 REFUSALS = {
-    400: "Not JSON.",
-    401: "No token, or another one.",
+    400: "The body is not JSON.",
+    401: "There is no token, or it is another one.",
     403: "The server has no token.",
     409: "The id belongs to another request.",
     413: "The body is too large.",
-    415: "Not said to be JSON.",
-    422: "JSON, but not what is wanted.",
+    415: "The content type is not JSON.",
+    422: "The body is JSON, but not what is expected.",
     503: "The ledger cannot be reached, or what it made of the request is not known yet; ask again, with the same ids.",
 }
+WRONG_BODY = 400, 413, 415, 422
+LISTS = {DecisionAnswers: ("decisions", DecisionAnswer), OutcomeAnswers: ("outcomes", OutcomeAnswer)}
 
 
-TEXT: dict[str, Any] = {
-    "responses": {"200": {"description": "Prometheus text.", "content": {"text/plain": {"schema": {"type": "string"}}}}}
-}
-
-
-def schemas() -> dict[str, Any]:
-    """Every message by name, as JSON schema."""
-    _, found = msgspec.json.schema_components(PLAIN, ref_template=REF)
-    return found | {
-        "DecisionAnswers": _list("decisions", messages.DecisionAnswers.__doc__, "DecisionAnswer"),
-        "OutcomeAnswers": _list("outcomes", messages.OutcomeAnswers.__doc__, "OutcomeAnswer"),
-    }
-
-
-def operation(
-    takes: tuple[str, ...] = (),
-    gives: tuple[str, ...] = (),
-    refuses: tuple[int, ...] = (),
-    missing: str = "",
-    instead: Mapping[int, tuple[str, ...]] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """What FastAPI has to add to a route.
-
-    Args:
-        takes: names of the messages that the body may be.
-        gives: names of the messages that the answer may be; any JSON object where it is empty.
-        refuses: further statuses with a Problem.
-        missing: when the answer is 404, in words.
-        instead: names of the messages that an answer with a status may be, where it is not only a Problem.
-    """
-    codes = (*((400, 413, 415, 422) if takes else ()), *refuses)
-    answers: dict[str, Any] = {"200": {"description": "The answer.", "content": _content(gives)}}
-    answers |= {
-        str(code): {"description": REFUSALS[code], "content": _content(instead.get(code, ("Problem",)))}
-        for code in codes
-    }
-    if missing:
-        answers["404"] = {"description": missing, "content": _content(("Problem",))}
-    body = {"requestBody": {"required": True, "content": _content(takes)}} if takes else {}
-    return {**body, "responses": answers}
-
-
-def _content(names: tuple[str, ...]) -> dict[str, Any]:
-    refs = [{"$ref": REF.format(name=name)} for name in names]
-    schema: dict[str, Any] = {"type": "object"} if not refs else refs[0] if len(refs) == 1 else {"oneOf": refs}
-    return {"application/json": {"schema": schema}}
-
-
-def _list(key: str, words: str | None, name: str) -> dict[str, Any]:
-    either = {"oneOf": [{"$ref": REF.format(name=name)}, {"$ref": REF.format(name="Problem")}]}
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """Return the OpenAPI document of the endpoints."""
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
     return {
-        "type": "object",
-        "description": words,
-        "properties": {key: {"type": "array", "items": either}},
-        "required": [key],
+        "openapi": "3.1.0",
+        "info": {"title": "outlay", "version": __version__, "description": DESCRIPTION},
+        "paths": paths,
+        "components": {"schemas": _schemas(endpoints)},
     }
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    description = inspect.getdoc(endpoint.handle) or ""
+    content = _content(endpoint.gives)
+    if endpoint.media_type != "application/json":
+        content = {endpoint.media_type: {"schema": {"type": "string"}}}
+    responses: dict[str, Any] = {"200": {"description": "The answer.", "content": content}}
+    for status in (*(WRONG_BODY if endpoint.takes else ()), *endpoint.refuses):
+        kinds = endpoint.instead.get(status, (Problem,))
+        responses[str(status)] = {"description": REFUSALS[status], "content": _content(kinds)}
+    if endpoint.not_found:
+        responses["404"] = {"description": endpoint.not_found, "content": _content((Problem,))}
+    body = {"requestBody": {"required": True, "content": _content(endpoint.takes)}} if endpoint.takes else {}
+    return {
+        "operationId": endpoint.handle.__name__,
+        "summary": description.partition("\n")[0],
+        "description": description,
+        **body,
+        "responses": responses,
+    }
+
+
+def _schemas(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """Return every message by name. A list that may hold Problems is written out: msgspec has no schema for it."""
+    messages: dict[type, None] = {Problem: None}
+    for endpoint in endpoints:
+        for kinds in (endpoint.takes, endpoint.gives, *endpoint.instead.values()):
+            for message in kinds:
+                messages |= dict.fromkeys([LISTS[message][1]] if message in LISTS else [message])
+    _, schemas = msgspec.json.schema_components(messages, ref_template=REF)
+    for message, (key, item) in LISTS.items():
+        schemas[message.__name__] = {
+            "type": "object",
+            "description": message.__doc__,
+            "properties": {key: {"type": "array", "items": _one_of((item, Problem))}},
+            "required": [key],
+        }
+    return schemas
+
+
+def _content(messages: Sequence[type]) -> dict[str, Any]:
+    return {"application/json": {"schema": _one_of(messages) if messages else {"type": "object"}}}
+
+
+def _one_of(messages: Sequence[type]) -> dict[str, Any]:
+    refs = [{"$ref": REF.format(name=message.__name__)} for message in messages]
+    return refs[0] if len(refs) == 1 else {"oneOf": refs}

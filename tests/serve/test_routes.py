@@ -1,4 +1,4 @@
-"""What is posted goes past FastAPI, and all else as FastAPI says."""
+"""Every route answers in JSON, is described in the OpenAPI document, and counts what it refuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 from small_servers import ADMIN, Client, request, server
 
 from outlay.bundles.decide import Bundle
-from outlay.serve.http.routes import posts
+from outlay.serve.http.routes import ENDPOINTS
+
+POSTS = {endpoint.path for endpoint in ENDPOINTS if endpoint.method == "POST"}
 
 
 @pytest.fixture
@@ -25,9 +27,12 @@ def refused(client: Client, status: int) -> bool:
     return f'outlay_refused_requests_total{{status="{status}"}} 1.0' in client.get("/metrics").text
 
 
-def test_the_page_shows_what_the_lane_answers(client: Client) -> None:
+def test_the_document_describes_every_endpoint(client: Client) -> None:
     page = client.get("/openapi.json").json()["paths"]
-    assert {path for path, methods in page.items() if "post" in methods} == set(posts)
+    assert {path for path, methods in page.items() if "post" in methods} == POSTS
+    assert {(path, method.upper()) for path, methods in page.items() for method in methods} == {
+        (endpoint.path, endpoint.method) for endpoint in ENDPOINTS
+    }
     asks = page["/v1/decisions"]["post"]
     assert asks["description"].startswith("Which incentive users get.")
     body = asks["requestBody"]["content"]["application/json"]["schema"]["oneOf"]
@@ -36,7 +41,7 @@ def test_the_page_shows_what_the_lane_answers(client: Client) -> None:
     assert "requestBody" not in page["/v1/admin/pause"]["post"]
 
 
-@pytest.mark.parametrize("path", sorted(posts))
+@pytest.mark.parametrize("path", sorted(POSTS))
 def test_other_methods_are_refused_with_the_one_that_is_allowed(client: Client, path: str) -> None:
     answer = client.get(path, headers=ADMIN)
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
@@ -47,7 +52,7 @@ def test_a_path_that_is_not_there_is_said(client: Client) -> None:
     assert client.post("/v1/decision", json=request()).json() == {"error": "Not Found."}
 
 
-def test_the_gate_stands_before_the_lane(client: Client, bundle: Bundle, tmp_path: Path) -> None:
+def test_the_token_is_asked_for_before_the_route(client: Client, bundle: Bundle, tmp_path: Path) -> None:
     assert client.post("/v1/admin/pause").status_code == 401
     assert client.post("/v1/admin/pause", headers=ADMIN).json() == {"campaign": "coupons", "paused": True}
     with server(bundle, tmp_path / "other.db", everywhere=True) as closed:
