@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from outlay.bundles.decide import Bundle
 from outlay.experiments.design import Experiment
@@ -62,16 +62,14 @@ class BrokenLedger(SqliteLedger):
 class Client:
     """Asks an application in an event loop of its own, which stands still between the questions."""
 
-    def __init__(self, app: Starlette, runner: asyncio.Runner) -> None:
-        self.app = app
+    def __init__(self, app: Router, state: Mapping[str, Any], runner: asyncio.Runner) -> None:
+        self.service: Service = state["service"]
         self._runner = runner
-        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server")
 
-    @property
-    def service(self) -> Service:
-        """What stands behind the routes."""
-        found: Service = self.app.state.service
-        return found
+        async def served(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, "state": state}, receive, send)  # as uvicorn does
+
+        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://server")
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         """GET."""
@@ -128,11 +126,12 @@ def server(
         return Service(state, kept, own, Metrics())
 
     app = create_app(start, token=token, everywhere=everywhere)
-    lifespan = app.router.lifespan_context(app)
+    lifespan = app.lifespan_context(app)
     with asyncio.Runner() as runner:
-        runner.run(lifespan.__aenter__())
+        state = runner.run(lifespan.__aenter__())
+        assert state is not None
         try:
-            yield Client(app, runner)
+            yield Client(app, state, runner)
         finally:
             runner.run(lifespan.__aexit__(None, None, None))
 

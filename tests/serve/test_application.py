@@ -54,8 +54,9 @@ def test_a_ledger_that_goes_away_between_two_questions_of_a_worker_that_starts_i
 
     async def start() -> tuple[str, ...]:
         app = application(ServerOptions(bundle.folder, f"sqlite:///{path}", config))
-        async with app.router.lifespan_context(app):
-            service: Service = app.state.service
+        async with app.lifespan_context(app) as state:
+            assert state is not None
+            service: Service = state["service"]
             return service.state.kinds
 
     begun = time.monotonic()

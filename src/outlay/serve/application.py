@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from outlay.experiments.design import Experiment
 from outlay.serve.clock import Clock
@@ -72,7 +72,7 @@ class ServerOptions:
         return None if self.experiment is None else load_experiment(self.experiment, loaded, self.config)
 
 
-def application(settings: ServerOptions) -> Starlette:
+def application(settings: ServerOptions) -> Router:
     """The application of one worker."""
     # After the launcher has named the folder of the metrics: prometheus_client looks for it when it is loaded.
     from outlay.serve.handlers.metrics import Metrics

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.routing import Router
 from uvicorn.supervisors import Multiprocess
 
 from outlay.serve.application import ServerOptions, application
@@ -44,7 +44,7 @@ def run(settings: ServerOptions, listener: socket.socket) -> None:
         uvicorn.Server(uvicorn.Config(application(settings), **UVICORN)).run(sockets=[listener])
 
 
-def worker() -> Starlette:
+def worker() -> Router:
     """The application of one of several workers: the launcher left the settings in a file."""
     settings: ServerOptions = pickle.loads(Path(os.environ[HANDED_DOWN]).read_bytes())
     if (launcher := multiprocessing.parent_process()) is not None:

@@ -28,8 +28,8 @@ class JSON(Response):
 
     media_type = "application/json"
 
-    def __init__(self, content: Any, status_code: int = 200) -> None:
-        super().__init__(content, status_code, RETRY_AFTER if status_code == 503 else None)
+    def __init__(self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(content, status_code, RETRY_AFTER if status_code == 503 else headers)
 
     def render(self, content: Any) -> bytes:
         """Encode the answer with msgspec."""
@@ -64,7 +64,10 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        service: Service = scope["app"].state.service
+        if scope["method"] != self.method:
+            await JSON(Problem(error="Method Not Allowed."), 405, {"Allow": self.method})(scope, receive, send)
+            return
+        service: Service = scope["state"]["service"]
         try:
             limit = service.state.config.limits.body_bytes
             response = await self.handle(service, await read_body(scope, receive, limit) if self.takes else b"")
