@@ -1,4 +1,4 @@
-"""Ledgers for tests: in a file, and in a real PostgreSQL that starts once and gets a database per ledger."""
+"""Ledgers for tests: in a file, in memory, and in a real PostgreSQL that starts once and gets a database per ledger."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import itertools
 import sqlite3
 import tempfile
 import warnings
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import memory_ledger
 import psycopg
 import pytest
 
+from outlay.serve.ledger.backends import BACKENDS, Backend
 from outlay.serve.ledger.records import Outcome, Proposal, new_decision_id
 
 CLOCK = 1_750_000_000_000  # epoch ms
@@ -22,24 +25,74 @@ HOUR = 3_600_000
 _numbers = itertools.count()
 
 
+class Place(NamedTuple):
+    """How the tests make a new, empty place for a ledger, and how they change a ledger behind its back.
+
+    Attributes:
+        new_url: of a place in a folder, which may be ignored.
+        tamper: runs a statement in the ledger at a URL.
+        lost: what the driver raises where a commit gets no answer.
+    """
+
+    new_url: Callable[[Path], str]
+    tamper: Callable[[str, str], None]
+    lost: Exception
+
+
 def new_url(backend: str, folder: Path) -> str:
     """The place of a new, empty ledger."""
-    if backend == "sqlite":
-        return f"sqlite:///{folder / f'ledger{next(_numbers)}.db'}"
+    return PLACES[backend].new_url(folder)
+
+
+def tamper(url: str, sql: str) -> None:
+    """Change a ledger behind its back."""
+    backend = next(name for name, backend in BACKENDS.items() if url.startswith(backend.prefixes))
+    PLACES[backend].tamper(url, sql)
+
+
+def _new_file(folder: Path) -> str:
+    return f"sqlite:///{folder / f'ledger{next(_numbers)}.db'}"
+
+
+def _tamper_file(url: str, sql: str) -> None:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+        file.execute(sql)
+
+
+def _new_database(_: Path) -> str:
     server, name = _postgres(), f"ledger{next(_numbers)}"
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
         connection.execute(f"create database {name}".encode())
     return str(server.get_uri(database=name))
 
 
-def tamper(url: str, sql: str) -> None:
-    """Change a ledger behind its back."""
-    if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
-            file.execute(sql)
-    else:
-        with psycopg.connect(url, autocommit=True, options="-c search_path=outlay") as database:
-            database.execute(sql.encode())
+def _tamper_database(url: str, sql: str) -> None:
+    with psycopg.connect(url, autocommit=True, options="-c search_path=outlay") as connection:
+        connection.execute(sql.encode())
+
+
+def _new_memory(_: Path) -> str:
+    return f"memory://{next(_numbers)}"
+
+
+def _tamper_memory(url: str, sql: str) -> None:
+    connection, lock = memory_ledger.database(url)
+    with lock:
+        connection.execute(sql)
+
+
+def _lost_sync() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+    return error
+
+
+PLACES = {
+    "sqlite": Place(_new_file, _tamper_file, _lost_sync()),
+    "postgres": Place(_new_database, _tamper_database, psycopg.OperationalError("lost")),
+    "memory": Place(_new_memory, _tamper_memory, _lost_sync()),
+}
+BACKENDS["memory"] = Backend(("memory://",), "memory://name", "memory_ledger")  # its row, here and not in src
 
 
 @functools.cache

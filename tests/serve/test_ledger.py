@@ -1,9 +1,8 @@
-"""One suite for both ledgers: in a file, and in a real PostgreSQL."""
+"""One suite for all registered ledgers: in a file, in memory, and in a real PostgreSQL."""
 
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +13,10 @@ import msgspec
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from small_ledgers import CLOCK, DAY, HOUR, new_url, outcome, proposal, tamper
+from small_ledgers import CLOCK, DAY, HOUR, PLACES, new_url, outcome, proposal, tamper
 
 from outlay.serve.ledger import sql_ledger
-from outlay.serve.ledger.backends import open_ledger
+from outlay.serve.ledger.backends import BACKENDS, open_ledger
 from outlay.serve.ledger.caps import Caps, Tally
 from outlay.serve.ledger.ledger import Ledger, LedgerError, Note, UndecidedError
 from outlay.serve.ledger.records import OutcomeResult, Proposal, new_decision_id
@@ -25,9 +24,15 @@ from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.ledger.tables import FORMAT, create_statements
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return new_url(request.param, tmp_path)
+@pytest.fixture(params=list(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> str:
+    """One after the other, all that are registered."""
+    return str(request.param)
+
+
+@pytest.fixture
+def url(backend: str, tmp_path: Path) -> str:
+    return new_url(backend, tmp_path)
 
 
 @pytest.fixture
@@ -906,13 +911,10 @@ class Unconfirmed:
         return found
 
 
-def test_a_commit_without_an_answer_is_called_undecided_and_a_repetition_tells(ledger: Ledger) -> None:
+def test_a_commit_without_an_answer_is_called_undecided_and_a_repetition_tells(ledger: Ledger, backend: str) -> None:
     sql_ledger: Any = ledger
-    lost = sqlite3.OperationalError("disk I/O error")
-    lost.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
-    usual, error = sql_ledger._writer, lost if isinstance(ledger, SqliteLedger) else psycopg.OperationalError("lost")
-    asked = proposal("r1")
-    sql_ledger._writer = Unconfirmed(usual, error)
+    usual, asked = sql_ledger._writer, proposal("r1")
+    sql_ledger._writer = Unconfirmed(usual, PLACES[backend].lost)
     with pytest.raises(UndecidedError):
         ledger.record([asked])
     sql_ledger._writer = usual

@@ -15,8 +15,7 @@ from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
 from outlay.serve.application import ServerOptions
 from outlay.serve.config import ServeConfig
-from outlay.serve.ledger.backends import open_ledger
-from outlay.serve.ledger.passwords import password_of, without_password
+from outlay.serve.ledger.backends import open_ledger, password_of, without_password
 
 
 @pytest.mark.parametrize(

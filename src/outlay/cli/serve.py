@@ -142,7 +142,7 @@ def _show(found: ExportResult, out: Path) -> None:
 
 
 def _warn_of_password(ledger: str) -> None:
-    from outlay.serve.ledger.passwords import password_of
+    from outlay.serve.ledger.backends import password_of
 
     if password_of(ledger) and any(ledger in word for word in sys.argv):
         words = (

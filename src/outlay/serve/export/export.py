@@ -38,7 +38,7 @@ from outlay.serve.export.history import CampaignHistory
 from outlay.serve.export.layout import LogLayout
 from outlay.serve.export.propensities import Told, write_chances
 from outlay.serve.export.rows import DaySummary, describe_sums, read_days
-from outlay.serve.ledger.backends import SQLITE, open_ledger
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Tally
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.money import Money
@@ -139,7 +139,7 @@ def export_log(
         LedgerError: if the ledger cannot be read, or contradicts itself.
     """
     out, tell = Path(out), progress or (lambda _share, _text: None)
-    with closing(_opened(ledger)) as books, own_errors(out):
+    with closing(open_ledger(ledger, create=False)) as books, own_errors(out):
         notes = CampaignHistory(books, _campaign(books, campaign))
         state = ExportState.load(out, notes.campaign)
         rehearsal = rehearsal_of(books, notes.campaign)
@@ -170,14 +170,6 @@ def export_log(
     came = {kind.casefold() for met in seen.values() for kind in met.kinds}
     absent = tuple(kind for kind in notes.kinds if kind in layout.kinds and kind.casefold() not in came and written)
     return ExportResult(state, written, notes.money, torn, edited, absent)
-
-
-def _opened(url: str) -> Ledger:
-    """A ledger that is there already."""
-    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
-        raise OutlayError("there is no such ledger.", file=url.removeprefix(SQLITE), where="LEDGER",
-                          way_out="Check the path: sqlite:///ledger.db lies in the working folder.")  # fmt: skip
-    return open_ledger(url)
 
 
 def _campaign(ledger: Ledger, asked: str | None) -> str:

@@ -20,10 +20,10 @@ import msgspec
 import psycopg
 from psycopg import Connection
 
+from outlay.serve.ledger.backends import check_password, without_password
 from outlay.serve.ledger.campaigns import columns_by_table, prepare, read_clock
 from outlay.serve.ledger.clock import HERE, LedgerClock, Machine
 from outlay.serve.ledger.ledger import LedgerError, UndecidedError
-from outlay.serve.ledger.passwords import without_password
 from outlay.serve.ledger.sql_ledger import SqlLedger
 from outlay.serve.ledger.tables import DECISION, SqlTable
 
@@ -44,6 +44,12 @@ _WRITE = f"""
 # Values travel as one JSON array of rows: psycopg writes 23 arrays at 20 µs a row, msgspec this at 3.
 _COLUMNS = ", ".join(f"row->>{position} as {name}" for position, name in enumerate("abcd"))
 _KEYS = f"(select {_COLUMNS} from jsonb_array_elements(?::jsonb) as row)"
+
+
+def open_url(url: str, *, create: bool) -> PostgresLedger:  # noqa: ARG001
+    """Connect to the database at `url`. See `backends.open_ledger`; the tables are created if they are absent."""
+    check_password(url)
+    return PostgresLedger(url)
 
 
 class PostgresLedger(SqlLedger):
@@ -83,7 +89,7 @@ class PostgresLedger(SqlLedger):
                 self._writer.close()
 
     @contextmanager
-    def _writing(self) -> Iterator[_Transaction]:
+    def _writing(self) -> Iterator[_PostgresTransaction]:
         with self._turn, _own_errors(self._url):
             if self._closed:
                 raise LedgerError("the ledger is closed.")
@@ -97,7 +103,7 @@ class PostgresLedger(SqlLedger):
                 raise
 
     @contextmanager
-    def _reading(self) -> Iterator[_Transaction]:
+    def _reading(self) -> Iterator[_PostgresTransaction]:
         with (
             _own_errors(self._url),
             closing(self._connect()) as reader,
@@ -111,7 +117,7 @@ class PostgresLedger(SqlLedger):
         )
 
 
-class _Transaction:
+class _PostgresTransaction:
     time = NOW
 
     def __init__(self, connection: Connection, clock: LedgerClock) -> None:
@@ -145,10 +151,10 @@ class _Transaction:
 
 
 @contextmanager
-def _transaction(connection: Connection, begin: str, clock: LedgerClock) -> Iterator[_Transaction]:
+def _transaction(connection: Connection, begin: str, clock: LedgerClock) -> Iterator[_PostgresTransaction]:
     try:
         connection.execute(begin.encode())  # with its settings in one message
-        yield _Transaction(connection, clock)
+        yield _PostgresTransaction(connection, clock)
     except BaseException:
         with suppress(psycopg.Error):  # the connection may be gone, and the transaction with it
             connection.execute("rollback")
@@ -159,7 +165,7 @@ def _transaction(connection: Connection, begin: str, clock: LedgerClock) -> Iter
         raise UndecidedError(f"{str(error).strip()}.", file=PLACE) from error
 
 
-def _check_encoding(tx: _Transaction) -> None:
+def _check_encoding(tx: _PostgresTransaction) -> None:
     encoding = str(tx.read("show server_encoding")[0][0])
     if encoding != "UTF8":
         raise LedgerError(

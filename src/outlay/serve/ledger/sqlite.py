@@ -7,6 +7,7 @@ systems, whose locks SQLite cannot trust.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -17,6 +18,8 @@ from typing import Any
 
 import msgspec
 
+from outlay.core.errors import OutlayError
+from outlay.serve.ledger.backends import unknown_url
 from outlay.serve.ledger.campaigns import columns_by_table, prepare, read_clock
 from outlay.serve.ledger.clock import HERE, ClockAnchor, LedgerClock, Machine
 from outlay.serve.ledger.ledger import LedgerError, UndecidedError
@@ -28,6 +31,26 @@ LONG = 8_192  # pages of the log: 32 MiB
 
 # Pages at which SQLite does it after all: the thread does not come along, or a reader holds the log for long.
 LONGEST = 65_536
+
+
+def open_url(url: str, *, create: bool) -> SqliteLedger:
+    """Open the file that `sqlite:///path` names. See `backends.open_ledger`."""
+    path = Path(url.removeprefix("sqlite:///"))
+    if not path.name:
+        raise unknown_url(url)
+    if path.is_dir():
+        raise OutlayError("is a folder.", file=path, where="--ledger", way_out="Name a file in it.")
+    if not create and not path.exists():
+        raise OutlayError("there is no such ledger.", file=path, where="LEDGER",
+                          way_out="Check the path: sqlite:///ledger.db is in the working folder.")  # fmt: skip
+    if not path.parent.is_dir():
+        raise OutlayError(
+            "the folder does not exist.", file=path.parent, where="--ledger", way_out="Create it, or give another path."
+        )
+    blocked = path if path.exists() and not os.access(path, os.W_OK) else path.parent
+    if not os.access(blocked, os.W_OK):
+        raise OutlayError("cannot be written.", file=blocked, where="--ledger", way_out="Give another path.")
+    return SqliteLedger(path)
 
 
 class Checkpoints:
@@ -129,7 +152,7 @@ class SqliteLedger(SqlLedger):
             self._writer.close()
 
     @contextmanager
-    def _writing(self) -> Iterator[_Transaction]:
+    def _writing(self) -> Iterator[_SqliteTransaction]:
         with self._turn, self._own_errors():
             if _identity(self.path) != self._file:
                 raise LedgerError(
@@ -146,7 +169,7 @@ class SqliteLedger(SqlLedger):
         self._checkpoints.written()
 
     @contextmanager
-    def _reading(self) -> Iterator[_Transaction]:
+    def _reading(self) -> Iterator[_SqliteTransaction]:
         with self._own_errors(), closing(self._connect()) as reader:
             reader.execute("begin")
             with _transaction(reader, self.path, self.clock) as tx:
@@ -168,7 +191,7 @@ class SqliteLedger(SqlLedger):
             raise LedgerError(f"{error}.", file=self.path) from error
 
 
-class _Transaction:
+class _SqliteTransaction:
     time = _NOW
 
     def __init__(self, connection: sqlite3.Connection, clock: LedgerClock) -> None:
@@ -225,7 +248,7 @@ def _begin_writing(connection: sqlite3.Connection) -> None:
         time.sleep(POLL)
 
 
-def _move_anchor(tx: _Transaction) -> None:
+def _move_anchor(tx: _SqliteTransaction) -> None:
     [found] = tx.read("select boot, ticks, ts from clock")
     anchor = ClockAnchor(*found)
     if (moved := anchor.moved(tx.clock.machine)) is not anchor:
@@ -233,9 +256,9 @@ def _move_anchor(tx: _Transaction) -> None:
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection, path: Path, clock: LedgerClock) -> Iterator[_Transaction]:
+def _transaction(connection: sqlite3.Connection, path: Path, clock: LedgerClock) -> Iterator[_SqliteTransaction]:
     try:
-        yield _Transaction(connection, clock)
+        yield _SqliteTransaction(connection, clock)
         _commit(connection, path)
     except BaseException:
         with suppress(sqlite3.Error):  # a full disk may have rolled back already
