@@ -43,7 +43,7 @@ from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.estimators.units import coordinates, needed_days
 from outlay.simulators.city import City
 from outlay.simulators.city_people import PolicyValues
-from outlay.simulators.city_truth import CityTruth, Curve, optimum
+from outlay.simulators.city_truth import CityCurve, CityTruth, optimum
 from outlay.twostage.labels import k_day_labels
 from peers_environment import D3RLPY, HERE, peer_python
 
@@ -150,7 +150,7 @@ def peer(
     name: str,
     learners: Learners,
     data: Transitions,
-    curve: Curve,
+    curve: CityCurve,
     values: PolicyValues,
     budgets: Vector,
     asked: Any,

@@ -39,7 +39,7 @@ from outlay.estimators.frontier import Points
 from outlay.ops.mixture_lp import solve_mixture, value_at
 from outlay.simulators.city import City
 from outlay.simulators.city_people import PolicyValues
-from outlay.simulators.city_truth import CityTruth, Curve, optimum
+from outlay.simulators.city_truth import CityCurve, CityTruth, optimum
 from outlay.training import frontier, two_stage
 from outlay.training.game import Learned
 
@@ -74,7 +74,7 @@ def act(bundle: Bundle, member: int) -> Callable[[Any], NDArray[Any]]:
     return policy
 
 
-def of_mixtures(learned: Learned, curve: Curve, values: PolicyValues, budgets: Vector) -> list[Any]:
+def of_mixtures(learned: Learned, curve: CityCurve, values: PolicyValues, budgets: Vector) -> list[Any]:
     """Captured share and spend of every budget's mixture, chosen by what was measured; constants as in `train`."""
     chosen, frame = learned.chosen, learned.frame
     taken = chosen.standings[0].learner if chosen.standings else TOGETHER

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
 from outlay.estimators import doubly_robust, fitted, importance, marginalised
-from outlay.estimators.basis import Counted, Features
 from outlay.estimators.joint import Joint
+from outlay.estimators.linear.basis import CountedBasis, FeatureBasis
 from outlay.estimators.panel import Panel
 from outlay.jobs.prepare import prepare
 from outlay.jobs.simulate import simulate
@@ -45,20 +45,20 @@ Policy = NDArray[np.intp]
 Row = dict[str, Any]
 
 
-def counted(panel: Panel) -> Counted:
+def counted(panel: Panel) -> CountedBasis:
     """One coordinate for each state and action."""
     assert panel.state is not None
     assert panel.data.states is not None
-    return Counted(panel.state, len(panel.data.states), panel.data.num_actions)
+    return CountedBasis(panel.state, len(panel.data.states), panel.data.num_actions)
 
 
-def layer(panel: Panel) -> Features:
+def layer(panel: Panel) -> FeatureBasis:
     """A layer of random ReLU units over the one-hot fields: what a log with too many states to count would be given."""
     codes, _ = panel.data.features(panel.rows)
     shown = np.hstack([np.eye(codes.max() + 1)[column] for column in codes.T])
     rng = np.random.default_rng(0)
     hidden = shown @ rng.normal(size=(shown.shape[1], UNITS)) + rng.normal(size=UNITS)
-    return Features(np.maximum(hidden, 0), panel.data.num_actions)
+    return FeatureBasis(np.maximum(hidden, 0), panel.data.num_actions)
 
 
 OURS: dict[str, Callable[[Panel, Policy], Joint]] = {

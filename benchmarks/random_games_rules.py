@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import outlay
 from outlay.learning import exact
 from outlay.learning.mixing import RULES, rule
-from outlay.learning.solution import History, SolveResult
+from outlay.learning.solution import SolveHistory, SolveResult
 from random_games_instances import RandomGame, Spec, draw, lost, spend
 
 Floats = NDArray[np.float64]
@@ -97,7 +97,7 @@ def _end(game: RandomGame, x: Floats) -> Record:
     return {"feasible": feasible, "violation": violation, "spend": spend(game, x), "lost": lost(game, x)}
 
 
-def _proof(game: RandomGame, history: History, mixtures: Floats) -> Record:
+def _proof(game: RandomGame, history: SolveHistory, mixtures: Floats) -> Record:
     """The first round after which least upper bound − reward of a mixture that keeps the limits is small; or None."""
     feasible = np.array([rule.feasible(game.constraints, x) for x in mixtures])
     gaps = np.where(feasible, history.upper[EVERY - 1 :: EVERY] - mixtures[:, 0], np.inf)

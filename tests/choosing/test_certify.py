@@ -23,9 +23,9 @@ from outlay.choosing.run import Run
 from outlay.choosing.stored import Stored
 from outlay.core.errors import FolderError
 from outlay.core.transitions import CERTIFY, EVERYONE
-from outlay.estimators.basis import Counted
 from outlay.estimators.fitted import combine
 from outlay.estimators.joint import Joint
+from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.units import coordinates
 from outlay.jobs.frontier import frontier
 from outlay.ops.skewed import Spread
@@ -151,7 +151,7 @@ def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_
 
     monkeypatch.setattr(Measure, "counted", property(lambda _: False))
     monkeypatch.setattr(
-        Measure, "_basis", lambda at, _: Counted(at.panel.state, len(at.data.states), at.data.num_actions)
+        Measure, "_basis", lambda at, _: CountedBasis(at.panel.state, len(at.data.states), at.data.num_actions)
     )
     monkeypatch.setattr(job, "single_steps", steps)
     found = certify_frontier(run, run.data(), run.campaign)

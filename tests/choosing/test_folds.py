@@ -26,10 +26,10 @@ from outlay.choosing.run import Run
 from outlay.core.errors import FolderError, LogError
 from outlay.core.network import preferring_network
 from outlay.core.transitions import CERTIFY, EVERYONE, LEARN, SELECT, Transitions
-from outlay.estimators.basis import Counted
-from outlay.estimators.behaviour import Behaviour
+from outlay.estimators.behaviour.model import Behaviour
 from outlay.estimators.fitted import Evaluator, pool
-from outlay.estimators.joint import Fold
+from outlay.estimators.joint import UserFold
+from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.jobs.evaluate import _members
 from outlay.learning.tabular import counted_model
@@ -142,8 +142,8 @@ def test_the_interval_of_a_mixture_of_folds_holds_its_true_value_as_often_as_it_
             policy = policy_iteration(model, weights)
             panel, users = Panel.of(view, CERTIFY), view.users_of(CERTIFY)
             assert panel.state is not None
-            fits.append(Evaluator(panel, Counted(panel.state, 3, 3)).fit(policy[panel.state]))
-            folds.append(Fold(users, len(users) / 240))
+            fits.append(Evaluator(panel, CountedBasis(panel.state, 3, 3)).fit(policy[panel.state]))
+            folds.append(UserFold(users, len(users) / 240))
             truth += folds[-1].share * float(measure(cmdp, policy)[1])
         whole = pool(fits, folds, 240)
         cost = whole.column("cost")

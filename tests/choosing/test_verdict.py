@@ -8,10 +8,10 @@ from typing import Any
 from outlay.choosing.constants import AgainstConstants
 from outlay.choosing.verdict import verdict
 from outlay.core.estimate import Estimate
-from outlay.estimators.certificate import Certificate, Line
+from outlay.estimators.certificate import BudgetBound, Certificate
 from small_logs import campaign
 
-LINE = Line(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)
+LINE = BudgetBound(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)
 
 
 def certificate(**changes: Any) -> Certificate:

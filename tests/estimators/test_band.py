@@ -16,10 +16,10 @@ from scipy.stats import norm
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.band import Band
-from outlay.estimators.basis import Counted
 from outlay.estimators.certificate import LEAST_USERS
 from outlay.estimators.fitted import Evaluator
 from outlay.estimators.frontier import Points, room, solve
+from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.ops import simultaneous, tabular
 from outlay.ops.simultaneous import critical_value
@@ -81,7 +81,7 @@ def test_from_logs_the_worst_of_all_mixtures_and_limits_is_certified_and_over_in
         log = replace(log, outcome=np.column_stack([log.outcome, log.outcome[:, 0]]), campaign=about)
         panel = Panel.of(log, CERTIFY)
         state = np.asarray(panel.state)
-        evaluator = Evaluator(panel, Counted(state, 3, 2))
+        evaluator = Evaluator(panel, CountedBasis(state, 3, 2))
         found = band(Points.of([evaluator.fit(policy[state]) for policy in policies] + [evaluator.fit()], about), about)
         x = found.points.coordinates(about)[0][:-1, 1:]
         bound = x + found.points.spread(about).above(found.factor)[:-1]  # of cost, and of −reach

@@ -6,36 +6,36 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array, issparse
 
-from outlay.estimators.basis import Array, Basis, Counted, Features, Pairs, Smooth, Solver
+from outlay.estimators.linear.basis import Array, Basis, CountedBasis, FeatureBasis, SmoothBasis, Solver, StateActions
 
 RNG = np.random.default_rng(0)
 N, S, K, D = 500, 4, 3, 5
 STATE = RNG.integers(S, size=N)
 F = RNG.normal(size=(N, D)).astype(np.float32)
 ROWS = np.where(RNG.random(N) < 0.1, -1, RNG.permutation(N))
-LEFT = Pairs(np.arange(N), RNG.integers(K, size=N))
-RIGHT = Pairs(ROWS, RNG.integers(K, size=N))
+LEFT = StateActions(np.arange(N), RNG.integers(K, size=N))
+RIGHT = StateActions(ROWS, RNG.integers(K, size=N))
 
 
 AMOUNTS = np.array([[1.0, 1.0, 1.0], [-1.0, 0.5, 1.0]])  # a basis of two rows for three amounts
 
 
-def written_out(basis: Basis, pairs: Pairs) -> Array:
-    if isinstance(basis, Smooth):
+def written_out(basis: Basis, pairs: StateActions) -> Array:
+    if isinstance(basis, SmoothBasis):
         counted = written_out(basis.counted, pairs)
         by_state = counted[:, : S * K].reshape(-1, S, K) @ basis.basis.T
         return np.hstack([by_state.reshape(len(pairs), -1), counted[:, S * K :]])
-    f = np.eye(S)[STATE] if isinstance(basis, Counted) else np.column_stack([F, np.ones(N)])
-    if isinstance(basis, Features) and basis.kept is not None:
+    f = np.eye(S)[STATE] if isinstance(basis, CountedBasis) else np.column_stack([F, np.ones(N)])
+    if isinstance(basis, FeatureBasis) and basis.kept is not None:
         free = np.arange(K * (D + 1), K * (D + 2))
         columns = np.append(np.flatnonzero(np.column_stack([basis.kept, np.ones(K)])), free)
-        return written_out(Features(F, K), pairs)[:, columns]
+        return written_out(FeatureBasis(F, K), pairs)[:, columns]
     full = np.zeros((len(pairs), basis.size))
     width = f.shape[1]
     for i, (row, action) in enumerate(zip(pairs.rows, pairs.actions, strict=True)):
         if row < 0:
             full[i, basis.size - K + action] = 1
-        elif isinstance(basis, Counted):
+        elif isinstance(basis, CountedBasis):
             full[i, np.arange(S) * K + action] = f[row]
         else:
             full[i, action * width : (action + 1) * width] = f[row]
@@ -46,7 +46,13 @@ KEPT = np.array([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], np.bool_)
 
 
 @pytest.mark.parametrize(
-    "basis", [Counted(STATE, S, K), Smooth(Counted(STATE, S, K), AMOUNTS), Features(F, K), Features(F, K, KEPT)]
+    "basis",
+    [
+        CountedBasis(STATE, S, K),
+        SmoothBasis(CountedBasis(STATE, S, K), AMOUNTS),
+        FeatureBasis(F, K),
+        FeatureBasis(F, K, KEPT),
+    ],
 )
 def test_block_operations_equal_the_written_out_matrix(basis: Basis) -> None:
     left, right, weight, values = (
@@ -59,7 +65,7 @@ def test_block_operations_equal_the_written_out_matrix(basis: Basis) -> None:
     assert basis.evaluate(RIGHT, theta) == pytest.approx(right @ theta)
 
 
-@pytest.mark.parametrize("basis", [Counted(STATE, S, K), Features(F, K)])
+@pytest.mark.parametrize("basis", [CountedBasis(STATE, S, K), FeatureBasis(F, K)])
 def test_leverage_adds_up_to_the_coordinates_and_is_endless_in_directions_without_rows(basis: Basis) -> None:
     seen = LEFT[np.flatnonzero(LEFT.actions > 0)]
     gram = basis.regular(basis.moment(seen, seen, np.ones(len(seen))))
@@ -70,11 +76,11 @@ def test_leverage_adds_up_to_the_coordinates_and_is_endless_in_directions_withou
 
 
 def test_rows_said_to_be_alike_have_the_same_values() -> None:
-    basis = Counted(STATE, S, K)
+    basis = CountedBasis(STATE, S, K)
     _, first, of = np.unique(basis.alike, return_index=True, return_inverse=True)
     assert len(first) == S
     theta = RNG.random((basis.size, 2))
-    stands_for = Pairs(first[of][LEFT.rows], LEFT.actions)
+    stands_for = StateActions(first[of][LEFT.rows], LEFT.actions)
     assert np.array_equal(basis.evaluate(stands_for, theta), basis.evaluate(LEFT, theta))
 
 
@@ -88,7 +94,7 @@ def test_the_solver_solves_dense_and_sparse_systems_and_their_transposes() -> No
 
 
 def test_the_leverage_of_a_smooth_basis_is_that_of_its_regression() -> None:
-    basis = Smooth(Counted(STATE, S, K), AMOUNTS)
+    basis = SmoothBasis(CountedBasis(STATE, S, K), AMOUNTS)
     gram = basis.regular(basis.moment(LEFT, LEFT, np.ones(N)))
     full = written_out(basis, LEFT)[:, : basis.size - K]
     exact = np.einsum("np,pq,nq->n", full, np.linalg.inv(full.T @ full), full)
@@ -97,9 +103,9 @@ def test_the_leverage_of_a_smooth_basis_is_that_of_its_regression() -> None:
 
 def test_an_unseen_amount_between_seen_ones_is_known_and_an_unseen_state_is_not() -> None:
     seen = LEFT[np.flatnonzero((LEFT.actions != 1) & (STATE > 0))]
-    basis = Smooth(Counted(STATE, S, K), AMOUNTS)
+    basis = SmoothBasis(CountedBasis(STATE, S, K), AMOUNTS)
     gram = basis.regular(basis.moment(seen, seen, np.ones(len(seen))))
-    between = Pairs(np.flatnonzero(STATE > 0), np.ones((STATE > 0).sum(), np.intp))
+    between = StateActions(np.flatnonzero(STATE > 0), np.ones((STATE > 0).sum(), np.intp))
     assert basis.leverage(between, gram).max() < 0.1
-    nowhere = Pairs(np.flatnonzero(STATE == 0), np.ones((STATE == 0).sum(), np.intp))
+    nowhere = StateActions(np.flatnonzero(STATE == 0), np.ones((STATE == 0).sum(), np.intp))
     assert basis.leverage(nowhere, gram).min() > 1e3

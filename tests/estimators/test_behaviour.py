@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from outlay.core.errors import LogError
 from outlay.core.schema import FIRST, Categorical, Numeric, Schema
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, States, Transitions
-from outlay.estimators import behaviour, behaviour_logistic
-from outlay.estimators.behaviour import Behaviour, Counted, constant_shares
-from outlay.estimators.behaviour_check import MATTERS, diagnose
-from outlay.estimators.behaviour_logistic import Logistic
+from outlay.estimators.behaviour import logistic as behaviour_logistic
+from outlay.estimators.behaviour import model as behaviour
+from outlay.estimators.behaviour.check import MATTERS, diagnose
+from outlay.estimators.behaviour.logistic import Logistic
+from outlay.estimators.behaviour.model import Behaviour, CountedShares, constant_shares
 
 Array = NDArray[np.float64]
 DAYS = 5
@@ -143,7 +144,7 @@ def test_with_one_field_and_a_weak_penalty_the_regression_gives_the_shares_of_ea
     )
     rows = data.rows_of(LEARN)
     place, field, spread = behaviour_logistic._columns(data, rows, 100)
-    fitted = behaviour_logistic._Rows.of(data, rows, place)
+    fitted = behaviour_logistic._FieldRows.of(data, rows, place)
     start, offset = np.zeros((len(spread), 4), np.float32), np.log(np.full(4, 0.25))
     weight = behaviour_logistic._descend(fitted, start, offset, np.full(len(field), 1e-3), spread[:, None] * np.ones(4))
     found = Logistic(place, weight, offset).probability(data, rows)
@@ -157,10 +158,12 @@ def test_counts_are_shrunk_by_hand() -> None:
     """Constant shares (30½, 10½) / 41; state 0 with 15 and 5 rows at κ = 10: (15 + 10·0.7439) / 30."""
     states = States(np.zeros((2, 1), np.int32), np.zeros((2, 0), np.float32), np.ones((2, 2), np.bool_))
     learn = np.array([[15.0, 5.0], [15.0, 5.0]])
-    model = Counted.fit(states, learn, learn)
+    model = CountedShares.fit(states, learn, learn)
     expected = (15 + model.strength * 30.5 / 41) / (20 + model.strength)
     np.testing.assert_allclose(model.share[0], [expected, 1 - expected])
-    certain = Counted.fit(states, np.array([[900.0, 100.0], [100.0, 900.0]]), np.array([[90.0, 10.0], [10.0, 90.0]]))
+    certain = CountedShares.fit(
+        states, np.array([[900.0, 100.0], [100.0, 900.0]]), np.array([[90.0, 10.0], [10.0, 90.0]])
+    )
     assert certain.strength < 10
     np.testing.assert_allclose(certain.share, [[0.9, 0.1], [0.1, 0.9]], atol=0.005)
 
@@ -300,9 +303,9 @@ def test_a_model_too_sure_of_itself_is_calibrated() -> None:
     assert isinstance(right, Logistic)
     wrong = replace(right, weight=3 * right.weight, offset=right.offset + np.array([1.0, 0, 0, 0]))
     assert np.abs(wrong.probability(data, rows) - truth[rows]).mean() > 0.12
-    mended = wrong._calibrated(behaviour_logistic._Rows.of(data, held, wrong.place))
+    mended = wrong._calibrated(behaviour_logistic._FieldRows.of(data, held, wrong.place))
     assert np.abs(mended.probability(data, rows) - truth[rows]).mean() < 0.02
-    again = mended._calibrated(behaviour_logistic._Rows.of(data, held, wrong.place))
+    again = mended._calibrated(behaviour_logistic._FieldRows.of(data, held, wrong.place))
     assert again is mended  # no gain beyond chance
 
 

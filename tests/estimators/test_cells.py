@@ -7,9 +7,8 @@ import pytest
 from logs_in_memory import ragged
 
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.cells import Cells, Log, Moves
-from outlay.estimators.panel import Panel
-from outlay.estimators.target import TargetPolicy
+from outlay.estimators.linear.cells import Cells, LogCells, PolicyMoves
+from outlay.estimators.panel import Panel, TargetPolicy
 
 RNG = np.random.default_rng(0)
 
@@ -41,8 +40,8 @@ def test_every_row_is_as_its_cell_says(counted: bool) -> None:
     panel = Panel.of(ragged(1), CERTIFY)
     state = np.asarray(panel.state)
     policy = RNG.integers(2, size=len(panel))
-    log = Log.of(panel, panel.state if counted else None)
-    moves = Moves.of(panel, log, TargetPolicy.fixed(policy, 2))
+    log = LogCells.of(panel, panel.state if counted else None)
+    moves = PolicyMoves.of(panel, log, TargetPolicy.fixed(policy, 2))
     of, on = moves.cells.of, panel.following >= 0
     assert (len(moves.logged) < len(panel)) == counted
     assert np.array_equal(moves.origin[of], log.cells.of)

@@ -7,9 +7,9 @@ import pytest
 from logs_in_memory import World
 
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.basis import Counted
 from outlay.estimators.certificate import Certificate, certify, margins
 from outlay.estimators.fitted import combine, fit
+from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates
 from outlay.ops import tabular
@@ -96,7 +96,7 @@ def test_from_logs_a_mixture_whose_true_cost_is_the_limit_is_certified_in_at_mos
     for seed in range(logs):
         panel = Panel.of(world.log(300, 5, np.random.default_rng([seed, 3])), CERTIFY)
         state = np.asarray(panel.state)
-        basis = Counted(state, 3, 2)
+        basis = CountedBasis(state, 3, 2)
         mixture = combine([fit(panel, basis, policy[state]) for policy in members], weights)
         x, psi, _ = coordinates(mixture, panel.data.campaign)
         passed += certify(x, psi, [limit], ["cost"], gain=0, gain_influence=psi[:, 0], confidence=0.95).certified

@@ -11,11 +11,11 @@ from logs_in_memory import World, campaign, ragged, transitions
 from numpy.typing import NDArray
 
 from outlay.core.transitions import EVERYONE, Transitions
-from outlay.estimators.basis import Features
-from outlay.estimators.days_before import before, days_before
 from outlay.estimators.fitted import Evaluator
+from outlay.estimators.linear.basis import FeatureBasis
 from outlay.estimators.observed import observe
 from outlay.estimators.panel import Panel
+from outlay.estimators.row_features import before, days_before
 from outlay.estimators.sequential import Sequential
 from outlay.ops.tabular import totals
 
@@ -78,7 +78,7 @@ def test_a_type_that_no_feature_tells_does_not_mislead_it() -> None:
         assert found.std_error[place] < 0.02 * true
     np.testing.assert_allclose(found.daily[:, 0], truth, atol=0.03)
     assert at.panel.state is not None
-    stationary = Evaluator(at.panel, Features(at.panel.state[:, None].astype(float), 2))
+    stationary = Evaluator(at.panel, FeatureBasis(at.panel.state[:, None].astype(float), 2))
     misled = stationary.fit(np.ones(len(at.panel), np.intp), days=(DAYS,))
     place = misled.column(f"reward@{DAYS}")
     assert misled.value[place] - truth.sum() > 5 * misled.std_error[place]

@@ -7,19 +7,19 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY, LEARN, Transitions
-from outlay.estimators.basis import Counted, Features
 from outlay.estimators.doubly_robust import DoublyRobust, combine, estimate, fold_of
 from outlay.estimators.fitted import fit
 from outlay.estimators.importance import weigh
+from outlay.estimators.linear.basis import CountedBasis, FeatureBasis
 from outlay.estimators.observed import observe
 from outlay.estimators.panel import Panel
 from outlay.ops import tabular
 
 
-def counted(panel: Panel) -> Counted:
+def counted(panel: Panel) -> CountedBasis:
     assert panel.state is not None
     assert panel.data.states is not None
-    return Counted(panel.state, len(panel.data.states), panel.data.num_actions)
+    return CountedBasis(panel.state, len(panel.data.states), panel.data.num_actions)
 
 
 def apart(users: int, folds: int = 2) -> NDArray[np.intp]:
@@ -263,7 +263,7 @@ def test_one_hot_features_give_the_counted_estimate() -> None:
         target = np.array([1, 0, 1])[np.asarray(panel.state)]
         hot = np.eye(3, dtype=np.float32)[np.asarray(panel.state)]
         exact_ones = estimate(panel, counted(panel), target, days=(1, 3))
-        linear = estimate(panel, Features(hot, 2), target, days=(1, 3))
+        linear = estimate(panel, FeatureBasis(hot, 2), target, days=(1, 3))
         assert linear.value == pytest.approx(exact_ones.value, abs=1e-6)
         assert linear.influence == pytest.approx(exact_ones.influence, abs=1e-4)
 

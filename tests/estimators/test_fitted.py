@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY, LEARN, Transitions
-from outlay.estimators.basis import Counted, Features
 from outlay.estimators.fitted import Evaluator, combine, fit
+from outlay.estimators.linear.basis import CountedBasis, FeatureBasis
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel
 from outlay.ops import tabular
 
 
-def counted(panel: Panel) -> Counted:
+def counted(panel: Panel) -> CountedBasis:
     assert panel.state is not None
     assert panel.data.states is not None
-    return Counted(panel.state, len(panel.data.states), panel.data.num_actions)
+    return CountedBasis(panel.state, len(panel.data.states), panel.data.num_actions)
 
 
 def model_of(panel: Panel) -> TabularCMDP:
@@ -127,7 +127,7 @@ def test_a_policy_that_acts_otherwise_in_the_same_state_agrees_with_longhand_loo
     assert result.value[:3] == pytest.approx(longhand(panel, target, None), abs=1e-10)
     at = result.column("reward@5")
     assert result.value[at : at + 2] == pytest.approx(longhand(panel, target, 5), abs=1e-10)
-    single = fit(panel, Features(np.eye(3, dtype=np.float32)[np.asarray(panel.state)], 2), target, days=(2, 5))
+    single = fit(panel, FeatureBasis(np.eye(3, dtype=np.float32)[np.asarray(panel.state)], 2), target, days=(2, 5))
     assert result.influence == pytest.approx(single.influence, abs=1e-5)
     assert result.mass == pytest.approx(single.mass, abs=1e-5)
 
@@ -136,7 +136,7 @@ def test_one_evaluator_gives_every_policy_what_a_fit_of_its_own_gives() -> None:
     panel = Panel.of(ragged(7, users=100), CERTIFY)
     rng = np.random.default_rng(1)
     hot = np.eye(3, dtype=np.float32)[np.asarray(panel.state)]
-    for basis in (counted(panel), Features(hot, 2)):
+    for basis in (counted(panel), FeatureBasis(hot, 2)):
         evaluator = Evaluator(panel, basis)
         for days in ((), (3,), (1, 6)):
             target = rng.integers(2, size=3)[np.asarray(panel.state)]
@@ -193,7 +193,7 @@ def test_totals_are_of_the_users_whose_window_covers_them_as_those_observed(feat
     """By the model the late ones' 4 days bring 12, but nobody has seen them; discounted values are of all users."""
     panel = Panel.of(joining_late(), CERTIFY)
     hot = np.eye(2, dtype=np.float32)[np.asarray(panel.state)]
-    evaluator = Evaluator(panel, Features(hot, 2) if features else counted(panel))
+    evaluator = Evaluator(panel, FeatureBasis(hot, 2) if features else counted(panel))
     found, seen = evaluator.fit(days=(1, 2, 4)), observe(panel, days=(1, 2, 4))
     for target in ("reward@1", "reward@2", "reward@4", "cost@4"):
         assert found.value[found.column(target)] == pytest.approx(seen.value[seen.column(target)])
@@ -315,7 +315,7 @@ def test_one_hot_features_give_the_counted_fit() -> None:
         target = np.array([1, 0, 1])[np.asarray(panel.state)]
         hot = np.eye(3, dtype=np.float32)[np.asarray(panel.state)]
         exact = fit(panel, counted(panel), target, days=(1, 3))
-        linear = fit(panel, Features(hot, 2), target, days=(1, 3))
+        linear = fit(panel, FeatureBasis(hot, 2), target, days=(1, 3))
         assert linear.value == pytest.approx(exact.value, abs=1e-6)
         assert linear.influence == pytest.approx(exact.influence, abs=1e-5)
         assert linear.ess == pytest.approx(exact.ess, rel=1e-4)
@@ -333,7 +333,7 @@ def test_features_that_span_a_linear_truth_recover_it_with_collinear_columns() -
                        outcome=np.column_stack([reward, reward]))  # fmt: skip
     panel = Panel.of(data, CERTIFY)
     f = np.column_stack([z, z, np.zeros_like(z)])
-    result = fit(panel, Features(f, 2), np.ones(U * days, np.intp), days=(2,))
+    result = fit(panel, FeatureBasis(f, 2), np.ones(U * days, np.intp), days=(2,))
     assert result.value[[0, result.column("reward@2")]] == pytest.approx([1 + z.mean(), 2 + 2 * z.mean()], abs=1e-5)
 
 
@@ -433,9 +433,9 @@ def test_features_withhold_what_lies_beyond_the_rows_of_an_action() -> None:
     data = transitions(user=np.repeat(np.arange(U), 2), day=np.tile([0, 1], U), state=np.zeros(2 * U), action=action,
                        outcome=rng.random((2 * U, 2)), num_states=1, num_actions=2)  # fmt: skip
     panel = Panel.of(data, CERTIFY)
-    result = fit(panel, Features(z[:, None], 2), np.ones(2 * U, np.intp))
+    result = fit(panel, FeatureBasis(z[:, None], 2), np.ones(2 * U, np.intp))
     assert result.withheld[0] is not None
-    assert fit(panel, Features(z[:, None], 2), np.zeros(2 * U, np.intp)).withheld[0] is None
+    assert fit(panel, FeatureBasis(z[:, None], 2), np.zeros(2 * U, np.intp)).withheld[0] is None
 
 
 def test_a_fitted_value_that_outcomes_cannot_add_up_to_is_withheld() -> None:
@@ -447,7 +447,7 @@ def test_a_fitted_value_that_outcomes_cannot_add_up_to_is_withheld() -> None:
     data = transitions(user=np.arange(4000), day=np.zeros(4000), state=np.zeros(4000), action=action, num_states=1,
                        num_actions=2, outcome=np.column_stack([reward, 0 * reward]), about=campaign(0.0))  # fmt: skip
     panel = Panel.of(data, CERTIFY)
-    result = fit(panel, Features(z[:, None], 2), np.ones(4000, np.intp))
+    result = fit(panel, FeatureBasis(z[:, None], 2), np.ones(4000, np.intp))
     assert result.withheld[0] is not None
     assert "outside what the outcomes can add up to" in result.withheld[0]
     assert result.withheld[1] is None

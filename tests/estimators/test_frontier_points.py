@@ -12,11 +12,11 @@ from scipy.stats import norm
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.basis import Counted
 from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted, combine, fit
 from outlay.estimators.frontier import Points, room, solve
 from outlay.estimators.joint import mixed
+from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates, displayed
 from outlay.ops.intervals import std_error
@@ -54,7 +54,7 @@ def fits(about: Campaign) -> list[Fitted]:
     assert panel.state is not None
     rng = np.random.default_rng(0)
     policies = [np.zeros(3, np.intp), np.ones(3, np.intp), *rng.integers(0, 2, (2, 3))]
-    return [fit(panel, Counted(panel.state, 3, 2), policy[panel.state], days=(1, 3)) for policy in policies]
+    return [fit(panel, CountedBasis(panel.state, 3, 2), policy[panel.state], days=(1, 3)) for policy in policies]
 
 
 def covariance(influence: NDArray[np.float64]) -> NDArray[np.float64]:

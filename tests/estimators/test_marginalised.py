@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators.basis import Counted, Features, Smooth
 from outlay.estimators.fitted import fit
 from outlay.estimators.importance import weigh
-from outlay.estimators.marginal_system import discounted, of_states, totals
+from outlay.estimators.linear.basis import CountedBasis, FeatureBasis, SmoothBasis
+from outlay.estimators.linear.marginal_system import discounted, of_states, totals
 from outlay.estimators.marginalised import Marginal, combine, estimate, ratios
 from outlay.estimators.observed import observe
 from outlay.estimators.panel import Panel
@@ -28,10 +28,10 @@ REWARD = np.array([[0.2, 0.9], [0.4, 0.1], [0.7, 0.5]])
 POLICIES = (np.array([1, 0, 1]), np.array([[0.3, 0.7], [0.9, 0.1], [0.5, 0.5]]))
 
 
-def counted(panel: Panel) -> Counted:
+def counted(panel: Panel) -> CountedBasis:
     assert panel.state is not None
     assert panel.data.states is not None
-    return Counted(panel.state, len(panel.data.states), panel.data.num_actions)
+    return CountedBasis(panel.state, len(panel.data.states), panel.data.num_actions)
 
 
 def every_path(days: int, daily: Array | None = None, late: NDArray[np.intp] = MOVES) -> Transitions:
@@ -185,7 +185,7 @@ def test_the_value_is_the_sum_of_the_weighted_outcomes(linear: bool, least_rows:
     """Thin states among them: the adjoint knows the state-free means."""
     rng = np.random.default_rng(1)
     panel = Panel.of(ragged(1, users=120), CERTIFY)
-    basis = of_states(Features(rng.normal(size=(len(panel), 2)), 2) if linear else counted(panel))
+    basis = of_states(FeatureBasis(rng.normal(size=(len(panel), 2)), 2) if linear else counted(panel))
     ratio, share = np.where(rng.random(len(panel)) < 0.5, 2.0, 0.0), np.full(120, 1 / 120)
     found = totals(panel, basis, panel.outcome, ratio, share, least_rows, 6)
     assert found.unsupported > 0
@@ -231,7 +231,7 @@ def test_one_hot_features_and_smooth_amounts_rest_on_the_counted_states() -> Non
     hot = np.eye(3, dtype=np.float32)[panel.state]
     policy = POLICIES[1][panel.state]
     exact = estimate(panel, counted(panel), policy, days=(1, 4), support=1)
-    for basis in (Features(hot, 2), Smooth(counted(panel), np.ones((1, 2)))):
+    for basis in (FeatureBasis(hot, 2), SmoothBasis(counted(panel), np.ones((1, 2)))):
         other = estimate(panel, basis, policy, days=(1, 4), support=1)
         assert other.value == pytest.approx(exact.value, abs=1e-6)
         assert other.influence == pytest.approx(exact.influence, abs=1e-5)
@@ -347,7 +347,7 @@ def test_a_value_that_outcomes_cannot_add_up_to_is_withheld() -> None:
                        num_actions=2, outcome=np.column_stack([(z > 0.5) * action, 0 * z]), about=campaign(0.0),
                        propensity=np.full(4000, 0.5))  # fmt: skip
     panel = Panel.of(data, CERTIFY)
-    got = estimate(panel, Features(z[:, None], 2), np.ones(4000, np.intp), days=(1,))
+    got = estimate(panel, FeatureBasis(z[:, None], 2), np.ones(4000, np.intp), days=(1,))
     for t in (0, got.column("reward@1")):
         assert got.withheld[t] is not None
         assert "outside what the outcomes can add up to" in str(got.withheld[t])

@@ -7,8 +7,8 @@ import pytest
 from logs_in_memory import World, ragged, transitions
 
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.basis import Counted
 from outlay.estimators.fitted import fit
+from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel
 
@@ -41,7 +41,7 @@ def test_a_fit_that_is_off_does_not_reproduce_the_observed_totals_and_says_which
     world = World.drawn(1)
     panel = Panel.of(world.log(1000, 4, np.random.default_rng(2)), CERTIFY)
     assert panel.state is not None
-    old, seen = fit(panel, Counted(panel.state, 3, 2), days=(1, 4)), observe(panel, days=(1, 4))
+    old, seen = fit(panel, CountedBasis(panel.state, 3, 2), days=(1, 4)), observe(panel, days=(1, 4))
     assert reproduces(seen, old).ok
     value = old.value.copy()
     value[old.column("cost@4")] *= 1.3
@@ -59,10 +59,10 @@ def test_the_check_catches_a_log_whose_days_differ() -> None:
                        outcome=np.column_stack([reward, reward]), num_states=1, num_actions=2)  # fmt: skip
     panel = Panel.of(data, CERTIFY)
     assert panel.state is not None
-    assert not reproduces(observe(panel, days=(1,)), fit(panel, Counted(panel.state, 1, 2), days=(1,))).ok
+    assert not reproduces(observe(panel, days=(1,)), fit(panel, CountedBasis(panel.state, 1, 2), days=(1,))).ok
 
 
 def test_nothing_to_compare_is_not_a_pass() -> None:
     panel = Panel.of(ragged(1), CERTIFY)
     assert panel.state is not None
-    assert not reproduces(observe(panel, days=(2,)), fit(panel, Counted(panel.state, 3, 2))).ok
+    assert not reproduces(observe(panel, days=(2,)), fit(panel, CountedBasis(panel.state, 3, 2))).ok

@@ -7,16 +7,16 @@ import pytest
 from logs_in_memory import World, ragged
 
 from outlay.core.transitions import CERTIFY, LEARN, SELECT
-from outlay.estimators.basis import Basis, Counted, Features
-from outlay.estimators.cells import Moves
-from outlay.estimators.critic import Critic
+from outlay.estimators.linear.basis import Basis, CountedBasis, FeatureBasis
+from outlay.estimators.linear.cells import PolicyMoves
+from outlay.estimators.linear.sample import Sample
 from outlay.estimators.panel import Panel
-from outlay.estimators.sample import Sample
+from outlay.estimators.path_sums import FoldValues
 
 
 def bases(panel: Panel) -> list[Basis]:
     state = np.asarray(panel.state)
-    return [Counted(state, 3, 2), Features(np.eye(3, dtype=np.float32)[state], 2)]
+    return [CountedBasis(state, 3, 2), FeatureBasis(np.eye(3, dtype=np.float32)[state], 2)]
 
 
 @pytest.mark.parametrize("drawn", [False, True])
@@ -32,7 +32,7 @@ def test_values_from_some_users_of_a_panel_are_those_of_a_panel_of_these_users(d
             critics = []
             for sample in (Sample.of(everybody, mine).only(some), Sample.of(alone, its)):
                 target = sample.panel.follow(by_state[np.asarray(sample.panel.state)])
-                critics.append(Critic.of(sample, Moves.of(sample.panel, sample.log, target), 4, least_rows=2))
+                critics.append(FoldValues.of(sample, PolicyMoves.of(sample.panel, sample.log, target), 4, least_rows=2))
             for one, other in zip(critics[0].theta, critics[1].theta, strict=True):
                 assert one == pytest.approx(other, abs=1e-6)
             for reg in ("inflation", "outcome"):

@@ -8,8 +8,8 @@ from logs_in_memory import campaign, ragged
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.basis import Counted
 from outlay.estimators.fitted import Fitted, combine, fit
+from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates, days_counted, displayed, estimates, horizons, objective
 
@@ -25,7 +25,7 @@ def fitted(action: int, days: tuple[int, ...] = (1, 3)) -> Fitted:
     """On a log where decisions end, pause and are forced, so that x_1 differs between policies."""
     panel = Panel.of(ragged(3, users=300), CERTIFY)
     assert panel.state is not None
-    return fit(panel, Counted(panel.state, 3, 2), np.full(len(panel), action), days=days)
+    return fit(panel, CountedBasis(panel.state, 3, 2), np.full(len(panel), action), days=days)
 
 
 def test_a_budget_per_decision_is_compared_by_its_linear_coordinate_and_shown_as_a_ratio() -> None:
@@ -88,7 +88,7 @@ def test_estimates_carry_interval_size_and_a_withheld_number_its_reason() -> Non
     assert 1 < (reward.ess or 0) <= 300
     panel = Panel.of(ragged(3, users=300), CERTIFY)
     assert panel.state is not None
-    none = fit(panel, Counted(panel.state, 3, 2), np.zeros(len(panel), np.intp), least_rows=10_000)
+    none = fit(panel, CountedBasis(panel.state, 3, 2), np.zeros(len(panel), np.intp), least_rows=10_000)
     for row in estimates(none, about(CEILING), "member 0", "fitted", confidence=0.95):
         assert (row.value, row.low, row.recommended) == (None, None, False)
         assert row.withheld is not None

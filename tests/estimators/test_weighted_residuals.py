@@ -6,15 +6,15 @@ from logs_in_memory import Array, World, ragged, transitions
 from numpy.typing import NDArray
 
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators.basis import Basis, Counted, Features
 from outlay.estimators.fitted import fit
+from outlay.estimators.linear.basis import Basis, CountedBasis, FeatureBasis
+from outlay.estimators.linear.sample import Sample
 from outlay.estimators.panel import Panel
-from outlay.estimators.sample import Sample
 from outlay.estimators.weighted_residuals import weighted_residuals
 
 
-def one_hot(panel: Panel, states: int = 3) -> Features:
-    return Features(np.eye(states, dtype=np.float32)[np.asarray(panel.state)], panel.data.num_actions)
+def one_hot(panel: Panel, states: int = 3) -> FeatureBasis:
+    return FeatureBasis(np.eye(states, dtype=np.float32)[np.asarray(panel.state)], panel.data.num_actions)
 
 
 def test_four_rows_worked_by_hand() -> None:
@@ -26,7 +26,7 @@ def test_four_rows_worked_by_hand() -> None:
     data = transitions(user=[0, 1, 2, 3], day=[0] * 4, state=[0] * 4, action=[1, 1, 1, 0], num_states=1, num_actions=2,
                        outcome=[[4, 1], [6, 1], [0, 1], [3, 1]], propensity=[0.8, 0.8, 0.2, 0.8])  # fmt: skip
     panel = Panel.of(data, CERTIFY)
-    basis = Features(np.zeros((4, 0), np.float32), 2)
+    basis = FeatureBasis(np.zeros((4, 0), np.float32), 2)
     assert panel.propensity is not None
     always = np.ones(4, np.intp)
     found = weighted_residuals(Sample.of(panel, basis), always, panel.propensity, days=(1,))
@@ -72,7 +72,7 @@ def test_gaps_ends_and_forced_rows_agree_with_longhand_loops(seed: int) -> None:
     panel = Panel.of(by_more(seed), CERTIFY)
     policy = np.array([0, 1, 1])[np.asarray(panel.state)]
     assert panel.propensity is not None
-    for basis in (one_hot(panel), Counted(np.asarray(panel.state), 3, 2)):
+    for basis in (one_hot(panel), CountedBasis(np.asarray(panel.state), 3, 2)):
         found = weighted_residuals(Sample.of(panel, basis), policy, panel.propensity, days=(1, 2, 5))
         for k in (1, 2, 5):
             assert found.value[found.column(f"reward@{k}")] == pytest.approx(
@@ -100,7 +100,7 @@ def test_it_says_what_a_poor_basis_is_wrong_by_and_its_intervals_hold() -> None:
     logs, off = 200, []
     for seed in range(logs):
         panel = Panel.of(world.log(400, 1, np.random.default_rng(seed)), CERTIFY)
-        basis, taken = Features(np.zeros((len(panel), 0), np.float32), 2), policy[np.asarray(panel.state)]
+        basis, taken = FeatureBasis(np.zeros((len(panel), 0), np.float32), 2), policy[np.asarray(panel.state)]
         assert panel.propensity is not None
         found = weighted_residuals(Sample.of(panel, basis), taken, panel.propensity, days=(1,))
         off.append((found.value[0] - bias) / found.std_error[0])

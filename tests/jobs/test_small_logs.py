@@ -14,7 +14,7 @@ from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.choosing.measure import HIDDEN_ROWS, Measure
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
-from outlay.estimators.basis import Features
+from outlay.estimators.linear.basis import FeatureBasis
 from outlay.ops.intervals import std_error
 from small_bundles import random_network
 
@@ -44,13 +44,13 @@ def test_three_thousand_users_of_one_day_have_an_answer(tmp_path: Path, split: i
 def test_a_basis_has_as_many_features_of_an_action_as_its_rows_carry(tmp_path: Path) -> None:
     at = measured(tmp_path, SELECT)
     basis = at.basis()
-    assert isinstance(basis, Features)
+    assert isinstance(basis, FeatureBasis)
     assert basis.kept is not None
     assert basis.kept[:, -1].all(), "the plain feature"
     rows = np.bincount(at.panel.action, minlength=3)
     assert basis.kept.sum(axis=1).tolist() == (1 + rows // HIDDEN_ROWS).tolist()
     rare = replace(at.data, action=np.where(np.arange(len(at.data.action)) % 100 == 0, at.data.action, 0))
     basis = Measure(rare, SELECT, at.bundle).basis()
-    assert isinstance(basis, Features)
+    assert isinstance(basis, FeatureBasis)
     assert basis.kept is not None
     assert basis.kept.sum(axis=1).tolist() == [4, 1, 1]

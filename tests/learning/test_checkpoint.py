@@ -15,8 +15,8 @@ from outlay.core.errors import FolderError
 from outlay.core.files import MANIFEST
 from outlay.core.transitions import LEARN, SELECT
 from outlay.learning import checkpoint, frontier
-from outlay.learning.frontier import Frontier
-from outlay.learning.game import Game, Progress, play, settings_of
+from outlay.learning.frontier import FrontierTraining
+from outlay.learning.game import Game, GameProgress, play, settings_of
 from outlay.learning.heads import coordinates
 from small_logs import campaign, draw, random_cmdp
 
@@ -24,7 +24,7 @@ KEY = {"data": "d4", "seed": 0, "settings": {"batch": 32, "shares": [0.7, 0.15, 
 
 
 @pytest.fixture(scope="module")
-def halfway() -> tuple[Game, Progress]:
+def halfway() -> tuple[Game, GameProgress]:
     of = game(min_steps=200)
     going = play(of)
     for _ in range(6):
@@ -37,7 +37,7 @@ def same(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype for a, b in pairs)
 
 
-def test_what_is_saved_comes_back(halfway: tuple[Game, Progress], tmp_path: Path) -> None:
+def test_what_is_saved_comes_back(halfway: tuple[Game, GameProgress], tmp_path: Path) -> None:
     of, progress = halfway
     checkpoint.save_game(tmp_path / "checkpoints", progress, KEY)
     found = checkpoint.load_game(tmp_path / "checkpoints", of, KEY)
@@ -55,7 +55,7 @@ def test_what_is_saved_comes_back(halfway: tuple[Game, Progress], tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 
 
-def test_a_checkpoint_replaces_the_last(halfway: tuple[Game, Progress], tmp_path: Path) -> None:
+def test_a_checkpoint_replaces_the_last(halfway: tuple[Game, GameProgress], tmp_path: Path) -> None:
     of, progress = halfway
     for _ in range(2):
         checkpoint.save_game(tmp_path / "checkpoints", progress, KEY)
@@ -67,7 +67,7 @@ def test_a_checkpoint_replaces_the_last(halfway: tuple[Game, Progress], tmp_path
     assert stored == {f"network-{number}.eqx" for number in later.networks}
 
 
-def test_another_seed_or_other_data_or_settings_are_refused(halfway: tuple[Game, Progress], tmp_path: Path) -> None:
+def test_another_seed_or_other_data_or_settings_are_refused(halfway: tuple[Game, GameProgress], tmp_path: Path) -> None:
     of, progress = halfway
     checkpoint.save_game(tmp_path / "checkpoints", progress, KEY)
     for change in ({"seed": 1}, {"data": "other"}, {"settings": {"batch": 64, "shares": [0.7, 0.15, 0.15]}}):
@@ -77,7 +77,7 @@ def test_another_seed_or_other_data_or_settings_are_refused(halfway: tuple[Game,
         checkpoint.load_game(tmp_path / "checkpoints", of, {**KEY, "seed": 1, "data": "other"})
 
 
-def test_a_half_written_checkpoint_is_none(halfway: tuple[Game, Progress], tmp_path: Path) -> None:
+def test_a_half_written_checkpoint_is_none(halfway: tuple[Game, GameProgress], tmp_path: Path) -> None:
     of, progress = halfway
     folder = tmp_path / "checkpoints"
     checkpoint.save_game(folder, progress, KEY)
@@ -100,13 +100,13 @@ def test_a_half_written_checkpoint_is_none(halfway: tuple[Game, Progress], tmp_p
 
 
 @pytest.fixture(scope="module")
-def partway() -> tuple[Frontier, frontier.Progress]:
+def partway() -> tuple[FrontierTraining, frontier.FrontierProgress]:
     """One network for every λ, after 4 of 10 blocks; its grid was laid again after the first and the fourth."""
     about = campaign(0.8, BUDGETS[:1], {"layers": [8], "batch": 32, "min_steps": 1000, "epochs": 0.1})
     data = draw(random_cmdp(3), 300, 6, seed=0, about=about, split=np.repeat([LEARN, SELECT], [200, 100]))
     coords = coordinates(about, data.outcome, steady=True)
     settings = settings_of(about.train, "ddqn", 0.8)
-    of = Frontier(data, about.train, settings, coords, np.full(1, 3.0), 0, data.rows_of(LEARN), 0)
+    of = FrontierTraining(data, about.train, settings, coords, np.full(1, 3.0), 0, data.rows_of(LEARN), 0)
     going = frontier.learn(of)
     for _ in range(4):
         progress = next(going)
@@ -114,7 +114,7 @@ def partway() -> tuple[Frontier, frontier.Progress]:
 
 
 def test_a_frontier_comes_back_with_its_grid_and_goes_on(
-    partway: tuple[Frontier, frontier.Progress], tmp_path: Path
+    partway: tuple[FrontierTraining, frontier.FrontierProgress], tmp_path: Path
 ) -> None:
     of, progress = partway
     checkpoint.save_frontier(tmp_path / "checkpoints", progress, KEY)
@@ -132,7 +132,7 @@ def test_a_frontier_comes_back_with_its_grid_and_goes_on(
 
 
 def test_a_frontier_is_not_taken_for_a_game_nor_for_another_frontier(
-    partway: tuple[Frontier, frontier.Progress], halfway: tuple[Game, Progress], tmp_path: Path
+    partway: tuple[FrontierTraining, frontier.FrontierProgress], halfway: tuple[Game, GameProgress], tmp_path: Path
 ) -> None:
     of, progress = partway
     checkpoint.save_frontier(tmp_path / "checkpoints", progress, KEY)
@@ -146,7 +146,7 @@ def test_a_frontier_is_not_taken_for_a_game_nor_for_another_frontier(
 
 
 def test_a_checkpoint_holds_no_pickles(
-    halfway: tuple[Game, Progress], partway: tuple[Frontier, frontier.Progress], tmp_path: Path
+    halfway: tuple[Game, GameProgress], partway: tuple[FrontierTraining, frontier.FrontierProgress], tmp_path: Path
 ) -> None:
     """Its arrays are read by NumPy with pickling refused; the rest is JSON."""
     checkpoint.save_game(tmp_path / "game", halfway[1], KEY)

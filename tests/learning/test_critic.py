@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
-from outlay.learning.critic import Critic, Oracle, Settings, Table
+from outlay.learning.critic import Critic, CriticSettings, DistinctStates, Oracle
 from outlay.nets.batches import Batch, StateRows, blocks, gather
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import Outputs, QNetwork, Shape, init_pair
@@ -41,8 +41,8 @@ TARGET = np.array(
 )
 
 
-def settings(oracle: Oracle = "ddqn", **changes: Any) -> Settings:
-    return Settings(
+def settings(oracle: Oracle = "ddqn", **changes: Any) -> CriticSettings:
+    return CriticSettings(
         oracle=oracle, discount=0.8, learning_rate=3e-3, target_decay=0.95, small_q_weight=0.8,
         supervised_weight=1.0, imitation_weight=1.0, imitation_threshold=0.3,
     )._replace(**changes)  # fmt: skip
@@ -84,7 +84,7 @@ def batch_of(**changes: Any) -> Batch:
 
 
 @eqx.filter_jit
-def _target(both: Critic, batch: Batch, weights: Array, chosen: Settings) -> Array:
+def _target(both: Critic, batch: Batch, weights: Array, chosen: CriticSettings) -> Array:
     return critics.target(both, batch, None, weights[None], chosen)[:, 0]
 
 
@@ -138,11 +138,11 @@ def test_the_discount_of_a_row_scales_its_future() -> None:
 
 
 @eqx.filter_jit
-def _slope(online: QNetwork, batch: Batch, ahead: Array, chosen: Settings) -> tuple[Array, QNetwork]:
+def _slope(online: QNetwork, batch: Batch, ahead: Array, chosen: CriticSettings) -> tuple[Array, QNetwork]:
     return jax.value_and_grad(critics.loss)(online, batch, ahead, None, SPREAD, chosen)
 
 
-def loss_of(online: QNetwork, batch: Batch, ahead: ArrayLike, chosen: Settings) -> tuple[float, QNetwork]:
+def loss_of(online: QNetwork, batch: Batch, ahead: ArrayLike, chosen: CriticSettings) -> tuple[float, QNetwork]:
     value, gradient = _slope(online, batch, jnp.asarray(ahead), chosen)
     return float(value), gradient
 
@@ -244,9 +244,9 @@ def test_a_step_moves_the_averages_by_their_decay() -> None:
     np.testing.assert_allclose(kept, 0.25 * moved, atol=1e-6)
 
 
-def learned(data: Transitions, chosen: Settings, weights: Array, spread: Array, *, steps: int = 1500) -> Critic:
+def learned(data: Transitions, chosen: CriticSettings, weights: Array, spread: Array, *, steps: int = 1500) -> Critic:
     assert data.states is not None
-    table = Table(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
+    table = DistinctStates(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     outcomes = 0 if chosen.oracle == "ddqn" else 2
     of = Shape(data.schema.sizes, 2, 3, 2, outcomes, chosen.oracle == "bcq", (16,), 4)
 
@@ -262,7 +262,7 @@ def learned(data: Transitions, chosen: Settings, weights: Array, spread: Array, 
 
 def greedy(state: Critic, data: Transitions, weights: Array, spread: Array, threshold: float) -> NDArray[np.int64]:
     assert data.states is not None
-    table = Table(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
+    table = DistinctStates(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     every = StateRows(jnp.zeros(0), jnp.zeros(0), jnp.arange(len(data.states)))
     outputs, _ = critics.evaluate(state.target, every, table)
     return np.asarray(critics.act(outputs, (weights * spread)[None], table.allowed, threshold))[:, 0]
@@ -292,7 +292,7 @@ def test_the_greedy_policy_is_the_best_response_and_its_heads_are_its_value(orac
     assert policy.tolist() == best.tolist()
     every = gather(data, data.users["start_row"], table=True)
     assert data.states is not None
-    table = Table(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
+    table = DistinctStates(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     outputs, row = critics.evaluate(state.target, every.state, table)
     heads = critics.pick(outputs.q, row, jnp.asarray(policy[np.asarray(row)])).mean((0, 1))[0] * spread
     np.testing.assert_allclose(heads, measure(model, policy), atol=0.02)
@@ -327,6 +327,6 @@ def test_truncation_is_not_an_end(ends: bool, value: float) -> None:
     assert data.states is not None
     w, unit = jnp.array([1.0, 0.0]), jnp.ones(2)
     state = learned(data, settings(learning_rate=1e-2), w, unit)
-    table = Table(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
+    table = DistinctStates(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     outputs, _ = critics.evaluate(state.target, StateRows(None, None, jnp.array([0])), table)
     np.testing.assert_allclose(outputs.q[..., 0], value, atol=0.03)

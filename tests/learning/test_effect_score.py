@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outlay.learning.effect_score import Judge
+from outlay.learning.effect_score import EffectScore
 
 
 def test_effects_explain_what_they_should_and_level_and_size_do_not_matter() -> None:
@@ -13,7 +13,7 @@ def test_effects_explain_what_they_should_and_level_and_size_do_not_matter() -> 
     rows, policy = 20_000, np.array([0.7, 0.3])
     gain, action = rng.normal(size=rows), rng.choice(2, rows, p=policy)
     left = gain * (action - 0.3) + rng.normal(size=rows)
-    judge = Judge(np.arange(rows), action, left, np.tile(policy, (rows, 1)))
+    judge = EffectScore(np.arange(rows), action, left, np.tile(policy, (rows, 1)))
     q = np.stack([np.zeros(rows), gain], axis=1)
     true = 0.21 / 1.21  # the variance of gain · (a − b), beside noise of 1
     assert judge.explained(q) == pytest.approx(true, abs=0.01)

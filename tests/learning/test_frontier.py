@@ -14,8 +14,8 @@ from outlay.core.cmdp import TabularCMDP
 from outlay.core.transitions import LEARN, SELECT
 from outlay.learning import critic as critics
 from outlay.learning import frontier
-from outlay.learning.critic import Oracle, Settings, act
-from outlay.learning.frontier import Frontier, between, learn
+from outlay.learning.critic import CriticSettings, Oracle, act
+from outlay.learning.frontier import FrontierTraining, between, learn
 from outlay.learning.game import settings_of
 from outlay.learning.heads import coordinates
 from outlay.learning.multiplier_grid import POINTS, laid_again, pilot_grid
@@ -84,7 +84,7 @@ def test_what_adds_up_along_the_axes_is_carried_over_exactly(count: int) -> None
 
 def test_a_moved_critic_says_at_the_old_λ_what_it_said() -> None:
     shape = Shape((4,), 0, 3, 2, 0, False, (8,), 2, num_policies=3)
-    critic = critics.init(init_pair(shape, 0), Settings("ddqn", 0.8, 1e-3, 0.99, 0.8, 1, 1, 0.3))
+    critic = critics.init(init_pair(shape, 0), CriticSettings("ddqn", 0.8, 1e-3, 0.99, 0.8, 1, 1, 0.3))
     old, new = np.array([[0.0], [1.0], [4.0]]), np.array([[0.0], [4.0], [2.5]])
     moved = frontier._moved(critic, between(old, new))
     codes, numbers = np.arange(4)[:, None], np.empty((4, 0))
@@ -99,7 +99,7 @@ def test_a_moved_critic_says_at_the_old_λ_what_it_said() -> None:
 
 def training(
     oracle: Oracle, *, counted: bool = True, budgets: int = 1, steps: int = 3000, seed: int = 25
-) -> tuple[Frontier, TabularCMDP]:
+) -> tuple[FrontierTraining, TabularCMDP]:
     about = campaign(0.8, [{"name": name, "cost": name, "at_most": 0.8} for name in "abc"[:budgets]],
                      {"layers": [16], "embedding": 4, "batch": 256, "min_steps": steps, "epochs": 0.1})  # fmt: skip
     model = random_cmdp(seed, costs=budgets)
@@ -107,10 +107,12 @@ def training(
     data = draw(model, 2000, 8, seed=0, about=about, split=split, counted=counted)
     coords = coordinates(about, data.outcome, steady=True)
     learning = settings_of(about.train, oracle, 0.8)._replace(learning_rate=5e-3)
-    return Frontier(data, about.train, learning, coords, np.full(budgets, 3.0), 0, data.rows_of(LEARN), 0), model
+    return FrontierTraining(
+        data, about.train, learning, coords, np.full(budgets, 3.0), 0, data.rows_of(LEARN), 0
+    ), model
 
 
-def learned_policies(frontier: Frontier) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def learned_policies(frontier: FrontierTraining) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """`[L, m]` λ and `[L, S]` actions in the model's states."""
     *_, progress = learn(frontier)
     codes, numbers = np.arange(3)[:, None], np.zeros((3, frontier.data.number_columns.shape[1]), np.float32)

@@ -13,14 +13,14 @@ from small_games import BUDGETS, TRAIN, game
 
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.critic import Oracle
-from outlay.learning.game import SPARES, Game, Progress, frugal, play
+from outlay.learning.game import SPARES, Game, GameProgress, frugal, play
 from outlay.learning.heads import coordinates
 from outlay.learning.mixing import RULES
 from outlay.ops.tabular import measure
 from small_logs import campaign, draw, random_cmdp
 
 
-def played(of: Game) -> tuple[Progress, Any]:
+def played(of: Game) -> tuple[GameProgress, Any]:
     *_, last = play(of)
     return last
 
@@ -34,11 +34,11 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.fixture(scope="module")
-def first() -> tuple[Progress, Any]:
+def first() -> tuple[GameProgress, Any]:
     return played(game())
 
 
-def test_the_same_seed_gives_the_same_play_and_another_seed_another(first: tuple[Progress, Any]) -> None:
+def test_the_same_seed_gives_the_same_play_and_another_seed_another(first: tuple[GameProgress, Any]) -> None:
     """Bitwise, on one machine."""
     again, other = played(game()), played(game(seed=1))
     assert same(first[0].player, again[0].player)
@@ -50,7 +50,7 @@ def test_the_same_seed_gives_the_same_play_and_another_seed_another(first: tuple
     assert not same(first[0].player.critic, other[0].player.critic)
 
 
-def test_candidates_come_by_the_schedule(first: tuple[Progress, Any]) -> None:
+def test_candidates_come_by_the_schedule(first: tuple[GameProgress, Any]) -> None:
     progress = first[0]
     assert [c.number for c in progress.candidates] == list(range(30))
     assert [c.step for c in progress.candidates] == list(range(20, 601, 20))
@@ -198,7 +198,7 @@ def test_the_oracles_differ_in_their_heads_alone(oracle: Oracle, outcomes: int, 
     assert of.settings.oracle == oracle
 
 
-def test_play_goes_on_where_it_stopped(first: tuple[Progress, Any]) -> None:
+def test_play_goes_on_where_it_stopped(first: tuple[GameProgress, Any]) -> None:
     """From a Progress in the middle, the rest is bitwise what it would have been."""
     going = play(game())
     for _ in range(11):
@@ -211,7 +211,7 @@ def test_play_goes_on_where_it_stopped(first: tuple[Progress, Any]) -> None:
     assert sorted(progress.networks) == sorted(first[0].networks)
 
 
-def test_the_frugal_candidate_has_most_room_under_its_tightest_limit(first: tuple[Progress, Any]) -> None:
+def test_the_frugal_candidate_has_most_room_under_its_tightest_limit(first: tuple[GameProgress, Any]) -> None:
     of = game()
     room = [max((c.measured[1:] - of.coords.limits) / of.coords.scale) for c in first[0].candidates]
     assert frugal(first[0].candidates, of.coords) == int(np.argmin(room))

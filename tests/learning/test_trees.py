@@ -16,11 +16,11 @@ from outlay.core.schema import UNKNOWN
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.core.trees import Trees, joined
 from outlay.learning import checkpoint, trees
-from outlay.learning.boosting import MOST_CODES, Rows, Settings, Table, boost, capped
+from outlay.learning.boosting import MOST_CODES, BinnedTable, BoostingRows, BoostingSettings, boost, capped
 from outlay.learning.heads import coordinates
 from small_logs import campaign, effects, exact_q, log_of, q_of, random_cmdp, transitions
 
-SMALL = Settings(leaves=6, rate=0.3, prior=5.0, rounds=20, patience=8)
+SMALL = BoostingSettings(leaves=6, rate=0.3, prior=5.0, rounds=20, patience=8)
 
 
 def quiet(_: float, __: str) -> None:
@@ -54,9 +54,18 @@ def targeted(stated: bool) -> tuple[Transitions, NDArray[np.float64]]:
     action = (shares[state].cumsum(axis=1) < rng.random((users * days, 1))).sum(axis=1)
     gain = np.array([[0.0, 0.1, 0.3], [0.0, 0.3, 0.1]])
     reward = 2.0 * state + gain[state, action] + rng.normal(0, 0.3, users * days)
-    data = transitions(user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=state,
-                       action=action, outcome=np.stack([reward, action], axis=1), num_states=2, num_actions=3,
-                       about=campaign(0.0), split=np.repeat([LEARN, SELECT], [2700, 300]), counted=False)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=state,
+        action=action,
+        outcome=np.stack([reward, action], axis=1),
+        num_states=2,
+        num_actions=3,
+        about=campaign(0.0),
+        split=np.repeat([LEARN, SELECT], [2700, 300]),
+        counted=False,
+    )
     return (replace(data, propensity=shares[state, action].astype(np.float32)) if stated else data), gain
 
 
@@ -73,10 +82,18 @@ def test_a_cost_that_follows_from_action_and_reward_is_the_line_of_the_rewards_v
     users, days = 400, 4
     action, state = rng.integers(3, size=users * days), rng.integers(3, size=users * days)
     active = rng.random(users * days) < 0.2 + 0.1 * action + 0.1 * state
-    data = transitions(user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=state,
-                       action=action, outcome=np.stack([active, 0.5 + action * active], axis=1), num_states=3,
-                       num_actions=3, about=campaign(0.0), split=np.repeat([LEARN, SELECT], [350, 50]),
-                       counted=False)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=state,
+        action=action,
+        outcome=np.stack([active, 0.5 + action * active], axis=1),
+        num_states=3,
+        num_actions=3,
+        about=campaign(0.0),
+        split=np.repeat([LEARN, SELECT], [350, 50]),
+        counted=False,
+    )
     day = q_of(learned(data), 3)[:, :, 0]
     np.testing.assert_allclose(day[..., 1], 0.5 + np.arange(3) * day[..., 0], atol=1e-4)
 
@@ -89,10 +106,20 @@ def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect
     action = np.where(state == 0, rng.integers(3, size=users * days), rng.integers(2, size=users * days))
     forced = rng.random(users * days) < 0.3
     reward = np.where(forced, 5.0 * action, 0.2 * action) + state
-    data = transitions(user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=state,
-                       action=action, outcome=np.stack([reward, action], axis=1), num_states=2, num_actions=3,
-                       about=campaign(0.0), forced=forced, allowed=allowed,
-                       split=np.repeat([LEARN, SELECT], [1800, 200]), counted=False)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=state,
+        action=action,
+        outcome=np.stack([reward, action], axis=1),
+        num_states=2,
+        num_actions=3,
+        about=campaign(0.0),
+        forced=forced,
+        allowed=allowed,
+        split=np.repeat([LEARN, SELECT], [1800, 200]),
+        counted=False,
+    )
     day = q_of(learned(data), 2)[:, :, 0, 0]
     np.testing.assert_allclose(np.diff(day[0]), 0.2, atol=0.05)
     assert day[1, 1] - day[1, 0] == pytest.approx(0.2, abs=0.05)
@@ -128,9 +155,16 @@ def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
 
 @pytest.mark.parametrize("users", [1, 2, 3])
 def test_a_handful_of_users_who_all_got_the_same_are_learned_from(users: int) -> None:
-    data = transitions(user=np.repeat(np.arange(users), 4), day=np.tile(np.arange(4), users), state=np.zeros(4 * users),
-                       action=np.zeros(4 * users, int), outcome=np.ones((4 * users, 2)), num_states=1, num_actions=2,
-                       about=campaign(0.8))  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(users), 4),
+        day=np.tile(np.arange(4), users),
+        state=np.zeros(4 * users),
+        action=np.zeros(4 * users, int),
+        outcome=np.ones((4 * users, 2)),
+        num_states=1,
+        num_actions=2,
+        about=campaign(0.8),
+    )
     found = learned(data)
     assert np.isfinite(found.head[0]).all()
     assert np.isfinite(q_of(found, 1)).all()
@@ -146,9 +180,11 @@ def test_plain_arrays_say_what_boosting_says_with_sets_of_codes_and_ties() -> No
     by = rng.normal(size=(rows, 2))
     worth = rng.normal(size=40)[codes[:, 1]] + (codes[:, 2] > MOST_CODES) + numbers[:, 0] * (codes[:, 0] == 3)
     target = np.stack([worth * by[:, 0], by[:, 1] * numbers[:, 1]], axis=1)
-    table = Table.of(np.hstack([numbers, capped(codes).astype(np.float32)]), 2, sizes, 0)
+    table = BinnedTable.of(np.hstack([numbers, capped(codes).astype(np.float32)]), 2, sizes, 0)
     learn, held = np.arange(3000), np.arange(3000, rows)
-    found = boost(table, Rows(learn, target[learn], by[learn]), Rows(held, target[held], by[held]), SMALL)
+    found = boost(
+        table, BoostingRows(learn, target[learn], by[learn]), BoostingRows(held, target[held], by[held]), SMALL
+    )
     assert found.explained[0] > 0.5
     ensemble = joined(found.trees(2, sizes), sizes, 2, 4)
     assert all(table.shape[1] for table in ensemble.sets)  # each field is split by
@@ -164,8 +200,12 @@ def test_boosting_stops_where_held_out_users_learn_nothing_and_each_target_keeps
     target = np.stack([np.sign(x[:, 0]), rng.normal(size=3000)], axis=1)
     one = np.ones((3000, 1))
     learn, held = np.arange(2000), np.arange(2000, 3000)
-    found = boost(Table.of(x, 3, (), 0), Rows(learn, target[learn], one[learn]), Rows(held, target[held], one[held]),
-                  SMALL)  # fmt: skip
+    found = boost(
+        BinnedTable.of(x, 3, (), 0),
+        BoostingRows(learn, target[learn], one[learn]),
+        BoostingRows(held, target[held], one[held]),
+        SMALL,
+    )
     assert found.rounds[0] > 3 * found.rounds[1]
     assert found.explained[0] > 0.95
     assert found.explained[1] < 0.01

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from outlay.core.transitions import Transitions
 from outlay.learning import critic
-from outlay.learning.critic import Settings, Table
+from outlay.learning.critic import CriticSettings, DistinctStates
 from outlay.nets.batches import Batch, blocks, gather, uses_table
 from outlay.nets.network import Shape, init_pair
 from outlay.ops.action_basis import smooth_basis
@@ -151,21 +151,21 @@ def test_evaluating_distinct_states_gives_the_loss_and_the_gradient_of_evaluatin
     rng = np.random.default_rng(2)
     data = draw(model, 60, 6, seed=0, allowed=allowed, forced=rng.random(360) < 0.2, terminal=rng.random(360) < 0.1,
                 steady=False)  # fmt: skip
-    settings = Settings(oracle, 0.8, 1e-3, 0.99, 0.8, 1.0, 1.0, 0.5)
+    settings = CriticSettings(oracle, 0.8, 1e-3, 0.99, 0.8, 1.0, 1.0, 0.5)
     of = Shape(data.schema.sizes, 2, 3, 3, 2 if oracle == "bcq" else 0, oracle == "bcq", (16, 8), 4, num_policies=2,
                action_basis=smooth_basis(np.arange(3.0), 1, None))  # fmt: skip
     state = critic.init(init_pair(of, 0), settings)._replace(target=init_pair(of, 1))
     spread, weights = jnp.array([0.3, 0.7, 1.0]), jnp.array([[0.3, -0.2, 0.1], [0.1, -0.3, 0.4]])
     assert data.states is not None
-    states = Table(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
+    states = DistinctStates(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     rows = rng.permutation(360)[:256]
 
     @jax.jit
-    def both(batch: Batch, table: Table | None) -> Any:
+    def both(batch: Batch, table: DistinctStates | None) -> Any:
         future = critic.target(state, batch, table, weights, settings)
         return jax.value_and_grad(critic.loss)(state.online, batch, future, table, spread, settings)
 
-    def found(batch: Batch, table: Table | None) -> tuple[float, NDArray[np.float32]]:
+    def found(batch: Batch, table: DistinctStates | None) -> tuple[float, NDArray[np.float32]]:
         value, gradient = both(batch, table)
         return float(value), np.concatenate([np.asarray(g).ravel() for g in jax.tree.leaves(gradient)])
 

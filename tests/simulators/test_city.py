@@ -11,9 +11,9 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.jobs.simulate import simulate
 from outlay.simulators import city_truth
-from outlay.simulators.city import COUPONS, F_GRID, H_GRID, City, Moves
+from outlay.simulators.city import COUPONS, F_GRID, H_GRID, City, GridMoves
 from outlay.simulators.city_people import LEAST_CHANCE, People, Policy, PolicyValues, log_of
-from outlay.simulators.city_truth import Choose, CityTruth, Curve
+from outlay.simulators.city_truth import Choose, CityCurve, CityTruth
 from outlay.simulators.environment import CityEnvironment, environment
 
 PRICE = 0.1
@@ -49,11 +49,11 @@ def always(action: int, shares: bool = False) -> Policy:
 def test_moves_keep_the_mean_and_stay_on_the_grid() -> None:
     grid = np.linspace(0, 1, 7)
     target = 0.7 * grid + 0.2
-    moves = Moves(grid, target).matrix()
+    moves = GridMoves(grid, target).matrix()
     np.testing.assert_allclose(moves.sum(axis=1), 1)
     np.testing.assert_allclose(moves @ grid, target)
     assert (moves >= 0).all()
-    drawn = Moves(grid, target).draw(np.full(20_000, 3), np.random.default_rng(0).random(20_000))
+    drawn = GridMoves(grid, target).draw(np.full(20_000, 3), np.random.default_rng(0).random(20_000))
     np.testing.assert_allclose(np.bincount(drawn, minlength=7) / 20_000, moves[3], atol=0.015)
 
 
@@ -155,7 +155,7 @@ def test_the_curve_is_between_constants_and_bound_and_kept(tmp_path: Path, monke
     monkeypatch.delattr(CityTruth, "curve")
     for kept, found in zip(city_truth.optimum(tmp_path / "c"), curve, strict=True):
         np.testing.assert_array_equal(kept, found)
-    assert isinstance(curve, Curve)
+    assert isinstance(curve, CityCurve)
     with pytest.raises(FolderError, match="holds no city"):
         city_truth.optimum(tmp_path)
 

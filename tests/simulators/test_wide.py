@@ -10,7 +10,7 @@ from outlay.jobs.simulate import simulate
 from outlay.simulators import habit, wide
 
 
-def drawn(layout: wide.Layout, users: int = 400, days: int = 5) -> tuple[NDArray[np.intp], NDArray[np.integer]]:
+def drawn(layout: wide.FieldLayout, users: int = 400, days: int = 5) -> tuple[NDArray[np.intp], NDArray[np.integer]]:
     """Random states `[n, days]` and the field values `[F, n, days]` that show them."""
     rng = np.random.default_rng(0)
     state = rng.integers(10, size=(users, days))

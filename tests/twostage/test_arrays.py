@@ -17,7 +17,7 @@ from outlay.core.response import Past, ResponseArrays
 from outlay.nets import deepfm, din
 from outlay.nets.deepfm import ResponseShape
 from outlay.nets.din import PastDays
-from outlay.twostage.answers import Response, Rows, answer
+from outlay.twostage.answers import AnsweredRows, Response, answer
 from outlay.twostage.arrays import arrays
 from small_responses import random_past, random_states
 
@@ -56,7 +56,7 @@ def predicted(of: Response, codes: Any, numbers: Any, past: Past | None) -> NDAr
     if past is not None:
         told = (past.outcome / OUTCOME_SPREAD).astype(np.float32)
         days = PastDays(past.codes, past.numbers, past.action, told, np.maximum(past.age, 0), past.age >= 0)
-    rows = Rows(codes, numbers, np.zeros(len(codes), np.int32), days)
+    rows = AnsweredRows(codes, numbers, np.zeros(len(codes), np.int32), days)
     found = np.asarray(answer(of.network, rows, logged=False), np.float64) * of.spread + of.mean
     return np.where(of.binary, expit(found), found)
 

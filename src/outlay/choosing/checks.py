@@ -18,7 +18,7 @@ from typing import Any
 
 from outlay.choosing.estimates import PolicyEstimates
 from outlay.estimators.agreement import NOT_CHECKED, ONE_STEP, Agreement, agree
-from outlay.estimators.behaviour_check import BehaviourCheck
+from outlay.estimators.behaviour.check import BehaviourCheck
 from outlay.estimators.observed import Reproduction
 
 OTHERS = ("dr", "mis", "fqe2")

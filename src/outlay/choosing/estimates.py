@@ -24,9 +24,8 @@ from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target
 from outlay.estimators import doubly_robust, fitted, importance, marginalised
-from outlay.estimators.importance import few_users, row_ratios
+from outlay.estimators.importance import few_users, mean_ratio, off_one, row_ratios
 from outlay.estimators.joint import Joint, mixed
-from outlay.estimators.mean_ratio import mean_ratio, off_one
 from outlay.estimators.sequential import FEWEST, HARDLY_ANY
 from outlay.estimators.units import displayed, estimates
 from outlay.estimators.windowed import room

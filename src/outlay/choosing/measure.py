@@ -22,18 +22,17 @@ from outlay.core.machine import processors
 from outlay.core.response import Past
 from outlay.core.transitions import Transitions
 from outlay.estimators import marginalised, reach
-from outlay.estimators.basis import Basis, Counted, Features, Smooth
-from outlay.estimators.behaviour import Behaviour
-from outlay.estimators.behaviour_check import BehaviourCheck, diagnose
-from outlay.estimators.days_before import days_before, standardised
+from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
+from outlay.estimators.behaviour.model import Behaviour
 from outlay.estimators.doubly_robust import DoublyRobust, Robust
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.joint import Joint
+from outlay.estimators.linear.basis import Basis, CountedBasis, FeatureBasis, SmoothBasis
+from outlay.estimators.linear.sample import Sample
 from outlay.estimators.long_run import advantages
 from outlay.estimators.marginalised import Marginal
 from outlay.estimators.panel import Panel
-from outlay.estimators.plain_features import Directions, hinges, plain_features
-from outlay.estimators.sample import Sample
+from outlay.estimators.row_features import Directions, days_before, hinges, plain_features, standardised
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import horizons
 from outlay.estimators.weighted_residuals import weighted_residuals
@@ -348,8 +347,8 @@ class Measure:
 
     def _basis(self, source: int) -> Basis:
         if self.counted and self.panel.state is not None and self.data.states is not None:
-            counted = Counted(self.panel.state, len(self.data.states), self.data.num_actions)
-            return Smooth(counted, np.array(self.action_basis)) if self.smooth and self.action_basis else counted
+            counted = CountedBasis(self.panel.state, len(self.data.states), self.data.num_actions)
+            return SmoothBasis(counted, np.array(self.action_basis)) if self.smooth and self.action_basis else counted
         if self.bundle is None:
             return self._features()
         # A layer that was learned to act forgets what only moves: the plain features bring it back.
@@ -365,7 +364,7 @@ class Measure:
         ])  # fmt: skip
         return Directions.of(hidden)(hidden)
 
-    def _features(self, further: NDArray[np.float32] | None = None) -> Features:
+    def _features(self, further: NDArray[np.float32] | None = None) -> FeatureBasis:
         """The basis of `further` columns `[n, d]` and the plain features: of both as many as an action's rows carry.
 
         Columns that vary most come first. The last row of a truncated path is not counted unless it is the first one
@@ -377,9 +376,9 @@ class Measure:
         rows = np.bincount(panel.action[usable], minlength=self.data.num_actions)[:, None]
         kept = np.arange(plain.shape[1]) < np.maximum(1, rows // PLAIN_ROWS)
         if further is None:
-            return Features(plain, self.data.num_actions, kept)
+            return FeatureBasis(plain, self.data.num_actions, kept)
         kept = np.hstack([np.arange(further.shape[1]) < rows // HIDDEN_ROWS, kept])
-        return Features(np.hstack([further, plain]), self.data.num_actions, kept)
+        return FeatureBasis(np.hstack([further, plain]), self.data.num_actions, kept)
 
     @property
     def served(self) -> Bundle:

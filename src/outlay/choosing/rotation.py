@@ -22,11 +22,11 @@ from outlay.choosing.folds import views
 from outlay.choosing.measure import Measure, Part, Source
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
 from outlay.estimators import doubly_robust, fitted, marginalised
-from outlay.estimators.behaviour import Behaviour
-from outlay.estimators.behaviour_check import BehaviourCheck, diagnose
+from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
+from outlay.estimators.behaviour.model import Behaviour
 from outlay.estimators.doubly_robust import Robust
 from outlay.estimators.fitted import Fitted
-from outlay.estimators.joint import Fold, Joint, pooled
+from outlay.estimators.joint import Joint, UserFold, pooled
 from outlay.estimators.marginalised import Marginal
 from outlay.ops.coupling import coupled
 
@@ -148,7 +148,7 @@ class Rotation(Measure):
         self,
         kind: str,
         one: Callable[[Measure, Source, Part, Users | None, Array], J],
-        pool: Callable[[list[J], list[Fold], int], J],
+        pool: Callable[[list[J], list[UserFold], int], J],
         policy: Part,
         source: Source | None,
         among: Users | None,
@@ -182,11 +182,11 @@ class Rotation(Measure):
     def _members_told(self) -> dict[Any, Any]:
         return {}
 
-    def _shares(self, among: Users | None) -> list[Fold]:
+    def _shares(self, among: Users | None) -> list[UserFold]:
         """The users of each fold, and their share in all, or in those among whom a value is asked for."""
         users = [at.data.users_of(CERTIFY) for at in self.parts]
         counts = np.array([len(each) if among is None else among[each].sum() for each in users], np.float64)
-        return [Fold(each, float(share)) for each, share in zip(users, counts / max(1, counts.sum()), strict=True)]
+        return [UserFold(each, float(share)) for each, share in zip(users, counts / max(1, counts.sum()), strict=True)]
 
     def _joined(self, actions: Sequence[NDArray[Any]]) -> NDArray[Any]:
         return self._scattered(actions, np.empty(len(self.panel), np.min_scalar_type(self.data.num_actions)))

@@ -25,7 +25,7 @@ from outlay.core.response import Past
 from outlay.core.transitions import Transitions
 from outlay.simulators.city import CITY_FILE, COUPONS, City
 from outlay.simulators.city_people import PolicyValue, PolicyValues
-from outlay.simulators.city_truth import CityTruth, Curve, optimum
+from outlay.simulators.city_truth import CityCurve, CityTruth, optimum
 from outlay.simulators.rollout import rolled_out
 from outlay.simulators.truth import Truth, mixed
 
@@ -107,7 +107,7 @@ class CityValues:
 
     values: PolicyValues
     data: Transitions
-    curve: Curve | None
+    curve: CityCurve | None
 
     def mixture(
         self, policies: Sequence[Acts], weights: NDArray[np.float64], *, past_days: int, days: Sequence[int]

@@ -40,7 +40,7 @@ LEAST_USERS = 30  # below it the normal approximation of the bounds is not belie
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class BudgetBound:
     """One budget of a certificate, as written in the campaign file (a floor has a lower bound).
 
     Attributes:
@@ -96,7 +96,7 @@ class Certificate:
     words: str
     confidence: float
     users: int
-    budgets: tuple[Line, ...]
+    budgets: tuple[BudgetBound, ...]
     gain: float | None
     gain_bound: float | None
     gain_most: float | None
@@ -185,7 +185,7 @@ def issue(
     kept = np.asarray(bound, np.float64) <= limit  # NaN is not
     shown, reach = (limit + (np.asarray(number) - limit) / np.asarray(decisions) for number in (value, bound))
     lines = tuple(
-        Line(
+        BudgetBound(
             budget=name,
             value=_number(s * v),
             bound=_number(s * b),

@@ -28,16 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.target import Target
-from outlay.estimators.basis import Array, Basis
-from outlay.estimators.cells import Moves
-from outlay.estimators.critic import Critic
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
-from outlay.estimators.joint import Fold, Joint, certain, joined, mixed, pooled, withheld
-from outlay.estimators.panel import Panel
-from outlay.estimators.paths import Paths
-from outlay.estimators.regression import Need, Stage
-from outlay.estimators.sample import Sample
-from outlay.estimators.target import Index
+from outlay.estimators.joint import Joint, UserFold, certain, joined, mixed, pooled, withheld
+from outlay.estimators.linear.basis import Array, Basis
+from outlay.estimators.linear.cells import PolicyMoves
+from outlay.estimators.linear.regression import Need, Stage
+from outlay.estimators.linear.sample import Sample
+from outlay.estimators.panel import Index, Panel
+from outlay.estimators.path_sums import FoldValues, WeightedPaths
 from outlay.estimators.windowed import over_window
 from outlay.ops.hashing import uniform
 from outlay.ops.importance import row_weights
@@ -86,7 +84,7 @@ def combine(parts: Sequence[Robust], weights: NDArray[np.float64]) -> Robust:
     return Robust(**mixed(parts, weights), covered=parts[0].covered)
 
 
-def pool(parts: Sequence[Robust], folds: Sequence[Fold], count: int) -> Robust:
+def pool(parts: Sequence[Robust], folds: Sequence[UserFold], count: int) -> Robust:
     """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
     return Robust(**pooled(parts, folds, count), covered=np.sum([part.covered for part in parts], axis=0))
 
@@ -158,16 +156,19 @@ class DoublyRobust:
         along = np.ones(len(panel)) if ratio is None else ratio
         first = row_weights(along, panel.following, panel.first)
         start = row_weights(along, panel.following, panel.start)
-        paths = [Paths.discounted(panel, start, members), *(Paths.total(panel, k, first, members) for k in horizons)]
+        paths = [
+            WeightedPaths.discounted(panel, start, members),
+            *(WeightedPaths.total(panel, k, first, members) for k in horizons),
+        ]
         if ratio is None:
             return self._joined([self._withheld(part, NO_PROPENSITIES) for part in paths], members)
-        moves = Moves.of(panel, self._whole.log, target)
+        moves = PolicyMoves.of(panel, self._whole.log, target)
         (seen,) = self._whole.stages(moves, (1,), least_rows=1)
         needs = [self._never_given(part, seen) for part in paths]
         sums = [np.zeros((panel.num_users, len(self._names(part)))) for part in paths]
         errors, unclosed = np.zeros_like(sums[0]), None
         for fold, others in self._others:
-            critic = Critic.of(others, moves, max(horizons, default=0), self.least_rows)
+            critic = FoldValues.of(others, moves, max(horizons, default=0), self.least_rows)
             for part, total in zip(paths, sums, strict=True):
                 critic.add(part, fold, total)
             errors += critic.closing_errors(paths[0], fold, needs[0])
@@ -190,20 +191,20 @@ class DoublyRobust:
         fold = fold_of(self.panel, self.folds)
         return [(fold == f, self._whole.only(fold != f)) for f in range(self.folds) if (fold == f).any()]
 
-    def _names(self, part: Paths) -> tuple[str, ...]:
+    def _names(self, part: WeightedPaths) -> tuple[str, ...]:
         if part.days is None:
             return self._whole.names
         names = self.panel.names if self.window is None else self._whole.names
         return tuple(str(Target(name, part.days)) for name in names)
 
-    def _never_given(self, part: Paths, seen: Stage) -> Need:
+    def _never_given(self, part: WeightedPaths, seen: Stage) -> Need:
         """The paths that meet a state where the policy gives what no row of it was given."""
         need = Need(self.panel.data.actions)
         weight, moves = part.share[part.user] * part.before, seen.moves
         need.arrive(seen, np.bincount(moves.point[part.rows], weight, moves.num_points).astype(np.float64))
         return need
 
-    def _result(self, part: Paths, sums: Array, reason: str | None, need: Need, errors: Array) -> Robust:
+    def _result(self, part: WeightedPaths, sums: Array, reason: str | None, need: Need, errors: Array) -> Robust:
         """From the sums `[U, T]` of each user, and what the error of the closing values adds `[U, T]`."""
         if not part.share.any():
             reason = "there is no user" if part.days is None else f"no user's window covers {part.days} days"
@@ -224,7 +225,7 @@ class DoublyRobust:
             covered=_covered(part, len(value)),
         )
 
-    def _withheld(self, part: Paths, reason: str) -> Robust:
+    def _withheld(self, part: WeightedPaths, reason: str) -> Robust:
         names = self._names(part)
         return Robust(**withheld(names, self.panel.num_users, reason), covered=_covered(part, len(names)))
 
@@ -241,5 +242,5 @@ class DoublyRobust:
         return over_window(found, (*self.panel.names, "decisions"), self.window)
 
 
-def _covered(part: Paths, outcomes: int) -> NDArray[np.int64]:
+def _covered(part: WeightedPaths, outcomes: int) -> NDArray[np.int64]:
     return np.full(outcomes, np.count_nonzero(part.share))

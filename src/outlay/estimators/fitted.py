@@ -34,14 +34,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.target import Target
-from outlay.estimators.basis import Array, Basis
-from outlay.estimators.cells import Moves
-from outlay.estimators.discounted import adjoint, solve
-from outlay.estimators.joint import Fold, Joint, certain, joined, mixed, pooled, withheld
+from outlay.estimators.joint import Joint, UserFold, certain, joined, mixed, pooled, withheld
+from outlay.estimators.linear.basis import Array, Basis
+from outlay.estimators.linear.cells import PolicyMoves
+from outlay.estimators.linear.recursion import Backward, adjoint, backward, forward, solve
+from outlay.estimators.linear.regression import Need, Regression, Stage
+from outlay.estimators.linear.sample import NOTHING_FOLLOWS, UNSTABLE, Sample
 from outlay.estimators.panel import Panel
-from outlay.estimators.recursion import Backward, backward, forward
-from outlay.estimators.regression import Need, Regression, Stage
-from outlay.estimators.sample import NOTHING_FOLLOWS, UNSTABLE, Sample
 from outlay.estimators.windowed import over_window
 
 
@@ -73,7 +72,7 @@ def combine(fitted: Sequence[Fitted], weights: NDArray[np.float64]) -> Fitted:
     )
 
 
-def pool(parts: Sequence[Fitted], folds: Sequence[Fold], count: int) -> Fitted:
+def pool(parts: Sequence[Fitted], folds: Sequence[UserFold], count: int) -> Fitted:
     """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
     shared = list(zip(parts, folds, strict=True))
     return Fitted(
@@ -138,7 +137,7 @@ class Evaluator:
             LogError: if the policy takes an action that is not allowed.
         """
         sample = self.sample
-        moves = Moves.of(self.panel, sample.log, self.panel.follow(policy))
+        moves = PolicyMoves.of(self.panel, sample.log, self.panel.follow(policy))
         users = self.panel.num_users
         members = np.ones(users, np.bool_) if among is None else among
         horizons = sorted({*days, *([] if self.window is None else [self.window])})
@@ -160,7 +159,7 @@ class Evaluator:
         """The rows, with the regressions over them, each computed once."""
         return Sample.of(self.panel, self.basis)
 
-    def _discounted(self, moves: Moves, stage: Stage, share: Array) -> list[Fitted]:
+    def _discounted(self, moves: PolicyMoves, stage: Stage, share: Array) -> list[Fitted]:
         """(1−γ)·J of reward, costs and decisions over the start rows of users with this share `[U]`."""
         found = solve(self.basis, stage, self.panel.discount)
         starts = np.bincount(moves.start, share, moves.num_points).astype(np.float64)
@@ -170,7 +169,7 @@ class Evaluator:
         return [*parts, *self._certain("decisions", 1.0)]
 
     def _totals(
-        self, moves: Moves, stages: Sequence[Stage], horizons: Sequence[int], members: NDArray[np.bool_]
+        self, moves: PolicyMoves, stages: Sequence[Stage], horizons: Sequence[int], members: NDArray[np.bool_]
     ) -> tuple[list[Fitted], Array]:
         """Totals of k days from first rows for each k of `horizons`, and the points of all days up to the longest.
 
@@ -218,7 +217,7 @@ class Evaluator:
         names: tuple[str, ...],
         first: Array,
         share: Array,
-        moves: Moves,
+        moves: PolicyMoves,
         back: Backward,
         k: int,
         reg: Regression,

@@ -21,11 +21,14 @@ from numpy.typing import NDArray
 from outlay.core.errors import LogError
 from outlay.core.target import Target
 from outlay.estimators.joint import Joint, joined, mixed, withheld
-from outlay.estimators.panel import Panel
-from outlay.estimators.target import TargetPolicy
+from outlay.estimators.panel import Panel, TargetPolicy
 from outlay.ops.importance import path_weights, per_decision, ratios, self_normalised
+from outlay.ops.intervals import ratio as quotient
+from outlay.ops.intervals import std_error
 
 CLIP = 20.0
+MISFIT = 4.0  # standard errors by which the mean ratio may leave 1
+ROUNDING = 1e-6  # propensities are logged as float32
 LEAST_ESS = 100.0  # users: below it the normal interval of heavy-tailed weights is not believed
 NO_PROPENSITIES = "the log has no propensities"
 
@@ -194,3 +197,23 @@ def check_propensity(panel: Panel, propensity: NDArray[np.float64]) -> None:
             where="propensity",
             way_out="A row that the log's policy could not have produced cannot be reweighted: fix or drop it.",
         )
+
+
+def off_one(mean: float, error: float) -> str | None:
+    """Return why the propensities cannot be right, by the mean ratio and its standard error; None if they may be."""
+    if abs(mean - 1) <= MISFIT * error + ROUNDING:
+        return None
+    return f"π/p has mean {mean:.3f} ± {error:.3f}, where right propensities give 1"
+
+
+def mean_ratio(panel: Panel, ratio: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean of ρ `[n]` over the rows with a choice, and its standard error by user.
+
+    It is 1 for every policy, but for noise, if the propensities are right; 1 and 0 where no row has a choice.
+    """
+    if panel.forced.all():
+        return 1.0, 0.0
+    free = ~panel.forced
+    sums = panel.by_user(np.stack([ratio * free, free], axis=1))
+    value, influence = quotient(sums[:, 0].mean(), sums[:, 0], sums[:, 1].mean(), sums[:, 1])
+    return value, float(std_error(influence))

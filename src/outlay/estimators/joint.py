@@ -186,7 +186,7 @@ def withheld(targets: tuple[str, ...], users: int, reason: str) -> dict[str, Any
 
 
 @dataclass(frozen=True)
-class Fold:
+class UserFold:
     """What an estimate from a part of the users is in one from all of them.
 
     Attributes:
@@ -198,7 +198,7 @@ class Fold:
     share: float
 
 
-def pooled(parts: Sequence[Joint], folds: Sequence[Fold], count: int) -> dict[str, Any]:
+def pooled(parts: Sequence[Joint], folds: Sequence[UserFold], count: int) -> dict[str, Any]:
     """The fields of the weighted mean of estimates from users that have nobody in common.
 
     It is about a policy that may differ from fold to fold, as in cross-validation: Σ share · value, with one influence

@@ -18,10 +18,9 @@ import numpy as np
 
 from outlay.core.target import Target
 from outlay.core.transitions import LEARN
-from outlay.estimators.basis import Array
-from outlay.estimators.days_before import standardised
+from outlay.estimators.linear.basis import Array
 from outlay.estimators.panel import Panel
-from outlay.estimators.plain_features import hinges, plain_features
+from outlay.estimators.row_features import hinges, plain_features, standardised
 
 LONG_RUN = str(Target("reward", kind="long run"))
 MOST_USERS = 40_000  # learn users that V is learned from

@@ -24,14 +24,12 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.core.target import Target
-from outlay.estimators.basis import Array, Basis
-from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
-from outlay.estimators.joint import Fold, Joint, certain, joined, mixed, pooled, withheld
-from outlay.estimators.marginal_system import Solution, closed, discounted, of_states, totals
-from outlay.estimators.mean_ratio import mean_ratio, off_one
-from outlay.estimators.panel import Panel
-from outlay.estimators.sample import IMPOSSIBLE, NOTHING_FOLLOWS, UNSTABLE
-from outlay.estimators.target import Index
+from outlay.estimators.importance import NO_PROPENSITIES, few_users, mean_ratio, off_one, row_ratios
+from outlay.estimators.joint import Joint, UserFold, certain, joined, mixed, pooled, withheld
+from outlay.estimators.linear.basis import Array, Basis
+from outlay.estimators.linear.marginal_system import StateSolution, closed, discounted, of_states, totals
+from outlay.estimators.linear.sample import IMPOSSIBLE, NOTHING_FOLLOWS, UNSTABLE
+from outlay.estimators.panel import Index, Panel
 from outlay.estimators.windowed import over_window
 
 NOBODY = "none of the users asked for is in the log"
@@ -141,7 +139,7 @@ def combine(parts: Sequence[Marginal], weights: NDArray[np.float64]) -> Marginal
     )
 
 
-def pool(parts: Sequence[Marginal], folds: Sequence[Fold], count: int) -> Marginal:
+def pool(parts: Sequence[Marginal], folds: Sequence[UserFold], count: int) -> Marginal:
     """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
     fields, shared = pooled(parts, folds, count), list(zip(parts, folds, strict=True))
     return Marginal(
@@ -228,7 +226,13 @@ def _totals(
 
 
 def _part(
-    panel: Panel, names: tuple[str, ...], found: Solution, share: Array, begin: Index, bounds: Array, support: float
+    panel: Panel,
+    names: tuple[str, ...],
+    found: StateSolution,
+    share: Array,
+    begin: Index,
+    bounds: Array,
+    support: float,
 ) -> _Part:
     """Values over users with this share `[U]` from the rows `begin` `[U]`, without those the log cannot carry.
 

@@ -5,7 +5,7 @@
     value                mean V_0 + Σ mass (y_d − V_d)
     ψ_u                  U (share_u (V_0 − mean V_0) + Σ_{t∈u} mass_t (y_t − V_t) / (1 − leverage_t))
 
-ρ = π(a) / p(a) of one step, g = features of the row, of the user's days before it (`days_before.py`), what the policy
+ρ = π(a) / p(a) of one step, g = features of the row, of the user's days before it (`row_features.py`), what the policy
 gives there, and the features times that amount: a cost jumps where the policy's action does. Λ is as much as `RIDGE`
 effective rows have, in standardised features; the sum of the masses times the residuals takes back what it shrinks.
 
@@ -35,15 +35,14 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from outlay.core.target import Target
-from outlay.estimators.basis import Array
-from outlay.estimators.days_before import before, standardised
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import certain, joined, withheld
+from outlay.estimators.linear.basis import Array
+from outlay.estimators.linear.sample import IMPOSSIBLE, UNSTABLE
 from outlay.estimators.long_run import LONG_RUN
-from outlay.estimators.panel import Panel
-from outlay.estimators.sample import IMPOSSIBLE, UNSTABLE
-from outlay.estimators.target import Index, TargetPolicy
+from outlay.estimators.panel import Index, Panel, TargetPolicy
+from outlay.estimators.row_features import before, standardised
 from outlay.estimators.windowed import discounted_weights, over_window
 from outlay.ops.importance import effective_size
 

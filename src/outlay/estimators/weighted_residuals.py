@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.target import Target
-from outlay.estimators.basis import Array
-from outlay.estimators.cells import Moves
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import Joint
-from outlay.estimators.recursion import forward, future_values
-from outlay.estimators.sample import Sample
+from outlay.estimators.linear.basis import Array
+from outlay.estimators.linear.cells import PolicyMoves
+from outlay.estimators.linear.recursion import forward, future_values
+from outlay.estimators.linear.sample import Sample
 
 
 def weighted_residuals(
@@ -62,7 +62,7 @@ def weighted_residuals(
     panel, basis, horizons = sample.panel, sample.basis, sorted(set(days))
     target, ratio = row_ratios(panel, policy, propensity)
     assert ratio is not None  # propensities were given
-    moves, T = Moves.of(panel, sample.log, target), len(panel.names)
+    moves, T = PolicyMoves.of(panel, sample.log, target), len(panel.names)
     stages = sample.stages(moves, range(1, max(horizons, default=0) + 1), least_rows)
     ahead = forward(basis, moves, stages, T)
     value, errors = np.zeros(T), np.zeros((panel.num_users, T))

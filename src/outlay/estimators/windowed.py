@@ -17,8 +17,8 @@ from typing import TypeVar
 import numpy as np
 
 from outlay.core.target import Target
-from outlay.estimators.basis import Array
 from outlay.estimators.joint import Joint
+from outlay.estimators.linear.basis import Array
 
 LITTLE = 0.05  # of the discounted weight: what may lie beyond the days that the log shows
 

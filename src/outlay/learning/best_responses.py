@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.mixture import Mixture
 from outlay.learning.mixing import rule
-from outlay.learning.solution import History, SolveResult
+from outlay.learning.solution import SolveHistory, SolveResult
 from outlay.ops.mixture_lp import FEASIBLE
 from outlay.ops.tabular import measure, policy_iteration
 
@@ -25,7 +25,7 @@ Response = tuple[Policy, Floats]
 LEAST_ROOM = 1e-3  # of the scale: with less room under a limit than this, λ_max is not larger still
 
 
-class BestResponses:
+class BestResponder:
     """Answers one problem's questions, each started from the last answer, and keeps what they prove.
 
     Attributes:
@@ -119,12 +119,12 @@ class BestResponses:
         self._newest = multiplier, x
         return policy, x
 
-    def _history(self) -> History:
+    def _history(self) -> SolveHistory:
         counts, multipliers, responses, mixtures, uppers = zip(*self._course, strict=True)
         mixture = np.array(mixtures)
         excess = np.maximum((mixture[:, 1:] - self.constraints.limits) / self.constraints.scale, 0.0)
         violation = np.sqrt((excess * excess).sum(axis=1))
-        return History(
+        return SolveHistory(
             best_responses=np.array(counts),
             multiplier=np.array(multipliers),
             response=np.array(responses),

@@ -33,7 +33,7 @@ TINY = 1e-12
 Vector = NDArray[np.float64]
 
 
-class Settings(NamedTuple):
+class BoostingSettings(NamedTuple):
     """How trees are boosted."""
 
     leaves: int
@@ -43,7 +43,7 @@ class Settings(NamedTuple):
     patience: int  # rounds without a better one, after which it ends
 
 
-class Rows(NamedTuple):
+class BoostingRows(NamedTuple):
     """What is regressed: `at [n]` rows of a table, targets `[n, H]`, and `[n, d]` what the coefficients multiply."""
 
     at: NDArray[np.int64]
@@ -57,7 +57,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
+class BinnedTable:
     """Rows as LightGBM sees them: numbers, then codes.
 
     Attributes:
@@ -75,7 +75,7 @@ class Table:
     seed: int
 
     @classmethod
-    def of(cls, x: NDArray[np.float32], num_numbers: int, sizes: tuple[int, ...], seed: int) -> Table:
+    def of(cls, x: NDArray[np.float32], num_numbers: int, sizes: tuple[int, ...], seed: int) -> BinnedTable:
         """Bin the columns."""
         with optional():
             import lightgbm
@@ -88,9 +88,9 @@ class Table:
         binned = lightgbm.Dataset(x, params=settings, categorical_feature=fields, free_raw_data=False)
         return cls(x, num_numbers, sizes, binned.construct(), seed)
 
-    def with_columns(self, more: NDArray[np.float32]) -> Table:
+    def with_columns(self, more: NDArray[np.float32]) -> BinnedTable:
         """The same rows with more numbers, `[N, k]`, before all others."""
-        return Table.of(np.hstack([more, self.x]), more.shape[1] + self.num_numbers, self.sizes, self.seed)
+        return BinnedTable.of(np.hstack([more, self.x]), more.shape[1] + self.num_numbers, self.sizes, self.seed)
 
 
 def states(data: Transitions, rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -138,7 +138,7 @@ class Boosted:
         return [(output, _node(tree["tree_structure"], num_numbers, sizes)) for output, tree in kept]
 
 
-def boost(table: Table, rows: Rows, held_out: Rows, settings: Settings) -> Boosted:
+def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settings: BoostingSettings) -> Boosted:
     """Fit coefficients on some rows of a table, and stop by others.
 
     Args:
@@ -187,7 +187,7 @@ def _said(booster: Any, x: NDArray[np.float32], first: int, rounds: int) -> Vect
     return np.asarray(said, np.float64).reshape(len(x), -1)
 
 
-def constants(rows: Rows) -> Vector:
+def constants(rows: BoostingRows) -> Vector:
     """`[H, d]` c: least squares, with a little ridge where functions are alike."""
     square = rows.by.T @ rows.by
     square += (RIDGE * np.trace(square) / len(square) + TINY) * np.eye(len(square))
@@ -195,7 +195,7 @@ def constants(rows: Rows) -> Vector:
     return found
 
 
-def _residual(rows: Rows, start: Vector) -> Vector:
+def _residual(rows: BoostingRows, start: Vector) -> Vector:
     left: Vector = rows.target - rows.by @ start.T
     return left
 

@@ -30,7 +30,7 @@ from outlay.core.transitions import Transitions
 from outlay.learning import frontier as frontiers
 from outlay.learning import game as games
 from outlay.learning import orthogonal
-from outlay.learning.effect_score import Judge
+from outlay.learning.effect_score import EffectScore
 
 EVERY_SECONDS = 15.0
 PROGRESS, NETWORK, JUDGE = "progress.json", "network.npz", "judge.npz"
@@ -49,7 +49,7 @@ def key_of(data: Transitions, campaign: Campaign, method: str, oracle: str, seed
     }
 
 
-def save_game(folder: Path, progress: games.Progress, key: dict[str, Any]) -> None:
+def save_game(folder: Path, progress: games.GameProgress, key: dict[str, Any]) -> None:
     """Write a checkpoint, replacing the last."""
     trees = {"player": progress.player} | {f"network-{n}": network for n, network in progress.networks.items()}
     _write(folder, key, trees, {
@@ -60,7 +60,7 @@ def save_game(folder: Path, progress: games.Progress, key: dict[str, Any]) -> No
     })  # fmt: skip
 
 
-def load_game(folder: Path, game: games.Game, key: dict[str, Any]) -> games.Progress:
+def load_game(folder: Path, game: games.Game, key: dict[str, Any]) -> games.GameProgress:
     """Read a checkpoint of the same game.
 
     Raises:
@@ -70,7 +70,7 @@ def load_game(folder: Path, game: games.Game, key: dict[str, Any]) -> games.Prog
     with _whole(folder):
         found = _read(folder, key)
         pair = fresh.player.critic.target
-        return games.Progress(
+        return games.GameProgress(
             player=_tree(folder, "player", fresh.player),
             candidates=[_candidate(row) for row in found["candidates"]],
             networks={n: _tree(folder, f"network-{n}", pair) for n in found["networks"]},
@@ -79,13 +79,15 @@ def load_game(folder: Path, game: games.Game, key: dict[str, Any]) -> games.Prog
         )
 
 
-def save_frontier(folder: Path, progress: frontiers.Progress, key: dict[str, Any]) -> None:
+def save_frontier(folder: Path, progress: frontiers.FrontierProgress, key: dict[str, Any]) -> None:
     """Write a checkpoint, replacing the last."""
     trees = {"learner": (progress.learner, progress.multipliers, progress.own)}
     _write(folder, key, trees, {"step": progress.step, "losses": progress.losses, "seconds": progress.seconds})
 
 
-def load_frontier(folder: Path, frontier: frontiers.Frontier, key: dict[str, Any]) -> frontiers.Progress:
+def load_frontier(
+    folder: Path, frontier: frontiers.FrontierTraining, key: dict[str, Any]
+) -> frontiers.FrontierProgress:
     """Read a checkpoint of the same frontier.
 
     Raises:
@@ -95,10 +97,10 @@ def load_frontier(folder: Path, frontier: frontiers.Frontier, key: dict[str, Any
     with _whole(folder):
         found = _read(folder, key)
         learner, multipliers, own = _tree(folder, "learner", (fresh.learner, fresh.multipliers, fresh.own))
-        return frontiers.Progress(learner, multipliers, own, found["step"], found["losses"], found["seconds"])
+        return frontiers.FrontierProgress(learner, multipliers, own, found["step"], found["losses"], found["seconds"])
 
 
-def save_orthogonal(folder: Path, progress: orthogonal.Progress, key: dict[str, Any]) -> None:
+def save_orthogonal(folder: Path, progress: orthogonal.OrthogonalProgress, key: dict[str, Any]) -> None:
     """Write a checkpoint, replacing the last."""
     plain = {
         "step": progress.step, "losses": progress.losses, "seconds": progress.seconds,
@@ -107,7 +109,9 @@ def save_orthogonal(folder: Path, progress: orthogonal.Progress, key: dict[str, 
     _write(folder, key, {"learner": progress.learner, "best": progress.best.learner}, plain)
 
 
-def load_orthogonal(folder: Path, training: orthogonal.Orthogonal, key: dict[str, Any]) -> orthogonal.Progress:
+def load_orthogonal(
+    folder: Path, training: orthogonal.Orthogonal, key: dict[str, Any]
+) -> orthogonal.OrthogonalProgress:
     """Read a checkpoint of the same training.
 
     Raises:
@@ -117,13 +121,13 @@ def load_orthogonal(folder: Path, training: orthogonal.Orthogonal, key: dict[str
         found = _read(folder, key)
         fresh = training.begin().learner
         learner, best = (_tree(folder, name, fresh) for name in ("learner", "best"))
-        return orthogonal.Progress(
+        return orthogonal.OrthogonalProgress(
             learner, orthogonal.Best(best, found["best_step"], found["explained"]),
             found["step"], found["losses"], found["seconds"],
         )  # fmt: skip
 
 
-def save_trees(folder: Path, network: NetworkArrays, judge: Judge, seconds: float, key: dict[str, Any]) -> None:
+def save_trees(folder: Path, network: NetworkArrays, judge: EffectScore, seconds: float, key: dict[str, Any]) -> None:
     """Write what was learned; trees are done in seconds, so there is nothing to save on the way."""
     with new_folder(folder) as temporary:
         write_network(temporary / NETWORK, network)
@@ -132,7 +136,7 @@ def save_trees(folder: Path, network: NetworkArrays, judge: Judge, seconds: floa
         write_manifest(temporary, "checkpoint", {"key": key})
 
 
-def load_trees(folder: Path, key: dict[str, Any]) -> tuple[NetworkArrays, Judge, float]:
+def load_trees(folder: Path, key: dict[str, Any]) -> tuple[NetworkArrays, EffectScore, float]:
     """Read what was learned, what learners are judged by, and the seconds it took.
 
     Raises:
@@ -141,7 +145,7 @@ def load_trees(folder: Path, key: dict[str, Any]) -> tuple[NetworkArrays, Judge,
     with _whole(folder):
         found = _read(folder, key)
         with (folder / JUDGE).open("rb") as handle, np.load(handle) as file:
-            judge = Judge(*(file[name] for name in Judge._fields))
+            judge = EffectScore(*(file[name] for name in EffectScore._fields))
         return read_network(folder / NETWORK), judge, float(found["seconds"])
 
 
@@ -166,9 +170,9 @@ def _read(folder: Path, key: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads((folder / PROGRESS).read_text(encoding="utf-8")))
 
 
-def _candidate(row: dict[str, Any]) -> games.Candidate:
+def _candidate(row: dict[str, Any]) -> games.GameCandidate:
     parts: dict[str, Any] = {name: np.array(x) if isinstance(x, list) else x for name, x in row.items()}
-    return games.Candidate(**parts)
+    return games.GameCandidate(**parts)
 
 
 def _tree(folder: Path, name: str, like: Any) -> Any:

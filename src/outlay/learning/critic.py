@@ -39,7 +39,7 @@ Oracle = Literal["ddqn", "edrr", "bcq"]
 FINAL_RATE = 0.02
 
 
-class Settings(NamedTuple):
+class CriticSettings(NamedTuple):
     """How the critic learns; the fields are those of `[train]`."""
 
     oracle: Oracle
@@ -58,7 +58,7 @@ class Settings(NamedTuple):
         return self.imitation_threshold if self.oracle == "bcq" else 0.0
 
 
-class Table(NamedTuple):
+class DistinctStates(NamedTuple):
     """The distinct states, where they are few; else both arrays have no rows."""
 
     codes: Array  # [S, F]
@@ -74,12 +74,12 @@ class Critic(NamedTuple):
     optimiser: optax.OptState
 
 
-def init(pair: QNetwork, settings: Settings) -> Critic:
+def init(pair: QNetwork, settings: CriticSettings) -> Critic:
     """A critic from a fresh pair of networks."""
     return Critic(pair, pair, _adam(settings).init(eqx.filter(pair, eqx.is_array)))
 
 
-def evaluate(pair: QNetwork, states: StateRows, table: Table | None) -> tuple[Outputs, Array]:
+def evaluate(pair: QNetwork, states: StateRows, table: DistinctStates | None) -> tuple[Outputs, Array]:
     """Outputs of the pair and, for each row of `states`, its row in them."""
     if table is None:
         return apply_pair(pair, states.codes, states.numbers), jnp.arange(states.codes.shape[0])
@@ -115,9 +115,9 @@ def pick_best(q: Array, best: Array) -> Array:
 def target(
     critic: Critic,
     batch: Batch,
-    table: Table | None,
+    table: DistinctStates | None,
     weights: Array,
-    settings: Settings,
+    settings: CriticSettings,
     acting: QNetwork | None = None,
 ) -> Array:
     """The future part of y: `[B, L, H]` γ^Δ · Q_target(s', a*), the smaller of the pair weighing more.
@@ -143,7 +143,7 @@ def target(
 
 
 def loss(
-    online: QNetwork, batch: Batch, future: Array, table: Table | None, spread: Array, settings: Settings
+    online: QNetwork, batch: Batch, future: Array, table: DistinctStates | None, spread: Array, settings: CriticSettings
 ) -> Array:
     """Mean over the batch and the policies, summed over the pair. `future` is from `target`, without gradient."""
     outputs, row = evaluate(online, batch.state, table)
@@ -164,10 +164,10 @@ def loss(
 def gradient_step(
     critic: Critic,
     batch: Batch,
-    table: Table | None,
+    table: DistinctStates | None,
     weights: Array,
     spread: Array,
-    settings: Settings,
+    settings: CriticSettings,
     acting: QNetwork | None = None,
 ) -> tuple[Critic, Array]:
     """One step of Adam and of the weight averages; `acting` as in `target`."""
@@ -180,7 +180,7 @@ def gradient_step(
     return Critic(online, averaged, optimiser), value
 
 
-def _adam(settings: Settings) -> optax.GradientTransformation:
+def _adam(settings: CriticSettings) -> optax.GradientTransformation:
     if settings.decay_steps == 0:
         return optax.adam(settings.learning_rate)
     return optax.adam(optax.cosine_decay_schedule(settings.learning_rate, settings.decay_steps, FINAL_RATE))

@@ -21,7 +21,7 @@ TINY = 1e-12
 Vector = NDArray[np.float64]
 
 
-class Judge(NamedTuple):
+class EffectScore(NamedTuple):
     """What learners are judged by.
 
     Attributes:

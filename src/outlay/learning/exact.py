@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from outlay.core.cmdp import ModelError, TabularCMDP
 from outlay.core.errors import InfeasibleError
 from outlay.core.mixture import Mixture
-from outlay.learning.best_responses import BestResponses, Policy, Response
+from outlay.learning.best_responses import BestResponder, Policy, Response
 from outlay.learning.mixing import RULES, lp, rule
 from outlay.learning.mixing.rule import Constraints, PricingRule, Rule
 from outlay.learning.multipliers import eg_multiplier, ogd_step, smoothed
@@ -92,7 +92,7 @@ def solve(
     if tolerance is None:
         tolerance = 1e-9 * (float(np.ptp(cmdp.reward)) or 1.0)
 
-    ask = BestResponses(cmdp, constraints, allowed)
+    ask = BestResponder(cmdp, constraints, allowed)
     if method == "exact":
         mixture = _exact(ask, tolerance)
     elif method != "bisection" and player == "duals":
@@ -107,7 +107,7 @@ def solve(
     return ask.result(method, mixture)
 
 
-def _column_generation(ask: BestResponses, mixing: Rule, rounds: int, least_gap: float) -> Mixture[Policy]:
+def _column_generation(ask: BestResponder, mixing: Rule, rounds: int, least_gap: float) -> Mixture[Policy]:
     """λ from the duals of the linear program over all responses so far; a rule without prices mixes them beside it."""
     program = mixing if isinstance(mixing, PricingRule) else lp
     master = program.init(ask.constraints)
@@ -142,7 +142,7 @@ def _column_generation(ask: BestResponses, mixing: Rule, rounds: int, least_gap:
 
 
 def _play(
-    ask: BestResponses, mixing: Rule, player: Multipliers, rounds: int, every: int, bound: Floats, raw: bool
+    ask: BestResponder, mixing: Rule, player: Multipliers, rounds: int, every: int, bound: Floats, raw: bool
 ) -> Mixture[Policy]:
     """The paper's game: a no-regret player of λ against best responses; at the end the mean λ is asked, too."""
     constraints = ask.constraints
@@ -168,7 +168,7 @@ def _play(
     return mixing.mixture(state)
 
 
-def _bisection(ask: BestResponses, bound: Floats, rounds: int, least_gap: float) -> Mixture[Policy]:
+def _bisection(ask: BestResponder, bound: Floats, rounds: int, least_gap: float) -> Mixture[Policy]:
     """With one limit: halve the interval of λ between a response over the limit and one within it, and mix the two."""
     over = ask.best(np.zeros(1))
     within = over if rule.feasible(ask.constraints, over[1]) else ask.least_cost(1 / ask.constraints.scale)
@@ -189,14 +189,14 @@ def _bisection(ask: BestResponses, bound: Floats, rounds: int, least_gap: float)
     return lp.mixture(ends)
 
 
-def _two_ends(ask: BestResponses, over: Response, within: Response) -> lp.LpState:
+def _two_ends(ask: BestResponder, over: Response, within: Response) -> lp.LpState:
     state = lp.init(ask.constraints)
     for policy, x in (within, over):
         state = lp.step(state, policy, x)
     return state
 
 
-def _exact(ask: BestResponses, least_gap: float) -> Mixture[Policy]:
+def _exact(ask: BestResponder, least_gap: float) -> Mixture[Policy]:
     """The occupancy program's policy draws anew at every step in a few states; as a mixture it is drawn once.
 
     Its occupancy lies in the hull of the deterministic policies that take only its actions, so column generation
@@ -207,7 +207,7 @@ def _exact(ask: BestResponses, least_gap: float) -> Mixture[Policy]:
     except InfeasibleError:
         return _column_generation(ask, lp, MOST_ROUNDS, least_gap)
     ask.best(optimum.dual)
-    within = BestResponses(ask.cmdp, ask.constraints, optimum.policy > 0)
+    within = BestResponder(ask.cmdp, ask.constraints, optimum.policy > 0)
     mixture = _column_generation(within, lp, MOST_ROUNDS, least_gap)
     ask.count += within.count
     ask.record(mixture)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Train
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import critic as critics
-from outlay.learning.critic import Settings, Table
+from outlay.learning.critic import CriticSettings, DistinctStates
 from outlay.nets.batches import StateRows, gather, uses_table
 from outlay.nets.network import QNetwork, Shape, init_pair
 from outlay.ops.action_basis import smooth_basis
@@ -25,7 +25,7 @@ START_ROWS = 8192  # start rows of select users on which a critic measures itsel
 LEVEL_ROWS = 100_000  # from which the starting level is taken
 
 
-def shape_of(data: Transitions, train: Train, settings: Settings, num_heads: int, num_policies: int) -> Shape:
+def shape_of(data: Transitions, train: Train, settings: CriticSettings, num_heads: int, num_policies: int) -> Shape:
     """Of the networks of a training."""
     return Shape(
         sizes=data.schema.sizes,
@@ -68,12 +68,12 @@ def whole_blocks(train: Train, rows: int, block: int) -> int:
     return max(1, round(wanted / block)) * block
 
 
-def table_of(data: Transitions, batch: int) -> Table | None:
+def table_of(data: Transitions, batch: int) -> DistinctStates | None:
     """The distinct states, where evaluating them is cheaper than evaluating rows."""
     if not uses_table(data, batch) or data.states is None:
         return None
     states = data.states
-    return Table(jnp.asarray(states.codes), jnp.asarray(states.numbers), jnp.asarray(states.allowed))
+    return DistinctStates(jnp.asarray(states.codes), jnp.asarray(states.numbers), jnp.asarray(states.allowed))
 
 
 class Starts(NamedTuple):
@@ -100,7 +100,7 @@ class Starts(NamedTuple):
     def measure(
         self,
         pair: QNetwork,
-        table: Table | None,
+        table: DistinctStates | None,
         weights: Array,
         spread: Array,
         threshold: float,

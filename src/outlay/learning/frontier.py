@@ -1,6 +1,6 @@
 """The frontier: one network that holds the best response to every λ of a grid.
 
-    Q_l(s, a) ∈ R^H for each λ_l: heads of its own on one trunk, all learned from every row (`critic.py`)
+    Q_l(s, a) ∈ R^H for each λ_l: heads of its own on one trunk, all learned from every row (`path_sums.py`)
     pilot      λ far apart, up to a bound that no price can exceed; then the grid is laid again, twice:
                from 0 to λ_max, where the cost stops falling, closer together where the cost falls faster, and
                the bound itself, for the cheapest policy there is
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Train
 from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
-from outlay.learning.critic import Critic, Settings
+from outlay.learning.critic import Critic, CriticSettings
 from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of, whole_blocks
 from outlay.learning.heads import Coordinates
 from outlay.learning.multiplier_grid import laid_again, pilot_grid
@@ -47,7 +47,7 @@ BLOCK = 100  # gradient steps that are compiled as one call
 Vector = NDArray[np.float64]
 
 
-class Learner(NamedTuple):
+class FrontierLearner(NamedTuple):
     """What the next block needs; all arrays."""
 
     critic: Critic
@@ -55,7 +55,7 @@ class Learner(NamedTuple):
 
 
 @dataclass
-class Progress:
+class FrontierProgress:
     """Where a training stands after a block.
 
     Attributes:
@@ -68,7 +68,7 @@ class Progress:
         seconds: of training so far.
     """
 
-    learner: Learner
+    learner: FrontierLearner
     multipliers: Vector
     own: Vector
     step: int = 0
@@ -77,7 +77,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Frontier:
+class FrontierTraining:
     """A training ready to begin.
 
     Attributes:
@@ -93,7 +93,7 @@ class Frontier:
 
     data: Transitions
     train: Train
-    settings: Settings
+    settings: CriticSettings
     coords: Coordinates
     bound: Vector
     money: int
@@ -110,12 +110,12 @@ class Frontier:
         """Of the networks."""
         return shape_of(self.data, self.train, self.settings, len(self.coords.spread), len(pilot_grid(self.bound)))
 
-    def begin(self) -> Progress:
+    def begin(self) -> FrontierProgress:
         """A fresh critic on the pilot's grid."""
         pair = fresh_pair(self.data, self.shape, self.coords.spread, self.seed)
         grid = pilot_grid(self.bound)
         said = np.zeros((len(grid), 1 + len(self.bound)))
-        return Progress(Learner(critics.init(pair, self._settings), self.weights(grid)), grid, said)
+        return FrontierProgress(FrontierLearner(critics.init(pair, self._settings), self.weights(grid)), grid, said)
 
     def weights(self, multipliers: Vector) -> Array:
         """`[L, H]` w of each λ, in units of the heads."""
@@ -123,25 +123,25 @@ class Frontier:
         return jnp.asarray(raw * self.coords.spread, jnp.float32)
 
     @property
-    def _settings(self) -> Settings:
+    def _settings(self) -> CriticSettings:
         return self.settings._replace(decay_steps=self.steps)
 
 
-def learn(frontier: Frontier, progress: Progress | None = None) -> Iterator[Progress]:
+def learn(frontier: FrontierTraining, progress: FrontierProgress | None = None) -> Iterator[FrontierProgress]:
     """Train on, block by block, from the start or from a checkpoint; yields where it stands after each block."""
     progress = frontier.begin() if progress is None else progress
     data, settings, coords = frontier.data, frontier._settings, frontier.coords
     table, starts = table_of(data, frontier.train.batch), Starts.of(data, frontier.train.batch, frontier.seed)
     spread = jnp.asarray(coords.spread, jnp.float32)
 
-    def step(learner: Learner, batch: Batch) -> tuple[Learner, Array]:
+    def step(learner: FrontierLearner, batch: Batch) -> tuple[FrontierLearner, Array]:
         critic, loss = critics.gradient_step(learner.critic, batch, table, learner.weights, spread, settings)
         return learner._replace(critic=critic), loss
 
     block = compiled_block(step, lambda learner: (learner, None), BLOCK)
 
     @eqx.filter_jit
-    def look(learner: Learner) -> Array:
+    def look(learner: FrontierLearner) -> Array:
         return starts.measure(learner.critic.target, table, learner.weights, spread, settings.threshold)
 
     count = len(frontier.bound)
@@ -161,7 +161,7 @@ def learn(frontier: Frontier, progress: Progress | None = None) -> Iterator[Prog
                 focus = np.where(np.arange(count) == frontier.money, 0, asked_for)
             grid = laid_again(progress.multipliers, progress.own[:, 1:], focus)
             mixing = between(progress.multipliers, grid)
-            progress.learner = Learner(_moved(progress.learner.critic, mixing), frontier.weights(grid))
+            progress.learner = FrontierLearner(_moved(progress.learner.critic, mixing), frontier.weights(grid))
             progress.multipliers = grid
         progress.seconds += time.perf_counter() - began
         yield progress

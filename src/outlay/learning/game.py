@@ -37,7 +37,7 @@ from outlay.core.campaign import Train
 from outlay.core.mixture import Mixture
 from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
-from outlay.learning.critic import Critic, Oracle, Settings
+from outlay.learning.critic import Critic, CriticSettings, Oracle
 from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of
 from outlay.learning.heads import Coordinates
 from outlay.learning.mixing.rule import Rule, constraints
@@ -64,7 +64,7 @@ class Player(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class GameCandidate:
     """A policy that was offered to the rule.
 
     Attributes:
@@ -87,7 +87,7 @@ class Candidate:
 
 
 @dataclass
-class Progress:
+class GameProgress:
     """Where a game stands after a block: what a checkpoint must hold and what a person wants to see.
 
     Attributes:
@@ -100,7 +100,7 @@ class Progress:
     """
 
     player: Player
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[GameCandidate] = field(default_factory=list)
     networks: dict[int, QNetwork] = field(default_factory=dict)
     kept: list[int] = field(default_factory=list)
     seconds: float = 0.0
@@ -127,7 +127,7 @@ class Game:
 
     data: Transitions
     train: Train
-    settings: Settings
+    settings: CriticSettings
     coords: Coordinates
     bound: Vector
     rule: Rule
@@ -169,7 +169,7 @@ class Game:
             return self.coords.reward_scale / self.coords.scale
         return np.ones(len(self.coords.limits))
 
-    def begin(self) -> Progress:
+    def begin(self) -> GameProgress:
         """Fresh players."""
         pair = fresh_pair(self.data, self.shape, self.coords.spread, self.seed)
         none, rounds = jnp.zeros(len(self.coords.limits)), jnp.zeros((), jnp.int32)
@@ -177,9 +177,9 @@ class Game:
         if self.train.measured_by == "network":
             shape = shape_of(self.data, self.train, self.settings._replace(oracle="ddqn"), len(self.coords.spread), 1)
             extra = critics.init(fresh_pair(self.data, shape, self.coords.spread, self.seed + 1), self.settings)
-        return Progress(Player(critics.init(pair, self.settings), none, rounds, none, extra))
+        return GameProgress(Player(critics.init(pair, self.settings), none, rounds, none, extra))
 
-    def rule_state(self, candidates: list[Candidate]) -> Any:
+    def rule_state(self, candidates: list[GameCandidate]) -> Any:
         """The rule's state: a function of what it saw, so a checkpoint need not hold it."""
         state = self.rule.init(constraints(self.coords.limits, self.coords.scale, spares=SPARES))
         for candidate in candidates[self.first :]:
@@ -191,9 +191,9 @@ class Game:
         return Policy(pair, self.coords.weights(multiplier), self.coords.spread, self.settings.threshold)
 
 
-def settings_of(train: Train, oracle: Oracle, discount: float) -> Settings:
+def settings_of(train: Train, oracle: Oracle, discount: float) -> CriticSettings:
     """The critic's settings from the campaign's."""
-    return Settings(
+    return CriticSettings(
         oracle=oracle,
         discount=discount,
         learning_rate=train.learning_rate,
@@ -205,7 +205,7 @@ def settings_of(train: Train, oracle: Oracle, discount: float) -> Settings:
     )
 
 
-def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progress, Mixture[int] | None]]:
+def play(game: Game, progress: GameProgress | None = None) -> Iterator[tuple[GameProgress, Mixture[int] | None]]:
     """Play on, block by block, from the start or from a checkpoint.
 
     Yields:
@@ -240,7 +240,9 @@ def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progres
             progress.player = progress.player._replace(offset=jnp.asarray((fitted - own)[1:], jnp.float32))
         step = (number + 1) * train.candidate_every
         decisions = 1.0 if game.data.steady else float(heads[-1])
-        progress.candidates.append(Candidate(number, step, multiplier, own, fitted, float(losses.mean()), decisions))
+        progress.candidates.append(
+            GameCandidate(number, step, multiplier, own, fitted, float(losses.mean()), decisions)
+        )
         mixture, keep = None, set[int]()
         if number >= game.first:
             progress.rule_state = state = game.rule.step(state, number, fitted)
@@ -253,7 +255,7 @@ def play(game: Game, progress: Progress | None = None) -> Iterator[tuple[Progres
         yield progress, mixture
 
 
-def frugal(candidates: list[Candidate], coords: Coordinates) -> int:
+def frugal(candidates: list[GameCandidate], coords: Coordinates) -> int:
     """The candidate with the most room under its tightest limit."""
     room = [float(np.max((c.measured[1:] - coords.limits) / coords.scale)) for c in candidates]
     return candidates[int(np.argmin(room))].number

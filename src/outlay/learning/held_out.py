@@ -29,7 +29,7 @@ TINY = 1e-12
 Vector = NDArray[np.float64]
 
 
-class Moments(NamedTuple):
+class EffectMoments(NamedTuple):
     """Sums over rows, `[TARGETS, H]` each."""
 
     cross: Vector  # left · effect
@@ -80,12 +80,12 @@ class HeldOut:
 
         self._sums = sums
 
-    def moments(self, learner: Learner) -> Moments:
+    def moments(self, learner: Learner) -> EffectMoments:
         """Sums for the averaged networks of a learner."""
         found = [self._sums(learner, jax.tree.map(jnp.asarray, batch)) for batch in self._batches]
         sums = [sum((np.asarray(each[i], np.float64) for each in found), np.zeros(self._shape)) for i in range(6)]
         cross, effect, left, total, square, count = sums
-        return Moments(cross, effect, left, square - total**2 / np.maximum(count, 1))
+        return EffectMoments(cross, effect, left, square - total**2 / np.maximum(count, 1))
 
 
 def choice_rows(data: Transitions, most: int, seed: int) -> NDArray[np.int64]:

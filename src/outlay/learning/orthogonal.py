@@ -100,7 +100,7 @@ class Best(NamedTuple):
 
 
 @dataclass
-class Progress:
+class OrthogonalProgress:
     """Where a training stands after a block.
 
     Attributes:
@@ -183,7 +183,7 @@ class Orthogonal:
         arrays = (self.coords.spread, np.asarray(self.shape.functions), self.units, learned)
         return Loss(self.discount, *(jnp.asarray(part, jnp.float32) for part in arrays))
 
-    def begin(self) -> Progress:
+    def begin(self) -> OrthogonalProgress:
         """Fresh networks, which say the logged means."""
         mean = outcomes(self.data, self.learn_rows).mean(axis=0) / self.coords.spread
         pair = init_orthogonal(self.shape, self.seed, np.stack([mean, self.discount * mean]))
@@ -192,7 +192,7 @@ class Orthogonal:
         )
         value = Value(pair.usual, flat)
         learner = Learner(pair, pair, value, self.optimiser.init(eqx.filter(pair, eqx.is_array)))
-        return Progress(learner, Best(learner, 0, -np.inf))
+        return OrthogonalProgress(learner, Best(learner, 0, -np.inf))
 
     @cached_property
     def held_out(self) -> HeldOut:
@@ -225,7 +225,7 @@ class Orthogonal:
         )
 
 
-def learn(training: Orthogonal, progress: Progress | None = None) -> Iterator[Progress]:
+def learn(training: Orthogonal, progress: OrthogonalProgress | None = None) -> Iterator[OrthogonalProgress]:
     """Train on, block by block, from the start or from a checkpoint; yields where it stands after each block.
 
     The networks are those of the end, unless earlier ones explained clearly more of the day for select users.

@@ -16,7 +16,7 @@ from jax import Array
 
 from outlay.nets.batches import Batch
 from outlay.nets.network import Linear
-from outlay.nets.orthogonal import OrthogonalNetwork, Told, Trunk, tell
+from outlay.nets.orthogonal import EffectOutputs, OrthogonalNetwork, Trunk, tell
 
 KEPT = 0.5  # share of what the model of the day after leaves that effects still learn from
 MODEL_WEIGHT, AFTER_WEIGHT = 0.04, 0.2  # in the loss: that model; effects on what comes after the day
@@ -106,7 +106,7 @@ class Loss:
         ))  # fmt: skip
 
     @staticmethod
-    def after(said: Told, fold: Array, action: Array, moved: Array, outcome: Array) -> Array:
+    def after(said: EffectOutputs, fold: Array, action: Array, moved: Array, outcome: Array) -> Array:
         """`[B, H]` what comes after the day, given state, action and outcomes, by the network of a half of users."""
         row = jnp.arange(len(fold))
         changed = _product(said.direct[fold, row], moved) + _product(said.carried[fold, row, action], outcome)
@@ -114,7 +114,7 @@ class Loss:
 
     def __call__(self, online: OrthogonalNetwork, batch: Batch, aims: Aims, fold: Array) -> Array:
         """How far the networks are from it, in squares of each head's spread."""
-        said: Told = tell(online, batch.state.codes, batch.state.numbers)
+        said: EffectOutputs = tell(online, batch.state.codes, batch.state.numbers)
         row, known, chosen = jnp.arange(len(fold)), known_targets(batch), batch.chosen[:, None, None]
         usual = known * jnp.square(said.mean[fold, row] - jnp.stack([aims.day, aims.own], axis=1))
         log_prob = jax.nn.log_softmax(jnp.where(batch.allowed, said.logits[fold, row], NEVER))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from outlay.core.network import NetworkArrays
 from outlay.learning.held_out import choice_rows
 from outlay.learning.multiplier_grid import answered
-from outlay.learning.orthogonal import Orthogonal, Progress
+from outlay.learning.orthogonal import Orthogonal, OrthogonalProgress
 from outlay.learning.orthogonal_loss import Learner
 from outlay.nets.batches import gather
 from outlay.nets.network import PAIR, Linear
@@ -43,7 +43,7 @@ class Answers(NamedTuple):
     say: Callable[[Vector], Vector]
 
 
-def answers(training: Orthogonal, progress: Progress) -> Answers:
+def answers(training: Orthogonal, progress: OrthogonalProgress) -> Answers:
     """The policies of a finished training, at λ laid where costs fall, with effects of the size that users show who
     taught none.
     """  # fmt: skip

@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class SolveHistory:
     """How it went, a row each time the mixture was made anew (T rows).
 
     Attributes:
@@ -65,7 +65,7 @@ class SolveResult:
     violation: float
     least_violation: float
     multiplier: Floats
-    history: History
+    history: SolveHistory
 
     @property
     def gap(self) -> float:

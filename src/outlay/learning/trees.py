@@ -34,19 +34,19 @@ from outlay.core.campaign import Train
 from outlay.core.network import Dense, NetworkArrays, body_network
 from outlay.core.transitions import Transitions
 from outlay.core.trees import Node, Trees, joined
-from outlay.learning.boosting import Boosted, Rows, Settings, boost, constants
+from outlay.learning.boosting import Boosted, BoostingRows, BoostingSettings, boost, constants
 from outlay.learning.derived_costs import Determined, determined_costs
-from outlay.learning.effect_score import Judge
+from outlay.learning.effect_score import EffectScore
 from outlay.learning.heads import Coordinates
 from outlay.learning.held_out import choice_rows
 from outlay.learning.multiplier_grid import answered
 from outlay.learning.orthogonal_policies import LOOK_ROWS, Answers
-from outlay.learning.trees_usual import HELD_ROWS, Columns, Usual, usual
+from outlay.learning.trees_usual import HELD_ROWS, TrainingColumns, Usual, usual
 from outlay.ops.action_basis import smooth_basis
 
-EFFECT = Settings(leaves=8, rate=0.1, prior=200.0, rounds=100, patience=10)  # multiples of the average effect
-SHAPE = Settings(leaves=4, rate=0.2, prior=1000.0, rounds=40, patience=4)  # all other effects
-LEVEL = Settings(leaves=16, rate=0.3, prior=20.0, rounds=24, patience=4)
+EFFECT = BoostingSettings(leaves=8, rate=0.1, prior=200.0, rounds=100, patience=10)  # multiples of the average effect
+SHAPE = BoostingSettings(leaves=4, rate=0.2, prior=1000.0, rounds=40, patience=4)  # all other effects
+LEVEL = BoostingSettings(leaves=16, rate=0.3, prior=20.0, rounds=24, patience=4)
 KEPT = 0.5  # share of what the model of the day after leaves that effects still learn from
 RESIZE = (0.0, 4.0)  # the least and the most that effects are multiplied by
 LOW, HIGH = 0.1, 0.9  # quantiles of an outcome between which its worth is taken
@@ -129,7 +129,7 @@ class _Effects(NamedTuple):
     size: Vector
 
 
-def learn(training: TreesTraining, report: Report) -> tuple[NetworkArrays, Judge]:
+def learn(training: TreesTraining, report: Report) -> tuple[NetworkArrays, EffectScore]:
     """Learn it: one Q, as trees and what is linear in them; and what it leaves to judge learners by.
 
     Args:
@@ -137,7 +137,7 @@ def learn(training: TreesTraining, report: Report) -> tuple[NetworkArrays, Judge
         report: told the share done, and what is being done.
     """
     report(0.0, "trees: binning the columns")
-    columns = Columns.of(training.data, training.learn_rows, training.coords.spread, training.seed)
+    columns = TrainingColumns.of(training.data, training.learn_rows, training.coords.spread, training.seed)
     halves = []
     for half in range(2):
         report(0.05 + 0.25 * half, f"trees: what happens anyway, half {half + 1} of 2")
@@ -155,7 +155,7 @@ def learn(training: TreesTraining, report: Report) -> tuple[NetworkArrays, Judge
         later, _ = _effects(columns, aim, plain, moved, columns.known)
     report(0.9, "trees: levels")
     held, rows = columns.held, choice_rows(training.data, HELD_ROWS, training.seed)
-    judge = Judge(rows, columns.action[held], today[held, 0], said.policy[held])
+    judge = EffectScore(rows, columns.action[held], today[held, 0], said.policy[held])
     return _network(training, columns, functions, day, later, said.value), judge
 
 
@@ -170,12 +170,12 @@ def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
     return Answers(network, *answered(training.coords, training.bound, training.money, q, data.allowed(rows)))
 
 
-def _crossed(columns: Columns, halves: list[Usual]) -> Usual:
+def _crossed(columns: TrainingColumns, halves: list[Usual]) -> Usual:
     """What the other half says of each row; of held-out rows, the mean of what both say."""
     return Usual(*(columns.crossed(one, other) for one, other in zip(*halves, strict=True)))
 
 
-def _turned(functions: Vector, columns: Columns, policy: Vector, today: Vector) -> tuple[Vector, Vector]:
+def _turned(functions: Vector, columns: TrainingColumns, policy: Vector, today: Vector) -> tuple[Vector, Vector]:
     """Functions of the action, turned so that the first is the average effect `[d, K]`, and ẽ of the rows `[N, d]`.
 
     Most of what differs between users is how much of the average effect they show.
@@ -183,14 +183,14 @@ def _turned(functions: Vector, columns: Columns, policy: Vector, today: Vector) 
     every = functions.T - (policy @ functions.T)[:, None]  # [N, K, d]
     moved = np.take_along_axis(every, columns.action[:, None, None], axis=1)[:, 0]
     learn = columns.learn[columns.chosen[columns.learn]]
-    average = constants(Rows(learn, today[learn], moved[learn]))
+    average = constants(BoostingRows(learn, today[learn], moved[learn]))
     # Gram and Schmidt: the first row points along the average, the others stand upright on it.
     turn = np.linalg.qr(np.vstack([average, np.eye(len(functions))]).T)[0].T
     return turn @ functions, moved @ turn.T
 
 
 def _effects(
-    columns: Columns, aim: Vector, plain: Vector, moved: Vector, known: NDArray[np.bool_]
+    columns: TrainingColumns, aim: Vector, plain: Vector, moved: Vector, known: NDArray[np.bool_]
 ) -> tuple[_Effects, Vector]:
     """Effects that explain `aim [N, h]`, of the size that suits `plain`, and what they say in every row `[N, h]`."""
     learn = columns.learn[columns.chosen[columns.learn] & known[columns.learn]]
@@ -198,8 +198,8 @@ def _effects(
     found, slopes, left = [], [], aim
     for by, settings in ((moved[:, :1], EFFECT), (moved[:, 1:], SHAPE)):
         if by.shape[1]:
-            found.append(boost(columns.table, Rows(learn, left[learn], by[learn]), Rows(held, left[held], by[held]),
-                               settings))  # fmt: skip
+            taught, kept = (BoostingRows(rows, left[rows], by[rows]) for rows in (learn, held))
+            found.append(boost(columns.table, taught, kept, settings))
             slopes.append(found[-1](columns.table.x))
             left = left - np.einsum("nhj,nj->nh", slopes[-1], by)
     slope = np.concatenate(slopes, axis=2)
@@ -210,7 +210,7 @@ def _effects(
 
 
 def _without_luck(
-    training: TreesTraining, columns: Columns, halves: list[Usual], said: Usual, luck: Vector
+    training: TreesTraining, columns: TrainingColumns, halves: list[Usual], said: Usual, luck: Vector
 ) -> tuple[Vector, Vector]:
     """`[N, H]` y₁ − m₁ less luck, by the model of the day after and as it is."""
     amount = training.data.actions[columns.action][:, None]
@@ -222,7 +222,7 @@ def _without_luck(
     for half, own in enumerate(halves):
         mine, left = columns.of_half(half), own.value - own.later
         mine, held, one = mine[columns.known[mine]], columns.held[columns.known[columns.held]], np.ones((len(x), 1))
-        g = boost(table, Rows(mine, left[mine], one[mine]), Rows(held, left[held], one[held]), LEVEL)
+        g = boost(table, BoostingRows(mine, left[mine], one[mine]), BoostingRows(held, left[held], one[held]), LEVEL)
         model.append(g(table.x)[:, :, 0])
         worth.append(np.stack([_worth(g, table.x, 1 + i, ends[:, i]) for i in range(x.shape[1])], axis=2))
     by_model, kappa = columns.crossed(*model), columns.crossed(*worth)  # [N, H], [N, H, X]
@@ -243,7 +243,7 @@ def _worth(model: Boosted, x: NDArray[np.float32], column: int, ends: Vector) ->
 
 def _network(
     training: TreesTraining,
-    columns: Columns,
+    columns: TrainingColumns,
     functions: Vector,
     day: _Effects,
     later: _Effects | None,
@@ -285,7 +285,7 @@ def _network(
 
 def _target(
     training: TreesTraining,
-    columns: Columns,
+    columns: TrainingColumns,
     functions: Vector,
     effects: _Effects,
     target: Vector,

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.transitions import Transitions
-from outlay.learning.boosting import Boosted, Rows, Settings, Table, boost, states
+from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, states
 from outlay.learning.fresh import outcomes
 from outlay.learning.held_out import choice_rows
 
-USUAL = Settings(leaves=31, rate=0.4, prior=20.0, rounds=16, patience=4)
+USUAL = BoostingSettings(leaves=31, rate=0.4, prior=20.0, rounds=16, patience=4)
 HELD_ROWS = 20_000  # of select users, at most, whose loss ends boosting
 FEW_CODES = 30  # fields with more of them have no columns of their own in V
 RIDGE = 1e-4  # of the mean square of a column
@@ -53,7 +53,7 @@ class Usual(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Columns:
+class TrainingColumns:
     """The rows that a training looks at, N of them: those that teach, held-out ones, and the rows next to these.
 
     Attributes:
@@ -73,7 +73,7 @@ class Columns:
         discount: γ.
     """
 
-    table: Table
+    table: BinnedTable
     codes: NDArray[np.int32]
     outcome: Vector
     action: Ints
@@ -89,7 +89,7 @@ class Columns:
     discount: float
 
     @classmethod
-    def of(cls, data: Transitions, learn_rows: Ints, spread: Vector, seed: int) -> Columns:
+    def of(cls, data: Transitions, learn_rows: Ints, spread: Vector, seed: int) -> TrainingColumns:
         """Gather them.
 
         Args:
@@ -112,7 +112,7 @@ class Columns:
         if len(np.unique(half[learn])) < 2:  # one user alone is in both
             half = np.arange(len(rows)) % 2
         return cls(
-            table=Table.of(states(data, rows), data.number_columns.shape[1], data.schema.sizes, seed),
+            table=BinnedTable.of(states(data, rows), data.number_columns.shape[1], data.schema.sizes, seed),
             codes=data.features(rows)[0],
             outcome=outcomes(data, rows) / spread,
             action=np.asarray(data.action[rows]).astype(np.int64),
@@ -140,13 +140,15 @@ class Columns:
         both[self.held] = (one[self.held] + other[self.held]) / 2
         return both
 
-    def fit(self, at: Ints, target: Vector, settings: Settings = USUAL) -> Boosted:
+    def fit(self, at: Ints, target: Vector, settings: BoostingSettings = USUAL) -> Boosted:
         """A plain regression of `[N, H]` on the state in some rows."""
         ones, held = np.ones((len(target), 1)), self.held
-        return boost(self.table, Rows(at, target[at], ones[at]), Rows(held, target[held], ones[held]), settings)
+        return boost(
+            self.table, BoostingRows(at, target[at], ones[at]), BoostingRows(held, target[held], ones[held]), settings
+        )
 
 
-def usual(columns: Columns, half: int) -> Usual:
+def usual(columns: TrainingColumns, half: int) -> Usual:
     """What one half of the users says of all rows."""
     mine, x = columns.of_half(half), columns.table.x
     choice = mine[columns.chosen[mine]] if columns.chosen[mine].any() else mine
@@ -165,7 +167,7 @@ def usual(columns: Columns, half: int) -> Usual:
     return Usual(day, policy, value, columns.fit(judged, value)(x)[:, :, 0])
 
 
-def _policy(columns: Columns, rows: Ints, others: Ints) -> Vector:
+def _policy(columns: TrainingColumns, rows: Ints, others: Ints) -> Vector:
     """`[n, K]` b of some rows, learned from others; 0 where an action is not allowed."""
     count, x = columns.allowed.shape[1], columns.table.x[others]
     taken = np.eye(count)[columns.action]
@@ -174,14 +176,14 @@ def _policy(columns: Columns, rows: Ints, others: Ints) -> Vector:
     else:
         # The row tells the probability of its own action, without the noise of a draw.
         own, held = columns.propensity[:, None], columns.held
-        given = Rows(rows, own[rows], taken[rows])
-        said = boost(columns.table, given, Rows(held, own[held], taken[held]), USUAL)(x)[:, 0]
+        given = BoostingRows(rows, own[rows], taken[rows])
+        said = boost(columns.table, given, BoostingRows(held, own[held], taken[held]), USUAL)(x)[:, 0]
     some = np.where(columns.allowed[others], np.maximum(said, LEAST), 0.0)
     whole: Vector = some / np.maximum(some.sum(axis=1, keepdims=True), LEAST)
     return whole
 
 
-def _solved(columns: Columns, rows: Ints, told: Vector) -> Vector:
+def _solved(columns: TrainingColumns, rows: Ints, told: Vector) -> Vector:
     """`[N, H]` V of the log's policy, on features of which `told [N, k]` are some."""
     table = columns.table
     parts: list[NDArray[Any]] = [np.ones((len(told), 1)), told, table.x[:, : table.num_numbers]]

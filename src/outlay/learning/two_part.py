@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.learning.boosting import Boosted, Rows, Settings, Table, boost, states
+from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, states
 from outlay.learning.derived_costs import determined_costs
 from outlay.ops.spread import spreads
 
@@ -32,7 +32,7 @@ VARIES = 0.05  # squared coefficient of variation, given the action, above which
 FEWEST = 400  # rows with an amount, of either half
 MOST_ROWS = 300_000  # that the mean amount is learned from
 CHUNK_ROWS = 65_536
-AMOUNT = Settings(leaves=16, rate=0.2, prior=50.0, rounds=60, patience=6)
+AMOUNT = BoostingSettings(leaves=16, rate=0.2, prior=50.0, rounds=60, patience=6)
 
 Ints = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -94,10 +94,10 @@ def _by_trees(data: Transitions, rows: Ints, amount: Vector, fit: Ints, judge: I
     unit = float(np.abs(amount[fit]).mean())
     taught = np.concatenate([fit, judge])
     numbers = 1 + data.number_columns.shape[1]
-    table = Table.of(_seen(data, rows[taught]), numbers, data.schema.sizes, seed)
+    table = BinnedTable.of(_seen(data, rows[taught]), numbers, data.schema.sizes, seed)
     ones = np.ones((len(taught), 1))
     target = amount[taught][:, None] / unit
-    own, held = (Rows(at, target[at], ones[at]) for at in np.split(np.arange(len(taught)), [len(fit)]))
+    own, held = (BoostingRows(at, target[at], ones[at]) for at in np.split(np.arange(len(taught)), [len(fit)]))
     model: Boosted = boost(table, own, held, AMOUNT)
     chunks = np.array_split(rows, max(1, len(rows) // CHUNK_ROWS))
     return unit * np.concatenate([model(_seen(data, chunk))[:, 0, 0] for chunk in chunks])

@@ -57,7 +57,7 @@ class Trunk(eqx.Module):
         return h
 
 
-class Told(NamedTuple):
+class EffectOutputs(NamedTuple):
     """What one network says about B states; values in units of each head's spread."""
 
     mean: Array  # [B, TARGETS, H]
@@ -83,13 +83,13 @@ class OrthogonalNetwork(eqx.Module):
     level: Linear
     shape: EffectShape = eqx.field(static=True)
 
-    def __call__(self, codes: Array, numbers: Array) -> Told:
+    def __call__(self, codes: Array, numbers: Array) -> EffectOutputs:
         """States `codes [B, F]`, `numbers [B, n]` → what it says. The level's gradient ends at the hidden layers."""
         h, g = self.usual(codes, numbers), self.effect(codes, numbers)
         count = len(h)
         heads = (TARGETS, self.shape.num_heads)
         both = jax.lax.stop_gradient(jnp.concatenate([h, g], axis=1))
-        return Told(
+        return EffectOutputs(
             mean=self.mean(h).reshape(count, *heads),
             logits=self.logits(h),
             idle=self.idle(h),
@@ -140,7 +140,7 @@ def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -
     )
 
 
-def tell(pair: OrthogonalNetwork, codes: Array, numbers: Array) -> Told:
+def tell(pair: OrthogonalNetwork, codes: Array, numbers: Array) -> EffectOutputs:
     """Both networks on the same states: every output gets a leading axis of 2."""
     return eqx.filter_vmap(lambda net: net(codes, numbers))(pair)  # type: ignore[no-any-return]
 

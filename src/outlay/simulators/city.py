@@ -173,7 +173,7 @@ class City:
 STRENGTH = np.log1p(COUPONS) / np.log1p(COUPONS[-1])  # [A] of a coupon, 0 to 1
 
 
-class Moves:
+class GridMoves:
     """Where a grid's points move to: to `low` or the point above it, the latter with probability `up`."""
 
     def __init__(self, grid: Floats, target: Floats) -> None:
@@ -194,18 +194,18 @@ class Moves:
         return self.low[at] + (dice < self.up[at])
 
 
-def habit_moves(city: City) -> tuple[Moves, Moves, Moves]:
+def habit_moves(city: City) -> tuple[GridMoves, GridMoves, GridMoves]:
     """Moves of the habit after a day that was not active, one that was, and one that a coupon won of a deal seeker."""
 
-    def towards(end: float) -> Moves:
-        return Moves(H_GRID, H_GRID + city.habit_rate * (end - H_GRID))
+    def towards(end: float) -> GridMoves:
+        return GridMoves(H_GRID, H_GRID + city.habit_rate * (end - H_GRID))
 
     return towards(0.0), towards(1.0), towards(city.seeker_form)
 
 
-def fatigue_moves() -> tuple[Moves, ...]:
+def fatigue_moves() -> tuple[GridMoves, ...]:
     """Moves of the fatigue, by coupon given."""
-    return tuple(Moves(F_GRID, F_GRID + FATIGUE_RATE * (coupon / COUPONS[-1] - F_GRID)) for coupon in COUPONS)
+    return tuple(GridMoves(F_GRID, F_GRID + FATIGUE_RATE * (coupon / COUPONS[-1] - F_GRID)) for coupon in COUPONS)
 
 
 def first_habit(city: City) -> Floats:

@@ -75,7 +75,7 @@ REFINEMENTS = 16
 KEPT = "optimum.npz"  # beside city.json
 
 
-class Curve(NamedTuple):
+class CityCurve(NamedTuple):
     """The optimum for every budget.
 
     Attributes:
@@ -109,7 +109,7 @@ class Curve(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Response:
+class CityResponse:
     """A policy of the state.
 
     Attributes:
@@ -199,7 +199,7 @@ class CityTruth:
             theirs = bought if action else some
             yield np.concatenate([some @ active[:, :first], theirs @ active[:, first:]], axis=1), moves @ idle
 
-    def best_response(self, price: float) -> Response:
+    def best_response(self, price: float) -> CityResponse:
         """The policy of the highest reward − price · cost."""
         return self._solve(price, None)
 
@@ -208,7 +208,7 @@ class CityTruth:
         found = [self.value(lambda p, a=action: np.full(p.shape[1:], a, np.int8)) for action in range(len(COUPONS))]  # type: ignore[misc]
         return np.array([(one.reward, one.cost) for one in found])
 
-    def one_day(self, price: float) -> Response:
+    def one_day(self, price: float) -> CityResponse:
         """The rule that maximises the day's reward − price · cost, with true responses."""
         net = self.worth[:, None] - price * COUPONS[:, None, None]  # [A, T, 1]
 
@@ -217,7 +217,7 @@ class CityTruth:
 
         return self.value(choose)
 
-    def value(self, choose: Choose) -> Response:
+    def value(self, choose: Choose) -> CityResponse:
         """Exact value of a policy of the state and the day's responses."""
         return self._solve(0.0, choose)
 
@@ -229,7 +229,7 @@ class CityTruth:
         active, idle = (np.stack(parts, axis=1) for parts in zip(*self.after(values), strict=True))
         return Around(values, active, idle, np.tensordot(values, self.start, axes=4))
 
-    def curve(self, tell: Callable[[float, str], None] | None = None) -> Curve:
+    def curve(self, tell: Callable[[float, str], None] | None = None) -> CityCurve:
         """The optimum for every budget: prices are added where bound and mixtures are farthest apart.
 
         Args:
@@ -248,9 +248,9 @@ class CityTruth:
             found[price] = self.best_response(price)
         prices = np.array(sorted(found, reverse=True))
         points = np.array([(found[price].reward, found[price].cost) for price in prices])
-        return Curve(prices, points, np.array([found[price].bound for price in prices]), nothing)
+        return CityCurve(prices, points, np.array([found[price].bound for price in prices]), nothing)
 
-    def _solve(self, price: float, choose: Choose | None) -> Response:
+    def _solve(self, price: float, choose: Choose | None) -> CityResponse:
         """Backward in time; `choose` None: the best response at the price."""
         if self.city.rhythm:
             return self._back_from_far(price, choose)
@@ -258,11 +258,11 @@ class CityTruth:
         if choose is not None:
             heads, actions, _ = self._until_even("fixed", p, np.eye(2), choose(p))
             reward, cost = np.tensordot(heads, self.start, axes=4).tolist()
-            return Response(reward, cost, np.nan, actions)
+            return CityResponse(reward, cost, np.nan, actions)
         (net,), actions, error = self._until_even("net", p, np.array([[1.0, -price]]), None)
         (spent,), _, _ = self._until_even("cost", p, np.array([[0.0, 1.0]]), actions)
         value, cost = float((net * self.start).sum()), float((spent * self.start).sum())
-        return Response(value + price * cost, cost, value + error, actions)
+        return CityResponse(value + price * cost, cost, value + error, actions)
 
     def _until_even(
         self, name: str, p: Floats, heads: Floats, actions: NDArray[np.int8] | None
@@ -281,7 +281,7 @@ class CityTruth:
         self._last[name] = values
         return values, done, float(left * (high - low).max() / 2)
 
-    def _back_from_far(self, price: float, choose: Choose | None) -> Response:
+    def _back_from_far(self, price: float, choose: Choose | None) -> CityResponse:
         """The same where days differ: from a day so far that no more of the value than FAR lies beyond it."""
         gamma, joining = self.city.gamma, self.city.joining()
         far = 1 if gamma == 0 else int(np.ceil(np.log(FAR) / np.log(gamma)))
@@ -295,8 +295,8 @@ class CityTruth:
                 total += joining[day] * np.tensordot(values, self.start, axes=4)
         first, cost = total.tolist()
         if choose is not None:
-            return Response(first, cost, np.nan, actions)
-        return Response(first + price * cost, cost, first + FAR * float(self.worth.max()), actions)
+            return CityResponse(first, cost, np.nan, actions)
+        return CityResponse(first + price * cost, cost, first + FAR * float(self.worth.max()), actions)
 
     def _back(
         self, values: Floats, p: Floats, heads: Floats, fixed: NDArray[np.int8] | None
@@ -328,7 +328,7 @@ class CityTruth:
         return new, actions
 
 
-def optimum(folder: Path, tell: Callable[[float, str], None] | None = None) -> Curve:
+def optimum(folder: Path, tell: Callable[[float, str], None] | None = None) -> CityCurve:
     """The optimum of the city in a folder that `outlay simulate city` wrote; found once and kept there.
 
     Args:
@@ -341,7 +341,7 @@ def optimum(folder: Path, tell: Callable[[float, str], None] | None = None) -> C
     city, kept = City.read(folder), folder / KEPT
     if kept.exists():
         with np.load(kept) as file:
-            return Curve(*(file[name] for name in Curve._fields))
+            return CityCurve(*(file[name] for name in CityCurve._fields))
     found = CityTruth(city).curve(tell)
     with new_file(kept) as temporary, temporary.open("wb") as handle:
         np.savez_compressed(handle, **found._asdict())

@@ -41,7 +41,7 @@ class Rolled(NamedTuple):
     std_error: dict[str, float]
 
 
-class Paths(NamedTuple):
+class SimulatedPaths(NamedTuple):
     """What N users went through on T days: `state [N, T]`, `action [N, T]`, `outcome [N, T, 1+m]` as observed."""
 
     state: NDArray[np.int64]
@@ -90,14 +90,14 @@ def rolled_out(truth: Truth, decide: Decide, past_days: int, days: Sequence[int]
     return Rolled(dict(zip(targets, value.tolist(), strict=True)), dict(zip(targets, error.tolist(), strict=True)))
 
 
-def simulate(truth: Truth, decide: Decide, past_days: int, days: int, seed: int = 0) -> Paths:
+def simulate(truth: Truth, decide: Decide, past_days: int, days: int, seed: int = 0) -> SimulatedPaths:
     """The people's days under a policy."""
     people = truth.people
     assert people is not None
     rng = np.random.default_rng(seed)
     users = min(USERS, max(1, USER_DAYS // days))
     shape = users, days
-    paths = Paths(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros((*shape, 2), np.float32))
+    paths = SimulatedPaths(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros((*shape, 2), np.float32))
     state = people.newcomers(rng, users)
     for day in range(days):
         action = decide(state, paths.before(day, past_days, truth))
@@ -107,7 +107,7 @@ def simulate(truth: Truth, decide: Decide, past_days: int, days: int, seed: int 
     return paths
 
 
-def _most_frequent(paths: Paths, model: TabularCMDP) -> NDArray[np.intp]:
+def _most_frequent(paths: SimulatedPaths, model: TabularCMDP) -> NDArray[np.intp]:
     """`[T, S]` π₀: what most users did; in a state that none was in that day, what most did there on any day."""
     day = np.arange(paths.state.shape[1])
     place = (day * model.num_states + paths.state) * model.num_actions + paths.action
@@ -117,7 +117,7 @@ def _most_frequent(paths: Paths, model: TabularCMDP) -> NDArray[np.intp]:
 
 
 def _gain(
-    paths: Paths, model: TabularCMDP, around: NDArray[np.intp], v: Floats, *, discount: float | None = None
+    paths: SimulatedPaths, model: TabularCMDP, around: NDArray[np.intp], v: Floats, *, discount: float | None = None
 ) -> tuple[Floats, Floats]:
     """`[1+m]` the value of π₀ `[T, S]`, and `[N, 1+m]` what each user's path gains over it.
 

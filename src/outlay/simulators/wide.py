@@ -33,7 +33,7 @@ TELLING = 10  # one field in so many tells the state
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class FieldLayout:
     """What the fields are.
 
     Attributes:
@@ -71,7 +71,7 @@ class Layout:
         return values
 
 
-def layout(fields: int = FIELDS, values: int = VALUES) -> Layout:
+def layout(fields: int = FIELDS, values: int = VALUES) -> FieldLayout:
     """The fields of a wide campaign.
 
     Raises:
@@ -101,7 +101,7 @@ def layout(fields: int = FIELDS, values: int = VALUES) -> Layout:
     by_user = np.zeros(fields, dtype=np.bool_)
     by_user[noise[::2]] = True
     order = np.concatenate([rng.permutation(size) for size in sizes]).astype(np.int32)
-    return Layout(sizes, codes, num_codes, by_user, order)
+    return FieldLayout(sizes, codes, num_codes, by_user, order)
 
 
 def simulator(fields: int = FIELDS, values: int = VALUES) -> Simulator:

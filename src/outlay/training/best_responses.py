@@ -26,8 +26,8 @@ from outlay.core.network import NetworkArrays
 from outlay.core.transitions import LEARN, Transitions
 from outlay.core.trees import Trees
 from outlay.learning import checkpoint, orthogonal, orthogonal_policies, trees
-from outlay.learning.effect_score import Judge
-from outlay.learning.frontier import Frontier, between
+from outlay.learning.effect_score import EffectScore
+from outlay.learning.frontier import FrontierTraining, between
 from outlay.learning.frontier import learn as learn_network
 from outlay.learning.game import settings_of
 from outlay.learning.heads import Coordinates
@@ -74,7 +74,7 @@ class BestResponses:
     description: str
     exact: Callable[[Vector], NetworkArrays] | None = None
     estimate: Callable[[Vector], Vector] | None = None
-    judge: Judge | None = None
+    judge: EffectScore | None = None
 
     def response(self, multiplier: Vector) -> tuple[NetworkArrays, int]:
         """A network, and the index of its policy that answers any λ `[m]`."""
@@ -201,12 +201,12 @@ def _learn(learner: str, training: Training, folder: Path, report: Report) -> Be
         return _orthogonal(Orthogonal(*settings), folder, key, resume, report)
     data, train, coords, bound, money, rows, seed = settings
     oracle = settings_of(train, learner, campaign.meta.discount)  # type: ignore[arg-type]  # checked
-    frontier = Frontier(data, train, oracle, coords, bound, money, rows, seed)
+    frontier = FrontierTraining(data, train, oracle, coords, bound, money, rows, seed)
     return _networks(frontier, learner, folder, key, resume, report)
 
 
 def _networks(
-    training: Frontier, oracle: str, folder: Path, key: dict[str, Any], resume: bool, report: Report
+    training: FrontierTraining, oracle: str, folder: Path, key: dict[str, Any], resume: bool, report: Report
 ) -> BestResponses:
     """Train to the end, with checkpoints."""
     start = checkpoint.load_frontier(folder, training, key) if resume else training.begin()

@@ -21,7 +21,7 @@ from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.estimators.units import coordinates as coordinates_of
 from outlay.estimators.units import needed_days
 from outlay.learning import checkpoint
-from outlay.learning.game import Game, Progress, frugal, play, settings_of
+from outlay.learning.game import Game, GameProgress, frugal, play, settings_of
 from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
 from outlay.learning.mixing import RULES
 from outlay.learning.mixing.rule import Rule
@@ -196,7 +196,7 @@ def spread_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _play(
     game: Game, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
-) -> tuple[Progress, Mixture[int]]:
+) -> tuple[GameProgress, Mixture[int]]:
     """Play to the end, with checkpoints."""
     start = checkpoint.load_game(folder, game, key) if resume and folder.exists() else game.begin()
     progress, mixture, saved = start, None, time.monotonic()
@@ -227,7 +227,7 @@ def critic_frame(
     return Frame(data, campaign, coords.scale, heads, threshold, seed, folder)
 
 
-def offered(game: Game, progress: Progress, numbers: list[int]) -> list[Offered]:
+def offered(game: Game, progress: GameProgress, numbers: list[int]) -> list[Offered]:
     """The candidates with these numbers, whose networks were kept."""
     coords = game.coords
     return [
@@ -244,7 +244,7 @@ def offered(game: Game, progress: Progress, numbers: list[int]) -> list[Offered]
     ]
 
 
-def _course(game: Game, progress: Progress, size: int) -> list[dict[str, Any]]:
+def _course(game: Game, progress: GameProgress, size: int) -> list[dict[str, Any]]:
     """A record per candidate; `size` is the parameters of one."""
     return [
         {
@@ -261,7 +261,7 @@ def _course(game: Game, progress: Progress, size: int) -> list[dict[str, Any]]:
     ]
 
 
-def _found(game: Game, progress: Progress, size: int) -> dict[str, Any]:
+def _found(game: Game, progress: GameProgress, size: int) -> dict[str, Any]:
     """What the manifest says of the game."""
     multipliers = np.array([c.multiplier for c in progress.candidates])
     return {
@@ -282,6 +282,6 @@ def _measured_by(game: Game) -> str:
     return "one more network" if game.train.measured_by == "network" else "the critic"
 
 
-def parameters(game: Game, progress: Progress) -> int:
+def parameters(game: Game, progress: GameProgress) -> int:
     """Of one candidate's networks."""
     return arrays(next(iter(progress.networks.values())), game.coords.spread).num_parameters

@@ -12,10 +12,10 @@ from outlay.bundles.reference import forward
 from outlay.choosing.choose import Chosen, Standing
 from outlay.core.network import NetworkArrays
 from outlay.core.transitions import Transitions
-from outlay.learning.effect_score import Judge
+from outlay.learning.effect_score import EffectScore
 
 
-def scores(networks: dict[str, NetworkArrays], judge: Judge, data: Transitions) -> dict[str, float]:
+def scores(networks: dict[str, NetworkArrays], judge: EffectScore, data: Transitions) -> dict[str, float]:
     """What each learner's effects on the day's reward explain for select users, the best first."""
     codes, numbers = data.features(judge.rows)
     found = {}

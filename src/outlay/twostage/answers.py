@@ -32,7 +32,7 @@ from outlay.twostage.history import History
 BLOCK_BYTES = 1 << 24  # of what a prediction holds beside its answers; larger ones fall out of the caches
 
 
-class Rows(NamedTuple):
+class AnsweredRows(NamedTuple):
     """What a network is asked about. Arrays have the leading shape `[B]`, or `[steps, batch]` in a block."""
 
     codes: Column  # [..., F]
@@ -89,13 +89,15 @@ class Response:
     def predict_states(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
         """`[n, K, H]` for encoded states `codes [n, F]`, `numbers [n, 2·F']` of which no day before is known."""
 
-        def gather(at: NDArray[np.int64]) -> Rows:
+        def gather(at: NDArray[np.int64]) -> AnsweredRows:
             past = din.no_past(self.network, len(at), self.days_back) if isinstance(self.network, DIN) else None
-            return Rows(codes[at], numbers[at], np.zeros(len(at), np.int32), past)
+            return AnsweredRows(codes[at], numbers[at], np.zeros(len(at), np.int32), past)
 
         return self._blocks(len(codes), gather, logged=False)
 
-    def _blocks(self, count: int, gather: Callable[[NDArray[np.int64]], Rows], *, logged: bool) -> NDArray[np.float32]:
+    def _blocks(
+        self, count: int, gather: Callable[[NDArray[np.int64]], AnsweredRows], *, logged: bool
+    ) -> NDArray[np.float32]:
         """Evaluate block by block; the last block is filled up, so that one program serves all."""
         shape = self.network.shape
         answers = np.empty((count, *(() if logged else (shape.num_actions,)), shape.num_heads), np.float32)
@@ -108,10 +110,10 @@ class Response:
         return answers
 
 
-def gather_rows(data: Transitions, rows: NDArray[np.int64], history: History | None) -> Rows:
+def gather_rows(data: Transitions, rows: NDArray[np.int64], history: History | None) -> AnsweredRows:
     """What a network is asked about rows of any shape."""
     codes, numbers = data.features(rows.ravel())
-    return Rows(
+    return AnsweredRows(
         codes=codes.reshape(*rows.shape, codes.shape[1]),
         numbers=numbers.reshape(*rows.shape, numbers.shape[1]),
         action=data.action[rows.ravel()].astype(np.int32).reshape(rows.shape),
@@ -119,7 +121,7 @@ def gather_rows(data: Transitions, rows: NDArray[np.int64], history: History | N
     )
 
 
-def answer(network: DeepFM | DIN, rows: Rows, *, logged: bool) -> Array:
+def answer(network: DeepFM | DIN, rows: AnsweredRows, *, logged: bool) -> Array:
     """`[B, K, H]`, or `[B, H]` for the logged incentives, in units of the network."""
     states = rows.codes, rows.numbers
     if isinstance(network, DeepFM):
@@ -129,7 +131,7 @@ def answer(network: DeepFM | DIN, rows: Rows, *, logged: bool) -> Array:
 
 
 @eqx.filter_jit
-def _evaluate(network: DeepFM | DIN, rows: Rows, logged: bool) -> Array:
+def _evaluate(network: DeepFM | DIN, rows: AnsweredRows, logged: bool) -> Array:
     return answer(network, rows, logged=logged)
 
 

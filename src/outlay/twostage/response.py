@@ -36,7 +36,7 @@ from outlay.nets.deepfm import DeepFM, ResponseShape
 from outlay.nets.din import DIN
 from outlay.nets.loop import compiled_block
 from outlay.ops.spread import spreads
-from outlay.twostage.answers import Response, Rows, answer, gather_rows
+from outlay.twostage.answers import AnsweredRows, Response, answer, gather_rows
 from outlay.twostage.history import History
 
 Kind = Literal["deepfm", "din"]
@@ -47,17 +47,17 @@ BLOCK_BYTES = 1 << 26  # of such a block on the host
 ADAM = optax.scale_by_adam()  # the step size is part of a batch, so that one program serves logs of any length
 
 
-class Learner(NamedTuple):
+class ResponseLearner(NamedTuple):
     """What the next gradient step needs."""
 
     network: DeepFM | DIN
     optimiser: optax.OptState
 
 
-class Batch(NamedTuple):
+class ResponseBatch(NamedTuple):
     """A gradient step's rows; with a leading axis of steps in a block."""
 
-    rows: Rows
+    rows: AnsweredRows
     label: Column  # [..., batch, H] in units of the network; 0 or 1 where it is binary
     rate: Column  # [...] step size
 
@@ -120,14 +120,14 @@ def fit(
 
     total = blocks * every
     rate = train.learning_rate * (1 + np.cos(np.pi * np.arange(total, dtype=np.float32) / total)) / 2
-    learner = Learner(network, ADAM.init(network))
+    learner = ResponseLearner(network, ADAM.init(network))
     block = _compiled(every, tuple(binary.tolist()))
     running: Array | None = None
     for number, places in enumerate(_batches(len(rows), every, train.batch, blocks, seed)):
         done = number * every
         # This block is gathered while the last one trains; one ahead and no more, so that memory is bounded.
         scaled = ((label[places] - mean) / spread).astype(np.float32)
-        batch = Batch(gather_rows(data, rows[places], history), scaled, rate[done : done + every])
+        batch = ResponseBatch(gather_rows(data, rows[places], history), scaled, rate[done : done + every])
         if running is not None:
             running.block_until_ready()
         learner, (running, _) = block(learner, batch)
@@ -149,18 +149,20 @@ def _batches(count: int, steps: int, batch: int, blocks: int, seed: int) -> Iter
 
 
 @lru_cache(maxsize=8)
-def _compiled(every: int, binary: tuple[bool, ...]) -> Callable[[Learner, Batch], tuple[Learner, tuple[Array, None]]]:
+def _compiled(
+    every: int, binary: tuple[bool, ...]
+) -> Callable[[ResponseLearner, ResponseBatch], tuple[ResponseLearner, tuple[Array, None]]]:
     """The compiled block of so many steps; kept, so that folds, seeds and label days share a program."""
 
-    def loss(network: DeepFM | DIN, batch: Batch) -> Array:
+    def loss(network: DeepFM | DIN, batch: ResponseBatch) -> Array:
         found = answer(network, batch.rows, logged=True)
         logistic = 2 * (jax.nn.softplus(found) - batch.label * found)
         return jnp.where(jnp.asarray(binary), logistic, jnp.square(found - batch.label)).sum(1).mean()
 
-    def step(learner: Learner, batch: Batch) -> tuple[Learner, Array]:
+    def step(learner: ResponseLearner, batch: ResponseBatch) -> tuple[ResponseLearner, Array]:
         value, gradient = eqx.filter_value_and_grad(loss)(learner.network, batch)
         updates, optimiser = ADAM.update(gradient, learner.optimiser)
         updates = jax.tree.map(lambda update: -batch.rate * update, updates)
-        return Learner(eqx.apply_updates(learner.network, updates), optimiser), value
+        return ResponseLearner(eqx.apply_updates(learner.network, updates), optimiser), value
 
     return compiled_block(step, lambda learner: (learner, None), every)

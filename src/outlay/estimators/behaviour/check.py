@@ -25,8 +25,8 @@ from scipy.special import bdtr, bdtrc, ndtri
 
 from outlay.core.errors import LogError
 from outlay.core.transitions import Transitions
-from outlay.estimators.behaviour import shares
-from outlay.estimators.behaviour_logistic import sample
+from outlay.estimators.behaviour.logistic import sample
+from outlay.estimators.behaviour.model import shares
 
 Array = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ FARTHEST = 37.0  # standard errors: beyond, the tail is 0 in double precision
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ShareComparison:
     """Rows in which an action could be given, and how often it was.
 
     Attributes:
@@ -83,8 +83,8 @@ class BehaviourCheck:
     rows: int
     log_loss: float
     constant_log_loss: float
-    actions: tuple[Comparison, ...]
-    worst: Comparison
+    actions: tuple[ShareComparison, ...]
+    worst: ShareComparison
     comparisons: int
     least_propensity: float
     least_action: float
@@ -123,8 +123,8 @@ def diagnose(model: Model | Array, data: Transitions, rows: NDArray[np.int64]) -
     probability = model[place] if isinstance(model, np.ndarray) else model.probability(rows)
     action = np.asarray(data.action[rows], np.intp)
     segment = data.users["segment"][data.user[rows]].astype(np.intp)
-    totals: list[Comparison] = []
-    parts: list[Comparison] = []
+    totals: list[ShareComparison] = []
+    parts: list[ShareComparison] = []
     for a, value in enumerate(data.actions):
         given = action == a
         possible = (probability[:, a] > 0) | given
@@ -145,8 +145,8 @@ def _check(
     rows: NDArray[np.int64],
     action: NDArray[np.intp],
     probability: Array,
-    totals: list[Comparison],
-    parts: list[Comparison],
+    totals: list[ShareComparison],
+    parts: list[ShareComparison],
 ) -> BehaviourCheck:
     every = totals + parts
     limit = -float(ndtri(LEVEL / (2 * len(every))))
@@ -188,7 +188,7 @@ def _check(
 
 def _compare(
     value: float, p: Array, given: NDArray[np.bool_], group: NDArray[np.intp], names: list[str]
-) -> list[Comparison]:
+) -> list[ShareComparison]:
     """One comparison for each group `[n]` that has rows, from predictions `[n]` and whether the action was given."""
     rows, predicted, found = (np.bincount(group, w, len(names)) for w in (None, p, given))
     used = np.flatnonzero(rows)
@@ -199,12 +199,12 @@ def _compare(
     tail = np.maximum(np.minimum(above, bdtr(k, n, mean)), np.finfo(float).tiny)
     z = np.where(k >= n * mean, 1.0, -1.0) * np.clip(-ndtri(tail), 0.0, FARTHEST)
     return [
-        Comparison(float(value), names[g], int(n[i]), float(mean[i]), float(k[i] / n[i]), float(z[i]))
+        ShareComparison(float(value), names[g], int(n[i]), float(mean[i]), float(k[i] / n[i]), float(z[i]))
         for i, g in enumerate(used)
     ]
 
 
-def _told(comparison: Comparison) -> str:
+def _told(comparison: ShareComparison) -> str:
     size = abs(comparison.z)
     errors = f"{size:.1f} standard errors" if size < FARTHEST else f"{FARTHEST:.0f} standard errors or more"
     return (

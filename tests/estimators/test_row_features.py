@@ -9,8 +9,8 @@ import pytest
 
 from outlay.core.schema import FIRST, Categorical, Schema
 from outlay.core.transitions import CERTIFY, LEARN, Transitions
-from outlay.estimators import plain_features as module
-from outlay.estimators.plain_features import MOST_FEATURES, SHRINK, Directions, plain_features
+from outlay.estimators import row_features as module
+from outlay.estimators.row_features import MOST_FEATURES, SHRINK, Directions, plain_features
 from small_logs import transitions
 
 USERS, DAYS = 400, 3

@@ -70,7 +70,7 @@ class Logistic:
         most = max(1, min(MOST_ENTRIES, MOST_PRODUCTS // K) // width)
         learn, select = sample(learn, most), sample(select, most)
         place, field, spread = _columns(data, learn, max(1, MOST_WEIGHTS // K - 1))
-        fitted, held = (_Rows.of(data, rows, place) for rows in (learn, select))
+        fitted, held = (_FieldRows.of(data, rows, place) for rows in (learn, select))
         share = np.exp(offset)
         hessian = spread[:, None] * (share * (1 - share))
         ridge = np.full(field[-1] + 1, len(learn) * float((share * (1 - share)).mean()))
@@ -106,7 +106,7 @@ class Logistic:
         logits: Single = matrix @ self.weight + self.offset.astype(np.float32)
         return logits
 
-    def _calibrated(self, held: _Rows) -> Logistic:
+    def _calibrated(self, held: _FieldRows) -> Logistic:
         """With T and β; unchanged where a likelihood gains less than one per parameter (AIC)."""
         said, K = held.matrix @ self.weight, len(self.offset)
 
@@ -123,7 +123,7 @@ class Logistic:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _FieldRows:
     """Rows of a log as a regression sees them: `[n, P]` fields, `[n]` logged actions, `[n, K]` what was forbidden."""
 
     matrix: Any
@@ -131,7 +131,7 @@ class _Rows:
     forbidden: NDArray[np.bool_] | None
 
     @classmethod
-    def of(cls, data: Transitions, rows: NDArray[np.int64], place: NDArray[np.int32]) -> _Rows:
+    def of(cls, data: Transitions, rows: NDArray[np.int64], place: NDArray[np.int32]) -> _FieldRows:
         parts = list(_matrices(data, rows, place))
         values, columns = np.concatenate([p.data for p in parts]), np.concatenate([p.indices for p in parts])
         shape = (len(rows), parts[0].shape[1])
@@ -160,7 +160,7 @@ def sample(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
 
-def _descend(rows: _Rows, weight: Single, offset: Array, ridge: Array, hessian: Array) -> Single:
+def _descend(rows: _FieldRows, weight: Single, offset: Array, ridge: Array, hessian: Array) -> Single:
     """The weights of least loss under the penalty, from `weight` on; `ridge` `[P]`, `hessian` `[P, K]`."""
     n, penalty = len(rows.action), ridge[:, None]
     scale = np.sqrt(n / (hessian + penalty))

@@ -32,22 +32,22 @@ RIDGE = 1e-9  # relative: decides only directions in which the rows do not vary 
 
 
 @dataclass(frozen=True)
-class Pairs:
+class StateActions:
     """State-action pairs: rows `[n]` (−1: state unknown) and action indices `[n]`."""
 
     rows: NDArray[np.intp]
     actions: NDArray[np.intp]
 
-    def __getitem__(self, index: NDArray[Any]) -> Pairs:
-        return Pairs(self.rows[index], self.actions[index])
+    def __getitem__(self, index: NDArray[Any]) -> StateActions:
+        return StateActions(self.rows[index], self.actions[index])
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
-    def state_free(self) -> Pairs:
+    def state_free(self) -> StateActions:
         """The same actions, states forgotten."""
-        return Pairs(np.full_like(self.rows, -1), self.actions)
+        return StateActions(np.full_like(self.rows, -1), self.actions)
 
 
 class Basis(Protocol):
@@ -61,24 +61,24 @@ class Basis(Protocol):
     def alike(self) -> NDArray[np.intp] | None:
         """`[n]` rows with the same number have the same φ for every action; None where no two are known to."""
 
-    def moment(self, left: Pairs, right: Pairs, weight: Array) -> Matrix:
+    def moment(self, left: StateActions, right: StateActions, weight: Array) -> Matrix:
         """Σ_i weight_i φ(left_i) φ(right_i)ᵀ: `[P, P]`."""
 
-    def project(self, pairs: Pairs, values: Array) -> Array:
+    def project(self, pairs: StateActions, values: Array) -> Array:
         """Σ_i φ(pair_i) values_iᵀ: `[P, T]` from `[n, T]`."""
 
-    def evaluate(self, pairs: Pairs, theta: Array) -> Array:
+    def evaluate(self, pairs: StateActions, theta: Array) -> Array:
         """φ(pair_i)ᵀθ: `[n, T]` from `[P, T]`."""
 
     def regular(self, gram: Matrix) -> Matrix:
         """The Gram matrix with a tiny ridge where the rows leave a direction open."""
 
-    def leverage(self, pairs: Pairs, gram: Matrix) -> Array:
+    def leverage(self, pairs: StateActions, gram: Matrix) -> Array:
         """φᵀ G⁻¹ φ `[n]`: one over the number of rows that speak for a pair (1/count, where states are counted)."""
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedBasis:
     """One coordinate for each state and action.
 
     Attributes:
@@ -101,23 +101,23 @@ class Counted:
         """The states."""
         return self.state
 
-    def column(self, pairs: Pairs) -> NDArray[np.intp]:
+    def column(self, pairs: StateActions) -> NDArray[np.intp]:
         """`[n]` the coordinate of each pair."""
         state = np.where(pairs.rows >= 0, self.state[pairs.rows], self.num_states)
         place: NDArray[np.intp] = state * self.num_actions + pairs.actions
         return place
 
-    def moment(self, left: Pairs, right: Pairs, weight: Array) -> Matrix:
+    def moment(self, left: StateActions, right: StateActions, weight: Array) -> Matrix:
         """As in Basis; sparse."""
         entries = (weight, (self.column(left), self.column(right)))
         return csc_array(coo_array(entries, shape=(self.size, self.size)))
 
-    def project(self, pairs: Pairs, values: Array) -> Array:
+    def project(self, pairs: StateActions, values: Array) -> Array:
         """As in Basis."""
         column = self.column(pairs)
         return np.stack([np.bincount(column, v, self.size) for v in values.T], axis=1)
 
-    def evaluate(self, pairs: Pairs, theta: Array) -> Array:
+    def evaluate(self, pairs: StateActions, theta: Array) -> Array:
         """As in Basis."""
         return theta[self.column(pairs)]
 
@@ -126,14 +126,14 @@ class Counted:
         open_ = np.flatnonzero(gram.diagonal() == 0)
         return csc_array(gram + coo_array((np.full(len(open_), RIDGE), (open_, open_)), shape=gram.shape))
 
-    def leverage(self, pairs: Pairs, gram: Matrix) -> Array:
+    def leverage(self, pairs: StateActions, gram: Matrix) -> Array:
         """As in Basis."""
         lever: Array = 1 / gram.diagonal()[self.column(pairs)]
         return lever
 
 
 @dataclass(frozen=True)
-class Smooth:
+class SmoothBasis:
     """R coordinates for each state, in an action basis.
 
     Attributes:
@@ -141,7 +141,7 @@ class Smooth:
         basis: `[R, K]` B.
     """
 
-    counted: Counted
+    counted: CountedBasis
     basis: Array
 
     @property
@@ -160,16 +160,16 @@ class Smooth:
         by_state = kron(eye_array(self.counted.num_states), csc_array(self.basis.T))
         return csc_array(block_diag([by_state, eye_array(self.counted.num_actions)]))
 
-    def moment(self, left: Pairs, right: Pairs, weight: Array) -> Matrix:
+    def moment(self, left: StateActions, right: StateActions, weight: Array) -> Matrix:
         """As in Basis; sparse."""
         return csc_array(self._wide.T @ self.counted.moment(left, right, weight) @ self._wide)
 
-    def project(self, pairs: Pairs, values: Array) -> Array:
+    def project(self, pairs: StateActions, values: Array) -> Array:
         """As in Basis."""
         total: Array = self._wide.T @ self.counted.project(pairs, values)
         return total
 
-    def evaluate(self, pairs: Pairs, theta: Array) -> Array:
+    def evaluate(self, pairs: StateActions, theta: Array) -> Array:
         """As in Basis."""
         return self.counted.evaluate(pairs, self._wide @ theta)
 
@@ -180,7 +180,7 @@ class Smooth:
         mean = np.concatenate([np.repeat(states, len(self.basis)), diagonal[-self.counted.num_actions :]])
         return csc_array(gram + diags_array(RIDGE * np.where(mean > 0, mean, 1.0)))
 
-    def leverage(self, pairs: Pairs, gram: Matrix) -> Array:
+    def leverage(self, pairs: StateActions, gram: Matrix) -> Array:
         """As in Basis."""
         states, width, actions = self.counted.num_states, len(self.basis), self.counted.num_actions
         blocks = np.zeros((states, width, width))
@@ -192,7 +192,7 @@ class Smooth:
 
 
 @dataclass(frozen=True)
-class Features:
+class FeatureBasis:
     """A block of at most d + 1 coordinates for each action: the row's features and a constant.
 
     Attributes:
@@ -229,7 +229,7 @@ class Features:
         free = int(self._begin[-1]) + code - self.num_actions
         return slice(free, free + 1)
 
-    def _block(self, pairs: Pairs, code: int, index: NDArray[np.intp]) -> Array:
+    def _block(self, pairs: StateActions, code: int, index: NDArray[np.intp]) -> Array:
         """The coordinates `_place(code)` of φ for pairs that all have this code."""
         if code >= self.num_actions:
             return np.ones((len(index), 1))
@@ -239,10 +239,10 @@ class Features:
         block[:, -1] = 1
         return block
 
-    def _codes(self, pairs: Pairs) -> NDArray[np.intp]:
+    def _codes(self, pairs: StateActions) -> NDArray[np.intp]:
         return np.where(pairs.rows >= 0, pairs.actions, pairs.actions + self.num_actions)
 
-    def moment(self, left: Pairs, right: Pairs, weight: Array) -> Matrix:
+    def moment(self, left: StateActions, right: StateActions, weight: Array) -> Matrix:
         """As in Basis; dense, one block product for each pair of actions."""
         total = np.zeros((self.size, self.size))
         codes = 2 * self.num_actions
@@ -252,14 +252,14 @@ class Features:
             total[self._place(a), self._place(b)] += block.T @ self._block(right, b, index)
         return total
 
-    def project(self, pairs: Pairs, values: Array) -> Array:
+    def project(self, pairs: StateActions, values: Array) -> Array:
         """As in Basis."""
         total = np.zeros((self.size, values.shape[1]))
         for code, index in _blocks(self._codes(pairs)):
             total[self._place(code)] += self._block(pairs, code, index).T @ values[index]
         return total
 
-    def evaluate(self, pairs: Pairs, theta: Array) -> Array:
+    def evaluate(self, pairs: StateActions, theta: Array) -> Array:
         """As in Basis."""
         out = np.empty((len(pairs), theta.shape[1]))
         for code, index in _blocks(self._codes(pairs)):
@@ -274,7 +274,7 @@ class Features:
             ridge[self._place(code)] = RIDGE * (mean if mean > 0 else 1.0)
         return gram + np.diag(ridge)
 
-    def leverage(self, pairs: Pairs, gram: Matrix) -> Array:
+    def leverage(self, pairs: StateActions, gram: Matrix) -> Array:
         """As in Basis."""
         inverse = {
             code: np.linalg.inv(gram[self._place(code), self._place(code)]) for code in range(2 * self.num_actions)

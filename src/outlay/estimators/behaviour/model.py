@@ -9,7 +9,7 @@ shares by state are shrunk towards the constant shares,
     p(a | s) ∝ n(s, a) + κ·w(a)   over the allowed a        κ: the likeliest for SELECT users
 
 which is their calibration: κ decides how far a count is believed. Elsewhere it is a ridge regression
-(`behaviour_logistic.py`). Whether a model fits is told by `behaviour_check.py`.
+(`logistic.py`). Whether a model fits is told by `check.py`.
 
 Source: Good (1965) for the shrinkage; Luce (1959) for constant shares under masks, by the MM steps of Hunter (2004).
 """
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.core.transitions import LEARN, SELECT, SPLITS, States, Transitions
-from outlay.estimators.behaviour_logistic import Logistic
+from outlay.estimators.behaviour.logistic import Logistic
 
 Array = NDArray[np.float64]
 
@@ -35,14 +35,14 @@ SHARE_STEPS, SHARE_CHANGE = 1000, 1e-10  # of the MM iteration
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedShares:
     """Shares by state, `[S, K]`, actions that are not allowed not yet taken out; κ is `strength`."""
 
     share: Array
     strength: float
 
     @classmethod
-    def fit(cls, states: States, learn: Array, select: Array) -> Counted:
+    def fit(cls, states: States, learn: Array, select: Array) -> CountedShares:
         """From counts `[S, K]` of LEARN and SELECT users."""
         base = constant_shares(learn.sum(0), states.allowed, learn.sum(1))
         best, found = -np.inf, cls(base[None], np.inf)
@@ -75,7 +75,7 @@ class Behaviour:
     """
 
     data: Transitions
-    model: Counted | Logistic
+    model: CountedShares | Logistic
     rows: int
 
     @classmethod
@@ -97,11 +97,11 @@ class Behaviour:
                     where="log.propensity",
                     way_out="State the propensities of the log's policy, or take a log with more rows with a choice.",
                 )  # fmt: skip
-        model: Counted | Logistic
+        model: CountedShares | Logistic
         if data.states is not None and data.state is not None:
             size = (len(data.states), data.num_actions)
             tables = [_counts(data.state[rows], data.action[rows], size) for rows in (learn, select)]
-            model = Counted.fit(data.states, *tables)
+            model = CountedShares.fit(data.states, *tables)
         else:
             model = Logistic.fit(data, learn, select, np.log(shares(data, learn)))
         return cls(data, model, len(learn))

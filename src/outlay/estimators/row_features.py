@@ -1,11 +1,11 @@
-"""Features of states where they are too many to count and no network lends its own.
+"""Features of rows where states are too many to count: of the state, and of the user's days before.
 
 Each value of a categorical field stands for the mean outcomes of the *learn* rows that have it, shrunk towards the mean
-of all and in standard deviations; numbers stand for themselves. Of these columns the directions that vary most are
-kept. Crude beside a trained layer: what a fitted evaluation says with them has to be held against estimators that rest
-on propensities.
+of all rows and in standard deviations; numbers stand for themselves. The directions in which these columns vary most
+are kept. Next to a trained layer they are crude: what a fitted evaluation finds with them has to be checked against
+estimators that rest on propensities. The days before a row enter as means over them and as the last of them.
 
-Source: Micci-Barreca (2001) for the encoding.
+Source: Micci-Barreca (2001) for the encoding; the days before: ours (`sequential.py` says what they are for).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.transitions import LEARN, Transitions
+from outlay.estimators.panel import Panel
 
 CHUNK_CELLS = 16_000_000  # codes looked at in one go: 128 MB as whole numbers
 LEARN_ROWS, SAMPLE_ROWS = 400_000, 50_000  # from which means and directions are taken, evenly spread
@@ -108,3 +109,34 @@ def _encoder(data: Transitions) -> Callable[[NDArray[np.int64]], Narrow]:
         return np.hstack([by_value, numbers])
 
     return encode
+
+
+def days_before(panel: Panel) -> NDArray[np.float32]:
+    """Columns `[n, ≤ 2·(3+m) + 1]` of spread 1: reward, costs, the amount and whether one was given; rows before."""
+    amount = panel.data.actions[panel.action]
+    was = np.column_stack([panel.outcome, amount, amount > panel.data.actions.min()])
+    count = before(panel, np.ones((len(panel), 1)), total=True)[:, :1]
+    return standardised(np.hstack([before(panel, was), count]))
+
+
+def before(panel: Panel, was: NDArray[np.floating], *, total: bool = False) -> NDArray[np.float64]:
+    """`[n, 2·q]` from `[n, q]`: means over the user's rows before each, or sums, and the last of them; 0 if none."""
+    order = np.lexsort((panel.day, panel.user))
+    user, ordered = panel.user[order], np.asarray(was[order], np.float64)
+    begin = np.searchsorted(user, user)
+    count = (np.arange(len(panel)) - begin)[:, None]
+    running = np.vstack([np.zeros((1, was.shape[1])), ordered.cumsum(axis=0)])
+    sums = running[:-1] - running[begin]
+    found = np.empty((len(panel), 2 * was.shape[1]))
+    found[order] = np.hstack([
+        sums if total else sums / np.maximum(count, 1), np.where(count > 0, np.roll(ordered, 1, axis=0), 0.0)
+    ])  # fmt: skip
+    return found
+
+
+def standardised(columns: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Columns `[n, d]` of mean 0 and spread 1, without those that hardly vary."""
+    centred = columns - columns.mean(axis=0)
+    spread = centred.std(axis=0)
+    kept = spread > 1e-6 * np.maximum(np.abs(columns).max(axis=0, initial=0), 1e-12)
+    return np.asarray(centred[:, kept] / spread[kept], np.float32)

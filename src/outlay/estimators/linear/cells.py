@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.estimators.basis import Array, Pairs
-from outlay.estimators.panel import Panel
-from outlay.estimators.target import Index, TargetPolicy
+from outlay.estimators.linear.basis import Array, StateActions
+from outlay.estimators.panel import Index, Panel, TargetPolicy
 
 LARGE = 2**26  # numbers: a table of 9 bytes for each takes less time than a sort
 
@@ -69,7 +68,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Log:
+class LogCells:
     """What all policies share.
 
     Attributes:
@@ -85,7 +84,7 @@ class Log:
     left: NDArray[np.int64]
 
     @classmethod
-    def of(cls, panel: Panel, state: Index | None) -> Log:
+    def of(cls, panel: Panel, state: Index | None) -> LogCells:
         """The cells of a panel, by the index `[n]` of each row's state; None where states are not counted."""
         on = panel.following >= 0
         open_ = ~on & ~panel.terminal
@@ -103,7 +102,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Moves:
+class PolicyMoves:
     """The log as one policy goes through it: C cells, Q points, P pairs.
 
     A point is a state with what the policy does there; it has a pair for each action that it may take.
@@ -124,10 +123,10 @@ class Moves:
 
     cells: Cells
     origin: Index
-    logged: Pairs
+    logged: StateActions
     gap: NDArray[np.int64]
     following: Index
-    taken: Pairs
+    taken: StateActions
     begin: Index
     chance: Array
     point: Index
@@ -135,7 +134,7 @@ class Moves:
     first: Index
 
     @classmethod
-    def of(cls, panel: Panel, log: Log, target: TargetPolicy) -> Moves:
+    def of(cls, panel: Panel, log: LogCells, target: TargetPolicy) -> PolicyMoves:
         """Those of a policy."""
         kinds = len(target.table)
         points = log.states.split(target.kind, kinds)
@@ -146,7 +145,7 @@ class Moves:
         return cls(
             cells=cells,
             origin=log.cells.of[rows],
-            logged=Pairs(rows, panel.action[rows]),
+            logged=StateActions(rows, panel.action[rows]),
             gap=panel.gap[rows],
             following=np.where(following >= 0, points.of[following], -1),
             taken=taken,
@@ -188,15 +187,15 @@ class Moves:
         return mass if self.pure else self.chance[:, None] * np.repeat(mass, np.diff(self.begin), axis=0)
 
 
-def _pairs(rows: Index, target: TargetPolicy) -> tuple[Pairs, Index, Array]:
+def _pairs(rows: Index, target: TargetPolicy) -> tuple[StateActions, Index, Array]:
     """`taken`, `begin` and `chance` of the points in these rows."""
     kind = target.kind[rows]
     if target.pure:
-        return Pairs(rows, kind), np.arange(len(rows) + 1), np.ones(len(rows))
+        return StateActions(rows, kind), np.arange(len(rows) + 1), np.ones(len(rows))
     distribution, action = np.nonzero(target.table)
     size = np.bincount(distribution, minlength=len(target.table))
     count = size[kind]
     begin = np.concatenate([[0], np.cumsum(count)])
     entry = np.repeat((np.cumsum(size) - size)[kind] - begin[:-1], count) + np.arange(begin[-1])
     chance = target.table[distribution[entry], action[entry]]
-    return Pairs(np.repeat(rows, count), action[entry]), begin, chance
+    return StateActions(np.repeat(rows, count), action[entry]), begin, chance

@@ -11,19 +11,18 @@ from logs_in_memory import Array, World, ragged, transitions
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.basis import Counted, Features
 from outlay.estimators.fitted import Evaluator, fit
 from outlay.estimators.importance import weigh
-from outlay.estimators.panel import Panel
-from outlay.estimators.target import TargetPolicy
+from outlay.estimators.linear.basis import CountedBasis, FeatureBasis
+from outlay.estimators.panel import Panel, TargetPolicy
 from outlay.ops import tabular
 
 RNG = np.random.default_rng(3)
 
 
-def counted(panel: Panel) -> Counted:
+def counted(panel: Panel) -> CountedBasis:
     assert panel.state is not None
-    return Counted(panel.state, 3, panel.data.num_actions)
+    return CountedBasis(panel.state, 3, panel.data.num_actions)
 
 
 def test_rows_that_are_treated_alike_share_a_distribution() -> None:
@@ -46,7 +45,7 @@ def test_probabilities_of_0_and_1_are_a_fixed_action(linear: bool) -> None:
     panel = Panel.of(ragged(5), CERTIFY)
     action = RNG.integers(2, size=len(panel))
     assert panel.state is not None
-    basis = Features(np.eye(3, dtype=np.float32)[panel.state], 2) if linear else counted(panel)
+    basis = FeatureBasis(np.eye(3, dtype=np.float32)[panel.state], 2) if linear else counted(panel)
     fixed = fit(panel, basis, action, days=(1, 4), least_rows=1)
     drawn = fit(panel, basis, np.eye(2)[action], days=(1, 4), least_rows=1)
     assert drawn.value == pytest.approx(fixed.value, abs=1e-12)
@@ -89,13 +88,13 @@ def test_a_policy_that_looks_at_more_than_the_state_is_worth_the_mean_over_what_
         data = transitions(user=user, day=day, state=state, action=action, outcome=outcome, num_states=states,
                            num_actions=2, propensity=np.full(2 * U, 0.5))  # fmt: skip
         panel = Panel.of(data, CERTIFY)
-        return fit(panel, Counted(np.asarray(panel.state), states, 2), probability, days=(1,)).value[2:4]
+        return fit(panel, CountedBasis(np.asarray(panel.state), states, 2), probability, days=(1,)).value[2:4]
 
     alone = [outcome[action == a].mean(axis=0) for a in (0, 1)]
     assert total(np.zeros(2 * U), 1)[:2] != pytest.approx(total(day, 2)[:2])
     one = fit(Panel.of(transitions(user=user, day=day, state=np.zeros(2 * U), action=action, outcome=outcome,
                                    num_states=1, num_actions=2), CERTIFY),
-              Counted(np.zeros(2 * U, np.intp), 1, 2), probability, days=(1,))  # fmt: skip
+              CountedBasis(np.zeros(2 * U, np.intp), 1, 2), probability, days=(1,))  # fmt: skip
     assert one.value[one.column("reward@1")] == pytest.approx(0.3 * alone[0][0] + 0.7 * alone[1][0], rel=1e-6)
 
 

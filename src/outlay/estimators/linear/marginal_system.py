@@ -21,9 +21,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.estimators.basis import Array, Basis, Counted, Features, Matrix, Pairs, Smooth, Solver
-from outlay.estimators.panel import Panel
-from outlay.estimators.target import Index
+from outlay.estimators.linear.basis import (
+    Array,
+    Basis,
+    CountedBasis,
+    FeatureBasis,
+    Matrix,
+    SmoothBasis,
+    Solver,
+    StateActions,
+)
+from outlay.estimators.panel import Index, Panel
 
 TINY = 1e-300
 
@@ -31,17 +39,17 @@ TINY = 1e-300
 def of_states(basis: Basis) -> Basis:
     """The basis of V(s) that belongs to one of Q(s, a): the same states or features, and one "action"."""
     match basis:
-        case Smooth():
+        case SmoothBasis():
             return of_states(basis.counted)
-        case Counted():
-            return Counted(basis.state, basis.num_states, 1)
-        case Features():
-            return Features(basis.f, 1)
+        case CountedBasis():
+            return CountedBasis(basis.state, basis.num_states, 1)
+        case FeatureBasis():
+            return FeatureBasis(basis.f, 1)
     raise TypeError(f"{type(basis).__name__} is no basis with states of its own.")
 
 
 @dataclass(frozen=True)
-class Regression:
+class StateRegression:
     """r rows regressed on their states, and q places (rows) whose value is wanted.
 
     Attributes:
@@ -52,14 +60,14 @@ class Regression:
         leverage: `[r]` ρ fᵀ(Σ ρ f fᵀ)⁻¹f of each row, counted as one half at most.
     """
 
-    logged: Pairs
+    logged: StateActions
     ratio: Array
-    taken: Pairs
+    taken: StateActions
     gram: Matrix
     leverage: Array
 
     @classmethod
-    def of(cls, basis: Basis, rows: Index, ratio: Array, places: Index, least_rows: int) -> Regression:
+    def of(cls, basis: Basis, rows: Index, ratio: Array, places: Index, least_rows: int) -> StateRegression:
         """The regression over `rows` with weights `ratio`."""
         logged, there = _states(rows), _states(places)
         gram = basis.regular(
@@ -72,7 +80,7 @@ class Regression:
         return cls(
             logged=logged,
             ratio=ratio,
-            taken=Pairs(np.where(thin, -1, places), there.actions),
+            taken=StateActions(np.where(thin, -1, places), there.actions),
             gram=gram,
             leverage=np.minimum(ratio * basis.leverage(logged, gram), 0.5),
         )
@@ -99,7 +107,7 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class Solution:
+class StateSolution:
     """Values and ratios of one policy on the n rows of a panel.
 
     Attributes:
@@ -130,10 +138,12 @@ class Solution:
         )
 
 
-def discounted(panel: Panel, basis: Basis, outcome: Array, ratio: Array, share: Array, least_rows: int) -> Solution:
+def discounted(
+    panel: Panel, basis: Basis, outcome: Array, ratio: Array, share: Array, least_rows: int
+) -> StateSolution:
     """(1−γ)·J of outcomes `[n, T]` from the start rows of users with this share `[U]`; ρ is `[n]`."""
     rows = np.flatnonzero(closed(panel) & (ratio > 0))
-    reg = Regression.of(basis, rows, ratio[rows], np.arange(len(panel)), least_rows)
+    reg = StateRegression.of(basis, rows, ratio[rows], np.arange(len(panel)), least_rows)
     following = panel.following[rows]
     weight = np.where(following >= 0, panel.discount ** panel.gap[rows].astype(float), 0.0)
     on = np.flatnonzero(weight > 0)
@@ -151,12 +161,12 @@ def discounted(panel: Panel, basis: Basis, outcome: Array, ratio: Array, share: 
     thin = reg.taken.rows < 0
     unsupported = float(share @ thin[panel.start] + np.abs(mass[rows[on]]) * weight[on] @ thin[after])
     mean = leverage / max(float(np.abs(mass).sum()), TINY)
-    return Solution(value, mass, error, mean, unsupported, unsupported > 0 and len(rows) == 0)
+    return StateSolution(value, mass, error, mean, unsupported, unsupported > 0 and len(rows) == 0)
 
 
 def totals(
     panel: Panel, basis: Basis, outcome: Array, ratio: Array, share: Array, least_rows: int, days: int
-) -> Solution:
+) -> StateSolution:
     """Totals of so many days from first rows.
 
     Only users whose days the log tells (`Panel.covers`) take part, or have a share `[U]`.
@@ -175,7 +185,7 @@ def totals(
         rows, places = np.flatnonzero(live & today), np.flatnonzero(wanted & today)
         if len(places) == 0:
             continue
-        reg = Regression.of(basis, rows, ratio[rows], places, least_rows)
+        reg = StateRegression.of(basis, rows, ratio[rows], places, least_rows)
         solver = Solver(reg.gram)
         theta = solver.solve(basis.project(reg.logged, reg.ratio[:, None] * _ahead(panel, outcome, value, rows)))
         value[places] = basis.evaluate(reg.taken, theta)
@@ -193,7 +203,7 @@ def totals(
         met = float(np.abs(arriving[places[reg.taken.rows < 0]]).sum())
         unsupported, never = unsupported + met, never or (met > 0 and len(rows) == 0)
     mean = total / max(float(np.abs(mass).sum()), TINY)
-    return Solution(value, mass, error, mean, unsupported, never)
+    return StateSolution(value, mass, error, mean, unsupported, never)
 
 
 def closed(panel: Panel) -> NDArray[np.bool_]:
@@ -202,8 +212,8 @@ def closed(panel: Panel) -> NDArray[np.bool_]:
     return found if panel.discount > 0 else np.ones(len(panel), np.bool_)
 
 
-def _states(rows: Index) -> Pairs:
-    return Pairs(rows, np.zeros(len(rows), np.intp))
+def _states(rows: Index) -> StateActions:
+    return StateActions(rows, np.zeros(len(rows), np.intp))
 
 
 def _ahead(panel: Panel, outcome: Array, value: Array, rows: Index) -> Array:

@@ -14,10 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.estimators.basis import Array, Basis, Matrix, Pairs, Solver
-from outlay.estimators.cells import Cells, Moves
-from outlay.estimators.panel import Panel
-from outlay.estimators.target import Index
+from outlay.estimators.linear.basis import Array, Basis, Matrix, Solver, StateActions
+from outlay.estimators.linear.cells import Cells, PolicyMoves
+from outlay.estimators.panel import Index, Panel
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Regression:
 def regress(panel: Panel, basis: Basis, cells: Cells, sums: Array, usable: NDArray[np.bool_]) -> Regression:
     """The regression over the rows of the `usable` `[B]` cells, with outcomes that sum to `sums` `[B, T]` in them."""
     rows, count = cells.rows[usable], cells.count[usable]
-    logged = Pairs(rows, panel.action[rows])
+    logged = StateActions(rows, panel.action[rows])
     # The last K equations: a state-free coordinate is the mean of φᵀθ over the rows that took the action.
     gram = basis.regular(
         basis.moment(logged, logged, count)
@@ -65,10 +64,10 @@ def regress(panel: Panel, basis: Basis, cells: Cells, sums: Array, usable: NDArr
     )
 
 
-def spoken_for(pairs: Pairs, reg: Regression, basis: Basis, least_rows: int) -> Pairs:
+def spoken_for(pairs: StateActions, reg: Regression, basis: Basis, least_rows: int) -> StateActions:
     """The pairs, thin ones state-free: those about which a regression says too little."""
     thin = basis.leverage(pairs, reg.gram) > (1 + 1e-6) / least_rows
-    return Pairs(np.where(thin, -1, pairs.rows), pairs.actions)
+    return StateActions(np.where(thin, -1, pairs.rows), pairs.actions)
 
 
 @dataclass(frozen=True)
@@ -89,16 +88,16 @@ class Stage:
 
     reg: Regression
     cells: Index
-    logged: Pairs
+    logged: StateActions
     count: Array
     inflation: Array
     gap: NDArray[np.int64]
     following: Index
-    taken: Pairs
-    moves: Moves
+    taken: StateActions
+    moves: PolicyMoves
 
     @classmethod
-    def of(cls, reg: Regression, basis: Basis, moves: Moves, least_rows: int) -> Stage:
+    def of(cls, reg: Regression, basis: Basis, moves: PolicyMoves, least_rows: int) -> Stage:
         """Those of `moves`."""
         cells = np.flatnonzero(reg.usable[moves.origin])
         return cls(

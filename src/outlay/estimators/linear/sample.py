@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.estimators.basis import Array, Basis
-from outlay.estimators.cells import Log, Moves
+from outlay.estimators.linear.basis import Array, Basis
+from outlay.estimators.linear.cells import LogCells, PolicyMoves
+from outlay.estimators.linear.recursion import Backward
+from outlay.estimators.linear.regression import Regression, Stage, regress
 from outlay.estimators.panel import Panel
-from outlay.estimators.recursion import Backward
-from outlay.estimators.regression import Regression, Stage, regress
 
 IMPOSSIBLE = 0.1  # how far, in ranges of the outcome, a value may leave what outcomes can add up to
 UNSTABLE = "the fitted value lies outside what the outcomes can add up to: the system is unstable"
@@ -38,7 +38,7 @@ class Sample:
 
     panel: Panel
     basis: Basis
-    log: Log
+    log: LogCells
     outcome: Array
     speaks: NDArray[np.bool_] | None = None
 
@@ -46,7 +46,7 @@ class Sample:
     def of(cls, panel: Panel, basis: Basis) -> Sample:
         """Every row of a panel."""
         outcome = panel.outcome if panel.data.steady else np.column_stack([panel.outcome, ~panel.forced])
-        return cls(panel, basis, Log.of(panel, basis.alike), np.asfortranarray(outcome))
+        return cls(panel, basis, LogCells.of(panel, basis.alike), np.asfortranarray(outcome))
 
     def only(self, users: NDArray[np.bool_]) -> Sample:
         """The rows of some users `[U]`."""
@@ -70,7 +70,7 @@ class Sample:
             self._regressions[key] = regress(self.panel, self.basis, log.cells, self._sums, usable)
         return self._regressions[key]
 
-    def stages(self, moves: Moves, lefts: Iterable[int | None], least_rows: int) -> list[Stage]:
+    def stages(self, moves: PolicyMoves, lefts: Iterable[int | None], least_rows: int) -> list[Stage]:
         """A policy's moves, as these rows count them, in the regression of each of `lefts`."""
         heard = moves if self.speaks is None else replace(moves, cells=moves.cells.counting(self.speaks))
         known: dict[int, Stage] = {}
@@ -82,7 +82,7 @@ class Sample:
             found.append(known[id(reg)])
         return found
 
-    def errors(self, moves: Moves, back: Backward, k: int) -> Array:
+    def errors(self, moves: PolicyMoves, back: Backward, k: int) -> Array:
         """`[U, T']` what the rows of each user that speak add to the error of value k of `back`."""
         rows = slice(None) if self.speaks is None else self.speaks
         user, of, slope = self.panel.user[rows], moves.cells.of[rows], back.slope[:, k]

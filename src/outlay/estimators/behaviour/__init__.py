@@ -1,0 +1,1 @@
+"""The model of the old policy, for logs that state no propensities, and the check whether it fits."""

@@ -1,0 +1,1 @@
+"""The linear systems behind fitted and reweighted values: bases, cells of alike rows, regressions, recursions."""
