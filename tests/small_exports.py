@@ -12,8 +12,7 @@ import pyarrow.dataset as ds
 
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding import draws
-from outlay.serve.deciding.draws import DrawRecord
+from outlay.serve.deciding.choice import DrawRecord, encode_draw
 from outlay.serve.export.export import ExportResult, export_log
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Note
@@ -116,7 +115,7 @@ class Writer:
             "action_index": index,
             "amount": [0, 150, 300][index],
             "probability": 1.0,
-            "members": draws.write(draw).decode(),
+            "members": encode_draw(draw),
             "features": json.dumps(features),
             "reason": forced or "policy",
             "expires": ts + DAY,

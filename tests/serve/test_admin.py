@@ -20,7 +20,7 @@ from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import OutlayError
 from outlay.serve.clock import Clock
 from outlay.serve.config import Plan, ServeConfig
-from outlay.serve.deciding.draws import read
+from outlay.serve.deciding.choice import decode_draw
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle, register_bundle
 from outlay.serve.handlers.metrics import _forget_dead
 from outlay.serve.handlers.state import ServingState
@@ -123,7 +123,7 @@ def test_another_bundle_goes_into_service(client: Client, bundle: Bundle, other:
 def test_a_broken_bundle_leaves_the_old_in_service(
     client: Client, bundle: Bundle, other: Path, tmp_path: Path, make_spec: Callable[..., BundleSpec], harm: str
 ) -> None:
-    words = {"absent": "does not exist", "campaign": "is of campaign 'x'", "actions": "reserve"}.get(
+    words = {"absent": "does not exist", "campaign": "is a bundle of campaign 'x'", "actions": "reserve"}.get(
         harm, "hash differs"
     )
     if harm == "absent":
@@ -379,7 +379,7 @@ def test_a_plan_is_followed_from_request_to_request(frontier_bundle: Bundle, tmp
         client.service.tend()
         assert client.post("/v1/decisions", json=request(7)).json()["member"] in (1, 3)
         rows = list(client.service.ledger.rows("coupons", 0, 2**62))
-        assert [read(row.members).price for row in rows] == pytest.approx([1.0] * 6 + [1.1])
+        assert [decode_draw(row.members).price for row in rows] == pytest.approx([1.0] * 6 + [1.1])
         assert [json.loads(note.content)["price"] for note in client.service.ledger.notes("coupons", "pace")] == (
             pytest.approx([1.0, 1.1])
         )
@@ -391,7 +391,7 @@ def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkey
     with pytest.raises(OutlayError, match="how much money"):
         prepare_bundle(bundle.folder, ServeConfig())
     for reserve, words in (
-        ({"0": 0, "1.5": 1.5}, "reserve: does not name the action 3"),
+        ({"0": 0, "1.5": 1.5}, "reserve: has no amount for the action 3"),
         ({**RESERVE, "2": 2}, r"reserve\.2: is not one of the actions"),
         ({**RESERVE, "x": 2}, r"reserve\.x: is not one of the actions"),
     ):

@@ -15,7 +15,7 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.serve.clock import Moment
 from outlay.serve.config import Plan, ServeConfig
-from outlay.serve.deciding.draws import read
+from outlay.serve.deciding.choice import decode_draw
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.experiment.arms import ServedExperiment, load_experiment
 from outlay.serve.ledger.caps import Caps, Tally, Totals
@@ -134,7 +134,7 @@ def test_a_server_paces_each_budget_separately(frontier_bundle: Bundle, tmp_path
             assert client.post("/v1/decisions", json={"requests": asked}).status_code == 200
         ledger = client.service.ledger
         for row in ledger.rows("coupons", 0, 2**50):
-            prices[row.arm] = read(row.members).price
+            prices[row.arm] = decode_draw(row.members).price
         assert len(ledger.notes("coupons", "pace new")) == len(ledger.notes("coupons", "pace")) == 20
     assert prices["new"] > 1.5
     assert prices["policy"] <= 1.0

@@ -296,6 +296,9 @@ def test_a_bundle_of_another_campaign_or_other_actions_is_no_arm(
     write_bundle(tmp_path / "theirs", replace(plain, campaign=theirs))
     write_bundle(tmp_path / "far", replace(plain, actions=[0.0, 1.5, 4.0]))
     loaded = prepare_bundle(tmp_path / "plain", ServeConfig())
-    for name, words in (("theirs", "is of campaign 'theirs'"), ("far", "Test and serve bundles of the same actions")):
+    for name, words in (
+        ("theirs", "is a bundle of campaign 'theirs'"),
+        ("far", "Test and serve bundles of the same actions"),
+    ):
         with pytest.raises(OutlayError, match=words):
             load_experiment(trial(tmp_path, tmp_path / name, RAMP, name=name), loaded, ServeConfig())

@@ -17,10 +17,9 @@ from msgspec import structs
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.core.schema import MISSING_TEXTS, Categorical, Numeric, Schema
+from outlay.serve.deciding.choice import ChosenAction, DrawRecord, decode_draw
 from outlay.serve.deciding.decider import Decider, EncodedRequest
-from outlay.serve.deciding.draws import DrawRecord, read
 from outlay.serve.deciding.features import FeatureValueError, RowEncoder, arrays
-from outlay.serve.deciding.guards import ChosenAction
 
 LEVELS: list[Any] = [1, 2, 3, 1.0, 2.5, "3", "NA", None, True, 99]
 CITIES: list[Any] = ["Lyon", "Ulm", "Oslo", "", None]
@@ -69,7 +68,7 @@ def check(choices: Sequence[ChosenAction], wanted: Sequence[dict[str, Any]], wei
         assert (choice.member, choice.index, choice.action, choice.probability) == (
             row["member"], row["action_index"], row["action"], row["probability"],
         )  # fmt: skip
-        assert structs.replace(read(choice.members), allowed=None) == DrawRecord([0, 1], row["members"], weights)
+        assert structs.replace(decode_draw(choice.members), allowed=None) == DrawRecord([0, 1], row["members"], weights)
         assert (choice.arm, choice.reason, choice.forced) == ("policy", "policy", False)
 
 
@@ -188,7 +187,7 @@ def test_the_random_slice_is_a_fixed_share_of_users_with_even_actions(bundle: Bu
         for c, p in zip(chosen, plain, strict=True)
         if c.arm == "policy"
     )
-    assert {read(choice.members).random for choice in chosen} == {0.2}
+    assert {decode_draw(choice.members).random for choice in chosen} == {0.2}
     larger = decider(bundle, random_share=0.4).decide(asked, "coupons")
     assert all(b.arm == "random" for a, b in zip(chosen, larger, strict=True) if a.arm == "random")
 

@@ -23,8 +23,8 @@ from outlay.core.estimate import Estimate
 from outlay.core.transitions import Transitions
 from outlay.ops.tabular import totals
 from outlay.serve.clock import Clock
+from outlay.serve.deciding.choice import decode_draw
 from outlay.serve.deciding.decider import Decider, EncodedRequest
-from outlay.serve.deciding.draws import read
 from outlay.serve.deciding.features import RowEncoder
 from outlay.serve.deciding.loaded_bundle import register_bundle
 from outlay.serve.export.export import ExportResult, export_log
@@ -193,7 +193,7 @@ def test_frequencies_of_paths_through_the_decider_are_the_products(bundle: Bundl
         decider.decide([EncodedRequest(f"r{day}-{i}", f"u{i}", row) for i in range(users)], "week")
         for day, row in enumerate(rows)
     ]
-    drawn = [read(day[0].members) for day in chosen]
+    drawn = [decode_draw(day[0].members) for day in chosen]
     assert len({tuple(draw.actions) for draw in drawn}) > 1
     paths = Counter(zip(*([choice.index for choice in day] for day in chosen), strict=True))
     action = np.array(list(paths)).ravel()

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.choice import decode_draw
 from outlay.serve.deciding.decider import Decider, EncodedRequest
-from outlay.serve.deciding.draws import read
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.records import Proposal, new_decision_id
@@ -88,7 +88,7 @@ def test_the_price_is_corrected_when_it_is_time_and_not_before(ledger: Ledger, b
     assert pacer.decider(base, "e.0", BEGIN + HOUR).price == pytest.approx(1.1)
     assert [key.split("/")[-1] for key, _ in states(ledger)] == ["000000", "000001"]
     [choice] = pacer.decider(base, "e.0", BEGIN + HOUR).decide([case(base)], "e.0")
-    draw = read(choice.members)
+    draw = decode_draw(choice.members)
     assert draw.price == pytest.approx(1.1)
     assert draw.members == [1, 3]
 

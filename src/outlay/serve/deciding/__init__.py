@@ -1,1 +1,1 @@
-"""From a request's features to an action: features, the draw of a policy, the guards that need no ledger."""
+"""From a request's features to a chosen action: encoding, the draw of a policy, the guards that need no ledger."""

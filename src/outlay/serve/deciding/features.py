@@ -1,6 +1,6 @@
 """Features of single requests as numbers: what `core/schema.py` does for columns, for JSON values without Arrow.
 
-A test holds both together on many values. Looking a value up in a dictionary takes well under a microsecond; a table of
+A test compares the two on many values. Looking up a value in a dictionary takes well under a microsecond; a table of
 one row would take a hundred.
 """
 
@@ -21,25 +21,25 @@ Features = Mapping[str, Value]
 
 
 class FeatureValueError(Exception):
-    """A feature holds what it cannot hold.
+    """A feature has a value of the wrong type.
 
     Attributes:
-        name: of the feature.
-        found: what is wrong, in words.
+        name: the feature.
+        problem: what is wrong, in words.
     """
 
-    def __init__(self, name: str, found: str) -> None:
+    def __init__(self, name: str, problem: str) -> None:
         self.name = name
-        self.found = found
-        super().__init__(f"the feature {name!r} {found}")
+        self.problem = problem
+        super().__init__(f"the feature {name!r} {problem}")
 
 
 class EncodedRow(NamedTuple):
-    """One request as numbers.
+    """The features of one request as numbers.
 
     Attributes:
-        codes: of the F categorical fields.
-        numbers: of the F' numeric fields, two each: scaled value, and 1 where it is missing.
+        codes: one for each of the F categorical fields.
+        numbers: two for each of the F' numeric fields: the scaled value, and 1 if it is missing.
     """
 
     codes: list[int]
@@ -50,8 +50,8 @@ class RowEncoder:
     """Encodes rows by one schema.
 
     Attributes:
-        unknown: categorical field → how many values so far its vocabulary did not know.
-        absent: field → how many rows so far did not have it.
+        unknown: categorical field → how many values so far were not in its vocabulary.
+        absent: field → how many rows so far lacked it.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -61,12 +61,12 @@ class RowEncoder:
         self._numeric = [(field.name, field.mean, field.scale) for field in schema.numeric]
 
     def encode(self, features: Features) -> EncodedRow | None:
-        """One row, or None where a feature is absent, which is not the same as a value that is missing (null).
+        """Return one row, or None if a feature is absent, which is not the same as a missing value (null).
 
         Features that the schema does not name are ignored.
 
         Raises:
-            WrongFeatureError: if a numeric one holds text.
+            FeatureValueError: if a numeric feature is text.
         """
         numbers: list[float] = []
         try:
@@ -88,7 +88,7 @@ class RowEncoder:
 
 
 def _codes(field: Categorical) -> dict[type, dict[Any, int]]:
-    """The codes of the JSON values that are known, by their type: 3, 3.0 and "3" are one value, 1 and true are two."""
+    """Return the codes of known JSON values by type: 3, 3.0 and "3" are one value, 1 and true are two."""
     texts = {value: FIRST + i for i, value in enumerate(field.values)}
     numbers: dict[float, int] = {}
     for text, code in texts.items():
@@ -107,14 +107,14 @@ def _codes(field: Categorical) -> dict[type, dict[Any, int]]:
 
 
 def arrays(rows: Sequence[EncodedRow]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Codes `[N, F]` and numbers `[N, 2·F']` of N rows."""
+    """Return codes `[N, F]` and numbers `[N, 2·F']` of N rows."""
     codes = np.array([row.codes for row in rows], np.int32).reshape(len(rows), -1)
     numbers = np.array([row.numbers for row in rows], np.float64).reshape(len(rows), -1)
     return codes, numbers.astype(np.float32)
 
 
 def value_text(value: Value) -> str | None:
-    """A JSON value as the canonical text of `core/schema.py`; None where it is missing."""
+    """Return a JSON value as the canonical text of `core/schema.py`; None if it is missing."""
     if isinstance(value, str):
         return None if value in MISSING_TEXTS else value
     if value is None:
@@ -128,5 +128,5 @@ def _number(name: str, value: Value) -> float | None:
     if isinstance(value, str):
         if value in MISSING_TEXTS:
             return None
-        raise FeatureValueError(name, f"is the text {value[:40]!r}; a number or null is wanted")
+        raise FeatureValueError(name, f"is the text {value[:40]!r}; a number or null is expected")
     return value

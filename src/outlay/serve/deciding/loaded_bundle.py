@@ -1,9 +1,9 @@
-"""Making a bundle ready for service: verified, priced and warmed up, and made known to the ledger.
+"""Loading a bundle for service: it is verified, priced and warmed up, and registered in the ledger.
 
-    ready = prepare(path, config)              reads every byte, checks the golden rows, decides once
-    introduce(ledger, ready, config, now)      the ledger knows it before the first decision that names it
+    loaded = prepare_bundle(path, config)             reads every byte, checks the golden rows, decides once
+    register_bundle(ledger, loaded, config, now)      the ledger knows it before the first decision that names it
 
-A broken one changes nothing: whatever fails, fails before anything is served by it (`desks/reload.py`).
+A broken bundle changes nothing: whatever fails, fails before anything is served by it (`handlers/state.py`).
 """
 
 from __future__ import annotations
@@ -27,21 +27,27 @@ from outlay.serve.ledger.ledger import Ledger, Note
 from outlay.serve.ledger.money import Money
 from outlay.serve.ledger.records import ID_LENGTH
 
-NAME_LENGTH = ID_LENGTH - 48  # behind it stand the number of the episode, and in notes a bundle and a step
+NAME_LENGTH = ID_LENGTH - 48  # the number of the episode follows it, and in notes a bundle and a step
 BUNDLE, ARM_BUNDLE, SETTINGS = "bundle", "arm bundle", "settings"  # kinds of notes
-LEFT_OUT = ("files", "estimates", "certificate", "versions", "sha256")  # of a manifest: says nothing of decisions
-SAME_ACTION = 1e-6  # relative: two action values that are one
+LEFT_OUT = (
+    "files",
+    "estimates",
+    "certificate",
+    "versions",
+    "sha256",
+)  # keys of a manifest that do not affect decisions
+SAME_ACTION = 1e-6  # relative difference of action values that are the same
 
 
 @dataclass(frozen=True)
 class LoadedBundle:
-    """A bundle that may go into service.
+    """A bundle that may go into service, with what its actions cost.
 
     Attributes:
         path: its folder, absolute.
-        decider: decides with it.
+        decider: decides with the bundle.
         amounts: `[K]` minor units to reserve for each action.
-        none_index: position of the campaign's none; −1 where it is not one of the actions.
+        none_index: position of the campaign's none; −1 if it is not one of the actions.
         money: the currency.
     """
 
@@ -53,7 +59,7 @@ class LoadedBundle:
 
     @property
     def bundle(self) -> Bundle:
-        """What it decides with."""
+        """The bundle itself."""
         return self.decider.pool.bundle
 
     @property
@@ -62,7 +68,7 @@ class LoadedBundle:
         return str(self.bundle.manifest["name"])
 
     def amount(self, index: int) -> int:
-        """Minor units to reserve for the action at this position; nothing for none."""
+        """Return the minor units to reserve for the action at this position; 0 for none."""
         return 0 if index < 0 or index == self.none_index else self.amounts[index]
 
 
@@ -72,10 +78,10 @@ def prepare_bundle(path: str | Path, config: ServeConfig, *, campaign: str | Non
     Args:
         path: the bundle's folder.
         config: settings of the server.
-        campaign: the one that is being served, if one is: its ledger takes no other.
+        campaign: the campaign that is being served, if any: its ledger accepts no other.
 
     Raises:
-        BundleError: if it is missing, damaged, of another campaign, or cannot decide about single requests.
+        BundleError: if it is missing, damaged, of another campaign, or cannot decide single requests.
         OutlayError: if the settings do not fit it.
     """
     folder = Path(path).absolute()
@@ -86,13 +92,13 @@ def prepare_bundle(path: str | Path, config: ServeConfig, *, campaign: str | Non
     name = str(bundle.manifest["name"])
     if campaign not in (None, name):
         raise BundleError(
-            f"is of campaign {name!r}; this server spends the money of {campaign!r}.", file=folder,
+            f"is a bundle of campaign {name!r}; this server spends the money of {campaign!r}.", file=folder,
             way_out="Serve it with a server of its own.",
         )  # fmt: skip
     if max(len(name), len(config.episode.name or bundle.manifest["episode"])) > NAME_LENGTH:
         raise BundleError(
-            f"has a campaign or episode name of more than {NAME_LENGTH} characters.", file=folder,
-            way_out="Give the episode a shorter name in serve.toml, or the campaign in its file.",
+            f"the name of its campaign or episode has more than {NAME_LENGTH} characters.", file=folder,
+            way_out="Give the episode a shorter name in serve.toml, or the campaign one in its file.",
         )  # fmt: skip
     if bundle.past_days:
         raise BundleError(
@@ -108,7 +114,7 @@ def prepare_bundle(path: str | Path, config: ServeConfig, *, campaign: str | Non
             f"is {fallback:g}, which is not one of the actions {bundle.actions.tolist()}.", file=config.path,
             where="fallback", way_out="Give one of them, or leave it out: then it is none, free of charge.",
         )  # fmt: skip
-    if (index := decider.index_of(fallback)) >= 0:  # the bundle's own value, of which settings may have fewer digits
+    if (index := decider.index_of(fallback)) >= 0:  # the bundle's own value; the settings may have fewer digits
         decider = replace(decider, fallback=float(bundle.actions[index]))
     if config.plan is not None:
         pool.check()
@@ -119,7 +125,7 @@ def prepare_bundle(path: str | Path, config: ServeConfig, *, campaign: str | Non
 
 
 def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, now: int) -> list[str]:
-    """Note in the ledger which bundle and which settings decide from now on. What the operator should know.
+    """Note in the ledger which bundle and settings decide from now on. Return what the operator should know.
 
     Args:
         ledger: knows the campaign.
@@ -128,7 +134,7 @@ def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, n
         now: epoch ms.
 
     Raises:
-        OutlayError: if the settings do not fit what the ledger holds.
+        OutlayError: if the settings contradict what the ledger holds.
         LedgerError: if it cannot be reached or written.
     """
     written = ledger.notes(loaded.campaign, SETTINGS)
@@ -136,7 +142,7 @@ def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, n
         raise OutlayError(
             f"is {config.minor}, and the ledger counts {minor} minor units in one {loaded.money.unit}: its money would "
             "change.",
-            file=config.path, where="minor", way_out=f"Write minor = {minor}, or take another ledger.",
+            file=config.path, where="minor", way_out=f"Write minor = {minor}, or use another ledger.",
         )  # fmt: skip
     if config.plan is not None and ledger.totals(loaded.campaign).caps.total is None:
         raise OutlayError(
@@ -155,18 +161,18 @@ def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, n
 
 
 def bundle_note(loaded: LoadedBundle, kind: str, now: int) -> Note:
-    """What the ledger is to know of a bundle."""
+    """Return the note by which the ledger knows a bundle."""
     content = {key: value for key, value in loaded.bundle.manifest.items() if key not in LEFT_OUT}
     return Note(kind=kind, key=loaded.bundle.id, ts=now, content=json.dumps(content, ensure_ascii=False))
 
 
 def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ...]:
-    """What each action sets aside: as serve.toml says, else as the bundle says."""
+    """Return the minor units that each action reserves: those of serve.toml, else those of the bundle."""
     if config.reserve is None:
         stored = bundle.manifest.get("reserve")
         if stored is None:
             raise OutlayError(
-                "does not say how much money to set aside for each action.", file=bundle.folder,
+                "does not say how much money to reserve for each action.", file=bundle.folder,
                 way_out="Export it again from its run, or give a table [reserve] in serve.toml: "
                 + ", ".join(f'"{action:g}" = {action:g}' for action in bundle.actions[:3]) + " …",
             )  # fmt: skip
@@ -186,18 +192,18 @@ def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ..
     absent = [f"{action:g}" for i, action in enumerate(bundle.actions.tolist()) if i not in amounts]
     if absent:
         raise OutlayError(
-            f"does not name the action {absent[0]}.", file=config.path, where="reserve",
-            way_out="Say for every action how much money to set aside; 0 if none.",
+            f"has no amount for the action {absent[0]}.", file=config.path, where="reserve",
+            way_out="Give an amount for every action; 0 reserves nothing.",
         )  # fmt: skip
     return tuple(amounts[i] for i in range(len(bundle.actions)))
 
 
 def _warm_up(decider: Decider) -> None:
-    """Decide for a row of missing values, and for many: whatever fails then, fails before the swap."""
+    """Decide one row of missing values, and many: whatever fails then, fails before the bundle goes into service."""
     row = RowEncoder(decider.pool.bundle.schema).encode(dict.fromkeys(decider.pool.bundle.schema.names))
     for count in (1, 64):
-        cases = [EncodedRequest(f"warm-up-{i}", str(i), row) for i in range(count)]
-        reasons = {choice.reason for choice in decider.decide(cases, "warm-up")}
+        requests = [EncodedRequest(f"warm-up-{i}", str(i), row) for i in range(count)]
+        reasons = {choice.reason for choice in decider.decide(requests, "warm-up")}
         if not reasons <= {"policy", "random"}:
-            raise BundleError("cannot decide about a row of missing values.", file=decider.pool.bundle.folder,
+            raise BundleError("cannot decide a row of missing values.", file=decider.pool.bundle.folder,
                               way_out="Export it again from its run.")  # fmt: skip

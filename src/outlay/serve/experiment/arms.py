@@ -28,10 +28,8 @@ from outlay.experiments.design import Experiment, Kind
 from outlay.experiments.split import OUTSIDE, entries
 from outlay.serve.clock import EPOCH
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding import draws
+from outlay.serve.deciding.choice import NOT_ELIGIBLE, ChosenAction, DrawRecord, encode_draw
 from outlay.serve.deciding.decider import POLICY, RANDOM, Decider, EncodedRequest
-from outlay.serve.deciding.draws import DrawRecord
-from outlay.serve.deciding.guards import NOT_ELIGIBLE, ChosenAction
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.ledger.money import MoneyError
 from outlay.serve.ledger.records import ID_LENGTH
@@ -76,7 +74,7 @@ class ServedArm:
             return given
         allowed = np.flatnonzero(case.eligible).tolist()
         if given.index in allowed:
-            return replace(given, members=draws.write(DrawRecord(allowed=allowed)).decode())
+            return replace(given, members=encode_draw(DrawRecord(allowed=allowed)))
         if given.action == none and allowed:
             return given
         return replace(given, index=self.loaded.none_index, action=none, reason=NOT_ELIGIBLE, forced=True)

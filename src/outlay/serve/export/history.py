@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.guards import value_refusal
+from outlay.serve.deciding.choice import value_refusal
 from outlay.serve.deciding.outcome_kinds import campaign_outcome_kinds
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.money import Money

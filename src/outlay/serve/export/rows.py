@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outlay.serve.clock import Clock, midnight
-from outlay.serve.deciding import draws
+from outlay.serve.deciding.choice import VALUE_LIMIT, decode_draw
 from outlay.serve.deciding.features import value_text
-from outlay.serve.deciding.guards import VALUE_LIMIT
 from outlay.serve.export.folder import date_of, ledger_sums
 from outlay.serve.export.history import CampaignHistory, PossibleActions
 from outlay.serve.ledger.caps import Tally
@@ -151,7 +150,7 @@ def _decision(row: DecisionRow, terms: PossibleActions) -> tuple[Any, ...]:
     A row had no choice where the answer was forced, nor where the guards would have let pass one action only: else
     those who wanted that one would be left as choices, and the choices be a selection.
     """
-    draw = draws.read(row.members)
+    draw = decode_draw(row.members)
     drawn, given = bool(draw.members), bool(draw.members) and not row.forced
     # What was given did fit, whatever the notes say: settings may have changed between the note and the decision.
     room = None if row.room is None else max(row.room, row.amount)

@@ -26,9 +26,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outlay.serve.clock import Clock
+from outlay.serve.deciding.choice import value_refusal
 from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.features import EncodedRow, FeatureValueError, value_text
-from outlay.serve.deciding.guards import value_refusal
 from outlay.serve.deciding.loaded_bundle import LoadedBundle
 from outlay.serve.experiment.arms import Enrolment, ServedArm
 from outlay.serve.handlers.commit import GroupCommit
@@ -254,7 +254,7 @@ def _row(request: DecisionRequest, decider: Decider, path: str) -> EncodedRow | 
     try:
         return decider.encoder.encode(request.features)
     except FeatureValueError as error:
-        problem = Problem(error=f"{error.found}.", where=f"{path}.features.{error.name}")
+        problem = Problem(error=f"{error.problem}.", where=f"{path}.features.{error.name}")
         raise BadRequestError(422, problem) from None
 
 

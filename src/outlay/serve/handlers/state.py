@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from outlay.core.errors import BundleError, OutlayError
 from outlay.serve.config import MONEY_KINDS, ServeConfig
+from outlay.serve.deciding.choice import ChosenAction
 from outlay.serve.deciding.decider import POLICY, Decider, EncodedRequest
-from outlay.serve.deciding.guards import ChosenAction
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle, register_bundle
 from outlay.serve.deciding.outcome_kinds import declared_outcome_kinds
 from outlay.serve.experiment.arms import ServedArm, ServedExperiment

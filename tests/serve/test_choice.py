@@ -1,16 +1,12 @@
-"""The guards that need nothing but the request and the settings; the others are the ledger's."""
+"""What the ledger stores of a draw, and the guard that needs only the settings; other guards are the ledger's."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+from msgspec import DecodeError
 
 from outlay.serve.config import ValueLimits
-from outlay.serve.deciding.guards import ORDER, VALUE_LIMIT, allows_nothing, value_refusal
-
-
-def test_the_order_is_fixed() -> None:
-    assert ORDER == ("paused", "not_eligible", "user_limit", "value_limit", "day_cap", "arm_cap", "total_cap")
+from outlay.serve.deciding.choice import VALUE_LIMIT, DrawRecord, decode_draw, encode_draw, value_refusal
 
 
 @pytest.mark.parametrize(
@@ -34,7 +30,13 @@ def test_none_may_always_be_given() -> None:
     assert value_refusal(ValueLimits(at_least=1.0, allowed=(3.0,)), 0.0, none=0.0) is None
 
 
-def test_only_an_empty_list_of_actions_allows_nothing() -> None:
-    assert not allows_nothing(None)
-    assert not allows_nothing(np.array([False, True]))
-    assert allows_nothing(np.array([False, False]))
+def test_a_draw_comes_back_as_it_was() -> None:
+    draw = DrawRecord([3, 17], [0, 2], [0.25, 0.75], 1.1, 0.02, [0, 2])
+    assert decode_draw(encode_draw(draw)) == draw
+    assert encode_draw(DrawRecord([0], [1], [1.0])) == '{"members":[0],"actions":[1],"weights":[1.0]}'
+
+
+def test_a_row_without_a_draw_reads_as_an_empty_one() -> None:
+    assert decode_draw("{}") == DrawRecord()
+    with pytest.raises(DecodeError):
+        decode_draw("")
