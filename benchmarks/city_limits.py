@@ -31,7 +31,7 @@ import outlay
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import write_bundle
-from outlay.choosing.choose import bundle_spec
+from outlay.choosing.candidates import bundle_spec
 from outlay.core.transitions import Transitions
 from outlay.simulators.city import COUPONS, DAYS, City
 from outlay.simulators.city_people import People
@@ -80,9 +80,9 @@ def served(data: Transitions, folder: Path, city: City, folds: int, seed: int, r
     asked = data.campaign.with_train(folds=folds)
     learned = frontier.learn(data, asked, "orthogonal", seed, folder, True, lambda *_: None)
     chosen, gap = learned.chosen, learned.found["gap"]
-    write_bundle(folder / "served", bundle_spec(learned.frame, chosen.members, chosen.weights))
+    write_bundle(folder / "served", bundle_spec(learned.context, chosen.members, chosen.weights))
     limit = np.array([budget.limit for budget in asked.budgets])
-    spent = chosen.weights @ np.array([kept.x[1:] for kept in chosen.members]) / limit
+    spent = chosen.weights @ np.array([kept.coordinates[1:] for kept in chosen.members]) / limit
     margin = chosen.margin / limit
     real = truth(load_bundle(folder / "served"), city)
     return {

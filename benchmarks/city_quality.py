@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 
 import outlay
 from outlay.bundles.decide import Bundle
-from outlay.choosing.choose import TOGETHER, Found, Frame, Kept, constant_actions, with_constants
+from outlay.choosing.candidates import MeasuredPolicy, RunContext, constant_actions
+from outlay.choosing.choose import TOGETHER, SolvedMixture, with_constants
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
 from outlay.ops.mixture_lp import solve_mixture, value_at
@@ -76,19 +77,19 @@ def act(bundle: Bundle, member: int) -> Callable[[Any], NDArray[Any]]:
 
 def of_mixtures(learned: Learned, curve: CityCurve, values: PolicyValues, budgets: Vector) -> list[Any]:
     """Captured share and spend of every budget's mixture, chosen by what was measured; constants as in `train`."""
-    chosen, frame = learned.chosen, learned.frame
-    taken = chosen.standings[0].learner if chosen.standings else TOGETHER
+    chosen, context = learned.chosen, learned.context
+    taken = chosen.learner_results[0].learner if chosen.learner_results else TOGETHER
     own = [
         kept
         for kept in chosen.measured
         if kept.withheld is None and kept.policy.number is not None and taken in (TOGETHER, kept.policy.learner)
     ]
-    constants = constant_actions(frame, chosen.at)
-    policies = {id(kept): act(chosen.at.served, i) for i, kept in enumerate(chosen.measured)}
+    constants = constant_actions(context, chosen.measure)
+    policies = {id(kept): act(chosen.measure.served, i) for i, kept in enumerate(chosen.measured)}
     policies |= {id(kept): always(action) for action, kept in enumerate(constants)}
     true: dict[int, Vector] = {}
 
-    def truth(kept: Kept) -> Vector:
+    def truth(kept: MeasuredPolicy) -> Vector:
         if id(kept) not in true:
             value = values(policies[id(kept)]).value
             true[id(kept)] = np.array([value["reward"], value["coupon_cost"]])
@@ -96,8 +97,8 @@ def of_mixtures(learned: Learned, curve: CityCurve, values: PolicyValues, budget
 
     judged = []
     for budget in budgets:
-        found, wider = (mixture(pool, frame, budget) for pool in (own, own + constants))
-        served = with_constants(found, wider, frame)
+        found, wider = (mixture(pool, context, budget) for pool in (own, own + constants))
+        served = with_constants(found, wider, context)
         if served is None:
             judged.append((np.nan, np.nan))
             continue
@@ -107,12 +108,12 @@ def of_mixtures(learned: Learned, curve: CityCurve, values: PolicyValues, budget
     return judged
 
 
-def mixture(pool: list[Kept], frame: Frame, budget: float) -> Found | None:
+def mixture(pool: list[MeasuredPolicy], context: RunContext, budget: float) -> SolvedMixture | None:
     """The best mixture of some policies that keeps a budget without a margin."""
-    cost = Points.of([kept.fitted for kept in pool], frame.campaign).value[:, 1]
-    points = np.column_stack([[kept.aim for kept in pool], cost])
+    cost = Points.of([kept.fitted for kept in pool], context.campaign).value[:, 1]
+    points = np.column_stack([[kept.objective for kept in pool], cost])
     solution = solve_mixture(points, np.array([budget]), np.array([budget]))
-    return Found(pool, solution.weights, np.zeros((len(pool), 1))) if solution.feasible else None
+    return SolvedMixture(pool, solution.weights, np.zeros((len(pool), 1))) if solution.feasible else None
 
 
 def always(action: int) -> Callable[[Any], NDArray[Any]]:

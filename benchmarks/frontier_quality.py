@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 import outlay
 from frontier_quality_chart import captured
 from myopic import constant_points, one_day_points
-from outlay.choosing.choose import Chosen
+from outlay.choosing.choose import Selection
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.transitions import Transitions
@@ -103,10 +103,10 @@ def result(method: str, name: str, seed: int, began: float, parameters: int, jud
     return Result(method, name, seed, time.perf_counter() - began, parameters, *columns)
 
 
-def of_policies(exact: Exact, chosen: Chosen, data: Transitions) -> list[Any]:
+def of_policies(exact: Exact, chosen: Selection, data: Transitions) -> list[Any]:
     """Every budget's mixture, chosen by what was measured."""
     kept = [(i, k) for i, k in enumerate(chosen.measured) if k.withheld is None and k.policy.number is not None]
-    truth, bundle = exact.truth, chosen.at.served
+    truth, bundle = exact.truth, chosen.measure.served
     actions = [bundle.member_actions(i, truth.codes, truth.numbers) for i, _ in kept]
     true = np.array([measure(exact.model, policy) for policy in actions])
     points = Points.of([k.fitted for _, k in kept], data.campaign)
@@ -150,7 +150,7 @@ def methods(
             limits = (data.campaign.budgets[0].model_copy(update={"at_most": float(budget)}),)
             campaign = data.campaign.model_copy(update={"budgets": limits})
             learned = game.learn(data, campaign, "aim-greedy", "bcq", seed, folder, False, quiet)
-            bundle, weights = learned.chosen.at.served, learned.chosen.weights
+            bundle, weights = learned.chosen.measure.served, learned.chosen.weights
             place = [learned.chosen.measured.index(kept) for kept in learned.chosen.members]
             actions = [bundle.member_actions(i, exact.truth.codes, exact.truth.numbers) for i in place]
             x = weights @ np.array([measure(exact.model, policy) for policy in actions])
@@ -210,7 +210,7 @@ per = "decision"
         began = time.perf_counter()
         learned = train_frontier.learn(data, campaign, oracle, seed, folder, False, lambda _share, _text: None)
         kept = [(i, k) for i, k in enumerate(learned.chosen.measured) if k.withheld is None]
-        true = np.array([measure(model, learned.chosen.at.served.member_actions(i, *states)) for i, _ in kept])
+        true = np.array([measure(model, learned.chosen.measure.served.member_actions(i, *states)) for i, _ in kept])
         points = Points.of([k.fitted for _, k in kept], data.campaign)
         found = solve_mixture(points.value[:, :3], limits, limits)
         x = found.weights @ true

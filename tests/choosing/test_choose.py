@@ -16,7 +16,8 @@ from scipy.stats import norm
 
 import outlay
 from campaign_files import campaign_file, panel
-from outlay.choosing.choose import Chosen, Found, Frame, Kept, Offered, choose, with_constants
+from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext
+from outlay.choosing.choose import Selection, SolvedMixture, choose, with_constants
 from outlay.choosing.run import Run
 from outlay.core.errors import InfeasibleError
 from outlay.core.network import preferring_network
@@ -29,15 +30,15 @@ from outlay.ops.skewed import Spread
 from outlay.training.frontier import countable
 
 
-def chosen(data: Transitions, folder: Path, actions: Sequence[int] | None = None) -> Chosen:
+def chosen(data: Transitions, folder: Path, actions: Sequence[int] | None = None) -> Selection:
     """Some constant actions, by default all, measured for the choice."""
     every = range(data.num_actions) if actions is None else actions
     campaign = data.campaign
     coords = of_campaign(campaign, np.asarray(data.outcome), steady=True)
-    frame = Frame(data, campaign, coords.scale, ("reward", "coupon_cost"), None, 0, folder)
+    context = RunContext(data, campaign, coords.scale, ("reward", "coupon_cost"), None, 0, folder)
     width = data.number_columns.shape[1]
-    return choose(frame, [
-        Offered(f"always {a}", preferring_network(one, data.schema.sizes, width, 2), np.zeros(1), np.eye(2)[0])
+    return choose(context, [
+        CandidatePolicy(f"always {a}", preferring_network(one, data.schema.sizes, width, 2), np.zeros(1), np.eye(2)[0])
         for a in every for one in [np.eye(data.num_actions)[a]]
     ])  # fmt: skip
 
@@ -47,8 +48,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return outlay.simulate("habit", tmp_path_factory.mktemp("habit"), users=6000, seed=3)
 
 
-def errors(found: Chosen, which: str) -> NDArray[np.float64]:
-    campaign = found.at.data.campaign
+def errors(found: Selection, which: str) -> NDArray[np.float64]:
+    campaign = found.measure.data.campaign
     return np.array([std_error(coordinates(getattr(kept, which), campaign)[1]) for kept in found.measured])
 
 
@@ -57,7 +58,7 @@ def test_smooth_amounts_take_a_part_of_the_errors_away_and_the_margin_is_that_of
 ) -> None:
     outlay.prepare(log, tmp_path / "data")
     found = chosen(Transitions.open(tmp_path / "data"), tmp_path)
-    assert found.at.smooth
+    assert found.measure.smooth
     ratio = errors(found, "fitted") / errors(found, "certifying")
     assert (ratio[1:-1] < 0.95).all()
     assert np.median(ratio) < 0.85
@@ -71,7 +72,7 @@ def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log:
     users = [len(data.users_of(split)) for split in (SELECT, CERTIFY)]
     assert len(found.members) == 2
 
-    def room(kept: Sequence[Kept], weights: NDArray[np.float64]) -> float:
+    def room(kept: Sequence[MeasuredPolicy], weights: NDArray[np.float64]) -> float:
         parts = [[w * coordinates(getattr(k, fit), campaign)[1][:, 1] for k, w in zip(kept, weights, strict=True)]
                  for fit in ("fitted", "certifying")]  # fmt: skip
         select, certify = (np.sum(part, axis=0) for part in parts)
@@ -81,7 +82,7 @@ def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log:
     alone = [room([kept], np.ones(1)) for kept in found.members]
     assert found.margin[0] == pytest.approx(room(found.members, found.weights), rel=2e-3)
     assert found.margin[0] < 0.95 * (found.weights @ alone)
-    spend = found.weights @ [kept.x[1] for kept in found.members]
+    spend = found.weights @ [kept.coordinates[1] for kept in found.members]
     assert spend + found.margin[0] == pytest.approx(2.2, abs=1e-3)
 
 
@@ -91,11 +92,11 @@ def test_what_constants_beat_by_more_than_noise_is_not_served(log: Path, tmp_pat
     poor, best = chosen(data, tmp_path, [0]), chosen(data, tmp_path)
     assert [kept.policy.name for kept in poor.measured] == ["always 0"]
 
-    def value(found: Chosen) -> float:
-        return float(found.weights @ [kept.x[0] for kept in found.members])
+    def value(found: Selection) -> float:
+        return float(found.weights @ [kept.coordinates[0] for kept in found.members])
 
     assert value(poor) == pytest.approx(value(best), rel=0.01)
-    assert value(poor) > poor.measured[0].x[0] + 0.05
+    assert value(poor) > poor.measured[0].coordinates[0] + 0.05
 
 
 def test_where_one_amount_is_a_step_apart_the_figures_without_smoothing_are_taken(log: Path, tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_where_one_amount_is_a_step_apart_the_figures_without_smoothing_are_take
     (tmp_path / "campaign.toml").write_text(log.read_text())
     outlay.prepare(tmp_path / "campaign.toml", tmp_path / "data")
     found = chosen(Transitions.open(tmp_path / "data"), tmp_path)
-    assert not found.at.smooth
+    assert not found.measure.smooth
     assert np.array_equal(errors(found, "fitted"), errors(found, "certifying"))
 
 
@@ -130,7 +131,7 @@ def test_what_training_makes_by_default_can_be_allocated(log: Path, habit_run: R
     assert found.value <= found.bound
 
 
-def restricted(folder: Path, limit: float) -> Chosen:
+def restricted(folder: Path, limit: float) -> Selection:
     """Coupons 1, 2, 3 cost 0.4, 1.2, 2.4; level 0 may not be given 1; only the dearest was learned."""
     columns = panel(users=1500)
     low, coupon = np.array(columns["level"]) == 0, np.array(columns["coupon"])
@@ -141,36 +142,41 @@ def restricted(folder: Path, limit: float) -> Chosen:
     path = campaign_file(folder, columns, log='eligible = "allowed"')
     path.write_text(path.read_text().replace("at_most = 1.2", f"at_most = {limit}"))
     data = outlay.prepare(path, folder / "data")
-    frame = Frame(data, data.campaign, np.ones(1), ("reward", "coupon_cost"), None, 0, folder)
+    context = RunContext(data, data.campaign, np.ones(1), ("reward", "coupon_cost"), None, 0, folder)
     dear = preferring_network(np.arange(3), data.schema.sizes, data.number_columns.shape[1], 2)
-    return choose(frame, [Offered("dear", dear, np.zeros(1), np.eye(2)[0])])
+    return choose(context, [CandidatePolicy("dear", dear, np.zeros(1), np.eye(2)[0])])
 
 
 def test_the_cheapest_that_each_row_allows_is_reachable(tmp_path: Path) -> None:
     """1 where it is allowed and else 2: 0.67 a decision, less than 2 for all."""
     found = restricted(tmp_path, 0.9)
     assert [kept.policy.name for kept in found.members] == ["always 2", "always the least coupon_cost allowed"]
-    assert found.members[1].x[1] == pytest.approx(2 / 3 * 0.4 + 1 / 3 * 1.2, abs=0.05)
+    assert found.members[1].coordinates[1] == pytest.approx(2 / 3 * 0.4 + 1 / 3 * 1.2, abs=0.05)
 
 
 def test_what_is_called_the_least_is_that_of_all_policies_that_were_measured(tmp_path: Path) -> None:
     with pytest.raises(InfeasibleError) as caught:
         restricted(tmp_path, 0.3)
     message = str(caught.value)
-    assert "constant actions included. coupon_cost: the smallest that was measured is 0.6" in message
+    assert "neither do constant actions. coupon_cost: the smallest that was measured is 0.6" in message
     assert "per decision, by always the least coupon_cost allowed, the limit is at most 0.3 per decision" in message
 
 
-def offered_by_a_rule(log: Path, folder: Path, **how: Any) -> Chosen:
+def offered_by_a_rule(log: Path, folder: Path, **how: Any) -> Selection:
     """Coupons 1, 2 and 4 for everybody; a quarter 2 and the rest 4 cost more than the limit of 2.2."""
     data = outlay.prepare(log, folder / "data")
-    frame = Frame(data, data.campaign, np.ones(1), ("reward", "coupon_cost"), None, 0, folder)
+    context = RunContext(data, data.campaign, np.ones(1), ("reward", "coupon_cost"), None, 0, folder)
     places = [data.actions.tolist().index(value) for value in (1.0, 2.0, 4.0)]
     policies = [
-        Offered(f"always {data.actions[a]:g}", preferring_network(np.eye(data.num_actions)[a], data.schema.sizes, 0, 2),
-                np.zeros(1), np.eye(2)[0]) for a in places
-    ]  # fmt: skip
-    return choose(frame, policies, **how)
+        CandidatePolicy(
+            f"always {data.actions[a]:g}",
+            preferring_network(np.eye(data.num_actions)[a], data.schema.sizes, 0, 2),
+            np.zeros(1),
+            np.eye(2)[0],
+        )
+        for a in places
+    ]
+    return choose(context, policies, **how)
 
 
 def test_weights_that_a_rule_found_are_kept_as_they_are(log: Path, tmp_path: Path) -> None:
@@ -178,7 +184,7 @@ def test_weights_that_a_rule_found_are_kept_as_they_are(log: Path, tmp_path: Pat
     found = offered_by_a_rule(log, tmp_path, weights=np.array([0.0, 0.25, 0.75]))
     assert [(kept.policy.name, weight) for kept, weight in zip(found.members, found.weights, strict=True)] == [
         ("always 2", 0.25), ("always 4", 0.75)]  # fmt: skip
-    assert found.weights @ [kept.x[1] for kept in found.members] > 2.2
+    assert found.weights @ [kept.coordinates[1] for kept in found.members] > 2.2
 
 
 def test_one_policy_alone_is_the_best_that_keeps_the_limits(log: Path, tmp_path: Path) -> None:
@@ -186,7 +192,7 @@ def test_one_policy_alone_is_the_best_that_keeps_the_limits(log: Path, tmp_path:
     (kept,) = found.members
     assert found.weights.tolist() == [1.0]
     assert kept.policy.name == "always 2.5"  # a constant that was not offered is better by more than noise
-    assert kept.x[1] < 2.2 < found.measured[2].x[1]
+    assert kept.coordinates[1] < 2.2 < found.measured[2].coordinates[1]
 
 
 @pytest.mark.parametrize(
@@ -205,16 +211,16 @@ def test_constant_actions_need_a_larger_lead_over_policies_whose_luck_was_taken_
     """`ahead` is in standard errors of the difference."""
     luck = np.random.default_rng(0).normal(size=400)
 
-    def of(aim: float, influence: NDArray[np.float64]) -> Found:
+    def of(aim: float, influence: NDArray[np.float64]) -> SolvedMixture:
         policy: Any = SimpleNamespace(learned=np.zeros(2) if learned else None)
-        kept: Any = SimpleNamespace(policy=policy, aim=aim, aim_influence=influence)
-        return Found([kept], np.ones(1), np.zeros((1, 1)))
+        kept: Any = SimpleNamespace(policy=policy, objective=aim, objective_influence=influence)
+        return SolvedMixture([kept], np.ones(1), np.zeros((1, 1)))
 
     found, wider = of(1.0, np.zeros(400)), of(1.0 + ahead * float(std_error(luck)), luck)
-    frame: Any = SimpleNamespace(counted=counted)
-    assert with_constants(found, wider, frame) is (wider if taken else found)
-    assert with_constants(None, wider, frame) is wider
-    assert with_constants(found, None, frame) is found
+    context: Any = SimpleNamespace(counted=counted)
+    assert with_constants(found, wider, context) is (wider if taken else found)
+    assert with_constants(None, wider, context) is wider
+    assert with_constants(found, None, context) is found
 
 
 def test_a_reason_that_all_policies_share_is_told_once(tmp_path: Path) -> None:
@@ -224,5 +230,5 @@ def test_a_reason_that_all_policies_share_is_told_once(tmp_path: Path) -> None:
         chosen(outlay.prepare(path, tmp_path / "data"), tmp_path)
     said = str(refused.value)
     assert said.count("the weights of fewer than 10 effective users carry it") == 1
-    assert "6 policies, always" in said
-    assert "the nearest to it: " in said
+    assert "6 policies, of which always" in said
+    assert "comes nearest: " in said

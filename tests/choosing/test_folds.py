@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import outlay
 from conftest import Habit
 from outlay.bundles.pool import Pool
-from outlay.choosing.choose import Chosen
+from outlay.choosing.choose import Selection
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.folds import fold_shares, views
 from outlay.choosing.looks import looks
@@ -95,8 +95,9 @@ def test_what_a_fold_serves_does_not_depend_on_the_users_who_certify_it(
         found = _learn_fold(data, about, oracle, 0, tmp_path / name, False, silent)
         (answers,) = found.answers
         network = answers.network
-        chosen = [found.chosen.weights, found.chosen.margin, *[kept.x for kept in found.chosen.measured]]
-        return [answers.multiplier, *network.head, *network.layers[0], *chosen]
+        chosen = [found.chosen.weights, found.chosen.margin, *[kept.coordinates for kept in found.chosen.measured]]
+        body = network.layers[0] if network.body is None else network.body.parts().values()
+        return [answers.multiplier, *network.head, *body, *chosen]
 
     wanted = learned(view, "as it is")
     for one, other in zip(wanted, learned(shuffled(view, CERTIFY), "certify"), strict=True):
@@ -314,7 +315,7 @@ def test_a_constant_action_that_several_folds_serve_is_one_member() -> None:
     def chosen(weights: list[float]) -> Any:
         again = preferring_network(np.eye(3)[1], (4,), 0, 2)
         members = (kept("λ 1", learned, 0), kept("always 1", again, None))
-        return Chosen(members, np.array(weights), np.ones(1), members, None, np.array([weights]))  # type: ignore[arg-type]
+        return Selection(members, np.array(weights), np.ones(1), members, None, np.array([weights]))  # type: ignore[arg-type]
 
     del always
     import outlay.training.frontier as job

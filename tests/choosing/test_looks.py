@@ -24,7 +24,7 @@ COUNT = """
 import sys, time
 from pathlib import Path
 from outlay.core.transitions import Transitions
-from outlay.jobs import looks
+from outlay.choosing import looks
 from outlay.choosing.looks import look
 data, start = Transitions.open(sys.argv[1]), Path(sys.argv[2])
 {before}

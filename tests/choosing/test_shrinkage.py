@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from outlay.choosing.shrinkage import in_line
+from outlay.choosing.shrinkage import shrunk
 from outlay.ops.mixture_lp import solve_mixture
 
 COST = np.linspace(0, 1, 21)
@@ -32,7 +32,7 @@ def test_a_mixture_of_policies_in_line_loses_little_where_one_of_lucky_policies_
     by_luck, by_line = [], []
     for _ in range(40):
         values, influence = measured(rng)
-        told, _ = in_line(SAID, values, influence)
+        told, _ = shrunk(SAID, values, influence)
         by_luck.append(lost(values, 0.5))
         by_line.append(lost(told, 0.5))
     assert np.mean(by_luck) > 0.0015
@@ -43,7 +43,7 @@ def test_the_line_s_errors_are_those_of_its_influences() -> None:
     rng = np.random.default_rng(2)
     values, errors = [], []
     for _ in range(200):
-        value, influence = in_line(SAID, *measured(rng))
+        value, influence = shrunk(SAID, *measured(rng))
         values.append(value[-1])
         errors.append(influence[:, -1].std() / np.sqrt(USERS))
     assert np.std(values) == pytest.approx(np.mean(errors), rel=0.15)
@@ -60,7 +60,7 @@ def test_without_a_rising_line_that_fits_it_is_what_was_measured(said: NDArray[n
     values, influence = measured(np.random.default_rng(3))
     influence = influence / 10  # of a log a hundred times as large
     values = TRUE + (values - TRUE) / 10
-    told = in_line(said, values, influence)
+    told = shrunk(said, values, influence)
     assert told[0] is values
     assert told[1] is influence
 
@@ -74,11 +74,11 @@ def test_a_slope_that_the_log_cannot_tell_is_what_the_critic_says() -> None:
     influence = (
         2.0 * np.sqrt(USERS - 1) * user * (said - said.mean())
     )  # the slope's error is 2, and nothing else is noise
-    values, carried = in_line(said, 0.5 - 2.0 * (said - said.mean()), influence)
+    values, carried = shrunk(said, 0.5 - 2.0 * (said - said.mean()), influence)
     assert np.diff(values)[0] == pytest.approx(np.diff(said)[0] * (0.2 * -2.0 + 0.8 * 1.0))
     assert carried == pytest.approx(influence)  # as uncertain as what was measured
 
 
 def test_a_few_policies_make_no_line() -> None:
     values, influence = measured(np.random.default_rng(4))
-    assert in_line(SAID[:4], values[:4], influence[:, :4])[0] == pytest.approx(values[:4], rel=0, abs=0)
+    assert shrunk(SAID[:4], values[:4], influence[:, :4])[0] == pytest.approx(values[:4], rel=0, abs=0)

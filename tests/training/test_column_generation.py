@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 import outlay
 from conftest import Habit
 from outlay.choosing import choose
-from outlay.choosing.choose import Frame, Offered, choose_among, measure
+from outlay.choosing.candidates import CandidatePolicy, RunContext, measure
+from outlay.choosing.choose import choose_among
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.jobs.report import content
@@ -53,7 +54,7 @@ class Counted:
         self.coords: Coordinates = coordinates(data.campaign, np.asarray(data.outcome), steady=True)
         self.numbers: Iterator[int] = count()
 
-    def __call__(self, multiplier: NDArray[np.float64]) -> list[Offered]:
+    def __call__(self, multiplier: NDArray[np.float64]) -> list[CandidatePolicy]:
         """The best response."""
         states = self.data.states
         assert states is not None
@@ -61,7 +62,9 @@ class Counted:
         share = np.full(len(states), 1 / len(states))
         sizes = self.data.schema.sizes
         network = table_network(self.model, states, share, sizes, multiplier[None], best[None], self.coords)
-        return [Offered("best", network, multiplier, self.coords.weights(multiplier), number=next(self.numbers))]
+        return [
+            CandidatePolicy("best", network, multiplier, self.coords.weights(multiplier), number=next(self.numbers))
+        ]
 
     @property
     def optimum(self) -> float:
@@ -82,10 +85,10 @@ def _no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "margins", lambda errors, *_, **__: 0 * errors)
 
 
-def generated(data: Transitions, folder: Path, learner: Counted) -> tuple[Frame, Generated]:
-    frame = Frame(data, data.campaign, learner.coords.scale, ("reward", "coupon_cost", "large"), None, 0, folder)
-    kept, at = measure(frame, [policy for price in COARSE for policy in learner(np.array(price))])
-    return frame, generate(frame, kept, at, learner)
+def generated(data: Transitions, folder: Path, learner: Counted) -> tuple[RunContext, Generated]:
+    context = RunContext(data, data.campaign, learner.coords.scale, ("reward", "coupon_cost", "large"), None, 0, folder)
+    kept, at = measure(context, [policy for price in COARSE for policy in learner(np.array(price))])
+    return context, generate(context, kept, at, learner)
 
 
 @pytest.mark.usefixtures("_no_room")
@@ -103,14 +106,14 @@ def test_a_coarse_grid_leaves_a_gap_that_column_generation_closes(
     assert missed > 0.002
 
     monkeypatch.setattr(column_generation, "ROUNDS", 50)
-    frame, found = generated(two_limits, tmp_path, learner)
+    context, found = generated(two_limits, tmp_path, learner)
     assert found.gap is not None
     assert found.gap.added > 1
     assert found.gap.value < 1e-6
     assert found.gap.objective == pytest.approx(learner.optimum, abs=1e-6)
-    served = choose_among(frame, found.kept, found.at, len(found.kept))
-    assert served.weights @ [k.x[0] for k in served.members] == pytest.approx(learner.optimum, abs=1e-6)
-    assert (served.weights @ [k.x[1:] for k in served.members] <= learner.coords.limits + 1e-6).all()
+    served = choose_among(context, found.kept, found.at, len(found.kept))
+    assert served.weights @ [k.coordinates[0] for k in served.members] == pytest.approx(learner.optimum, abs=1e-6)
+    assert (served.weights @ [k.coordinates[1:] for k in served.members] <= learner.coords.limits + 1e-6).all()
     assert len(found.at.served.members) == len(found.kept)
     for i, kept in enumerate(found.kept[-2:], start=len(found.kept) - 2):  # the bundle does what was measured
         again = found.at.evaluator(i).fit(found.at.actions(i))
@@ -120,12 +123,12 @@ def test_a_coarse_grid_leaves_a_gap_that_column_generation_closes(
 def test_columns_come_where_the_pool_alone_cannot_keep_the_limits(two_limits: Transitions, tmp_path: Path) -> None:
     """Only what reward alone asks for was learned: λ of the proof finds the cheap ones."""
     learner = Counted(two_limits, LEARN)
-    frame = Frame(two_limits, two_limits.campaign, learner.coords.scale, ("reward", "coupon_cost", "large"), None, 0,
-                  tmp_path)  # fmt: skip
+    heads = ("reward", "coupon_cost", "large")
+    context = RunContext(two_limits, two_limits.campaign, learner.coords.scale, heads, None, 0, tmp_path)
     greedy = learner(np.zeros(2))[0]
-    kept, at = measure(frame, [replace(greedy, multiplier=np.array([5.0, 5.0]))])
-    assert (kept[0].x[1:] > learner.coords.limits).any()
-    found = generate(frame, kept, at, learner)
+    kept, at = measure(context, [replace(greedy, multiplier=np.array([5.0, 5.0]))])
+    assert (kept[0].coordinates[1:] > learner.coords.limits).any()
+    found = generate(context, kept, at, learner)
     assert found.gap is not None
     assert found.gap.added >= 1
 
@@ -157,13 +160,15 @@ def test_several_limits_on_rich_states_are_spent_but_for_their_margins(
     learned = frontier.learn(data, data.campaign, "orthogonal", 0, tmp_path, False, lambda *_: None)
     assert learned.found["oracle"] == "orthogonal"
     chosen, gap = learned.chosen, learned.found["gap"]
-    spent = chosen.weights @ np.array([kept.x[1:] for kept in chosen.members])
+    spent = chosen.weights @ np.array([kept.coordinates[1:] for kept in chosen.members])
     binding = np.array(gap["multiplier"]) > 0
     assert binding.any()
     assert (spent + chosen.margin)[binding] == pytest.approx(np.array([4.5, 3.0])[binding], rel=2e-3)
     assert (spent + chosen.margin <= np.array([4.5, 3.0]) * (1 + 2e-3)).all()
     assert gap["added"] >= 1
-    assert gap["objective"] <= chosen.weights @ [kept.aim for kept in chosen.members] + 1e-6  # constants may take part
+    assert (
+        gap["objective"] <= chosen.weights @ [kept.objective for kept in chosen.members] + 1e-6
+    )  # constants may take part
     assert len(chosen.measured) == 9 + gap["added"]
 
 

@@ -14,7 +14,7 @@ import outlay
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.bundles.reference import forward
-from outlay.choosing.choose import TOGETHER, Found, _standings, _taken
+from outlay.choosing.choose import TOGETHER, SolvedMixture, _learner_results, _preferred
 from outlay.choosing.run import Run
 from outlay.choosing.stored import Stored
 from outlay.core.errors import OutlayError
@@ -38,23 +38,23 @@ def pooled(city: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return outlay.train(city, tmp_path_factory.mktemp("pooled") / "run", seed=1)
 
 
-def mixture(aim: float, influence: Any) -> Found:
-    kept: Any = SimpleNamespace(aim=aim, aim_influence=np.asarray(influence, np.float64))
-    return Found([kept], np.ones(1), np.zeros((1, 1)))
+def mixture(aim: float, influence: Any) -> SolvedMixture:
+    kept: Any = SimpleNamespace(objective=aim, objective_influence=np.asarray(influence, np.float64))
+    return SolvedMixture([kept], np.ones(1), np.zeros((1, 1)))
 
 
 def test_another_learner_is_taken_only_where_it_is_better_by_more_than_noise() -> None:
     """The standard error of a difference of ±1 by turns is 0.1, with 100 users."""
     turns = np.resize([1.0, -1.0], 100)
     own = {"first": mixture(1.0, 0 * turns), "second": mixture(1.09, turns), TOGETHER: mixture(1.05, 0 * turns)}
-    assert _taken({name: own[name] for name in ("first", "second")}) is own["first"]
-    assert _taken(own) is own[TOGETHER]  # without noise, less is enough
-    found = _standings(own, own[TOGETHER])
+    assert _preferred({name: own[name] for name in ("first", "second")}) is own["first"]
+    assert _preferred(own) is own[TOGETHER]  # without noise, less is enough
+    found = _learner_results(own, own[TOGETHER])
     assert [each.learner for each in found] == [TOGETHER, "second", "first"]
     assert [each.behind for each in found] == pytest.approx([0, -0.04, 0.05])
     assert found[1].std_error == pytest.approx(0.1, rel=0.02)
-    assert _standings({"first": own["first"]}, own["first"]) == ()
-    assert _taken({}) is None
+    assert _learner_results({"first": own["first"]}, own["first"]) == ()
+    assert _preferred({}) is None
 
 
 def test_a_run_says_which_learner_won_and_serves_what_the_best_of_them_found(pooled: Run) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from outlay.bundles.write import BundleSpec, MemberSpec
 from outlay.choosing.budget_grid import Choice, grid
-from outlay.choosing.choose import Frame, Kept, Offered
+from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext
 from outlay.choosing.folds import fold_shares
 from outlay.choosing.looks import alpha_of, next_look
 from outlay.choosing.reserve import known_reserves
@@ -167,30 +167,30 @@ class Fold:
     """What one fold found.
 
     Attributes:
-        frame: what its policies share.
+        context: what its policies share.
         measured: those that could be measured.
         old: the log's policy on the same *select* users.
     """
 
-    frame: Frame
-    measured: list[Kept]
+    context: RunContext
+    measured: list[MeasuredPolicy]
     old: Fitted
 
 
 def write(folder: Path, folds: Sequence[Fold], check: str) -> None:
     """What every other budget needs: networks with the policies that could be measured, and the mixtures."""
-    frame = folds[0].frame
-    campaign, data = frame.campaign, frame.data
-    shares = fold_shares([fold.frame.data for fold in folds])
+    context = folds[0].context
+    campaign, data = context.campaign, context.data
+    shares = fold_shares([fold.context.data for fold in folds])
     look = next_look(data, data.certifying) + 1  # the next one is for the run's own mixture
     points = [
         Points.of([kept.fitted for kept in fold.measured], campaign, [kept.certifying for kept in fold.measured],
-                  [kept.known for kept in fold.measured]) for fold in folds
+                  [kept.largest_influence for kept in fold.measured]) for fold in folds
     ]  # fmt: skip
     alpha, users = alpha_of(look, campaign.train.confidence), len(data.users_of(data.certifying))
-    aims = [np.array([kept.aim for kept in fold.measured]) for fold in folds]
+    aims = [np.array([kept.objective for kept in fold.measured]) for fold in folds]
     choices = [
-        Choice(each, aim, campaign, frame.scale, alpha, users, len(folds))
+        Choice(each, aim, campaign, context.scale, alpha, users, len(folds))
         for each, aim in zip(points, aims, strict=True)
     ]
     budgets, weights, rooms, no_curve = _grid(choices)
@@ -212,13 +212,13 @@ def write(folder: Path, folds: Sequence[Fold], check: str) -> None:
             weights=np.hstack([share * w for share, w in zip(shares, weights, strict=True)]),
             room=np.asarray(sum(share * room for share, room in zip(shares, rooms, strict=True))),
             aim=np.asarray(sum(share * w @ aim for share, w, aim in zip(shares, weights, aims, strict=True))),
-            scale=frame.scale,
+            scale=context.scale,
             **{f"grid_{name}": getattr(mixtures, name) for name in POINTS},
             **{f"old_{name}": getattr(log, name) for name in POINTS},
         )  # fmt: skip
         write_manifest(temporary, "frontier", {
-            "data_hash": data.manifest["data_hash"], "heads": list(frame.heads), "users": mixtures.users,
-            "imitation_threshold": frame.imitation_threshold, "seed": frame.seed, "check": check,
+            "data_hash": data.manifest["data_hash"], "heads": list(context.heads), "users": mixtures.users,
+            "imitation_threshold": context.imitation_threshold, "seed": context.seed, "check": check,
             "look": look, "window": window_of(data), "no_curve": no_curve,
         })  # fmt: skip
 
@@ -235,7 +235,7 @@ def _grid(choices: list[Choice]) -> tuple[Vector, list[Vector], list[Vector], st
     return np.empty(0), [np.empty((0, len(each.points))) for each in choices], [np.empty(0) for _ in choices], no_curve
 
 
-def _networks(policies: list[Offered]) -> tuple[list[NetworkArrays], NDArray[np.int64], NDArray[np.int64]]:
+def _networks(policies: list[CandidatePolicy]) -> tuple[list[NetworkArrays], NDArray[np.int64], NDArray[np.int64]]:
     """The different networks with the policies that are used, and for each policy its network and its place there."""
     used: dict[int, tuple[NetworkArrays, list[int]]] = {}
     for each in policies:

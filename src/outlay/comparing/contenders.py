@@ -24,7 +24,8 @@ from numpy.typing import ArrayLike
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, write_bundle
-from outlay.choosing.choose import Frame, Offered, bundle_spec, choose
+from outlay.choosing.candidates import CandidatePolicy, RunContext, bundle_spec
+from outlay.choosing.choose import choose
 from outlay.comparing.results import RE_SOLVED
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, InfeasibleError
@@ -150,7 +151,7 @@ def play_rules(
         done = len(progress.candidates)
         report(done / blocks, f"{oracle}: {done * 100 // blocks} %")
     size = play.parameters(game, progress)
-    frame = play.frame_of(game, campaign, seed, folder)
+    context = play.context_of(game, campaign, seed, folder)
     spare = frugal(progress.candidates[game.first :], game.coords)
     playing = time.perf_counter() - began
     for name, state in progress.rule_state.items():
@@ -158,7 +159,7 @@ def play_rules(
         offered = play.offered(game, progress, list(mixture.members))
         own_row, re_solved_row = rows_of(oracle, name)
         if own_row in wanted:
-            own = _loaded(folder / "own", bundle_spec(frame, offered, mixture.weights))
+            own = _loaded(folder / "own", bundle_spec(context, offered, mixture.weights))
             counted = progress.candidates[game.first :]
             course = [(c.step, n * size) for c, n in zip(counted, stored[name], strict=True)]
             yield Contender(
@@ -177,7 +178,7 @@ def play_rules(
         if re_solved_row in wanted:
             began = time.perf_counter()
             reserve = play.offered(game, progress, [] if spare in mixture.members else [spare])
-            served, refused, parameters = _served(frame, offered, reserve)
+            served, refused, parameters = _served(context, offered, reserve)
             yield Contender(
                 name=re_solved_row,
                 oracle=oracle,
@@ -209,7 +210,7 @@ def learn_frontier(
         )
     except (CampaignError, InfeasibleError) as error:  # too many limits for one network, or none that can be kept
         return Contender(name, oracle, FRONTIER, None, None, None, error.found, 0, time.perf_counter() - began)
-    spec = bundle_spec(learned.frame, learned.chosen.members, learned.chosen.weights)
+    spec = bundle_spec(learned.context, learned.chosen.members, learned.chosen.weights)
     bundle = _loaded(folder / "served", spec)
     stored, steps = sum(network.num_parameters for network in spec.networks), int(learned.found["steps"])
     return Contender(
@@ -237,8 +238,8 @@ def fit_response(
 
 def write_values(data: Transitions, campaign: Campaign, fitting: FittedResponse, seed: int, folder: Path) -> None:
     """Write a bundle whose Q values are what a response model predicts."""
-    frame = two_stage.frame_of(data, campaign, seed, folder)
-    write_bundle(folder, bundle_spec(frame, two_stage.policies(frame, fitting.model)[:1], np.ones(1)))
+    context = two_stage.context_of(data, campaign, seed, folder)
+    write_bundle(folder, bundle_spec(context, two_stage.policies(context, fitting.model)[:1], np.ones(1)))
 
 
 def price_response(
@@ -246,30 +247,32 @@ def price_response(
 ) -> Contender:
     """A response model priced in every state."""
     began = time.perf_counter()
-    frame = two_stage.frame_of(data, campaign, seed, folder)
-    offered = two_stage.policies(frame, fitting.model)
-    served, refused, _ = _served(frame, offered, [])
+    context = two_stage.context_of(data, campaign, seed, folder)
+    offered = two_stage.policies(context, fitting.model)
+    served, refused, _ = _served(context, offered, [])
     return Contender(
         name=response_row(fitting.kind, fitting.label_days),
         oracle=fitting.kind,
         rule=None,
         label_days=fitting.label_days,
         bundle=served,
-        learned=_loaded(folder / "values", bundle_spec(frame, offered[:1], np.ones(1))),
+        learned=_loaded(folder / "values", bundle_spec(context, offered[:1], np.ones(1))),
         refused=refused,
         stored_parameters=fitting.model.num_parameters,
         seconds=fitting.seconds + time.perf_counter() - began,
     )
 
 
-def _served(frame: Frame, offered: list[Offered], reserve: list[Offered]) -> tuple[Bundle | None, str | None, int]:
+def _served(
+    context: RunContext, offered: list[CandidatePolicy], reserve: list[CandidatePolicy]
+) -> tuple[Bundle | None, str | None, int]:
     """The mixture that keeps the limits, or why none does, and how many parameters are stored for it."""
     try:
-        chosen = choose(frame, offered, reserve)
+        chosen = choose(context, offered, reserve)
     except InfeasibleError as error:
         return None, error.found, 0
-    spec = bundle_spec(frame, chosen.members, chosen.weights)
-    return _loaded(frame.folder / "served", spec), None, sum(network.num_parameters for network in spec.networks)
+    spec = bundle_spec(context, chosen.members, chosen.weights)
+    return _loaded(context.folder / "served", spec), None, sum(network.num_parameters for network in spec.networks)
 
 
 def _loaded(folder: Path, spec: BundleSpec) -> Bundle:

@@ -145,7 +145,7 @@ def _train(
     else:
         teacher = "bcq" if oracle == "auto" else oracle
         learned = game.learn(data, campaign, method, teacher, seed, partial, resume, further)
-    record(learned.frame, learned.chosen, learned.course,
+    record(learned.context, learned.chosen, learned.course,
            {**learned.found, "method": method, "oracle": teacher, "notes": [*notes, *learned.notes]})  # fmt: skip
     put_in_place(partial, out)
     report(1.0, "done")

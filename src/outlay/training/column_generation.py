@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.choose import Frame, Kept, Offered, aimed, best, margins_of, measure_further, to_solve
+from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext, measure_further, with_objectives
+from outlay.choosing.choose import best, margins_of, to_solve
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.target import Target
@@ -40,7 +41,7 @@ ROUNDS = 8  # in which columns are taken in
 ROUNDING = 1e-7  # of the objective: a smaller g is none
 
 Vector = NDArray[np.float64]
-Respond = Callable[[Vector], Sequence[Offered]]
+Respond = Callable[[Vector], Sequence[CandidatePolicy]]
 """λ `[m]`, in reward units per unit of coordinate → the best responses to it; several where several critics learned."""
 
 
@@ -83,19 +84,19 @@ class Generated:
         unknown: why not.
     """
 
-    kept: list[Kept]
+    kept: list[MeasuredPolicy]
     at: Measure
     gap: Gap | None
     unknown: str | None
 
 
 def generate(
-    frame: Frame, kept: Sequence[Kept], at: Measure, respond: Respond, learner: str | None = None
+    context: RunContext, kept: Sequence[MeasuredPolicy], at: Measure, respond: Respond, learner: str | None = None
 ) -> Generated:
     """Take in best responses to the duals of the campaign's limits, while they promise anything.
 
     Args:
-        frame: what policies share.
+        context: what policies share.
         kept: the policies that were measured, which are those of the bundle in `at`, in its order.
         at: what measured them.
         respond: gives the best responses to any λ ≥ 0.
@@ -103,27 +104,27 @@ def generate(
     """
     pool = [policy for policy in kept if learner is None or policy.policy.learner == learner]
     first, members, rounds = len(pool), at.served.members, 0
-    days = _days(frame.campaign)
+    days = _days(context.campaign)
 
     def ended(gap: Gap | None, unknown: str | None = None) -> Generated:
         added = pool[first:]
         wider = replace(at, bundle=replace(at.served, members=members)) if added else at
-        return Generated(aimed([*kept, *added], frame), wider, gap, unknown)
+        return Generated(with_objectives([*kept, *added], context), wider, gap, unknown)
 
     while True:
-        master = _master(pool, frame)
+        master = _master(pool, context)
         if master is None:
             return ended(None, "none of its policies could be measured")
-        columns, theirs = measure_further(frame, respond(master.multiplier / days), kept, at)
-        every = aimed([*pool, *columns], frame)
+        columns, theirs = measure_further(context, respond(master.multiplier / days), kept, at)
+        every = with_objectives([*pool, *columns], context)
         known = [i for i, column in enumerate(columns) if column.withheld is None]
         if not known:
             return ended(None, f"its best response could not be measured: {columns[0].withheld}")
-        priced = [(*master.promise(every, len(pool) + i, frame), i) for i in known]
-        value = float(master.weights @ [pool[i].aim for i in master.places])
+        priced = [(*master.promise(every, len(pool) + i, context), i) for i in known]
+        value = float(master.weights @ [pool[i].objective for i in master.places])
         taken = [i for promise, _, i in priced if promise > ROUNDING * abs(value)]
         if taken and rounds < ROUNDS:
-            pool = aimed([*pool, *(columns[i] for i in taken)], frame)
+            pool = with_objectives([*pool, *(columns[i] for i in taken)], context)
             members = (*members, *(theirs.members[i] for i in taken))
             rounds += 1
             continue
@@ -154,37 +155,37 @@ class _Master:
     multiplier: Vector
     feasible: bool
 
-    def promise(self, kept: Sequence[Kept], column: int, frame: Frame) -> tuple[float, float]:
+    def promise(self, kept: Sequence[MeasuredPolicy], column: int, context: RunContext) -> tuple[float, float]:
         """The reduced cost of one of these policies, and its standard error."""
 
-        def priced(policy: Kept, room: Vector) -> tuple[float, Vector]:
-            x, influence, _ = coordinates(policy.fitted, frame.campaign)
-            value = self.feasible * policy.aim - float(self.multiplier @ (x[1:] + room))
-            return value, self.feasible * policy.aim_influence - influence[:, 1:] @ self.multiplier
+        def priced(policy: MeasuredPolicy, room: Vector) -> tuple[float, Vector]:
+            x, influence, _ = coordinates(policy.fitted, context.campaign)
+            value = self.feasible * policy.objective - float(self.multiplier @ (x[1:] + room))
+            return value, self.feasible * policy.objective_influence - influence[:, 1:] @ self.multiplier
 
-        value, noise = priced(kept[column], self.shrunk * margins_of([kept[column]], frame)[0])
+        value, noise = priced(kept[column], self.shrunk * margins_of([kept[column]], context)[0])
         for place, weight, room in zip(self.places, self.weights, self.margin, strict=True):
             theirs, influence = priced(kept[place], room)
             value, noise = value - weight * theirs, noise - weight * influence
         return float(value), float(std_error(noise))
 
 
-def _master(kept: Sequence[Kept], frame: Frame) -> _Master | None:
+def _master(kept: Sequence[MeasuredPolicy], context: RunContext) -> _Master | None:
     """The mixture that will be chosen from these policies, and its duals; None where none could be measured."""
     known = [i for i, k in enumerate(kept) if k.withheld is None]
     if not known:
         return None
     pool = [kept[i] for i in known]
-    plain, found = margins_of(pool, frame), best(pool, frame)
+    plain, found = margins_of(pool, context), best(pool, context)
     margin = plain if found is None else found.margin
     x = to_solve(pool) + np.column_stack([np.zeros(len(pool)), margin])
-    limits = np.array([b.sign * b.limit for b in frame.campaign.budgets])
-    solution = solve_mixture(x, limits, frame.scale)
+    limits = np.array([b.sign * b.limit for b in context.campaign.budgets])
+    solution = solve_mixture(x, limits, context.scale)
     used = np.flatnonzero(solution.weights)
     multiplier = solution.duals
     if not solution.feasible:
         most = np.array([k.policy.multiplier for k in pool]).max(axis=0)
-        multiplier = multiplier * _days(frame.campaign) * np.min(most[multiplier > 0] / multiplier[multiplier > 0])
+        multiplier = multiplier * _days(context.campaign) * np.min(most[multiplier > 0] / multiplier[multiplier > 0])
     shrunk = np.divide(margin[0], plain[0], out=np.ones(len(limits)), where=plain[0] > 0)
     return _Master(
         [known[i] for i in used], solution.weights[used], margin[used], shrunk, multiplier, solution.feasible

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.choose import TOGETHER, Chosen, Kept, Offered, choose_among, measure
+from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, measure
+from outlay.choosing.choose import TOGETHER, Selection, choose_among
 from outlay.choosing.folds import fold_shares, seed_of, views
 from outlay.choosing.stored import Fold, write
 from outlay.core.campaign import Campaign
@@ -35,7 +36,7 @@ from outlay.learning.two_part import without_amount_luck
 from outlay.ops.intervals import quantile
 from outlay.training.best_responses import BestResponses, Training, counted, learn_all
 from outlay.training.column_generation import Gap, generate, pooled, words
-from outlay.training.game import Learned, check_possible, critic_frame, spread_rows
+from outlay.training.game import Learned, check_possible, critic_context, spread_rows
 from outlay.training.joint_limits import check_together
 from outlay.training.portfolio import by_learner, scores, won
 from outlay.training.record import course_of
@@ -64,7 +65,7 @@ class FoldAnswers:
     """
 
     answers: list[BestResponses]
-    chosen: Chosen
+    chosen: Selection
     fold: Fold
     check: str
     gap: Gap | None
@@ -116,7 +117,7 @@ def learn(
     check = next((each.check for each in found if RISES in each.check), found[0].check)
     write(folder / "frontier", [each.fold for each in found], check)
     chosen = _together([each.chosen for each in found], fold_shares(folds))
-    frame = replace(found[0].fold.frame, folder=folder)
+    context = replace(found[0].fold.context, folder=folder)
     answers = [part for each in found for part in each.answers]
     multiplier = np.concatenate([each.multiplier for each in answers])
     parameters = sum(each.network.num_parameters for each in answers)
@@ -138,7 +139,7 @@ def learn(
     course = course_of(chosen, campaign, parameters)
     notes = [note for each in found[0].answers for note in each.notes]
     if oracle == "auto":
-        standings = [each.chosen.standings for each in found]
+        standings = [each.chosen.learner_results for each in found]
         record["learners"] = [[asdict(each) for each in fold] for fold in standings]
         record["weights_by_learner"] = by_learner(chosen)
         record["effects_explained"] = [each.scores for each in found]
@@ -154,7 +155,7 @@ def learn(
             "Policies differ in how often they decide, so the answer to a λ depends on the limit too: these are for "
             "the campaign's. At other budgets of the curve a training of their own may find more."
         )
-    return Learned(frame, chosen, course, record, notes)
+    return Learned(context, chosen, course, record, notes)
 
 
 def _learn_fold(
@@ -193,15 +194,15 @@ def _learn_fold(
     if len(answers) > 1 and judge is not None and len(judge.rows):
         told_apart = scores({each.learner: each.network for each in answers}, judge, data)
         answers.sort(key=lambda each: -told_apart[each.learner])
-    frame = critic_frame(data, campaign, coords, oracle, seed, folder)
+    context = critic_context(data, campaign, coords, oracle, seed, folder)
     every = sum(len(each.multiplier) for each in answers)
     report(0.8, f"measuring {every} policies")
 
     def offer(
         of: BestResponses, multiplier: Vector, number: int, network: NetworkArrays, policy: int, learned: Vector | None
-    ) -> Offered:
+    ) -> CandidatePolicy:
         price = ", ".join(f"{price:.3g}" for price in multiplier)
-        return Offered(
+        return CandidatePolicy(
             name=f"{of.learner}, λ {price}" if len(answers) > 1 else f"λ {price}",
             network=network,
             multiplier=multiplier,
@@ -221,21 +222,21 @@ def _learn_fold(
         for place, multiplier in enumerate(of.multiplier)
     ]  # fmt: skip
 
-    kept, at = measure(frame, offered)
+    kept, at = measure(context, offered)
     gaps: dict[str, tuple[Gap | None, str | None]] = {}
     for of in answers:
 
-        def respond_to(multiplier: Vector, of: BestResponses = of) -> list[Offered]:
+        def respond_to(multiplier: Vector, of: BestResponses = of) -> list[CandidatePolicy]:
             learned = None if of.estimate is None else of.estimate(multiplier)
             return [offer(of, multiplier, next(numbers), *of.response(multiplier), learned)]
 
-        generated = generate(frame, kept, at, respond_to, of.learner)
+        generated = generate(context, kept, at, respond_to, of.learner)
         kept, at = generated.kept, generated.at
         gaps[of.learner] = generated.gap, generated.unknown
     if len(answers) == 1:
         kept, network = _in_one(kept, answers[0].network)
         answers = [replace(answers[0], network=network)]
-    chosen = choose_among(frame, kept, at, len(kept))
+    chosen = choose_among(context, kept, at, len(kept))
     measured = [kept for kept in chosen.measured if kept.withheld is None]
     checks = [falls([kept for kept in measured if kept.policy.learner == name])
               for name in dict.fromkeys(policy.learner for policy in offered)]  # fmt: skip
@@ -244,17 +245,17 @@ def _learn_fold(
     gap, unknown = gaps.get(taken, (None, "policies of several of them are mixed"))
     # Constant actions stand in for policies that could not be measured.
     kept = _of_taken(measured, chosen, taken) or list(chosen.members)
-    return FoldAnswers(answers, chosen, Fold(frame, kept, chosen.at.old()), check, gap, unknown, told_apart)
+    return FoldAnswers(answers, chosen, Fold(context, kept, chosen.measure.old()), check, gap, unknown, told_apart)
 
 
-def _taken(answers: Sequence[BestResponses], chosen: Chosen) -> str:
+def _taken(answers: Sequence[BestResponses], chosen: Selection) -> str:
     """The learner whose mixture is served, or `TOGETHER`."""
     if len(answers) == 1:
         return answers[0].learner
-    return chosen.standings[0].learner if chosen.standings else TOGETHER
+    return chosen.learner_results[0].learner if chosen.learner_results else TOGETHER
 
 
-def _of_taken(measured: list[Kept], chosen: Chosen, taken: str) -> list[Kept]:
+def _of_taken(measured: list[MeasuredPolicy], chosen: Selection, taken: str) -> list[MeasuredPolicy]:
     """What other budgets are mixed from: the policies of the learner that was taken, and those that are served."""
     if taken == TOGETHER:
         return measured
@@ -262,13 +263,13 @@ def _of_taken(measured: list[Kept], chosen: Chosen, taken: str) -> list[Kept]:
     return [kept for kept in measured if kept.policy.learner == taken or id(kept.policy) in served]
 
 
-def _in_one(kept: list[Kept], network: NetworkArrays) -> tuple[list[Kept], NetworkArrays]:
+def _in_one(kept: list[MeasuredPolicy], network: NetworkArrays) -> tuple[list[MeasuredPolicy], NetworkArrays]:
     """The same policies with those of tables of their own as further ones of the network, which has their states."""
     apart = [k.policy.network for k in kept if k.policy.network is not network]
     whole = network.beside([each for each in apart if isinstance(each, NetworkArrays)])
     places = count(network.num_policies)
 
-    def moved(policy: Offered) -> Offered:
+    def moved(policy: CandidatePolicy) -> CandidatePolicy:
         return replace(policy, network=whole, policy=policy.policy if policy.network is network else next(places))
 
     return [replace(k, policy=moved(k.policy)) for k in kept], whole
@@ -307,13 +308,13 @@ def _check_users(folds: Sequence[Transitions], campaign: Campaign) -> None:
                                way_out="Take a log with more users, or fewer folds.")  # fmt: skip
 
 
-def _together(chosen: Sequence[Chosen], shares: Vector) -> Chosen:
+def _together(chosen: Sequence[Selection], shares: Vector) -> Selection:
     """The mixture of the folds' mixtures, and all that was measured."""
 
-    def numbered(kept: Kept, fold: int) -> Kept:
+    def numbered(kept: MeasuredPolicy, fold: int) -> MeasuredPolicy:
         return replace(kept, policy=replace(kept.policy, fold=fold))
 
-    members: list[Kept] = []
+    members: list[MeasuredPolicy] = []
     place: dict[Any, int] = {}
     weights = np.zeros((len(chosen), sum(len(each.members) for each in chosen)))
     for k, each in enumerate(chosen):
@@ -327,12 +328,12 @@ def _together(chosen: Sequence[Chosen], shares: Vector) -> Chosen:
                 members.append(numbered(kept, k))
             weights[k, place[key]] += weight
     fold_weights = weights[:, : len(members)]
-    return Chosen(
+    return Selection(
         members=tuple(members),
         weights=shares @ fold_weights,
         margin=np.asarray(sum(share * each.margin for share, each in zip(shares, chosen, strict=True))),
         measured=tuple(numbered(kept, k) for k, each in enumerate(chosen) for kept in each.measured),
-        at=chosen[0].at,
+        measure=chosen[0].measure,
         fold_weights=fold_weights,
     )
 
@@ -346,12 +347,12 @@ def countable(data: Transitions) -> TabularCMDP | None:
     return model if len(np.unique(seen, axis=0)) == len(seen) else None
 
 
-def falls(measured: list[Kept]) -> str:
+def falls(measured: list[MeasuredPolicy]) -> str:
     """Whether costs fall as λ grows, in words: (λ − λ')ᵀ(c − c') ≤ 0 for every two exact best responses."""
     if len(measured) < 2:
         return "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
     multiplier = np.array([kept.policy.multiplier for kept in measured])
-    cost = np.array([kept.x[1:] for kept in measured])
+    cost = np.array([kept.coordinates[1:] for kept in measured])
     error = np.array([kept.std_error[1:] for kept in measured])
     one, other = np.triu_indices(len(measured), 1)
     step = multiplier[other] - multiplier[one]
@@ -374,7 +375,7 @@ def _well_counted(data: Transitions) -> bool:
     return len(data.rows_of(LEARN)) >= ROWS_A_PAIR * len(data.states) * data.num_actions
 
 
-def _left_out(chosen: Chosen) -> list[str]:
+def _left_out(chosen: Selection) -> list[str]:
     absent = [kept for kept in chosen.measured if kept.withheld is not None]
     if not absent:
         return []

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.choose import Chosen, Frame, Offered, choose
+from outlay.choosing.candidates import CandidatePolicy, RunContext
+from outlay.choosing.choose import Selection, choose
 from outlay.choosing.measure import CHUNK_ROWS, Measure
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
@@ -49,15 +50,15 @@ class Learned:
     """What a way of learning hands over.
 
     Attributes:
-        frame: what all policies share.
+        context: what all policies share.
         chosen: the mixture to serve.
         course: a record per candidate.
         found: what the manifest says of it.
         notes: what to tell the user.
     """
 
-    frame: Frame
-    chosen: Chosen
+    context: RunContext
+    chosen: Selection
     course: list[dict[str, Any]]
     found: dict[str, Any]
     notes: list[str]
@@ -83,7 +84,7 @@ def learn(
     key = checkpoint.key_of(data, campaign, method, oracle, seed)
     finished, mixture = _play(game, folder / "checkpoints", key, resume, report)
     report(0.95, "measuring the kept members")
-    frame = frame_of(game, campaign, seed, folder)
+    context = context_of(game, campaign, seed, folder)
     numbers = list(dict.fromkeys(mixture.members))
     weights = "as found" if campaign.train.preset == "paper" else rule.FINAL_WEIGHTS
     own = weights == "as found"
@@ -92,7 +93,7 @@ def learn(
     spare = [n for n in [frugal(finished.candidates[game.first :], game.coords)] if n not in numbers]
     members, reserve = (offered(game, finished, which) for which in (numbers, spare))
     chosen = choose(
-        frame,
+        context,
         members,
         reserve,
         weights=own_weights(mixture, numbers) if own else None,
@@ -103,7 +104,7 @@ def learn(
         notes.append("λ reached its bound λ_max: the limit is close to the least that the log's actions can cost.")
     size = parameters(game, finished)
     found = {**_found(game, finished, size), "weights": weights}
-    return Learned(frame, chosen, _course(game, finished, size), found, notes)
+    return Learned(context, chosen, _course(game, finished, size), found, notes)
 
 
 def own_weights(mixture: Mixture[int], numbers: Sequence[int]) -> Vector:
@@ -213,25 +214,25 @@ def _play(
     return progress, mixture
 
 
-def frame_of(game: Game, campaign: Campaign, seed: int, folder: Path) -> Frame:
+def context_of(game: Game, campaign: Campaign, seed: int, folder: Path) -> RunContext:
     """What all policies of a game share."""
-    return critic_frame(game.data, campaign, game.coords, game.settings.oracle, seed, folder)
+    return critic_context(game.data, campaign, game.coords, game.settings.oracle, seed, folder)
 
 
-def critic_frame(
+def critic_context(
     data: Transitions, campaign: Campaign, coords: Coordinates, oracle: str, seed: int, folder: Path
-) -> Frame:
+) -> RunContext:
     """What all policies of a vector critic share."""
     heads = ("reward", *(b.name for b in campaign.budgets), *(() if data.steady else ("decisions",)))
     threshold = campaign.train.imitation_threshold if oracle == "bcq" else None
-    return Frame(data, campaign, coords.scale, heads, threshold, seed, folder)
+    return RunContext(data, campaign, coords.scale, heads, threshold, seed, folder)
 
 
-def offered(game: Game, progress: GameProgress, numbers: list[int]) -> list[Offered]:
+def offered(game: Game, progress: GameProgress, numbers: list[int]) -> list[CandidatePolicy]:
     """The candidates with these numbers, whose networks were kept."""
     coords = game.coords
     return [
-        Offered(
+        CandidatePolicy(
             name=f"step {c.step}",
             network=arrays(progress.networks[c.number], coords.spread),
             multiplier=c.multiplier,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlay.bundles.reference import forward
-from outlay.choosing.choose import Chosen, Standing
+from outlay.choosing.choose import LearnerResult, Selection
 from outlay.core.network import NetworkArrays
 from outlay.core.transitions import Transitions
 from outlay.learning.effect_score import EffectScore
@@ -26,7 +26,7 @@ def scores(networks: dict[str, NetworkArrays], judge: EffectScore, data: Transit
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 
-def by_learner(chosen: Chosen) -> dict[str, float]:
+def by_learner(chosen: Selection) -> dict[str, float]:
     """The share of the users that policies of each learner have; constants have their own."""
     share: dict[str, float] = {}
     for kept, weight in zip(chosen.members, chosen.weights, strict=True):
@@ -36,7 +36,7 @@ def by_learner(chosen: Chosen) -> dict[str, float]:
 
 
 def won(
-    standings: Sequence[Sequence[Standing]], explained: Sequence[dict[str, float]], shares: dict[str, float]
+    standings: Sequence[Sequence[LearnerResult]], explained: Sequence[dict[str, float]], shares: dict[str, float]
 ) -> str:
     """Which learner won in each fold, by how much, and whose policies are served, in words."""
     told = []

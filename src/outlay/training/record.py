@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outlay.bundles.write import MemberSpec, write_bundle
-from outlay.choosing.choose import Chosen, Frame, bundle_spec, shown
+from outlay.choosing.candidates import RunContext, bundle_spec, shown
+from outlay.choosing.choose import Selection
 from outlay.choosing.stored import Stored
 from outlay.choosing.window import window_of
 from outlay.core.campaign import Campaign
@@ -22,17 +23,17 @@ from outlay.core.network import NetworkArrays
 from outlay.estimators.units import objective
 
 
-def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], content: dict[str, Any]) -> None:
+def record(context: RunContext, chosen: Selection, course: Sequence[dict[str, Any]], content: dict[str, Any]) -> None:
     """Write everything of a RUN folder.
 
     Args:
-        frame: what all policies share.
+        context: what all policies share.
         chosen: the mixture as it will be served.
         course: of the training, a record per candidate: metrics.jsonl and candidates.parquet.
         content: what the manifest says of the way the policies were found: method, oracle, steps, seconds, ….
     """
-    folder, campaign, data = frame.folder, frame.campaign, frame.data
-    spec = bundle_spec(frame, chosen.members, chosen.weights)
+    folder, campaign, data = context.folder, context.campaign, context.data
+    spec = bundle_spec(context, chosen.members, chosen.weights)
     if (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
         policies = Stored.read(folder / "frontier").policies(campaign)
         known = {_values(policy) for policy in policies}
@@ -63,7 +64,7 @@ def record(frame: Frame, chosen: Chosen, course: Sequence[dict[str, Any]], conte
         "source": data.manifest["source"],
         "campaign": campaign.model_dump(by_alias=True, mode="json", exclude_none=True),
         "campaign_file": str(campaign.path.absolute()),
-        "seed": frame.seed,
+        "seed": context.seed,
         "objective": objective(campaign),
         "window": window_of(data),
         "members": members,
@@ -87,7 +88,7 @@ def _values(member: MemberSpec) -> bytes | None:
     return network.head[1].tobytes() if isinstance(network, NetworkArrays) and not network.head[0].any() else None
 
 
-def course_of(chosen: Chosen, campaign: Campaign, parameters: int) -> list[dict[str, Any]]:
+def course_of(chosen: Selection, campaign: Campaign, parameters: int) -> list[dict[str, Any]]:
     """The course where one network answers every λ: a record per measured policy, in their order."""
     return [
         {

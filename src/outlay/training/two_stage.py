@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.choose import Frame, Offered, choose
+from outlay.choosing.candidates import CandidatePolicy, RunContext
+from outlay.choosing.choose import choose
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.heads import coordinates
@@ -65,9 +66,9 @@ def learn(
     report(0.7, "calibration")
     calibration = _calibration(data, model, label_days)
     report(0.75, "measuring its policies")
-    frame = frame_of(data, campaign, seed, folder)
-    offered = policies(frame, model)
-    chosen = choose(frame, offered)
+    context = context_of(data, campaign, seed, folder)
+    offered = policies(context, model)
+    chosen = choose(context, offered)
     found = {
         "steps": 0,
         "seconds": time.perf_counter() - began,
@@ -84,7 +85,7 @@ def learn(
         "the log's own policy goes on after that day. It was trained on "
         f"{rows:,} rows that have {label_days} day{'s' * (label_days > 1)} of log."
     ]
-    return Learned(frame, chosen, course_of(chosen, campaign, model.num_parameters), found, notes)
+    return Learned(context, chosen, course_of(chosen, campaign, model.num_parameters), found, notes)
 
 
 def fitted(
@@ -96,30 +97,31 @@ def fitted(
     return model, len(rows)
 
 
-def frame_of(data: Transitions, campaign: Campaign, seed: int, folder: Path) -> Frame:
+def context_of(data: Transitions, campaign: Campaign, seed: int, folder: Path) -> RunContext:
     """What all its policies share."""
     rows = spread_rows(data.rows_of(LEARN))
     scale = coordinates(campaign, data.outcome[rows], steady=data.steady).scale
     names = ("reward", *(budget.name for budget in campaign.budgets))
-    return Frame(data, campaign, scale, names, None, seed, folder)
+    return RunContext(data, campaign, scale, names, None, seed, folder)
 
 
-def policies(frame: Frame, model: Response) -> list[Offered]:
+def policies(context: RunContext, model: Response) -> list[CandidatePolicy]:
     """The λ-policies that differ on a sample of rows, from no price to the highest that matters."""
-    rng, rows = np.random.default_rng(frame.seed), frame.data.rows_of(LEARN)
+    rng, rows = np.random.default_rng(context.seed), context.data.rows_of(LEARN)
     sample = np.sort(rng.choice(rows, min(SAMPLE_ROWS, len(rows)), replace=False))
-    signs = np.array([float(budget.sign) for budget in frame.campaign.budgets])
-    predicted = model.predict(frame.data, sample)[:, :, : 1 + len(signs)].astype(np.float64)
+    signs = np.array([float(budget.sign) for budget in context.campaign.budgets])
+    predicted = model.predict(context.data, sample)[:, :, : 1 + len(signs)].astype(np.float64)
     reward, costs = predicted[:, :, 0], signs * predicted[:, :, 1:]
-    allowed = frame.data.allowed(sample)
+    allowed = context.data.allowed(sample)
     network = arrays(model)
-    found: dict[bytes, Offered] = {}
-    for number, multiplier in enumerate(prices(reward, costs / frame.scale) / frame.scale):
+    found: dict[bytes, CandidatePolicy] = {}
+    for number, multiplier in enumerate(prices(reward, costs / context.scale) / context.scale):
         value = np.where(allowed, reward - costs @ multiplier, -np.inf)
         weights = np.concatenate([[1.0], -multiplier * signs])
         name = f"λ {', '.join(f'{price:.3g}' for price in multiplier)}"
         found.setdefault(
-            value.argmax(axis=1).tobytes(), Offered(name, network, multiplier, weights, number=number, step=number)
+            value.argmax(axis=1).tobytes(),
+            CandidatePolicy(name, network, multiplier, weights, number=number, step=number),
         )
     return list(found.values())
 

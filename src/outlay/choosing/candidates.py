@@ -1,0 +1,366 @@
+"""Candidates: policies that may be served, and what they are measured at on the *select* users.
+
+Learning found them by figures of its own, and choosing by those figures would choose their errors too. So they are
+measured again, on users who taught them nothing, by the fitted evaluation that the certificate will use.
+
+The objective of a candidate is what mixtures maximise. Where states are not counted it includes what follows the log's
+days (`estimators/long_run.py`), and the luck of single measurements is taken out (`choosing/shrinkage.py`). Costs are
+used as measured.
+
+Where states are counted, similar amounts inform each other, which takes a third or more off every standard error. The
+certificate does not rest on that. Policies are measured without it too, and if the two disagree by more than chance
+(Hausman's test), the amounts are not smooth, and the figures without it are used.
+
+Source: Hausman (1978) for the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.bundles.decide import Bundle
+from outlay.bundles.in_memory import in_memory
+from outlay.bundles.write import BundleSpec, MemberSpec
+from outlay.choosing.looks import next_alpha
+from outlay.choosing.measure import Measure
+from outlay.choosing.reserve import known_reserves
+from outlay.choosing.shrinkage import shrunk
+from outlay.choosing.window import counted
+from outlay.core.campaign import Campaign
+from outlay.core.network import NetworkArrays, preferring_network
+from outlay.core.response import ResponseArrays
+from outlay.core.transitions import SELECT, Transitions
+from outlay.core.trees import Trees
+from outlay.estimators.fitted import Fitted
+from outlay.estimators.reach import largest
+from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, needed_days
+from outlay.ops.intervals import std_error
+
+BY_CHANCE = 4.0  # standard deviations: hardly one of hundreds of figures differs by more
+ROUNDING = 1e-2  # of a standard error: smaller differences are none
+TINY = 1e-12
+TRAINED_WITH = ("jax", "equinox", "optax")
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What all policies of one run share.
+
+    Attributes:
+        data: the transitions.
+        campaign: limits and settings as used.
+        scale: `[m]` one unit of violation of each limit.
+        heads: `[H]` names of the networks' heads.
+        imitation_threshold: BCQ's; None if no network has such a head.
+        seed: of the training.
+        folder: of the run that is being made.
+    """
+
+    data: Transitions
+    campaign: Campaign
+    scale: Vector
+    heads: tuple[str, ...]
+    imitation_threshold: float | None
+    seed: int
+    folder: Path
+
+    @cached_property
+    def reserve(self) -> Vector | None:
+        """`[K]` money to set aside for each action; None if it is not known. Reads the log once."""
+        return known_reserves(self.data, self.campaign)
+
+    @cached_property
+    def margins(self) -> dict[int, tuple[Fitted, Vector]]:
+        """By its identity, a fitted evaluation and the margins `[m]` of its policy alone, which are needed again."""
+        return {}
+
+    @cached_property
+    def counted(self) -> bool:
+        """Whether the states of *select* users are counted."""
+        return counted(self.data, SELECT)
+
+    @cached_property
+    def alpha(self) -> float:
+        """What the next look at the certify users may spend."""
+        return next_alpha(self.data, self.campaign.train.confidence, self.data.certifying)
+
+
+@dataclass(frozen=True)
+class CandidatePolicy:
+    """A policy that may be served.
+
+    Attributes:
+        name: `step 2400`, or `always 1.5`.
+        network: it gives the action with the largest w·Q.
+        multiplier: `[m]` λ it answers.
+        head_weights: `[H]` w.
+        number: of the game's candidate; None for a constant action.
+        step: gradient steps made by then; None for a constant action.
+        learned: `[1+m]` the learner's own estimate, as tables show it; None if it has none.
+        policy: which of the network's policies it acts by; several λ may act by one, each with its own weights.
+        fold: whose users had no part in it.
+        learner: what it was learned by; empty for constant actions, and if there is one learner.
+    """
+
+    name: str
+    network: NetworkArrays | ResponseArrays
+    multiplier: Vector
+    head_weights: Vector
+    number: int | None = None
+    step: int | None = None
+    learned: Vector | None = None
+    policy: int = 0
+    fold: int = 0
+    learner: str = ""
+
+
+@dataclass(frozen=True)
+class MeasuredPolicy:
+    """A candidate with what it was measured at on *select*.
+
+    Attributes:
+        policy: the candidate.
+        coordinates: `[1+m]` reward and budgets in ≤ form; NaN if it could not be measured.
+        std_error: `[1+m]`.
+        decisions: `[m]` what excesses are divided by in tables (`units.decisions`).
+        fitted: the whole measurement.
+        certifying: the same as the certificate will measure it.
+        withheld: why it could not be measured, if it could not.
+        largest_influence: `[m]` of a user on its costs (`estimators/reach.py`).
+        objective: what mixtures maximise (`units.chosen_by`, `choosing/shrinkage.py`).
+        objective_influence: `[U]` of each user on it.
+    """
+
+    policy: CandidatePolicy
+    coordinates: Vector
+    std_error: Vector
+    decisions: Vector
+    fitted: Fitted
+    certifying: Fitted
+    withheld: str | None
+    largest_influence: Vector
+    objective: float
+    objective_influence: Vector
+
+
+def measure(context: RunContext, candidates: Sequence[CandidatePolicy]) -> tuple[list[MeasuredPolicy], Measure]:
+    """Measure policies on *select*. Returns them with what measured them."""
+    campaign, days = context.campaign, needed_days(context.campaign)
+    plain = Measure(context.data, SELECT, candidates_bundle(context, candidates), long_run=True)
+    fits = certifying = plain.members(days)
+    used = plain
+    if plain.action_basis is not None:
+        smooth = replace(plain, smooth=True)
+        smoothed = smooth.members(days)
+        if not _disagree(smoothed, certifying, campaign):
+            fits, used = smoothed, smooth
+    fits = [_lower_error(one, other, campaign) for one, other in zip(fits, certifying, strict=True)]
+    measured = [
+        _measured(policy, fitted, plainly, campaign, plain.known_costs([plain.actions(i)]))
+        for i, (policy, fitted, plainly) in enumerate(zip(candidates, fits, certifying, strict=True))
+    ]
+    return with_objectives(measured, context), used
+
+
+def candidates_bundle(context: RunContext, candidates: Sequence[CandidatePolicy]) -> Bundle:
+    """Return a bundle of policies with equal weights, to measure them by; nothing is written."""
+    return in_memory(bundle_spec(context, candidates, np.full(len(candidates), 1 / len(candidates))))
+
+
+def with_objectives(measured: Sequence[MeasuredPolicy], context: RunContext) -> list[MeasuredPolicy]:
+    """Shrink the objectives of each critic's policies towards a line of the critic's own estimates.
+
+    If states are counted, objectives stay as measured: there is little luck in them, and each policy is exact.
+    """
+    if context.counted:
+        return list(measured)
+    objectives = [chosen_by(each.fitted, context.campaign) for each in measured]
+    result = [
+        replace(each, objective=value, objective_influence=influence)
+        for each, (value, influence) in zip(measured, objectives, strict=True)
+    ]
+    known = [i for i, each in enumerate(measured) if each.withheld is None and each.policy.learned is not None]
+    critics = [(id(each.policy.network), each.policy.learner) for each in measured]
+    for critic in {critics[i] for i in known}:
+        alike = [i for i in known if critics[i] == critic]
+        policies = [measured[i].policy for i in alike]
+        predicted = np.array([policy.learned[0] for policy in policies if policy.learned is not None])
+        values, influence = shrunk(
+            predicted * days_counted(context.campaign),
+            np.array([result[i].objective for i in alike]),
+            np.stack([result[i].objective_influence for i in alike], axis=1),
+        )
+        for i, value, own in zip(alike, values, influence.T, strict=True):
+            result[i] = replace(result[i], objective=float(value), objective_influence=own)
+    return result
+
+
+def measure_further(
+    context: RunContext,
+    candidates: Sequence[CandidatePolicy],
+    earlier: Sequence[MeasuredPolicy],
+    measure: Measure,
+) -> tuple[list[MeasuredPolicy], Bundle]:
+    """Measure policies that were found later. Returns them with their bundle.
+
+    They are described by the features of the network that they share with one of the earlier, or else of the first.
+
+    Args:
+        context: what all policies share.
+        candidates: the new ones.
+        earlier: policies whose first are those of the bundle that `measure` has.
+        measure: what measured those.
+    """
+    campaign, days = context.campaign, needed_days(context.campaign)
+    further = replace(measure, bundle=candidates_bundle(context, candidates))
+    plain = replace(measure, smooth=False) if measure.smooth else measure
+    networks = [each.policy.network for each in earlier[: len(measure.served.members)]]
+    result = []
+    for i, policy in enumerate(candidates):
+        source = next((j for j, network in enumerate(networks) if network is policy.network), 0)
+        actions = further.actions(i)
+        fitted = certifying = plain.evaluator(source).fit(actions, days=days)
+        if measure.smooth:
+            fitted = _lower_error(measure.evaluator(source).fit(actions, days=days), certifying, campaign)
+        result.append(_measured(policy, fitted, certifying, campaign, measure.known_costs([actions])))
+    return result, further.served
+
+
+def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPolicy]:
+    """Measure policies that look at no state.
+
+    They are always the same action if all rows allow it, else the cheapest of what each row allows.
+    """
+    data, plain = context.data, replace(measure, smooth=False)
+    count, width, budgets = data.num_actions, data.number_columns.shape[1], context.campaign.budgets
+    days, heads = needed_days(context.campaign), len(context.heads)
+    preferences = {f"always {data.actions[a]:g}": np.arange(count) == a
+                   for a in np.flatnonzero(data.allowed_everywhere)}  # fmt: skip
+    if data.eligible is not None:
+        for j, budget in enumerate(budgets):
+            name = f"always the {'least' if budget.sign > 0 else 'most'} {budget.name} allowed"
+            preferences[name] = -budget.sign * _ranks(_mean_cost(measure, j))
+    result = []
+    for name, preference in preferences.items():
+        network = preferring_network(preference, data.schema.sizes, width, heads)
+        policy = CandidatePolicy(name, network, np.zeros(len(budgets)), np.eye(heads)[0])
+        actions = np.where(data.allowed(measure.panel.rows), preference, -np.inf).argmax(axis=1)
+        certifying = plain.evaluator().fit(actions, days=days)
+        fitted = measure.evaluator().fit(actions, days=days) if measure.smooth else certifying
+        result.append(_measured(policy, fitted, certifying, context.campaign, plain.known_costs([actions])))
+    return result
+
+
+def _mean_cost(measure: Measure, j: int) -> Vector:
+    """`[K]` mean of a cost over the rows in which each action was given; actions never given cost the mean of all."""
+    action, cost = np.asarray(measure.panel.action), np.asarray(measure.panel.outcome[:, 1 + j], np.float64)
+    count = measure.data.num_actions
+    rows, total = np.bincount(action, minlength=count), np.bincount(action, cost, count)
+    return np.where(rows > 0, total / np.maximum(rows, 1), cost.mean())
+
+
+def _ranks(values: Vector) -> Vector:
+    """0 for the smallest, 1 for the next, …."""
+    return np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
+
+
+def _disagree(smooth: Sequence[Fitted], plain: Sequence[Fitted], campaign: Campaign) -> bool:
+    """Whether any figure differs by more than chance."""
+    for one, other in zip(smooth, plain, strict=True):
+        (a, influence, _), (b, wide, _) = coordinates(one, campaign), coordinates(other, campaign)
+        if (np.abs(a - b) > BY_CHANCE * std_error(influence - wide) + ROUNDING * std_error(wide)).any():
+            return True
+    return False
+
+
+def _lower_error(smooth: Fitted, plain: Fitted, campaign: Campaign) -> Fitted:
+    """The one with the smaller errors: an amount of 0, say, costs nothing, and its neighbours only blur that."""
+    one, other = (std_error(coordinates(fitted, campaign)[1]) for fitted in (smooth, plain))
+    return smooth if np.log((one + TINY) / (other + TINY)).sum() < 0 else plain
+
+
+def _measured(
+    policy: CandidatePolicy, fitted: Fitted, certifying: Fitted, campaign: Campaign, costs: Vector
+) -> MeasuredPolicy:
+    values, influence, _ = coordinates(fitted, campaign)
+    value, objective_influence = chosen_by(fitted, campaign)
+    reason = missing(certifying, campaign) or missing(fitted, campaign)
+    if reason is None and not np.isfinite([*values, value]).all():
+        reason = "it could not be measured"
+    return MeasuredPolicy(
+        policy,
+        values,
+        std_error(influence),
+        decisions(fitted, campaign),
+        fitted,
+        certifying,
+        reason,
+        largest(certifying, campaign, costs),
+        value,
+        objective_influence,
+    )
+
+
+def bundle_spec(
+    context: RunContext, members: Sequence[CandidatePolicy | MeasuredPolicy], weights: Vector
+) -> BundleSpec:
+    """Return what a bundle of these members says. Measurements are as tables show them, 0 before there are any.
+
+    Of a network that answers many λ it holds the heads of its members alone.
+    """
+    policies = [member.policy if isinstance(member, MeasuredPolicy) else member for member in members]
+    used: dict[int, list[int]] = {}
+    for policy in policies:
+        places = used.setdefault(id(policy.network), [])
+        if policy.policy not in places:
+            places.append(policy.policy)
+    slim = {
+        id(policy.network): policy.network.only(used[id(policy.network)])
+        for policy in policies
+        if isinstance(policy.network, NetworkArrays) and policy.network.num_policies > 1
+    }
+    boosted = any(isinstance(p.network, NetworkArrays) and isinstance(p.network.body, Trees) for p in policies)
+    return BundleSpec(
+        campaign=context.campaign,
+        schema=context.data.schema,
+        actions=context.data.actions,
+        reserve=context.reserve,
+        heads=context.heads,
+        members=tuple(
+            MemberSpec(
+                network=slim.get(id(policy.network), policy.network),
+                weight=float(weight),
+                multiplier=policy.multiplier,
+                head_weights=policy.head_weights,
+                measurement=_measurement(member, context.campaign),
+                policy=used[id(policy.network)].index(policy.policy),
+            )
+            for member, policy, weight in zip(members, policies, weights, strict=True)
+        ),
+        imitation_threshold=context.imitation_threshold,
+        data_hash=context.data.manifest["data_hash"],
+        seed=context.seed,
+        versions={name: version(name) for name in (*TRAINED_WITH, *(("lightgbm",) if boosted else ()))},
+    )
+
+
+def _measurement(member: CandidatePolicy | MeasuredPolicy, campaign: Campaign) -> Vector:
+    known = np.zeros(1 + len(campaign.budgets)) if isinstance(member, CandidatePolicy) else shown(member, campaign)
+    return np.nan_to_num(known)
+
+
+def shown(measured: MeasuredPolicy, campaign: Campaign) -> Vector:
+    """Return `[1+m]` reward and costs as tables show them."""
+    signs = np.array([b.sign for b in campaign.budgets])
+    limits = np.array([b.sign * b.limit for b in campaign.budgets])
+    excess = (measured.coordinates[1:] - limits) / measured.decisions
+    return np.append(measured.coordinates[0], signs * (limits + excess))
