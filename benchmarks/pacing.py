@@ -166,7 +166,7 @@ def play(bundle: Path, shape: str, traffic: Shape, paced: bool, a_day: int, minu
             for part in range(0, 1440, minutes):
                 now[0] = (first + day) * DAY + part * 60_000
                 ledger.outcomes(money.due(now[0]))
-                service.tend()
+                service.maintain()
                 here = who[(when >= part / 1440) & (when < (part + minutes) / 1440)]
                 if len(here):
                     found = service.decisions.answer_group(_asked(service, crowd, here, day))

@@ -122,7 +122,7 @@ def server(
         agree_settings(kept, loaded, config, trial, clock, change=change)
         own = clock or Clock(config.timezone, kept.clock.seconds)
         state = ServingState(loaded, config, trial=trial)
-        state.declare(kept)
+        state.declare_kinds(kept)
         return Service(state, kept, own, Metrics())
 
     app = create_app(start, token=token, everywhere=everywhere)

@@ -322,10 +322,10 @@ def test_a_duty_that_fails_keeps_the_server_from_no_other(
         raise LedgerError("the disk is full.")
 
     monkeypatch.setattr(service.ledger, "release", release)
-    monkeypatch.setattr(service.state, "tend", steer)
-    service.tend()
+    monkeypatch.setattr(service.state, "update", steer)
+    service.maintain()
     assert "ZeroDivisionError: a bug" in caplog.text
-    assert "looking after the server failed: the disk is full." in caplog.text
+    assert "maintenance of the server failed: the disk is full." in caplog.text
     assert service.state.loaded.bundle.id == told.bundle.id
 
 
@@ -376,7 +376,7 @@ def test_a_plan_is_followed_from_request_to_request(frontier_bundle: Bundle, tmp
         for number in range(6):
             client.post("/v1/decisions", json=request(number, eligible=[3]))
         now[0] += 3_600
-        client.service.tend()
+        client.service.maintain()
         assert client.post("/v1/decisions", json=request(7)).json()["member"] in (1, 3)
         rows = list(client.service.ledger.rows("coupons", 0, 2**62))
         assert [decode_draw(row.members).price for row in rows] == pytest.approx([1.0] * 6 + [1.1])

@@ -129,7 +129,7 @@ def test_a_server_paces_each_budget_separately(frontier_bundle: Bundle, tmp_path
     ) as client:
         for hour in range(20):
             clock.at = (hour + 0.01) / 24
-            client.service.tend()
+            client.service.maintain()
             asked = [{"request_id": f"{hour}-{user}", "user_id": user, "features": STATE} for user in users]
             assert client.post("/v1/decisions", json={"requests": asked}).status_code == 200
         ledger = client.service.ledger

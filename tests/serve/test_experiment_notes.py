@@ -114,7 +114,7 @@ def test_a_server_that_runs_follows_the_coverage(bundle: Bundle, tmp_path: Path)
         server(bundle, path, clock=clock, experiment=before) as one,
         server(bundle, path, clock=clock, experiment=grown) as two,
     ):
-        one.service.tend()
+        one.service.maintain()
         clock.at = 2.5
         arms = []
         for name, client in (("one", one), ("two", two)):

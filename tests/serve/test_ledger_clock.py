@@ -164,7 +164,7 @@ def test_a_server_with_a_wrong_clock_is_not_ready_and_comes_back(bundle: Bundle,
             return client.post("/v1/decisions", json=request(number, eligible=[3])).json()["reason"]
 
         def tended() -> tuple[int, int]:
-            client.service.tend()
+            client.service.maintain()
             return client.get("/v2/health/ready").status_code, ledger.totals("coupons").total.reserved
 
         assert ask(1) == "policy"

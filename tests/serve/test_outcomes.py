@@ -67,7 +67,7 @@ def test_a_kind_that_nobody_declared_is_refused_with_the_nearest(client: Client,
     guess = f" Did you mean {near!r}?" if near else ""
     assert found.json()["error"] == f"is {kind!r}, which is not a declared kind of outcome.{guess}"
     assert (
-        f'Declared are redeemed, refund, active. Another is declared in serve.toml: outcomes = ["{kind}"]'
+        f'The declared kinds are redeemed, refund, active. Declare another one in serve.toml: outcomes = ["{kind}"]'
         in (found.json()["way_out"])
     )
     events = [{"decision_id": decision, "kind": each, "event_id": "e"} for each in ("active", kind)]

@@ -112,7 +112,7 @@ def test_a_server_whose_settings_were_changed_by_another_gives_nothing_more(bund
     with server(bundle, tmp_path / "ledger.db", caps={"total": 100}, timezone="UTC") as old:
         assert old.post("/v1/decisions", json=request(1, eligible=[3])).json()["reason"] == "policy"
         with server(bundle, tmp_path / "ledger.db", caps={"total": 100}, timezone="Asia/Tokyo") as new:
-            old.service.tend()
+            old.service.maintain()
             assert old.get("/v2/health/ready").status_code == 503
             assert 'timezone: the ledger has "Asia/Tokyo"' in old.get("/v2/health/ready").json()["troubles"][0]
             assert old.post("/v1/decisions", json=request(2, eligible=[3])).json()["decision_id"] is None

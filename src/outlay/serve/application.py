@@ -123,7 +123,7 @@ async def _reached(url: str, state: ServingState) -> tuple[Ledger, Clock]:
 def _opened(url: str, state: ServingState) -> tuple[Ledger, Clock]:
     ledger = open_ledger(url)
     try:
-        state.declare(ledger)
+        state.declare_kinds(ledger)
         return ledger, clock_of(ledger, state.loaded.campaign, state.config.timezone)
     except LedgerError:
         ledger.close()

@@ -3,18 +3,18 @@
     record = GroupCommit(ledger.record, seconds=1.0)
     [answer] = await record([proposal])
 
-One thread writes. What arrives while it does is its next group, which it takes itself as soon as the disk is free.
-There is no timer: waiting 1 or 2 ms for company made every load slower, since under load the disk gathers the company.
+One thread writes. What arrives meanwhile is its next group, which it takes as soon as the disk is free. There is no
+timer: waiting 1 or 2 ms for more requests made every load slower, since under load they gather during the write.
 
 * An answer leaves only after its group is committed.
-* If the commit fails, everyone in the group gets the failure, and the next group is tried anew. Nobody hangs.
-* Who is cancelled in line is left out. Who is cancelled while the group is written has a row, and gets its answer when
-  the request is repeated.
-* Who has waited for `seconds` in line is left out and gets a TimeoutError: nothing of it is written. Who has waited so
-  long while the group is written gets an UndecidedError: what comes of it, only the ledger will know.
-* Who comes while the group that is written has waited half as long is refused at once: under more load than the disk
-  can take, or before a disk that hangs, the others then get their answers in time, where otherwise everyone would wait
-  and nobody would.
+* If the commit fails, every caller in the group gets the error, and the next group is tried afresh. Nobody hangs.
+* A caller that is cancelled in the queue is left out. One that is cancelled while its group is written has a row, and
+  gets its answer when the request is repeated.
+* A caller that has waited `seconds` in the queue is left out and gets a TimeoutError: none of its items are written.
+  One that has waited so long while its group is written gets an UndecidedError: only the ledger will know the outcome.
+* While the group that is being written has waited half as long, new callers are refused at once. If there is more load
+  than the disk can take, or the disk hangs, the callers in the queue then get their answers in time; otherwise all
+  would wait and none would.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from typing import Generic, NamedTuple, TypeVar
 
 from outlay.serve.ledger.ledger import LedgerError, UndecidedError
 
-LARGEST = 1024  # items from which on a group takes nobody else, so that nobody waits for a giant
+LARGEST = 1024  # a group with so many items takes no further callers, so that nobody waits for a giant
 SLOW = "the ledger has not finished writing."
-LOOK = 0.1  # of `seconds`: so often those who wait are looked at
+CHECK = 0.1  # of `seconds`: how often waiting callers are checked
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class WaitingGroup(NamedTuple, Generic[In, Out]):
-    """Items in line since a moment, and where their answers go.
+class QueuedItems(NamedTuple, Generic[In, Out]):
+    """The items of one caller in the queue, and where their answers go.
 
     Attributes:
-        items: to be written.
-        future: their answers.
+        items: what to write.
+        future: gets their answers.
         since: when they came, by the monotonic clock.
-        turn: held by whoever takes them out of the line: the thread that writes, or the loop that gives them up.
+        turn: acquired by what takes them out of the queue: the thread that writes, or the loop that withdraws them.
     """
 
     items: Sequence[In]
@@ -56,32 +56,30 @@ class WaitingGroup(NamedTuple, Generic[In, Out]):
 
 
 class GroupCommit(Generic[In, Out]):
-    """Collects items and hands them to `work` in groups, in one thread of its own. Belongs to one event loop.
+    """Collects items and hands them to `work` in groups, in a thread of its own. Belongs to one event loop.
 
     Args:
-        work: a group in, as many answers out: `ledger.record` or `ledger.outcomes`.
-        seconds: how long an answer is waited for.
+        work: takes a group of items and returns as many answers, e.g. `ledger.outcomes`.
+        seconds: how long a caller waits for its answers.
     """
 
     def __init__(self, work: Callable[[list[In]], list[Out]], seconds: float = math.inf) -> None:
         self._work = work
         self._seconds = seconds
-        self._arrived: list[WaitingGroup[In, Out]] = []
-        self._line: SimpleQueue[list[WaitingGroup[In, Out]] | None] = SimpleQueue()  # None: it ends
-        self._waiting: deque[WaitingGroup[In, Out]] = (
-            deque()
-        )  # by age; those who have their answer are not yet taken out
-        self._oldest = math.inf  # since when the first of the group that is being written has waited
+        self._arrived: list[QueuedItems[In, Out]] = []
+        self._inbox: SimpleQueue[list[QueuedItems[In, Out]] | None] = SimpleQueue()  # None: the end
+        self._waiting: deque[QueuedItems[In, Out]] = deque()  # oldest first; some may have their answers already
+        self._oldest = math.inf  # since when the oldest caller of the group that is being written has waited
         self._ended: asyncio.Future[None] | None = None
         self._closed = False
 
     async def __call__(self, items: Sequence[In]) -> list[Out]:
-        """The answers to `items`, in order, once all of them are committed.
+        """Return the answers to `items`, in order, once all of them are committed.
 
         Raises:
-            LedgerError: if they may not be, too many wait, or `close` came first: nothing of them is written.
-            TimeoutError: if it took too long in line: the same.
-            UndecidedError: if it takes too long to write them, or the end of their transaction is not known.
+            LedgerError: if the commit failed, too many callers wait, or `close` came first: no item is written.
+            TimeoutError: if they waited too long in the queue: the same.
+            UndecidedError: if writing takes too long, or it is not known how the transaction ended.
         """
         if self._closed:
             raise LedgerError("the ledger is closed.")
@@ -94,31 +92,31 @@ class GroupCommit(Generic[In, Out]):
         if self._ended is None:
             self._ended = loop.create_future()
             threading.Thread(target=self._write, args=(loop,), name="ledger", daemon=True).start()
-        if not self._arrived:  # those that the loop finds in one turn go together: the thread is woken once for them
+        if not self._arrived:  # what arrives in one turn of the loop goes together: the thread is woken once
             loop.call_soon(self._send)
-        waiting = WaitingGroup(items, loop.create_future(), now, threading.Lock())
+        waiting = QueuedItems(items, loop.create_future(), now, threading.Lock())
         self._arrived.append(waiting)
         if self._seconds < math.inf:
             if not self._waiting:
-                loop.call_later(self._seconds * LOOK, self._give_up, loop)
+                loop.call_later(self._seconds * CHECK, self._give_up, loop)
             self._waiting.append(waiting)
         return await waiting.future
 
     async def close(self) -> None:
-        """Take nothing more, commit what is in line, and end the thread."""
+        """Take nothing more, commit what is in the queue, and end the thread."""
         self._closed = True
         if self._ended is not None:
             self._send()
-            self._line.put(None)
+            self._inbox.put(None)
             await asyncio.shield(self._ended)
 
     def _send(self) -> None:
         if self._arrived:
-            self._line.put(self._arrived)
+            self._inbox.put(self._arrived)
             self._arrived = []
 
     def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One look at everybody now and then; a timer for each would cost more than the line itself."""
+        """Withdraw callers that have waited too long; a timer for each would cost more than the queue itself."""
         late = time.monotonic() - self._seconds
         while self._waiting and (self._waiting[0].future.done() or self._waiting[0].since < late):
             waiting = self._waiting.popleft()
@@ -126,33 +124,33 @@ class GroupCommit(Generic[In, Out]):
                 in_line = waiting.turn.acquire(blocking=False)
                 waiting.future.set_exception(TimeoutError() if in_line else UndecidedError(SLOW))
         if self._waiting:
-            loop.call_later(self._seconds * LOOK, self._give_up, loop)
+            loop.call_later(self._seconds * CHECK, self._give_up, loop)
 
     def _write(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit group after group; what the thread does."""
-        line: deque[WaitingGroup[In, Out]] = deque()
+        """Commit group after group; this is what the thread runs."""
+        queue: deque[QueuedItems[In, Out]] = deque()
         going = True
-        with suppress(RuntimeError):  # the event loop has ended, and with it everyone who waits
-            while going or line:
-                going = self._fetch(line) and going
-                group = _next_group(line)
+        with suppress(RuntimeError):  # the event loop has ended, and all callers with it
+            while going or queue:
+                going = self._fetch(queue) and going
+                group = _next_group(queue)
                 if group:
                     self._oldest = group[0].since
-                    found = self._answers(group)
+                    answers = self._answers(group)
                     self._oldest = math.inf
-                    loop.call_soon_threadsafe(_hand_out, group, found)
+                    loop.call_soon_threadsafe(_hand_out, group, answers)
             loop.call_soon_threadsafe(self._end)
 
-    def _fetch(self, line: deque[WaitingGroup[In, Out]]) -> bool:
-        """Move what has come into the thread's own line; waits where there is nobody. False once it is the end."""
+    def _fetch(self, queue: deque[QueuedItems[In, Out]]) -> bool:
+        """Move what has arrived into the thread's own queue, waiting if that is empty. Return False at the end."""
         try:
-            while (arrived := self._line.get(block=not line)) is not None:
-                line.extend(arrived)
+            while (arrived := self._inbox.get(block=not queue)) is not None:
+                queue.extend(arrived)
         except Empty:
             return True
         return False
 
-    def _answers(self, group: list[WaitingGroup[In, Out]]) -> list[Out] | Exception:
+    def _answers(self, group: list[QueuedItems[In, Out]]) -> list[Out] | Exception:
         items = [item for waiting in group for item in waiting.items]
         try:
             answers = self._work(items)
@@ -166,23 +164,23 @@ class GroupCommit(Generic[In, Out]):
             self._ended.set_result(None)
 
 
-def _next_group(line: deque[WaitingGroup[In, Out]]) -> list[WaitingGroup[In, Out]]:
-    group: list[WaitingGroup[In, Out]] = []
+def _next_group(queue: deque[QueuedItems[In, Out]]) -> list[QueuedItems[In, Out]]:
+    group: list[QueuedItems[In, Out]] = []
     size = 0
-    while line and size < LARGEST:
-        waiting = line.popleft()
+    while queue and size < LARGEST:
+        waiting = queue.popleft()
         if not waiting.future.done() and waiting.turn.acquire(blocking=False):
             group.append(waiting)
             size += len(waiting.items)
     return group
 
 
-def _hand_out(group: list[WaitingGroup[In, Out]], found: list[Out] | Exception) -> None:
+def _hand_out(group: list[QueuedItems[In, Out]], answers: list[Out] | Exception) -> None:
     start = 0
     for items, future, _, _ in group:
         if not future.done():
-            if isinstance(found, Exception):
-                future.set_exception(found)
+            if isinstance(answers, Exception):
+                future.set_exception(answers)
             else:
-                future.set_result(found[start : start + len(items)])
+                future.set_result(answers[start : start + len(items)])
         start += len(items)

@@ -1,6 +1,6 @@
-"""What requests and answers look like: typed, strict, and read in one pass.
+"""What requests and answers look like: typed, strict, and decoded in one pass.
 
-Unknown fields and wrong types are errors that name the field (`http/decoding.py`). A body holds one thing or many:
+Unknown fields and wrong types are errors that name the field (`http/decoding.py`). A body is one message or many:
 `{"request_id": …}` or `{"requests": [ … ]}`.
 """
 
@@ -13,15 +13,15 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from outlay.serve.ledger.records import ID_LENGTH, TIME_LENGTH
 
-_SECONDS = 100_000_000_000  # about the year 5138: what is beyond is a mistake
-# PostgreSQL's texts hold no NUL, and ids with line ends make logs unreadable.
+_SECONDS = 100_000_000_000  # about the year 5138; anything later is a mistake
+# PostgreSQL's texts hold no NUL, and ids with line breaks make logs unreadable.
 _NO_CONTROLS = r"^(?![\s\S]*[\x00-\x1f\x7f])"
 Id = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH, pattern=_NO_CONTROLS)]
 _Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _Number = Annotated[float, Meta(ge=-(2.0**63), le=2.0**63)]
 Feature = str | _Whole | float | bool | None
 RequestTime = (
-    Annotated[str, Meta(max_length=TIME_LENGTH, pattern=_NO_CONTROLS, description="Of any form.")]
+    Annotated[str, Meta(max_length=TIME_LENGTH, pattern=_NO_CONTROLS, description="In any form.")]
     | _Whole
     | _Number
     | None
@@ -41,15 +41,13 @@ class _Strict(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
 class DecisionRequest(_Strict, frozen=True):
     """Which incentive should this user get now?"""
 
-    request_id: Annotated[Id, Meta(description="Yours, one per decision. The same id always gets the same answer.")]
+    request_id: Annotated[Id, Meta(description="Your id, one per decision. The same id always gets the same answer.")]
     user_id: Annotated[Id | _Whole | _Number, Meta(description="3, 3.0 and '3' are one user.")]
     features: Annotated[
         dict[str, Feature],
         Meta(description="The state by feature. null is missing; an absent feature gets the fallback action."),
     ]
-    time: Annotated[
-        RequestTime, Meta(description="By your clock; kept. It decides nothing: the server's clock does.")
-    ] = None
+    time: Annotated[RequestTime, Meta(description="By your clock; recorded only. The server's clock decides.")] = None
     eligible: Annotated[
         Annotated[list[float], Meta(max_length=1_000)] | None,
         Meta(description="Values of the actions that are allowed; null allows all."),
@@ -57,7 +55,7 @@ class DecisionRequest(_Strict, frozen=True):
 
 
 class DecisionRequests(_Strict, frozen=True):
-    """Many decisions; each spends on its own, in this order."""
+    """Many requests; each is decided on its own, in this order."""
 
     requests: list[DecisionRequest]
 
@@ -66,14 +64,14 @@ class DecisionAnswer(Struct, frozen=True, kw_only=True):
     """What the user gets.
 
     Attributes:
-        decision_id: names the decision in outcomes; null in a 503, where the ledger did not take this try.
+        decision_id: names the decision in outcomes; null in a 503, if the ledger did not take this try.
         action: the value given.
-        action_index: its position in the bundle's actions; null where it is none of them.
-        member: of the mixture; null where none decided.
+        action_index: its position in the bundle's actions; null if it is none of them.
+        member: position of the member that decided; null if none did.
         probability: of this action, over the draw of the member or of the random slice.
         bundle: id of the bundle.
         reason: policy, random, constant, holdout, a fallback, or the guard that answered.
-        arm: of the test that the user is in; else policy, or random for the random slice.
+        arm: the arm of the test that the user is in; else policy, or random for the random slice.
     """
 
     decision_id: str | None
@@ -93,10 +91,11 @@ class OutcomeRequest(_Strict, frozen=True):
     kind: Annotated[
         Id, Meta(description="redeemed settles the money, refund gives it back; other declared kinds are kept.")
     ]
-    event_id: Annotated[Id, Meta(description="Yours, one per event. The same event moves money once.")]
+    event_id: Annotated[Id, Meta(description="Your id, one per event. The same event moves money once.")]
     time: Annotated[EventTime, Meta(description="When it happened, by your clock.")] = None
     value: Annotated[
-        float | None, Meta(description="Of redeemed and refund: the money, null for all there is. Else as you like.")
+        float | None,
+        Meta(description="For redeemed and refund, the money; null means all of it. For other kinds, any number."),
     ] = None
 
 
@@ -111,7 +110,7 @@ class OutcomeAnswer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         amount: money that moved.
-        excess: the part of it that no reservation covered; it counts as spent, and less may be granted.
+        excess: the part of it that no reservation covered; it counts as spent, so less may be granted.
     """
 
     decision_id: str
@@ -127,9 +126,9 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was wrong with a request.
 
     Attributes:
-        error: in words.
+        error: what was wrong, in words.
         where: the field, e.g. $.requests[3].features.level.
-        way_out: what to do about it.
+        way_out: how to fix it.
     """
 
     error: str
@@ -141,8 +140,8 @@ class BadRequestError(Exception):
     """A request that cannot be answered.
 
     Attributes:
-        status: of HTTP.
-        problem: in words.
+        status: HTTP status of the answer.
+        problem: body of the answer.
     """
 
     def __init__(self, status: int, problem: Problem) -> None:
@@ -152,13 +151,13 @@ class BadRequestError(Exception):
 
 
 class DecisionAnswers(Struct, frozen=True):
-    """Answers in the order of the requests; a Problem where a request id belongs to another request."""
+    """Answers in the order of the requests; a Problem if a request id belongs to another request."""
 
     decisions: list[DecisionAnswer | Problem]
 
 
 class OutcomeAnswers(Struct, frozen=True):
-    """Answers in the order of the outcomes; a Problem where there is no such decision, or the event id is another's."""
+    """Answers in the order of the outcomes; a Problem if there is no such decision, or the event id is another's."""
 
     outcomes: list[OutcomeAnswer | Problem]
 
@@ -166,7 +165,9 @@ class OutcomeAnswers(Struct, frozen=True):
 class BundleRequest(_Strict, frozen=True):
     """Serve this bundle from now on."""
 
-    path: Annotated[str, Meta(min_length=1, pattern=_NO_CONTROLS, description="Its folder, on the server's machine.")]
+    path: Annotated[
+        str, Meta(min_length=1, pattern=_NO_CONTROLS, description="The bundle's folder on the server's machine.")
+    ]
 
 
 _Money = Annotated[float, Meta(ge=0)]
@@ -181,7 +182,7 @@ class CapsRequest(_Strict, frozen=True):
 
 
 def time_text(time: RequestTime) -> str | None:
-    """A request's time as the ledger keeps it: a text as it is, a number as a decimal."""
+    """Return a request's time as the ledger keeps it: a text as it is, a number as a decimal."""
     if isinstance(time, float):
         return repr(time)
     return None if time is None else str(time)

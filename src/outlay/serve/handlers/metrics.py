@@ -1,4 +1,4 @@
-"""What Prometheus reads: counters and seconds as they happen, money from the ledger when it is asked for.
+"""What Prometheus reads: counters and seconds as they happen, money from the ledger when it is read.
 
 With several workers the launcher names a folder in PROMETHEUS_MULTIPROC_DIR, before this module is loaded, in which
 prometheus_client adds the workers' numbers up.
@@ -33,13 +33,13 @@ SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Metrics:
-    """The meters of one application.
+    """The metrics of one worker.
 
     Attributes:
-        decision_seconds: of a request to /v1/decisions, from the body to the answer.
-        ledger_seconds: of a group's transaction, commit included.
-        ledger_errors: times that decisions were asked for and not written.
-        refused: requests refused, by status.
+        decision_seconds: time of a request to /v1/decisions, from the body to the answer.
+        ledger_seconds: time of a group's transaction, commit included.
+        ledger_errors: how often requested decisions were not written.
+        decided: the counter of decisions by campaign, arm, member and reason.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Metrics:
         )
         self._outcomes = Counter("outlay_outcomes", "Outcomes taken.", ("kind", "status"), registry=registry)
         self._unknown = Counter(
-            "outlay_unknown_values", "Values that the vocabulary does not know.", ("feature",), registry=registry
+            "outlay_unknown_values", "Values that are not in the vocabulary.", ("feature",), registry=registry
         )
         self._absent = Counter("outlay_absent_features", "Requests without a feature.", ("feature",), registry=registry)
         self.decision_seconds = Histogram(
@@ -78,7 +78,7 @@ class Metrics:
             "outlay_price", "Factor on costs, from pacing.", ("arm",), registry=registry, multiprocess_mode="mostrecent"
         )
         self._ahead = Gauge(
-            "outlay_clock_ahead_seconds", "The machine's clock less the ledger's.", registry=registry,
+            "outlay_clock_ahead_seconds", "The machine's clock minus the ledger's.", registry=registry,
             multiprocess_mode="mostrecent",
         )  # fmt: skip
         self._paused = Gauge("outlay_paused", "1 while paused.", registry=registry, multiprocess_mode="mostrecent")
@@ -88,15 +88,15 @@ class Metrics:
         )  # fmt: skip
         self._in_service: str | None = None
         self._seen: dict[tuple[str, str], int] = {}
-        # Finding a labelled counter costs more than raising it, and the combinations are few.
+        # Finding a labelled counter costs more than incrementing it, and there are few combinations.
         self.decided = cache(self._decided)
 
     def _decided(self, campaign: str, arm: str, member: int | None, reason: str) -> Counter:
-        """The counter of decisions of one kind."""
+        """Return the counter of decisions with these labels."""
         return self._decisions.labels(campaign, arm, "" if member is None else str(member), reason)
 
     def outcome(self, kind: str, status: str) -> None:
-        """Count an outcome; kinds that move no money are one kind here, so that callers cannot make series."""
+        """Count an outcome; kinds that move no money share one label, so that callers cannot create series."""
         self._outcomes.labels(kind if kind in ("redeemed", "refund") else "other", status).inc()
 
     def refused(self, status: int) -> None:
@@ -104,7 +104,7 @@ class Metrics:
         self._refused.labels(str(status)).inc()
 
     def features(self, encoder: RowEncoder) -> None:
-        """Take over what an encoder has counted since it was last asked."""
+        """Add what an encoder has counted since it was last read."""
         kinds = ("unknown", self._unknown, encoder.unknown), ("absent", self._absent, encoder.absent)
         for kind, counter, counts in kinds:
             for name, count in counts.items():
@@ -114,26 +114,26 @@ class Metrics:
                     self._seen[kind, name] = count
 
     def bundle_in_service(self, bundle: str) -> None:
-        """Another bundle is in service; its encoder counts anew."""
+        """Note that another bundle is in service; its encoder starts counting at 0."""
         if self._in_service is not None:
             self._bundle.labels(self._in_service).set(0)
         self._bundle.labels(bundle).set(1)
         self._in_service, self._seen = bundle, {}
 
     def prices(self, prices: Mapping[str, float]) -> None:
-        """What pacing has come to, by arm."""
+        """Set the prices of pacing, by arm."""
         for arm, price in prices.items():
             self._price.labels(arm).set(price)
 
     def clock(self, ahead: float) -> None:
-        """By how many seconds the machine's clock is ahead of the ledger's."""
+        """Set by how many seconds the machine's clock is ahead of the ledger's."""
         self._ahead.set(ahead)
 
     def page(self, totals: Totals | None, money: Money, day: int) -> bytes:
-        """The text that Prometheus reads.
+        """Return the text that Prometheus reads.
 
         Args:
-            totals: None where the ledger could not be reached: old money stays.
+            totals: None if the ledger could not be reached; the last known money is then shown.
             money: the currency.
             day: today's number.
         """
@@ -159,10 +159,10 @@ class Metrics:
 
 
 def _forget_dead(folder: Path) -> None:
-    """Take out what workers that have ended say of the present."""
+    """Remove the gauges of workers that have ended."""
     for file in folder.glob("gauge_live*_*.db"):
         process = int(file.stem.rpartition("_")[2])
         try:
             os.kill(process, 0)
-        except (ProcessLookupError, PermissionError):  # another user's process has its number by now
+        except (ProcessLookupError, PermissionError):  # or another user's process has its number by now
             multiprocess.mark_process_dead(process)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What happened after a decision: redeemed settles its money, refund gives it back, other declared kinds are kept."""
+"""What happened after a decision: redeemed settles its money, refund gives it back; other kinds are kept."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class OutcomeHandler:
         self._group = GroupCommit(ledger.outcomes, state.config.ledger_seconds)
 
     async def settle(self, requests: Sequence[OutcomeRequest], *, many: bool = True) -> list[OutcomeAnswer | Problem]:
-        """One answer per outcome, in order; a Problem where there is no such decision or the event is another's.
+        """Return one answer per outcome, in order; a Problem if there is no such decision or the event id is another's.
 
         Args:
-            requests: are taken in this order.
-            many: they came under `outcomes`; else the one is the body itself. For paths in errors.
+            requests: outcomes, taken in this order.
+            many: whether they came under `outcomes`, or as the body itself. For paths in errors.
 
         Raises:
-            BadRequestError: 422 if a kind is not declared, or a value is no money where it has to be; then none of them
-                is taken.
-            LedgerError: if the ledger cannot be reached. Send them again: no event moves money twice.
+            BadRequestError: 422 if a kind is not declared, or a value should be an amount of money and is not; then
+                none of them is taken.
+            LedgerError: if the ledger cannot be reached. They can be sent again: no event moves money twice.
             TimeoutError: the same, if it took too long.
         """
         now = self._clock.now()
@@ -50,7 +50,7 @@ class OutcomeHandler:
         return [self._answer(answer, path) for answer, path in zip(settled, paths, strict=True)]
 
     async def close(self) -> None:
-        """Write what waits; nothing more is taken."""
+        """Write what is waiting; nothing more is taken."""
         await self._group.close()
 
     def _event(self, request: OutcomeRequest, now: int, path: str) -> Outcome:
@@ -81,7 +81,7 @@ class OutcomeHandler:
             self._metrics.outcome(settled.kind, settled.status)
             if settled.status == "overrun":
                 log.warning(
-                    "decision %s was redeemed for %s, and no reservation covered %s of it: spent all the same",
+                    "decision %s was redeemed for %s, and no reservation covered %s of it: it is spent all the same",
                     settled.decision_id, units(settled.amount), units(settled.excess),
                 )  # fmt: skip
         if settled.status == "unknown":
@@ -109,7 +109,7 @@ def _undeclared(kind: str, declared: tuple[str, ...], path: str) -> Problem:
     return Problem(
         error=f"is {kind!r}, which is not a declared kind of outcome.{guess}",
         where=f"{path}.kind",
-        way_out=f"Declared are {', '.join(declared)}. Another is declared in serve.toml: "
+        way_out=f"The declared kinds are {', '.join(declared)}. Declare another one in serve.toml: "
         f"outcomes = [{json.dumps(kind, ensure_ascii=False)}].",
     )
 

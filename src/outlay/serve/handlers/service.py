@@ -1,10 +1,10 @@
-"""What all requests share, and what a server does beside answering.
+"""What all requests share, and what a server does besides answering.
 
-Every second reservations that have expired are released, the bundle that the ledger has goes into service, a
-test has the coverage that the ledger knows, and the price is corrected if it is time.
+Every second, reservations that have expired are released, the ledger's bundle goes into service, a test gets the
+coverage that the ledger knows, and the price is corrected if it is time.
 
-Reservations end only where the ledger's clock and the machine's agree, so that no single clock that is wrong can free
-them: neither this machine's nor the ledger's own.
+Reservations end only while the ledger's clock and the machine's agree, so that no single wrong clock can free them:
+neither this machine's nor the ledger's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from outlay.core.errors import OutlayError
 from outlay.serve.clock import Clock, Moment
 from outlay.serve.deciding.loaded_bundle import LoadedBundle
-from outlay.serve.handlers.complaints import RepeatFilter
 from outlay.serve.handlers.decisions import DecisionHandler
 from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.outcomes import OutcomeHandler
@@ -26,20 +25,21 @@ from outlay.serve.ledger.caps import Totals
 from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger
 
-EVERY = 1.0  # seconds
+INTERVAL = 1.0  # seconds between two rounds of maintenance
+REPEAT = 1.0  # seconds until the same line may be logged again
 T = TypeVar("T")
 
 log = logging.getLogger("outlay.serve")
 
 
 class Service:
-    """A server of one campaign. Asks the ledger nothing before it is asked itself.
+    """A server of one campaign.
 
     Attributes:
         state: the bundle in service and the settings; its kinds of outcomes are declared.
-        ledger: for what is not in a hurry.
-        clock: the server's.
-        metrics: are raised with every answer.
+        ledger: the ledger, for what is not urgent.
+        clock: the server's clock.
+        metrics: counts every answer.
         decisions: answers requests for decisions.
         outcomes: takes outcomes.
     """
@@ -49,64 +49,61 @@ class Service:
         self.ledger = ledger
         self.clock = clock
         self.metrics = metrics
-        self._complaints = RepeatFilter()
-        self._touching: asyncio.Future[None] | None = None
-        self._told: list[str] = []  # troubles that are in the log already
-        log.addFilter(self._complaints)
-        state.pace(ledger)
+        self._repeats = RepeatFilter()
+        self._touch: asyncio.Future[None] | None = None
+        self._logged: list[str] = []  # troubles that are in the log already
+        log.addFilter(self._repeats)
+        state.set_pacers(ledger)
         self.decisions = DecisionHandler(state, ledger, clock, metrics)
         self.outcomes = OutcomeHandler(state, ledger, clock, metrics)
         metrics.bundle_in_service(state.loaded.bundle.id)
 
     async def call(self, method: Callable[..., T], *values: Any) -> T:
-        """A method of the ledger, in a thread. Raises LedgerError, or TimeoutError if it takes too long."""
+        """Call a method of the ledger in a thread. Raises LedgerError, or TimeoutError if it takes too long."""
         async with asyncio.timeout(self.state.config.ledger_seconds):
             return await asyncio.to_thread(method, *values)
 
     def troubles(self) -> list[str]:
-        """Why it is not ready, in words; empty where it is."""
-        found = [words for words in (self.state.outdated, self.state.behind) if words]
+        """Return why the server is not ready, in words; empty if it is."""
+        troubles = [words for words in (self.state.outdated, self.state.behind) if words]
         ahead = self.ledger.clock.ahead()
-        if abs(ahead) <= TOLERANCE:
-            return found
-        side = "ahead of" if ahead > 0 else "behind"
-        return [
-            *found,
-            f"this machine's clock is {abs(ahead) / 1000:,.0f} seconds {side} the ledger's; they may differ by "
-            f"{TOLERANCE / 1000:g}. Decisions go by the ledger's, and this server ends no reservation meanwhile. Set "
-            "the wrong one right.",
-        ]
+        if abs(ahead) > TOLERANCE:
+            side = "ahead of" if ahead > 0 else "behind"
+            troubles.append(
+                f"this machine's clock is {abs(ahead) / 1000:,.0f} seconds {side} the ledger's; they may differ by "
+                f"{TOLERANCE / 1000:g}. Decisions go by the ledger's, and this server ends no reservation meanwhile. "
+                "Correct the wrong clock."
+            )
+        return troubles
 
     async def totals(self) -> Totals:
-        """The campaign's money. Raises as `call`."""
+        """Return the campaign's money. Raises as `call`."""
         return await self.call(self.ledger.totals, self.state.loaded.campaign)
 
     async def check_writable(self) -> None:
-        """Commit a write that changes nothing; whoever asks meanwhile waits for the same. Raises as `call`."""
-        if self._touching is None or self._touching.done():
-            self._touching = asyncio.ensure_future(asyncio.to_thread(self.ledger.touch))
-            self._touching.add_done_callback(
-                lambda done: done.cancelled() or done.exception()
-            )  # if nobody waits for it
+        """Commit a write that changes nothing; calls that come meanwhile wait for the same one. Raises as `call`."""
+        if self._touch is None or self._touch.done():
+            self._touch = asyncio.ensure_future(asyncio.to_thread(self.ledger.touch))
+            self._touch.add_done_callback(lambda done: done.cancelled() or done.exception())  # if nobody awaits it
         async with asyncio.timeout(self.state.config.ledger_seconds):
-            await asyncio.shield(self._touching)
+            await asyncio.shield(self._touch)
 
     async def close(self) -> None:
-        """Write what is waiting and give the ledger back."""
+        """Write what is waiting and close the ledger."""
         await self.decisions.close()
         await self.outcomes.close()
         await asyncio.to_thread(self.ledger.close)
-        log.removeFilter(self._complaints)
+        log.removeFilter(self._repeats)
 
-    async def look_after(self) -> None:
-        """Run until cancelled."""
+    async def run_maintenance(self) -> None:
+        """Maintain the server every second, until cancelled."""
         while True:
-            await asyncio.sleep(EVERY)
-            _try(self.metrics.features, self.state.loaded.decider.encoder)
-            await asyncio.to_thread(self.tend)
+            await asyncio.sleep(INTERVAL)
+            _attempt(self.metrics.features, self.state.loaded.decider.encoder)
+            await asyncio.to_thread(self.maintain)
 
     async def load(self, path: str) -> LoadedBundle:
-        """Put another bundle into service. Raises as `Serving.load`."""
+        """Put another bundle into service. Raises as `ServingState.load`."""
         try:
             loaded = await asyncio.to_thread(self.state.load, path, self.ledger, self.clock.now())
         except OutlayError as error:
@@ -115,25 +112,28 @@ class Service:
         self._in_service(loaded)
         return loaded
 
-    def tend(self) -> None:
-        """Once; slow, so call it from a thread. What fails is said in the log and keeps no other duty undone."""
+    def maintain(self) -> None:
+        """Do one round of maintenance; slow, so call it from a thread.
+
+        A duty that fails is logged, and the others are done all the same.
+        """
         now = self.clock.now()
-        for duty in (self._follow, self._steer, self._release):  # a whole day's reservations may wait for release
-            _try(duty, now)
+        for duty in (self._follow, self._update, self._release):  # a whole day's reservations may wait for release
+            _attempt(duty, now)
         self.metrics.clock(self.ledger.clock.ahead() / 1000)
 
     def _release(self, now: int) -> None:
         troubles = self.troubles()
-        if new := [words for words in troubles if words not in self._told]:
+        if new := [words for words in troubles if words not in self._logged]:
             log.error("not ready: %s", " ".join(new))
-        elif self._told and not troubles:
+        elif self._logged and not troubles:
             log.warning("ready again")
-        self._told = troubles
+        self._logged = troubles
         if abs(self.ledger.clock.ahead()) <= TOLERANCE:
             self.ledger.release(self.state.loaded.campaign, now)
 
-    def _steer(self, now: int) -> None:
-        self.state.tend(self.ledger, Moment.of(now, self.state.config.zone).day, now)
+    def _update(self, now: int) -> None:
+        self.state.update(self.ledger, Moment.of(now, self.state.config.zone).day, now)
         self.metrics.prices(self.state.prices)
 
     def _follow(self, now: int) -> None:
@@ -141,14 +141,36 @@ class Service:
             self._in_service(loaded)
 
     def _in_service(self, loaded: LoadedBundle) -> None:
-        self.metrics.bundle_in_service(self.state.loaded.bundle.id)  # two swaps may be told in the other order
+        self.metrics.bundle_in_service(self.state.loaded.bundle.id)  # two swaps may be reported in the other order
         log.warning("bundle %s is in service", loaded.bundle.id)
 
 
-def _try(duty: Callable[[T], object], value: T) -> None:
+class RepeatFilter(logging.Filter):
+    """Drops lines that were logged less than a second ago with the same words and error.
+
+    What fails for every request would otherwise fill the disk.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._recent: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the line may be logged."""
+        now = record.created
+        error = record.exc_info[1] if record.exc_info else None
+        line = record.getMessage(), repr(error)
+        self._recent = {each: when for each, when in self._recent.items() if 0 <= now - when < REPEAT}
+        if line in self._recent:
+            return False
+        self._recent[line] = now
+        return True
+
+
+def _attempt(duty: Callable[[T], object], value: T) -> None:
     try:
         duty(value)
-    except OutlayError as error:  # of the ledger, or of an announced bundle
-        log.error("looking after the server failed: %s", error)
-    except Exception:  # it has to go on: without it nothing expires
-        log.exception("looking after the server failed")
+    except OutlayError as error:  # of the ledger, or of the ledger's bundle
+        log.error("maintenance of the server failed: %s", error)
+    except Exception:  # maintenance has to go on: without it nothing expires
+        log.exception("maintenance of the server failed")

@@ -40,8 +40,8 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: Router) -> AsyncIterator[dict[str, Service]]:
         service = await start()
-        await asyncio.to_thread(service.tend)  # a worker that replaces a dead one serves what the others serve
-        upkeep = asyncio.create_task(service.look_after())
+        await asyncio.to_thread(service.maintain)  # a worker that replaces a dead one serves what the others serve
+        upkeep = asyncio.create_task(service.run_maintenance())
         try:
             yield {"service": service}
         finally:
