@@ -36,7 +36,8 @@ import outlay
 from city_coverage import Policy as Rule
 from city_coverage import always, column, linear, softened
 from evaluation_logs import Policy, World, rows_of
-from outlay.choosing.estimates import ESTIMATORS, estimate_policy
+from outlay.choosing.estimates import estimate_policy
+from outlay.choosing.estimators import ESTIMATORS
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import CERTIFY, EVERYONE

@@ -74,7 +74,30 @@ def simulator() -> Simulator:
     return replace(habit.simulator(), name="toy", at_most=2.5)
 '''
 
-ADDED = {"learning/mixing/toy.py": RULE, "simulators/toy.py": CAMPAIGN}
+ESTIMATOR = '''"""Toy: what is logged per user on the first day, whatever the policy does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.target import Target
+from outlay.estimators.joint import Joint
+from outlay.estimators.panel import Panel
+
+
+def estimate(panel: Panel, policy: NDArray[Any] | None) -> Joint:
+    """Return `reward@1` and the costs; `policy` is as `Panel.follow` takes it."""
+    panel.follow(policy)
+    first = panel.outcome[panel.first]
+    value, mass = first.mean(axis=0), np.ones_like(first)
+    targets = tuple(str(Target(name, 1)) for name in panel.names)
+    return Joint(targets, value, first - value, mass, (None,) * len(targets))
+'''
+
+ADDED = {"learning/mixing/toy.py": RULE, "simulators/toy.py": CAMPAIGN, "estimators/toy.py": ESTIMATOR}
 ROWS = {
     "learning/mixing/__init__.py": (
         '    "lp": "outlay.learning.mixing.lp",\n',
@@ -83,6 +106,20 @@ ROWS = {
     "simulators/catalogue.py": (
         '    "habit": "outlay.simulators.habit:simulator",\n',
         '    "toy": "outlay.simulators.toy:simulator",\n',
+    ),
+    "choosing/estimators.py": (
+        "ESTIMATORS: dict[str, Estimator] = {\n",
+        """    "toy": Estimator(
+        title="toy",
+        note="the first day as it is logged",
+        assumes="that policies change nothing",
+        estimate=lambda question: question.each_part(
+            lambda part: toy.estimate(question.measure.panel, part)
+        ),
+        needs_propensities=False,
+        totals_only=True,
+    ),
+""",
     ),
 }
 
@@ -107,12 +144,16 @@ try:
     outlay.train("data", "other", method="unknown")
 except OutlayError as error:
     refused = str(error)
+evaluation = outlay.evaluate("run").to_dict()
+report = outlay.report("run").read_text()
 print(json.dumps({
     "text": path.read_text(),
     "contract": isinstance(RULES["toy"], rule.Rule),
     "method": run.manifest["method"],
     "members": len(run.manifest["members"]),
     "refused": refused,
+    "estimates": [e for e in evaluation["estimates"] if e["estimator"] == "toy"],
+    "title": "that policies change nothing" in report,
 }))
 """
 
@@ -129,6 +170,10 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = file.read_text(encoding="utf-8")
         assert text.count(above) == 1
         file.write_text(text.replace(above, above + row), encoding="utf-8")
+    file = folder / "outlay" / "choosing" / "estimators.py"
+    text, known = file.read_text(encoding="utf-8"), "from outlay.estimators import doubly_robust,"
+    assert text.count(known) == 1
+    file.write_text(text.replace(known, "from outlay.estimators import toy, doubly_robust,"), encoding="utf-8")
     return folder
 
 
@@ -156,6 +201,12 @@ def test_a_mixing_rule_trains(used: Any) -> None:
     assert used["contract"]
     assert (used["method"], used["members"]) == ("toy", 1)
     assert "Known: frontier, uniform, single-best, aim-mean, aim-greedy, lp, toy, two-stage." in used["refused"]
+
+
+def test_an_estimator_stands_in_the_evaluation_and_in_the_report(used: Any) -> None:
+    assert {e["target"] for e in used["estimates"]} == {"reward@1", "coupon_cost@1"}
+    assert all(e["low"] < e["value"] < e["high"] for e in used["estimates"])
+    assert used["title"]
 
 
 @pytest.mark.parametrize("command", ["simulate", "train"])

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outlay.choosing.estimates import ESTIMATORS, IN_WINDOW, PolicyEstimates, estimate_policy
+from outlay.choosing.estimates import PolicyEstimates, estimate_policy
+from outlay.choosing.estimators import ESTIMATORS, Question
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import CERTIFY, Transitions
@@ -40,7 +41,7 @@ def test_every_estimator_tells_the_same_policy(at: Measure, told: PolicyEstimate
     assert {e.policy for e in rows} == {"policy"}
     for name in told.joints:
         targets = {e.target for e in rows if e.estimator == name}
-        assert ("reward" in targets) == (name not in IN_WINDOW)
+        assert ("reward" in targets) == (not ESTIMATORS[name].totals_only)
         assert "decisions" not in targets
         assert {f"{target}@{k}" for target in ("reward", "coupon_cost") for k in (1, 3, 7)} <= targets
     by = {(e.estimator, e.target): e for e in rows}
@@ -51,6 +52,28 @@ def test_every_estimator_tells_the_same_policy(at: Measure, told: PolicyEstimate
         assert e.value is not None
         assert e.std_error is not None
         assert abs(e.value - fqe.value) < 4 * e.std_error
+
+
+@pytest.mark.parametrize("name", list(ESTIMATORS))
+def test_every_estimator_keeps_the_contract(name: str, at: Measure) -> None:
+    """One influence per user, mean zero but for a jackknife's weights; a value for each target or a reason; a mixture is linear in its parts."""
+    mixture = constant(at, 2, 6)
+    joint = ESTIMATORS[name].estimate(Question(at, mixture, at.propensity(), None))
+    if joint is None:
+        assert name == "fqe2"  # states are counted
+        return
+    assert joint.influence.shape == joint.mass.shape == (at.panel.num_users, len(joint.targets))
+    given = np.array([reason is None for reason in joint.withheld])
+    assert given.any()
+    np.testing.assert_array_equal(np.isfinite(joint.value), given)
+    assert (np.abs(joint.influence[:, given].mean(axis=0)) <= 0.5 * joint.std_error[given] + 1e-12).all()
+    parts = [ESTIMATORS[name].estimate(Question(at, part, at.propensity(), None)) for part in mixture.members()]
+    means = np.mean([part.value for part in parts if part is not None], axis=0)
+    np.testing.assert_allclose(joint.value[given], means[given], rtol=1e-9)
+    assert len(joint.cautions()) == len(joint.targets)
+    assert ESTIMATORS[name].title
+    assert ESTIMATORS[name].assumes
+    assert ESTIMATORS[name].note
 
 
 def test_a_mixture_is_that_of_its_parts(at: Measure, told: PolicyEstimates) -> None:

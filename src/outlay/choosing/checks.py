@@ -12,19 +12,15 @@ agreement that could not be checked is no pass: nothing is certified on one assu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from outlay.choosing.estimates import PolicyEstimates
+from outlay.choosing.estimators import ESTIMATORS
 from outlay.estimators.agreement import NOT_CHECKED, ONE_STEP, Agreement, agree
 from outlay.estimators.behaviour.check import BehaviourCheck
 from outlay.estimators.observed import Reproduction
 
-OTHERS = ("dr", "mis", "fqe2")
-# Whole paths do not need a state that says enough, nor days that are alike; single steps do not need the basis.
-ASSUME_LESS = ("dr", ONE_STEP)
-NEED_PROPENSITIES = ("dr", "mis", "snpdis", "pdis")
 MISFIT = "the behaviour model does not fit the log"
 
 
@@ -48,8 +44,12 @@ class Checks:
         if behaviour is not None and not behaviour.ok:
             agreement = Agreement(told.steps is None and not told.by_day, f"{NOT_CHECKED}: {MISFIT}", ())
         else:
-            others = {name: (told.joints[name], told.cautions[name]) for name in OTHERS if name in told.joints}
-            agreement = agree(told.fitted, others, told.steps, told.vague, assume_less=ASSUME_LESS)
+            others = {
+                name: (joint, told.cautions[name]) for name, joint in told.joints.items() if ESTIMATORS[name].checks
+            }
+            # Single steps do not need the basis.
+            assume_less = (*(name for name in others if ESTIMATORS[name].assumes_less), ONE_STEP)
+            agreement = agree(told.fitted, others, told.steps, told.vague, assume_less=assume_less)
         return cls(reproduction, agreement, behaviour)
 
     @property
@@ -64,13 +64,15 @@ class Checks:
         refused = self.refused
         if told.subject.name == "old" and self.reproduction.ok and self.agreement.words.startswith(NOT_CHECKED):
             refused = None  # the log says too little of the other policy, which takes nothing from its own
-        cautions: Mapping[str, str | None] = {"fqe": refused, "fqe2": refused}
-        if not self.reproduction.ok:  # it rests on a state that says enough just as well
-            cautions = {**cautions, "mis": self.reproduction.words}
-        if self.behaviour is not None and not self.behaviour.ok and told.subject.name != "old":
-            cautions = {**cautions, **dict.fromkeys(NEED_PROPENSITIES, MISFIT)}
-        for estimator, reason in cautions.items():
-            told = told.doubted(estimator, reason)
+        misfit = self.behaviour is not None and not self.behaviour.ok and told.subject.name != "old"
+        for name in told.joints:
+            row = ESTIMATORS[name]
+            if row.fitted:
+                told = told.doubted(name, refused)
+            elif misfit:
+                told = told.doubted(name, MISFIT)
+            elif row.needs_state and not self.reproduction.ok:
+                told = told.doubted(name, self.reproduction.words)
         return told
 
     def to_dict(self) -> dict[str, Any]:

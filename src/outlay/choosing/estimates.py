@@ -1,39 +1,31 @@
-"""Every estimator of one policy, on the same users.
+"""The estimates of one policy by every estimator (`estimators.py`), on the same users.
 
-    fqe     fitted Q evaluation                   assumes a state that says enough, days alike, Q in its basis
-    fqe2    the same on another basis             assumes the same of its basis; where states are not counted
-    mis     marginalised importance sampling      assumes a state that says enough, V in the basis of fqe
-    dr      doubly robust, per decision           assumes neither within the log's days
-    snpdis, pdis   clipped importance sampling    neither; shown for comparison
-
-All but the fitted ones need the log's propensities. Where the log cannot carry discounted values, means over a window
-of it stand in their place, and what is extrapolated beside them is relied on only where `windowed.py` finds no fault.
+Where the log cannot carry discounted values, means over a window of it stand in their place, and what is extrapolated
+beside them is relied on only where `windowed.py` finds no fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.choosing.estimators import ESTIMATORS, Question
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target
-from outlay.estimators import doubly_robust, fitted, importance, marginalised
+from outlay.estimators import fitted
 from outlay.estimators.importance import few_users, mean_ratio, off_one, row_ratios
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.sequential import FEWEST, HARDLY_ANY
 from outlay.estimators.units import displayed, estimates
 from outlay.estimators.windowed import room
 
-ESTIMATORS = ("fqe", "fqe2", "dr", "mis", "snpdis", "pdis")
-FITTED = ("fqe", "fqe2")
 EXTRAPOLATED = 0.6  # share of the users' weight by which lines may be extended beyond what the log shows
-IN_WINDOW = ("snpdis", "pdis")  # for totals alone
 
 UNSEEN = "it is alike for all these users, and not in the whole log: ±0 is no error"
 
@@ -80,7 +72,7 @@ class PolicyEstimates:
         found: list[Estimate] = []
         for name, joint in self.joints.items():
             cautions = self.cautions[name]
-            if name in IN_WINDOW:
+            if ESTIMATORS[name].totals_only:
                 found += joint.estimates(self.subject.name, name, confidence=confidence, cautions=cautions)
             else:
                 found += estimates(joint, campaign, self.subject.name, name, confidence=confidence, cautions=cautions)
@@ -95,7 +87,7 @@ class PolicyEstimates:
             if name not in other.joints:
                 continue
             pair = [joint, other.joints[name]]
-            a, b = pair if name in IN_WINDOW else [displayed(j, campaign) for j in pair]
+            a, b = pair if ESTIMATORS[name].totals_only else [displayed(j, campaign) for j in pair]
             difference = a.minus(b)
             cautions = [doubts.get((name, target)) for target in difference.targets]
             found += difference.estimates(self.subject.name, name, confidence=confidence, cautions=cautions)
@@ -108,7 +100,7 @@ def estimate_policy(
     propensity: NDArray[np.float64],
     *,
     among: NDArray[np.bool_] | None = None,
-    estimators: Sequence[str] = ESTIMATORS,
+    estimators: Iterable[str] = tuple(ESTIMATORS),
 ) -> PolicyEstimates:
     """Estimate one policy by several estimators.
 
@@ -119,41 +111,19 @@ def estimate_policy(
         among: `[U]` users whose value it is; default all.
         estimators: which; clipped importance sampling is for all users alone.
     """
-    panel, weights = at.panel, subject.weights
+    panel = at.panel
     joints: dict[str, Joint] = {}
     cautions: dict[str, Cautions] = {}
-    parts = list(zip(subject.parts, subject.features, strict=True))
     for name in estimators:
-        if name == "fqe":
-            fits = [at.fit(part, f, among) for part, f in parts]
-            joints[name] = whole = fitted.combine(fits, weights)
-            cautions[name] = [None] * len(whole.targets)
-        elif name == "fqe2":
-            seconds = [found for part, _ in parts if (found := at.fit_second(part, among)) is not None]
-            if not seconds:
-                continue
-            joints[name] = whole = fitted.combine(seconds, weights)
-            cautions[name] = [None] * len(whole.targets)
-        elif name == "dr":
-            robust = doubly_robust.combine([at.doubly_robust(part, f, propensity, among) for part, f in parts], weights)
-            joints[name], cautions[name] = robust, robust.cautions()
-        elif name == "mis":
-            if at.sequential:  # the fitted one is that, given more
-                continue
-            marginal = marginalised.combine([at.marginal(part, f, propensity, among) for part, f in parts], weights)
-            joints[name], cautions[name] = marginal, marginal.cautions()
-        else:
-            kind: importance.Kind = "plain" if name == "pdis" else "self-normalised"
-            days = at.data.campaign.meta.report_days
-            weighed = importance.combine(
-                [importance.weigh(panel, part, days=days, kind=kind, propensity=propensity) for part, _ in parts],
-                weights,
-            )  # fmt: skip
-            joints[name], cautions[name] = weighed, weighed.cautions()
-        if name not in FITTED:
-            joints[name] = joints[name].without([HARDLY_ANY if ess < FEWEST else None for ess in joints[name].ess])
-        unseen = _unseen(joints[name], panel.names, at.varies(subject.parts))
-        cautions[name] = [own or rare for own, rare in zip(cautions[name], unseen, strict=True)]
+        joint = ESTIMATORS[name].estimate(Question(at, subject, propensity, among))
+        if joint is None:
+            continue
+        own = joint.cautions()
+        if ESTIMATORS[name].needs_propensities:
+            joint = joint.without([HARDLY_ANY if ess < FEWEST else None for ess in joint.ess])
+        unseen = _unseen(joint, panel.names, at.varies(subject.parts))
+        joints[name] = joint
+        cautions[name] = [caution or rare for caution, rare in zip(own, unseen, strict=True)]
     steps = None if among is not None or "dr" not in estimators else single_steps(at, subject, propensity)
     if at.window is not None and "fqe" in joints:
         found = PolicyEstimates(subject, joints, cautions).fitted

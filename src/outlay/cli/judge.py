@@ -11,14 +11,6 @@ from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stdou
 from outlay.core.target import Target
 
 NOT_RELIED_ON = "*"
-ESTIMATORS = {
-    "fqe": "fitted values, and where states are not counted by day and by propensities; the certificate rests on it",
-    "fqe2": "the same on a basis of its own, which no network made",
-    "dr": "fitted values, put right by the users whose logged paths go the policy's way",
-    "mis": "logged rows, reweighted by state and action",
-    "snpdis": "logged paths, weights cut off at 20 and divided by their mean; for comparison",
-    "pdis": "the same, not divided",
-}
 
 
 def evaluate(
@@ -64,6 +56,7 @@ def evaluate(
 
 
 def _show(found: dict[str, Any], campaign: Any) -> None:
+    from outlay.choosing.estimators import ESTIMATORS
     from outlay.jobs.report import DISCOUNTED, policy_rows
 
     _policies(policy_rows(campaign, found), campaign, found)
@@ -75,7 +68,7 @@ def _show(found: dict[str, Any], campaign: Any) -> None:
     days = found["window"] and found["window"]["days"]
     _side_by_side(title, found["estimates"], campaign, days)
     for name in dict.fromkeys(e["estimator"] for e in found["estimates"]):
-        _say(f"  {name}: {ESTIMATORS[name]}")
+        _say(f"  {name}: {ESTIMATORS[name].note}")
     _reasons(found["estimates"])
     _segments(found, campaign)
     rows = [d for d in found["differences"] if d["against"] != "old"]
@@ -144,7 +137,10 @@ def _words(target: str, campaign: Any, window: int | None) -> str:
 def _reasons(rows: list[dict[str, Any]]) -> None:
     """Why numbers are not given or not relied on: a reason for each estimator."""
     for mark, what, meaning in ((NOT_RELIED_ON, "caution", "not to be relied on"), ("–", "withheld", "not given")):
-        said = {name: {e[what]: None for e in rows if e["estimator"] == name and e[what]} for name in ESTIMATORS}
+        said = {
+            name: {e[what]: None for e in rows if e["estimator"] == name and e[what]}
+            for name in dict.fromkeys(e["estimator"] for e in rows)
+        }
         alike: dict[str, list[str]] = {}
         for name, reasons in said.items():
             if reasons:

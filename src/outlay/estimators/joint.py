@@ -72,6 +72,10 @@ class Joint:
             withheld=tuple(own or reason for own, reason in zip(self.withheld, reasons, strict=True)),
         )
 
+    def cautions(self) -> list[str | None]:
+        """Return for each of the `[T]` targets why not to rely on its number, or None."""
+        return [None] * len(self.targets)
+
     def picked(self, targets: Sequence[str], columns: Sequence[int], factor: Sequence[float]) -> Self:
         """Other names for some of the quantities, each times a factor ≥ 0; all that is `[T]` goes with them.
 

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from outlay.choosing import estimators
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target
 from outlay.pages.content import Interval, ReportContent
 from outlay.pages.evidence_content import Bound, SegmentLine
 from outlay.pages.words import NONE, budget, days, decimals, exact, number, per, plain, target
 
-ESTIMATORS = {
-    "fqe": ("fitted Q evaluation",
-            "where states are counted: the state says enough, outcomes and moves depend on state and action alone, the "
-            "same on every day. Elsewhere propensities, and values nearly linear in the features and the days before"),
-    "fqe2": ("fitted Q evaluation on another basis",
-             "the same, with features that no network made; where it differs from the first, neither is believed"),
-    "dr": ("doubly robust",
-           "propensities alone inside the days of the log; in discounted means a fitted value closes the sum. It needs "
-           "users whose logged path is the policy's"),
-    "mis": ("marginalised importance sampling",
-            "propensities, and a state that says all that matters for what follows; for discounted means days are "
-            "alike too"),
-    "snpdis": ("importance sampling, clipped and self-normalised",
-               "propensities alone inside the days of the log; biased where the clip binds"),
-    "pdis": ("importance sampling, clipped",
-             "propensities alone inside the days of the log; biased where the clip binds"),
-}  # fmt: skip
+ESTIMATORS = {name: (row.title, row.assumes) for name, row in estimators.ESTIMATORS.items()}
 
 CHECKS = {
     "propensities": ("How likely was the old policy to give what it gave?",
