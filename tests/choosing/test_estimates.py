@@ -56,7 +56,7 @@ def test_every_estimator_tells_the_same_policy(at: Measure, told: PolicyEstimate
 
 @pytest.mark.parametrize("name", list(ESTIMATORS))
 def test_every_estimator_keeps_the_contract(name: str, at: Measure) -> None:
-    """One influence per user, mean zero but for a jackknife's weights; a value for each target or a reason; a mixture is linear in its parts."""
+    """One influence per user, near mean zero; a value or a reason for each target; a mixture is linear in its parts."""
     mixture = constant(at, 2, 6)
     joint = ESTIMATORS[name].estimate(Question(at, mixture, at.propensity(), None))
     if joint is None:
