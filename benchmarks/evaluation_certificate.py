@@ -114,8 +114,8 @@ def curve(
             for i, (fold, price) in enumerate(zip(stored.fold, stored.multiplier, strict=True))}  # fmt: skip
     first = outlay.frontier(run)
     budgets = np.linspace(first.least, first.most, BUDGETS)[1:]  # the least itself is at the edge of what can be solved
-    points = [point for point in outlay.frontier(run, budgets=budgets.tolist()).asked if point.certified]
-    spends = [sum(m["weight"] * true[m["fold"], m["multiplier"][0]] for m in point.members) for point in points]
+    points = [point for point in outlay.frontier(run, budgets=budgets.tolist()).requested if point.certified]
+    spends = [sum(m.weight * true[m.fold, m.multiplier[0]] for m in point.members) for point in points]
     over = [spend > point.budget for spend, point in zip(spends, points, strict=True)]
     left = [1 - spend / point.budget for spend, point in zip(spends, points, strict=True)]
     return len(points), int(sum(over)), float(np.median(left)) if left else float("nan")

@@ -14,7 +14,7 @@ import outlay
 from conftest import Habit
 from outlay.choosing import certify as job
 from outlay.choosing.certify import certified, certify_frontier
-from outlay.choosing.curve import Curve
+from outlay.choosing.curve import BudgetMixtures
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.folds import views
 from outlay.choosing.looks import looks
@@ -58,7 +58,7 @@ def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_the
     known = looks(everyone, EVERYONE)
     assert known[0].startswith(f"{outlay.load_bundle(run.bundle).id}@")  # the look it was chosen for
     assert known[1].startswith("frontier-")
-    curve = Curve(Stored.read(run.folder / "frontier"), campaign, data)
+    curve = BudgetMixtures(Stored.read(run.folder / "frontier"), campaign, data)
     budget = float(curve.stored.budgets[20])
     frontier(run, [budget], export=tmp_path / "bundle")
     bundle, between = outlay.load_bundle(tmp_path / "bundle"), curve.between(budget)

@@ -38,12 +38,12 @@ def a_run(trained: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_the_table_has_the_curve_and_every_budget_asked_for(a_run: Path) -> None:
+def test_the_table_has_the_curve_and_every_requested_budget(a_run: Path) -> None:
     found = outlay("frontier", a_run, "--budget", 1.5, "--budget", 1.9)
     assert (found.code, found.err) == (0, "")
     lines = found.out.splitlines()
     assert lines[0].startswith("habit: what a budget buys, 95 % intervals on select users")
-    assert [line.split()[:2] for line in lines if " asked " in line] == [["1.5", "asked"], ["1.9", "asked"]]
+    assert [line.split()[:2] for line in lines if " requested " in line] == [["1.5", "requested"], ["1.9", "requested"]]
     assert sum("one more yuan per decision buys" in line for line in lines) == 2
     assert "The log's policy: 0.7" in found.out
     assert "Check: costs fall" in found.out
@@ -55,7 +55,7 @@ def test_json_is_one_document_and_quiet_says_nothing(a_run: Path) -> None:
     found = outlay("frontier", a_run, "--budget", 1.5, "--json")
     assert found.code == 0
     content = json.loads(found.out)
-    assert content["asked"][0]["budget"] == 1.5
+    assert content["requested"][0]["budget"] == 1.5
     assert {key: value for key, value in content.items() if key != "page"} == json.loads(
         (a_run / "frontier.json").read_text()
     )
@@ -68,7 +68,7 @@ def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) 
     assert "bundle written (look 2 at the certify users)." in found.out
     assert "coupon_cost at most 1.5 per decision is certified" in found.out
     assert found.out.splitlines()[1].split()[-1] == "certified"
-    assert [line.split()[-1] for line in found.out.splitlines() if " asked " in line] == ["yes"]
+    assert [line.split()[-1] for line in found.out.splitlines() if " requested " in line] == ["yes"]
     assert "budgets of the curve are certified at 98.75 %, by one look at" in found.out
     again = outlay("frontier", a_run, "--budget", 1.9, "--export", tmp_path / "other")
     assert "other written (look 2 at the certify users)." in again.out
@@ -103,7 +103,7 @@ def test_a_cost_of_nothing_prints_as_0(a_run: Path) -> None:
     assert "e-1" not in "".join(lines)
 
 
-def test_a_limit_below_the_curve_is_said_where_no_budget_is_asked_for(a_run: Path) -> None:
+def test_a_limit_below_the_curve_is_said_where_no_budget_is_requested(a_run: Path) -> None:
     text = (a_run / MANIFEST).read_text()
     (a_run / MANIFEST).write_text(text.replace('"at_most": 2.2', '"at_most": 0.1'))
     found = outlay("frontier", a_run)
@@ -115,8 +115,8 @@ def test_a_limit_below_the_curve_is_said_where_no_budget_is_asked_for(a_run: Pat
 
 
 def test_an_impossible_budget_is_refused(a_run: Path, tmp_path: Path) -> None:
-    for budget, words in (("-1", "budget: is -1."), ("nan", "budget: is nan."), ("inf", "budget: is inf.")):
-        refused(tmp_path, words, "0 or more", command=("frontier", a_run, "--budget", budget))
+    for budget, words in (("-1", "budget: is -1;"), ("nan", "budget: is nan;"), ("inf", "budget: is inf;")):
+        refused(tmp_path, words, "at least 0", command=("frontier", a_run, "--budget", budget))
     refused(tmp_path, "budget 0.01: lies below the curve", "coupon_cost", "Give 0.",
             command=("frontier", a_run, "--budget", 0.01, "--export", tmp_path / "b"))  # fmt: skip
     found = outlay("frontier", a_run, "--budget", "much")

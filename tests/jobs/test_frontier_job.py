@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,12 +22,13 @@ import outlay
 from conftest import Habit
 from outlay.bundles.pool import Pool
 from outlay.bundles.reference import forward
+from outlay.choosing.budget_curve import BudgetCurve
 from outlay.choosing.looks import look
 from outlay.choosing.run import Run
 from outlay.choosing.stored import Stored
 from outlay.core.errors import FolderError, InfeasibleError, OutlayError
 from outlay.jobs.allocate import allocate_users
-from outlay.jobs.frontier import Frontier, frontier
+from outlay.jobs.frontier import frontier
 from outlay.ops.tabular import measure
 from outlay.training.frontier import falls
 
@@ -66,7 +68,7 @@ def made(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 @pytest.fixture(scope="module")
-def curves(made: Runs) -> Callable[[str], Frontier]:
+def curves(made: Runs) -> Callable[[str], BudgetCurve]:
     """Of the runs, as they come out of training."""
     return cache(lambda name: frontier(made(name)))
 
@@ -82,7 +84,7 @@ def way(name: str, made: Runs) -> Run:
 
 
 @pytest.fixture
-def found(name: str, curves: Callable[[str], Frontier]) -> Frontier:
+def found(name: str, curves: Callable[[str], BudgetCurve]) -> BudgetCurve:
     return curves(name)
 
 
@@ -92,7 +94,7 @@ def copied(run: Run, folder: Path) -> Run:
     return Run.open(folder / "copy")
 
 
-def test_the_curve_rises_and_bends_down(way: Run, found: Frontier) -> None:
+def test_the_curve_rises_and_bends_down(way: Run, found: BudgetCurve) -> None:
     budget, value = np.array([(p.budget, p.value) for p in found.curve]).T
     stored = Stored.read(way.folder / "frontier")
     if stored.manifest["window"] is not None:  # what is chosen by rises and bends down: it is not what is shown
@@ -106,37 +108,37 @@ def test_the_curve_rises_and_bends_down(way: Run, found: Frontier) -> None:
         assert (np.diff(slopes) <= 1e-6 * slopes.max()).all()
     else:  # the limit stands in the coordinates and in their margins, so the curve bends down only on the whole
         assert slopes[-20:].mean() < 0.5 * slopes[:20].mean()
-    assert found.policies[0]["spend"] != found.policies[-1]["spend"]
+    assert found.policies[0].spend != found.policies[-1].spend
 
 
-def test_every_mixture_keeps_its_budget_with_the_margin_and_the_other_limits(way: Run, found: Frontier) -> None:
+def test_every_mixture_keeps_its_budget_with_the_margin_and_the_other_limits(way: Run, found: BudgetCurve) -> None:
     steady, shares = way.data().steady, Stored.read(way.folder / "frontier").shares
-    place = [b["name"] for b in found.budgets].index(found.money)
-    for point in [*found.curve, *found.asked]:
+    place = found.place
+    for point in [*found.curve, *found.requested]:
         assert point.margin > 0
         # Where policies differ in how often they decide, the limit enters the cost, and lies between two of the grid.
         assert point.spend[place] + point.margin <= point.budget * (1 + (1e-7 if steady else 1e-3))
-        assert sum(member["weight"] for member in point.members) == pytest.approx(1)
+        assert sum(member.weight for member in point.members) == pytest.approx(1)
         assert len(point.members) <= 2 * found.folds * (1 + len(found.budgets))
         for k, share in enumerate(shares):
-            own = sum(member["weight"] for member in point.members if member["fold"] == k)
+            own = sum(member.weight for member in point.members if member.fold == k)
             assert own == pytest.approx(share)
         for j, line in enumerate(found.budgets):
-            assert j == place or point.spend[j] < line["limit"]
+            assert j == place or point.spend[j] < line.limit
         assert point.low < point.value < point.high
 
 
-def test_budgets_between_two_of_the_grid_are_mixtures_of_theirs(way: Run, found: Frontier) -> None:
+def test_budgets_between_two_of_the_grid_are_mixtures_of_theirs(way: Run, found: BudgetCurve) -> None:
     """Several at once; what one more unit of money buys is the slope of the curve."""
     wanted = [found.least + share * (found.most - found.least) for share in (0.1, 0.37, 0.5, 0.83)]
-    asked = frontier(way, wanted).asked
+    asked = frontier(way, wanted).requested
     assert [point.budget for point in asked] == wanted
     stored = Stored.read(way.folder / "frontier")
     value = stored.points.value[:, 0]
     for point in asked:
         assert point.value == pytest.approx(np.interp(point.budget, stored.budgets, value), abs=1e-12)
         step = 1e-3 * point.budget
-        after, before = frontier(way, [point.budget + step, point.budget - step]).asked
+        after, before = frontier(way, [point.budget + step, point.budget - step]).requested
         at = [point.budget - step, point.budget, point.budget + step]
         slopes = np.diff(np.interp(at, stored.budgets, stored.aim)) / step
         if stored.manifest["window"] is None:
@@ -145,7 +147,7 @@ def test_budgets_between_two_of_the_grid_are_mixtures_of_theirs(way: Run, found:
         assert min(slopes) * (1 - 1e-6) - 1e-9 <= point.marginal <= max(slopes) * (1 + 1e-6) + 1e-9
 
 
-def test_below_the_curve_the_cheapest_cost_is_told_and_what_is_advised_is_enough(way: Run, found: Frontier) -> None:
+def test_below_the_curve_the_cheapest_cost_is_told_and_what_is_advised_is_enough(way: Run, found: BudgetCurve) -> None:
     assert found.least > 0
     with pytest.raises(InfeasibleError, match=rf"below the curve.*{found.money} {found.least:.4g} per") as caught:
         frontier(way, [found.least * 0.99])
@@ -153,38 +155,38 @@ def test_below_the_curve_the_cheapest_cost_is_told_and_what_is_advised_is_enough
     assert ("keeps the other limits" in words) == (len(found.budgets) > 1)
     advised = float(words.split("Give ")[1].split(" ")[0])
     assert found.least < advised < found.least * 1.002
-    assert frontier(way, [advised]).asked[0].budget == advised
+    assert frontier(way, [advised]).requested[0].budget == advised
 
 
-def test_above_the_curve_the_dearest_useful_mixture_is_given_and_the_slack_said(way: Run, found: Frontier) -> None:
+def test_above_the_curve_the_dearest_useful_mixture_is_given_and_the_slack_said(way: Run, found: BudgetCurve) -> None:
     dearest = found.curve[-1]
     assert not dearest.slack
-    (point,) = frontier(way, [2 * found.most]).asked
+    (point,) = frontier(way, [2 * found.most]).requested
     assert point.slack
     assert point.marginal == 0
     assert point.value == pytest.approx(dearest.value, rel=1e-3)
     assert point.value >= max(p.value for p in found.curve) - 1e-12
-    (near,) = frontier(way, [found.most * 0.98]).asked
+    (near,) = frontier(way, [found.most * 0.98]).requested
     assert not near.slack
     assert near.marginal > 0
 
 
 def test_without_a_budget_it_is_the_campaigns_or_the_least_where_that_lies_above(made: Runs, tmp_path: Path) -> None:
     found = frontier(made("counted"))
-    assert [point.budget for point in found.asked] == [2.2]
+    assert [point.budget for point in found.requested] == [2.2]
     run = copied(made("counted"), tmp_path)
     manifest = json.loads((run.folder / "manifest.json").read_text())
     manifest["campaign"]["budget"][0]["at_most"] = 0.1
     (run.folder / "manifest.json").write_text(json.dumps(manifest))
     found = frontier(run.folder)
-    assert [point.budget for point in found.asked] == [found.least]
+    assert [point.budget for point in found.requested] == [found.least]
     with pytest.raises(InfeasibleError, match="below the curve"):
         frontier(run.folder, export=tmp_path / "bundle")
 
 
 def test_it_is_written_beside_the_run_whole(way: Run) -> None:
     found = frontier(way)
-    assert json.loads((way.folder / "frontier.json").read_text()) == found.to_dict()
+    assert msgspec.json.decode((way.folder / "frontier.json").read_bytes(), type=BudgetCurve) == found
     assert found.money in (way.folder / "frontier.html").read_text(encoding="utf-8")
     assert found.export is None
 
@@ -202,11 +204,11 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     budget = wanted(run)
     found = frontier(run, [budget], export=tmp_path / "bundle")
     bundle = outlay.load_bundle(tmp_path / "bundle")
-    (point,) = found.asked
+    (point,) = found.requested
     graphs = {file.name for file in bundle.folder.glob("*.onnx")}
     assert graphs == {"frontier.onnx", *(f"policy-{k}.onnx" for k in range(found.folds))}
     assert len(bundle.members) == len(point.members)
-    assert bundle.weights == pytest.approx([member["weight"] for member in point.members])
+    assert bundle.weights == pytest.approx([member.weight for member in point.members])
     limits = [b["limit"] for b in bundle.manifest["budgets"]]
     assert limits == [budget, *(b.limit for b in run.campaign.budgets[1:])]
 
@@ -250,41 +252,41 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
 def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, tmp_path: Path) -> None:
     run = copied(made("network"), tmp_path)
     looks, band = run.folder / "data" / "looks.json", run.folder / "frontier" / "band.npz"
-    before = frontier(run, [1.5, 1.9]).asked
+    before = frontier(run, [1.5, 1.9]).requested
     assert (before[0].certified, before[0].bounds, before[0].gain_bound) == (None, None, None)
     assert not looks.exists()
     first = frontier(run, [1.5], export=tmp_path / "first").export
     assert first is not None
-    assert (first["look"], first["certificate"]["look"]) == (2, 2)
-    assert first["certificate"]["confidence"] == pytest.approx(0.9875)
-    assert first["certificate"]["policies"] == len(Stored.read(run.folder / "frontier").budgets)
+    assert (first.look, first.certificate["look"]) == (2, 2)
+    assert first.certificate["confidence"] == pytest.approx(0.9875)
+    assert first.certificate["policies"] == len(Stored.read(run.folder / "frontier").budgets)
     assert len(json.loads(looks.read_text())) == 2
     stored = outlay.load_bundle(tmp_path / "first").manifest
-    assert stored["certificate"] == json.loads(json.dumps(first["certificate"]))
+    assert stored["certificate"] == json.loads(json.dumps(first.certificate))
     assert {(e["policy"], e["target"]) for e in stored["estimates"]} == {
         (policy, target) for policy in ("old", "mixture") for target in ("reward", "coupon_cost")
     }
-    assert first["verdict"]
+    assert first.verdict
     written, counted = band.read_bytes(), looks.read_bytes()
     other = frontier(run, [2.2], export=tmp_path / "other").export
     assert other is not None
-    assert other["look"] == 2
+    assert other.look == 2
     again = frontier(run, [1.5], export=tmp_path / "again").export
     assert again is not None
-    assert again == {**first, "path": str(tmp_path / "again")}
+    assert again == replace(first, path=str(tmp_path / "again"))
     sharper = frontier(run, [1.5], export=tmp_path / "sharper", confidence=0.9).export
     assert sharper is not None
-    assert sharper["certificate"]["alpha"] == pytest.approx(0.025)
+    assert sharper.certificate["alpha"] == pytest.approx(0.025)
     assert (band.read_bytes(), looks.read_bytes()) == (written, counted)
     # What was asked before the look is what is asked after it, now with what is certain of it.
-    after = frontier(run, [1.5, 1.9]).asked
+    after = frontier(run, [1.5, 1.9]).requested
     for one, same in zip(before, after, strict=True):
         assert replace(same, certified=None, certificate=None, bounds=None, gain=None, gain_bound=None,
                        gain_most=None) == one  # fmt: skip
-    line = first["certificate"]["budgets"][0]
-    assert after[0].bounds == [line["bound"]]
+    line = first.certificate["budgets"][0]
+    assert after[0].bounds == (line["bound"],)
     assert after[0].certified == line["kept"] == (line["bound"] <= 1.5)
-    assert after[0].gain_bound == first["certificate"]["gain_bound"]
+    assert after[0].gain_bound == first.certificate["gain_bound"]
 
 
 def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
@@ -300,9 +302,9 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
     monkeypatch.setattr("outlay.jobs.frontier.verdict", seen)
     found = frontier(copied(made("counted"), tmp_path), [2.2], export=tmp_path / "bundle").export
     assert found is not None
-    assert found["verdict"] == "said"
+    assert found.verdict == "said"
     (beside,) = given
-    assert 0 < beside.spend <= found["certificate"]["budgets"][0]["value"] * (1 + 1e-6)
+    assert 0 < beside.spend <= found.certificate["budgets"][0]["value"] * (1 + 1e-6)
     assert beside.keep
 
 
@@ -318,10 +320,10 @@ def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
     other = frontier(later, [1.5], export=tmp_path / "b" / "out").export
     assert one is not None
     assert other is not None
-    assert one["id"] == other["id"]
-    assert (one["look"], other["look"]) == (2, 4)
-    assert other["certificate"]["confidence"] == pytest.approx(1 - 0.05 / 16)
-    assert other["certificate"]["budgets"][0]["bound"] > one["certificate"]["budgets"][0]["bound"]
+    assert one.id == other.id
+    assert (one.look, other.look) == (2, 4)
+    assert other.certificate["confidence"] == pytest.approx(1 - 0.05 / 16)
+    assert other.certificate["budgets"][0]["bound"] > one.certificate["budgets"][0]["bound"]
 
 
 def test_a_look_that_was_killed_before_it_was_written_is_made_again_and_not_counted_twice(

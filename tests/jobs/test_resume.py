@@ -238,5 +238,5 @@ def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "There is a checkpoint: the training goes on with --resume." in said
+    assert "There is a checkpoint; continue with --resume." in said
     assert can_resume(out)

@@ -1,4 +1,4 @@
-"""A finished frontier as frontier.json has it: 33 policies, 101 budgets, the old policy below the curve."""
+"""A finished frontier: 33 policies, 101 budgets, the old policy below the curve."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from outlay.choosing.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
+from outlay.core.campaign import BudgetLimit
+
 LEAST, MOST, SE, MARGIN = 0.01, 1.18, 0.002, 0.004  # per decision
 BEND = 2.0  # of the curve
 
 
-def found(budgets: int = 1, *, per: str = "decision", certified: float | None = None) -> dict[str, Any]:
+def found(budgets: int = 1, *, per: str = "decision", certified: float | None = None) -> BudgetCurve:
     """With two budgets the second is a floor, with three the third a ceiling; per user all is a total of 30 days.
 
     After a look budgets up to the share `certified` of the curve are certified.
@@ -27,10 +30,10 @@ def found(budgets: int = 1, *, per: str = "decision", certified: float | None = 
         reached = 0.15 + scale * (1 - np.exp(-BEND * share))
         return float(reached) * times, float(scale * BEND * np.exp(-BEND * share) / (MOST - LEAST))
 
-    def costs(spend: float) -> list[float]:
-        return [spend * times, 0.3 + 0.4 * spend / MOST, 0.45 * spend / MOST][:budgets]
+    def costs(spend: float) -> tuple[float, ...]:
+        return (spend * times, 0.3 + 0.4 * spend / MOST, 0.45 * spend / MOST)[:budgets]
 
-    def point(budget: float) -> dict[str, Any]:
+    def point(budget: float) -> CurvePoint:
         slack = budget > MOST * times + 1e-9
         given = min(budget / times, MOST)
         spend = max(given - MARGIN * given / MOST, LEAST / 2)
@@ -41,51 +44,48 @@ def found(budgets: int = 1, *, per: str = "decision", certified: float | None = 
         kept = None if certified is None else slack or given <= LEAST + certified * (MOST - LEAST) + 1e-9
         bound = (0.998 if kept else 1.01) * budget
         words = f"not certified: coupon_cost by {0.01 * budget:.4g} (upper bound {bound:.4g} against {budget:g})"
-        sure = {} if kept is None else {
+        sure: dict[str, Any] = {} if kept is None else {
             "certificate": "certified" if kept else words,
-            "bounds": [bound, *(s - sign * 0.001 for s, sign in zip(spends[1:], (1, -1), strict=False))],
+            "bounds": (bound, *(s - sign * 0.001 for s, sign in zip(spends[1:], (1, -1), strict=False))),
             "gain": bought - 0.37 * times, "gain_bound": bought - 0.38 * times,
             "gain_most": bought - 0.36 * times,
         }  # fmt: skip
-        return {
-            "certified": kept, "certificate": None, "bounds": None, "gain": None, "gain_bound": None,
-            "gain_most": None, **sure,
-            "budget": budget, "value": bought, "low": bought - 2 * SE * times, "high": bought + 2 * SE * times,
-            "spend": spends, "spend_low": [0.994 * s for s in spends], "spend_high": [1.006 * s for s in spends],
-            "marginal": 0.0 if slack else slope, "margin": MARGIN * given / MOST * times, "slack": slack,
-            "members": [{"multiplier": [float(grid[i]), 0.12, 0.05][:budgets], "weight": w}
-                        for i, w in ((low, 1 - weight), (low + 1, weight)) if w > 0],
-        }  # fmt: skip
+        return CurvePoint(
+            **sure, certified=kept,
+            budget=budget, value=bought, low=bought - 2 * SE * times, high=bought + 2 * SE * times,
+            spend=spends, spend_low=tuple(0.994 * s for s in spends), spend_high=tuple(1.006 * s for s in spends),
+            marginal=0.0 if slack else slope, margin=MARGIN * given / MOST * times, slack=slack,
+            members=tuple(CurveMember(multiplier=(float(grid[i]), 0.12, 0.05)[:budgets], weight=w, fold=0)
+                          for i, w in ((low, 1 - weight), (low + 1, weight)) if w > 0),
+        )  # fmt: skip
 
-    return {
-        "campaign": "thirty-day",
-        "unit": "yuan",
-        "reward_label": "active days",
-        "objective": "reward" if per == "decision" else "reward@30",
-        "money": "coupon_cost",
-        "budgets": [
-            {"name": n, "limit": limit, "sign": sign, "per": per if n == "coupon_cost" else "decision",
-             "words": f"{'at most' if sign > 0 else 'at least'} {limit:g} per decision"}
+    return BudgetCurve(
+        campaign="thirty-day",
+        unit="yuan",
+        reward_label="active days",
+        objective="reward" if per == "decision" else "reward@30",
+        money="coupon_cost",
+        budgets=tuple(
+            BudgetLimit(name=n, limit=limit, sign=sign, unit="yuan" if n == "coupon_cost" else "",
+                        per="user" if n == "coupon_cost" and per == "user" else "decision")
             for n, limit, sign in zip(names, limits, signs, strict=True)
-        ],
-        "least": LEAST * times,
-        "most": MOST * times,
-        "confidence": 0.95,
-        "users": 14_902,
-        "curve": [point(float(b)) for b in np.linspace(LEAST * times, MOST * times, 101)],
-        "asked": [point(0.65 * times)],
-        "old": {"value": 0.37 * times, "low": 0.366 * times, "high": 0.374 * times, "spend": costs(0.45)},
-        "folds": 1,
-        "policies": [
-            {"multiplier": [float(price), 0.12, 0.05][:budgets], "value": value(spend)[0] - 0.002 * times * (i % 3),
-             "spend": costs(spend)}
+        ),
+        least=LEAST * times,
+        most=MOST * times,
+        confidence=0.95,
+        users=14_902,
+        curve=tuple(point(float(b)) for b in np.linspace(LEAST * times, MOST * times, 101)),
+        requested=(point(0.65 * times),),
+        old=OldPolicy(value=0.37 * times, low=0.366 * times, high=0.374 * times, spend=costs(0.45)),
+        folds=1,
+        policies=tuple(
+            SinglePolicy(multiplier=(float(price), 0.12, 0.05)[:budgets], fold=0, spend=costs(spend),
+                         value=value(spend)[0] - 0.002 * times * (i % 3))
             for i, (price, spend) in enumerate(zip(grid, np.linspace(LEAST, MOST, 33), strict=True))
-        ],
-        "band": None if certified is None else {
-            "users": 14_871, "policies": 33, "confidence": 0.975, "factor": 2.784, "look": 1, "old": 0.37 * times,
-        },
-        "window": None,
-        "condition": "if the features say enough about a user",
-        "check": "Check: costs fall as λ grows, in all 528 pairs of policies, as far as noise lets one tell.",
-        "export": None,
-    }  # fmt: skip
+        ),
+        band=None if certified is None else CurveBand(
+            users=14_871, policies=33, confidence=0.975, factor=2.784, look=1, old=0.37 * times,
+        ),
+        condition="if the features say enough about a user",
+        check="Check: costs fall as λ grows, in all 528 pairs of policies, as far as noise lets one tell.",
+    )  # fmt: skip

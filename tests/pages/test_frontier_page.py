@@ -6,15 +6,19 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import asdict, replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from frontier_examples import found
 
+from outlay.choosing.budget_curve import BudgetCurve, CurveMember, OldPolicy
+from outlay.choosing.window import Window
 from outlay.pages.frontier import render
 
 BROWSER = next(
@@ -29,7 +33,7 @@ class _Page(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.said: dict[str, str] = {}
+        self.texts: dict[str, str] = {}
         self.rows: list[str] = []
         self.text = ""
         self._json = ""
@@ -57,13 +61,27 @@ class _Page(HTMLParser):
             self.text += data
             if self._in_row:
                 self.rows[-1] += data.strip() + " "
-            if attrs.get("data-say"):
-                self.said[str(attrs["data-say"])] = data
+            if attrs.get("data-text"):
+                self.texts[str(attrs["data-text"])] = data
 
     @property
     def records(self) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = json.loads(self._json)
         return listed
+
+    @property
+    def shapes(self) -> dict[str, list[str]]:
+        """Paths of the figures by the name of what they show, in both sizes."""
+        shapes: dict[str, list[str]] = {}
+        group = ""
+        for tag, attrs in self.tags:
+            if tag == "g" and "_marks" in str(attrs.get("class")):
+                group = re.findall(r"(\S+)_marks", str(attrs["class"]))[0].removesuffix("_path").replace("_group", "")
+            elif tag == "g" and "role-mark" not in str(attrs.get("class", "role-mark")):
+                group = ""
+            if tag == "path" and group and attrs.get("class") is None and attrs.get("d"):
+                shapes.setdefault(group, []).append(str(attrs["d"]))
+        return shapes
 
     def attributes(self, key: str, value: str) -> dict[str, str | None]:
         return next(attrs for _, attrs in self.tags if attrs.get(key) == value)
@@ -74,6 +92,16 @@ def page(budgets: int = 1, per: str = "decision", certified: float | None = None
     return _Page(render(found(budgets, per=per, certified=certified)))
 
 
+def each(content: BudgetCurve, **changes: Any) -> BudgetCurve:
+    """The curve with changes of all its points."""
+    curve, requested = (tuple(replace(p, **changes) for p in of) for of in (content.curve, content.requested))
+    return replace(content, curve=curve, requested=requested)
+
+
+def with_unit(content: BudgetCurve, unit: str) -> BudgetCurve:
+    return replace(content, unit=unit, budgets=tuple(replace(b, unit=unit) for b in content.budgets))
+
+
 @pytest.mark.parametrize("certified", [None, 0.4])
 @pytest.mark.parametrize("per", ["decision", "user"])
 @pytest.mark.parametrize("budgets", [1, 2, 3])
@@ -81,15 +109,14 @@ def test_every_budget_of_the_slider_has_words_for_every_place_and_nothing_is_mis
     budgets: int, per: str, certified: float | None
 ) -> None:
     got = page(budgets, per, certified)
-    places = {str(attrs["data-say"]) for _, attrs in got.tags if "data-say" in attrs}
+    places = {str(attrs["data-text"]) for _, attrs in got.tags if "data-text" in attrs}
     assert {f"spend{j}" for j in range(budgets)} < places
     assert ({"certificate", "least", *(f"bound{j}" for j in range(budgets))} < places) == (certified is not None)
     assert len(got.records) == 102, "the curve and the campaign's budget"
     for record in got.records:
-        assert places <= set(record["say"])
-        assert all(record["say"].values())
-        assert re.fullmatch(r"M[\d.]+ [\d.]+h0", record["curve"])
-        assert re.fullmatch(r"M[\d.]+ [\d.]+h0", record["marginal"])
+        assert places <= set(record["text"])
+        assert all(record["text"].values())
+        assert all(0 <= part <= 100 for part in (*record["curve"], *record["marginal"]))
     assert not re.search(r"\b(nan|none|undefined|inf)\b", got.text + json.dumps(got.records), re.IGNORECASE)
     for _, attrs in got.tags:
         assert not re.search(r"nan|None", str(attrs.get("d", "")) + str(attrs.get("style", "")))
@@ -105,34 +132,38 @@ def test_the_headline_says_what_the_campaigns_budget_buys_and_what_one_more_woul
         "The campaign’s budget of 19.5 yuan per user buys 14.19 active days per user in 30 days "
         "(95 % interval 14.07 to 14.31). At that budget, one more yuan per user over 30 days buys 0.278 active days."
     ) in page(per="user").text
-    assert "one more unit of money per decision buys" in _Page(render({**found(), "unit": "money"})).text
+    assert "one more unit of money per decision buys" in _Page(render(with_unit(found(), "money"))).text
 
 
 def test_the_slider_begins_at_the_campaigns_budget_and_the_panel_says_so_without_the_script() -> None:
     got = page(2)
     start = int(str(got.attributes("id", "slider")["value"]))
-    record = got.records[start]["say"]
-    assert got.said == {name: record[name] for name in got.said}
+    record = got.records[start]["text"]
+    assert got.texts == {name: record[name] for name in got.texts}
     assert record["budget"] == "0.650"
     assert record["command"] == "outlay frontier RUN --budget 0.65 --export DIR"
     assert record["gain"] == "+28 %"
     assert record["spend0"] == "0.648"
     assert record["mixture"] == "λ = (0.891, 0.120) for 50 % of users\nλ = (0.831, 0.120) for 50 % of users"
-    assert {attrs["d"] for _, attrs in got.tags if attrs.get("data-mark") == "curve"} == {got.records[start]["curve"]}
+    left, top = got.records[start]["curve"]
+    marks = {attrs["style"] for _, attrs in got.tags if attrs.get("data-mark") == "curve"}
+    assert marks == {f"left:{left}%;top:{top}%"}
     assert "hidden" in got.attributes("class", "slide"), "a slider that cannot move is not shown"
 
 
 def test_budgets_rise_along_the_slider_and_no_command_asks_for_less_than_the_least() -> None:
     content = found()
-    content["least"] = content["curve"][0]["budget"] = 0.0123456789
-    given = [float(re.findall(r"--budget (\S+)", r["say"]["command"])[0]) for r in _Page(render(content)).records]
+    first, *others = content.curve
+    least = 0.0123456789
+    content = replace(content, least=least, curve=(replace(first, budget=least), *others))
+    given = [float(re.findall(r"--budget (\S+)", r["text"]["command"])[0]) for r in _Page(render(content)).records]
     assert given == sorted(given)
     assert given[0] == 0.0123457, "rounded down, the command would ask for less than can be kept"
 
 
 def test_the_comparison_with_the_old_policy_waits_below_the_headline_for_a_look_at_the_certify_users() -> None:
     content = found()
-    spend, value = (np.array([p[key] for p in content["curve"]]) for key in ("spend", "value"))
+    spend, value = np.array([p.spend for p in content.curve]), np.array([p.value for p in content.curve])
     reached, cost = np.interp(0.45, spend[:, 0], value), np.interp(0.37, value, spend[:, 0])
     text = page().text
     assert "What budgets from 0.010 to 1.180 yuan per decision buy With" in text
@@ -141,101 +172,100 @@ def test_the_comparison_with_the_old_policy_waits_below_the_headline_for_a_look_
         f"0.370 ({100 * reached / 0.37 - 100:+.0f} %). They reach its 0.370 with {cost:.3f} "
         f"(−{100 - 100 * cost / 0.45:.0f} %). These figures are from the select users"
     ) in text
-    content["old"] = {"value": 0.05, "low": 0.04, "high": 0.06, "spend": [2.0]}
-    text = _Page(render(content)).text
+    text = _Page(render(replace(content, old=OldPolicy(value=0.05, low=0.04, high=0.06, spend=(2.0,))))).text
     assert "What budgets from 0.010 to 1.180 yuan per decision buy" in text, "the old policy is off the curve"
     assert "With what the old policy spends" not in text
 
 
 def test_the_headline_says_how_much_of_the_gain_is_sure() -> None:
     content = found(certified=1.0)
-    spend = np.array([p["spend"][0] for p in content["curve"]])
+    spend = np.array([p.spend[0] for p in content.curve])
     at = np.flatnonzero(spend <= 0.45)[-1]
-    bound = content["curve"][at]["gain_bound"]
-    first = next(i for i, p in enumerate(content["curve"]) if p["gain_bound"] >= 0)
+    bound = content.curve[at].gain_bound
+    assert bound is not None
+    first = next(i for i, p in enumerate(content.curve) if (p.gain_bound or 0) >= 0)
     text = _Page(render(content)).text
     assert f"a gain of {100 * bound / 0.37:+.2g} % is 97.5 % sure" in text
     assert f"with {spend[first]:.3f} (−{100 - 100 * spend[first] / 0.45:.0f} %) they are sure to bring no less" in text
-    for point in content["curve"]:
-        point["gain_bound"] = -0.01
-    assert "no gain is 97.5 % sure there" in _Page(render(content)).text
-    for point in content["curve"]:
-        point["gain_bound"] = None
-    assert "With what the old policy spends" not in _Page(render(content)).text, "nothing bounds it"
+    assert "no gain is 97.5 % sure there" in _Page(render(each(content, gain_bound=-0.01))).text
+    unbounded = each(content, gain_bound=None)
+    assert "With what the old policy spends" not in _Page(render(unbounded)).text, "nothing bounds it"
 
 
 def test_an_old_policy_that_breaks_another_limit_is_said_to() -> None:
     for certified in (None, 1.0):
         content = found(2, certified=certified)
         assert "does not keep" not in _Page(render(content)).text
-        content["old"]["spend"][1] = 0.2
+        assert content.old is not None
+        content = replace(content, old=replace(content.old, spend=(content.old.spend[0], 0.2)))
         text = _Page(render(content)).text
         assert "the old policy does not keep reach at least 0.3 per decision, these do" in text
 
 
-def test_the_table_holds_eleven_budgets_and_those_asked_for() -> None:
+def test_the_table_holds_eleven_budgets_and_those_requested() -> None:
     content = found(2)
-    content["asked"].append({**content["asked"][0], "budget": 0.7})
+    content = replace(content, requested=(*content.requested, replace(content.requested[0], budget=0.7)))
     rows = _Page(render(content)).rows
     assert len(rows) == 1 + 11 + 2
     assert [row.split()[1:3] for row in rows if "campaign’s" in row] == [["the", "campaign’s"]]
-    assert [row.split()[0] for row in rows if "asked for" in row] == ["0.700"]
+    assert [row.split()[0] for row in rows if "requested" in row] == ["0.700"]
 
 
 def test_a_budget_above_the_curve_is_said_to_buy_nothing_more() -> None:
     content = found()
-    content["budgets"][0]["limit"] = 5.0
-    content["asked"] = [{**content["curve"][-1], "budget": 5.0, "marginal": 0.0, "slack": True}]
+    beyond = replace(content.curve[-1], budget=5.0, marginal=0.0, slack=True)
+    content = replace(content, budgets=(replace(content.budgets[0], limit=5.0),), requested=(beyond,))
     got = _Page(render(content))
-    assert "more money buys nothing that these policies know of: they spend 1.176 at most." in got.text
+    assert "more money buys nothing with these policies: they spend 1.176 at most." in got.text
     assert "The campaign’s budget of 5 lies outside the figure" in got.text
     assert got.attributes("id", "slider")["value"] == "100"
-    assert "limit" not in [attrs.get("class") for _, attrs in got.tags]
+    assert "campaign’s budget 5" not in got.text, "no rule in the figures"
+    assert "campaign’s budget 0.65" in page().text
 
 
 @pytest.mark.parametrize("certified", [None, 1.0])
 def test_a_page_without_an_old_policy_that_could_be_measured(certified: float | None) -> None:
     content = found(certified=certified)
-    content["old"] = None
-    if content["band"] is not None:
-        content["band"]["old"] = None
-    page = render(content)
+    band = None if content.band is None else replace(content.band, old=None)
+    page = render(replace(content, old=None, band=band))
     assert "too little about its own policy" in page
     assert "the old policy could not be measured" in page
     assert "nan" not in page.lower().replace("finance", "")
-    assert 'class="old"' not in page
+    assert ">old policy<" not in page
+    assert ">old policy<" in render(content)
 
 
 def test_one_policy_alone_makes_a_page() -> None:
     content = found()
-    content["least"] = content["most"]
-    content["curve"] = [content["curve"][-1]] * 101
-    content["asked"] = content["curve"][:1]
+    last = content.curve[-1]
+    content = replace(content, least=content.most, curve=(last,) * 101, requested=(last,))
     got = _Page(render(content))
     assert len(got.records) == 1
-    assert got.said["mixture"] == "λ = 0 for all users"
+    assert got.texts["mixture"] == "λ = 0 for all users"
 
 
 def test_what_rounding_leaves_of_a_policy_is_no_member() -> None:
     content = found()
-    content["asked"][0]["members"] = [{"multiplier": [0.5], "weight": 1 - 1e-15},
-                                      {"multiplier": [0.4], "weight": 1e-15}]  # fmt: skip
-    assert _Page(render(content)).said["mixture"] == "λ = 0.500 for all users"
+    members = (CurveMember(multiplier=(0.5,), weight=1 - 1e-15, fold=0),
+               CurveMember(multiplier=(0.4,), weight=1e-15, fold=0))  # fmt: skip
+    content = replace(content, requested=(replace(content.requested[0], members=members),))
+    assert _Page(render(content)).texts["mixture"] == "λ = 0.500 for all users"
 
 
 def test_a_marginal_value_beyond_all_others_does_not_flatten_the_figure() -> None:
     content = found()
-    content["curve"][0]["marginal"] = 1e6
-    got = _Page(render(content))
-    assert got.records[0]["marginal"].split()[1] == "0.0h0", "on the frame's edge"
-    assert float(got.records[50]["marginal"].split()[1].removesuffix("h0")) < 90
+    first, *others = content.curve
+    got = _Page(render(replace(content, curve=(replace(first, marginal=1e6), *others))))
+    assert got.records[0]["marginal"][1] == 0, "on the edge of the plot area"
+    assert got.records[50]["marginal"][1] < 90
 
 
 def test_before_the_look_the_page_says_how_to_get_one() -> None:
     assert "Not certified yet" in page().text
     assert "outlay evaluate RUN takes it, or the first export" in page().text
     assert "estimate: no interval of the difference is known" in page().text
-    assert not [attrs for _, attrs in page().tags if attrs.get("class") in ("open", "sure")]
+    assert {"line", "band"} <= page().shapes.keys()
+    assert not {"open", "sure"} & page().shapes.keys()
 
 
 def test_after_the_look_every_budget_says_whether_it_is_certified_and_what_is_sure() -> None:
@@ -244,22 +274,21 @@ def test_after_the_look_every_budget_says_whether_it_is_certified_and_what_is_su
     assert "Look 1 at 14,871 certify users" in got.text
     assert "all 33 mixtures of the curve together, 2.78 standard errors from the estimate" in got.text
     assert "stays under 2.5 %" in got.text
-    first, last = got.records[0]["say"], got.records[-1]["say"]
+    first, last = got.records[0]["text"], got.records[-1]["text"]
     assert first["certificate"] == "✓ certified at 97.5 %"
     assert last["certificate"] == "✕ not certified: coupon_cost by 0.0118 (upper bound 1.192 against 1.18)"
     assert last["bound0"] == "at most 1.192 (97.5 % sure)"
     assert last["bound1"].startswith("at least 0.6")
     assert last["least"] == "+51 % at least (97.5 % sure)"
-    shapes = {str(attrs.get("class")): str(attrs["d"]) for tag, attrs in got.tags if tag == "path"}
-    assert shapes["open"].count("M") == 1, "one stretch, from the first budget that is not certified to the last"
-    assert shapes["sure"].count("L") == len(got.records) - 1
+    assert [d.count("M") for d in got.shapes["open"]] == [1, 1], "one stretch, from the first that is not certified on"
+    assert [d.count("L") for d in got.shapes["sure"]] == [len(got.records) - 1] * 2, "wide and narrow"
     assert [row.split()[-1] for row in got.rows if "✓" in row or "✕" in row]
     assert len([row for row in got.rows if "✓ yes" in row]) == 5
     assert len([row for row in got.rows if "✕ no" in row]) == 7
     assert "costs no further look" in got.text
     whole = page(certified=1.0)
     assert "Every budget of the curve certified at 97.5 %" in whole.text
-    assert "open" not in [attrs.get("class") for tag, attrs in whole.tags if tag == "path"]
+    assert "open" not in whole.shapes
     assert "None of 101 budgets" in page(certified=-1.0).text
 
 
@@ -270,16 +299,14 @@ def badge(got: _Page) -> str | None:
 def test_a_curve_that_is_certified_and_loses_is_not_green_and_says_so() -> None:
     """Below a spend of 0.35 or so the policies bring less than the old one at its 0.45."""
     got = page(certified=1.0)
-    lost = sum(point["gain_most"] < 0 for point in found(certified=1.0)["curve"])
+    lost = sum(point.loses for point in found(certified=1.0).curve)
     assert 20 < lost < 40
     assert badge(got) == "badge open"
     assert f"Every budget of the curve certified at 97.5 %; {lost} lose against the old policy" in got.text
     assert "Certified means that the limits are kept, not that a budget gains" in got.text
     assert f"{lost} of 101 budgets of the curve (budgets from 0.0100 to " in got.text
-    assert got.records[0]["say"]["least"] == "a loss, −57 % at best (97.5 % sure)"
-    gains = found(certified=1.0)
-    for point in (*gains["curve"], *gains["asked"]):
-        point.update(gain_most=0.1)
+    assert got.records[0]["text"]["least"] == "a loss, −57 % at best (97.5 % sure)"
+    gains = each(found(certified=1.0), gain_most=0.1)
     assert badge(_Page(render(gains))) == "badge yes"
     assert "lose against" not in _Page(render(gains)).text
     assert badge(page(certified=-1.0)) == "badge no"
@@ -289,35 +316,33 @@ def test_the_page_says_why_the_report_has_other_figures_for_the_same_budget() ->
     said = "the run’s own bundle (RUN/bundle, outlay evaluate, outlay report) is another mixture and has other figures"
     assert said in page().text
     other = found()
-    other["asked"][0]["budget"] = 0.7
+    other = replace(other, requested=(replace(other.requested[0], budget=0.7),))
     assert said not in _Page(render(other)).text
 
 
 def test_what_could_not_be_measured_has_no_bound() -> None:
-    content = found(certified=1.0)
-    for point in (*content["curve"], *content["asked"]):
-        point.update(certified=False, certificate="not certified: coupon_cost could not be measured (no support)",
-                     bounds=[None], gain=None, gain_bound=None, gain_most=None)  # fmt: skip
+    why = "not certified: coupon_cost could not be measured (no support)"
+    content = each(found(certified=1.0), certified=False, certificate=why, bounds=(None,), gain=None, gain_bound=None,
+                   gain_most=None)  # fmt: skip
     got = _Page(render(content))
-    assert got.said["certificate"] == "✕ not certified: coupon_cost could not be measured (no support)"
-    assert got.said["bound0"] == got.said["least"] == "no bound"
+    assert got.texts["certificate"] == "✕ not certified: coupon_cost could not be measured (no support)"
+    assert got.texts["bound0"] == got.texts["least"] == "no bound"
 
 
 def test_the_foot_says_what_the_figures_rest_on_and_mean() -> None:
     for said in ("14,902 select users", "95 % intervals", "costs fall as λ grows", "(discounted)",
                  "certified on other users"):  # fmt: skip
         assert said in page().text
-    assert "what is said to be sure rests on other users" in page(certified=0.4).text
+    assert "what is called sure rests on other users" in page(certified=0.4).text
     assert "a total per user, not discounted" in page(per="user").text
 
 
 def test_the_page_says_on_what_condition_and_about_which_days() -> None:
-    assert page().text.count("Sure and certified hold if the features say enough about a user.") == 1
-    content = found(1)
-    content["window"] = {"days": 7, "beyond": 0.48, "words": "Claims are about a user's first 7 days in the log."}
+    assert page().text.count("“Sure” and “certified” hold if the features say enough about a user.") == 1
+    content = replace(found(1), window=Window(7, 0.48, "Claims are about a user's first 7 days in the log."))
     text = _Page(render(content)).text
     assert "Claims are about a user's first 7 days in the log." in text
-    assert "a mean over the first 7 days of a user, all alike" in text
+    assert "a mean over the first 7 days of a user, each with the same weight" in text
     assert "(discounted)" not in text
 
 
@@ -334,30 +359,30 @@ def test_the_page_asks_for_nothing_from_outside_and_is_small() -> None:
 
 def test_names_from_files_are_escaped_everywhere() -> None:
     content = found(2, certified=1.0)
-    content.update(campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY, check=NASTY)
-    for budget in content["budgets"]:
-        budget["name"] = NASTY + ("" if budget["sign"] > 0 else "2")
+    budgets = tuple(replace(b, name=NASTY + ("" if b.sign > 0 else "2"), unit=NASTY) for b in content.budgets)
+    content = replace(content, campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY, check=NASTY,
+                      budgets=budgets)  # fmt: skip
     html = render(content)
     got = _Page(html)
     assert html.count("<script") == html.count("</script>") == 2
     assert "<b>" not in html
     assert NASTY in got.text, "shown as text, not run as a template"
-    assert NASTY in got.records[0]["say"]["marginal"]
+    assert NASTY in got.records[0]["text"]["marginal"]
 
 
 def test_the_page_is_the_same_from_the_file() -> None:
     content = found(2, certified=1.0)
-    assert render(json.loads(json.dumps(content))) == render(content)
+    assert render(msgspec.json.decode(json.dumps(asdict(content)), type=BudgetCurve)) == render(content)
 
 
 MOVE = """<script>
-const said = () => [...document.querySelectorAll("[data-say]")].map((place) => place.textContent);
-const marks = () => [...document.querySelectorAll("[data-mark]")].map((mark) => mark.getAttribute("d"));
+const texts = () => [...document.querySelectorAll("[data-text]")].map((place) => place.textContent);
+const marks = () => [...document.querySelectorAll("[data-mark]")].map((mark) => [mark.style.left, mark.style.top]);
 const seen = [];
 for (const move of [() => {}, () => slider.stepUp(), () => { slider.value = 0; }, () => { slider.value = 999; }]) {
   move();
   slider.dispatchEvent(new Event("input"));
-  seen.push({ said: said(), marks: marks(), spoken: slider.getAttribute("aria-valuetext"),
+  seen.push({ texts: texts(), marks: marks(), spoken: slider.getAttribute("aria-valuetext"),
     shown: slider.getClientRects().length, wide: document.documentElement.scrollWidth });
 }
 document.documentElement.dataset.seen = JSON.stringify(seen);
@@ -381,14 +406,15 @@ def test_a_real_browser_moves_the_slider_and_the_panel_and_the_marks_follow(tmp_
     ).stdout  # fmt: skip
     root = _Page(dom).attributes("lang", "en")
     assert "data-error" not in root, root["data-error"]
-    names = [str(attrs["data-say"]) for _, attrs in got.tags if "data-say" in attrs]
+    names = [str(attrs["data-text"]) for _, attrs in got.tags if "data-text" in attrs]
     start = int(str(got.attributes("id", "slider")["value"]))
     seen = json.loads(str(root["data-seen"]))
     assert len(seen) == 4
     for state, place in zip(seen, (start, start + 1, 0, len(got.records) - 1), strict=True):
         record = got.records[place]
-        assert state["said"] == [record["say"][name] for name in names]
-        assert set(state["marks"]) == {record["curve"], record["marginal"]}
-        assert state["spoken"] == record["say"]["spoken"]
+        assert state["texts"] == [record["text"][name] for name in names]
+        wanted = [[f"{part}%" for part in record[name]] for name in ("curve", "curve", "marginal", "marginal")]
+        assert [[float(x[:-1]) for x in m] for m in state["marks"]] == [[float(x[:-1]) for x in m] for m in wanted]
+        assert state["spoken"] == record["text"]["aria"]
         assert state["shown"] == 1, "the script shows the slider"
         assert state["wide"] <= 500, "the page is no wider than its window, which may not be below 500"

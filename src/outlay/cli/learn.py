@@ -26,11 +26,18 @@ from outlay.core.target import Target
 from outlay.training import METHODS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from outlay.choosing.budget_curve import BudgetCurve, CurveMember, CurvePoint
     from outlay.comparing.results import Comparison, SeedMean
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from outlay.choosing.budget_curve import BudgetCurve, CurveMember, CurvePoint
+
     Method = str
 else:
     Method = Literal[METHODS]
@@ -52,7 +59,7 @@ def train(
     oracle: Annotated[
         Oracle,
         typer.Option(
-            help="How best responses are learned; auto counts few states, and pools trees and orthogonal else."
+            help="How best responses are learned; auto counts few states, and otherwise pools trees and orthogonal."
         ),
     ] = "auto",
     response: Annotated[Response, typer.Option(help="two-stage: the response model; din cannot be served.")] = "deepfm",
@@ -63,10 +70,10 @@ def train(
     ] = None,
     folds: Annotated[
         int | None,
-        typer.Option(min=1, help="frontier: learn so many times, each without one fold, so that all users certify."),
+        typer.Option(min=1, help="frontier: learn this often, each time without one fold, so that all users certify."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a RUN that was evaluated, estimates included.")
     ] = False,
@@ -91,7 +98,7 @@ def train(
             )  # fmt: skip
     except KeyboardInterrupt:
         if can_resume(out):
-            stderr.print("There is a checkpoint: the training goes on with --resume.", markup=False)
+            stderr.print("There is a checkpoint; continue with --resume.", markup=False)
         raise
     if as_json:
         print_json({"run": str(out), **run.manifest})
@@ -120,18 +127,18 @@ def _show_run(manifest: dict[str, Any], budgets: list[str]) -> None:
 def frontier(
     run: RunFolder,
     budget: Annotated[
-        list[float] | None, typer.Option("--budget", help="A limit of the money budget; give several for several.")
+        list[float] | None, typer.Option("--budget", help="A limit of the money budget; repeat it for several.")
     ] = None,
     export: Annotated[
         Path | None,
         typer.Option(help="Write the bundle for the one --budget here, certified (all of a run are one counted look)."),
     ] = None,
-    confidence: Annotated[float | None, typer.Option(help="Of intervals and certificate, e.g. 0.95.")] = None,
+    confidence: Annotated[float | None, typer.Option(help="Of intervals and the certificate, e.g. 0.95.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """What every budget buys, from one training; the mixture and the bundle for any of them.
+    """Show what every budget buys, from one training; give the mixture and the bundle for any of them.
 
     Example: outlay frontier run --budget 1.5 --export bundles/1.5
     """
@@ -139,85 +146,85 @@ def frontier(
     with progress("frontier", quiet=quiet or as_json) as report:
         from outlay.jobs.frontier import frontier as job
 
-        found = job(run, budget or (), export=export, confidence=confidence, progress=report)
+        curve = job(run, budget or (), export=export, confidence=confidence, progress=report)
     if as_json:
-        print_json({"page": None if export else str(run / "frontier.html"), **found.to_dict()})
+        print_json({"page": None if export else str(run / "frontier.html"), **asdict(curve)})
     elif not quiet:
-        _show_frontier(found, run)
-        if found.export is not None:
-            stdout.print(f"{export} written (look {found.export['look']} at the certify users).", markup=False)
-            stdout.print(found.export["verdict"], markup=False)
+        _show_frontier(curve, run)
+        if curve.export is not None:
+            stdout.print(f"{export} written (look {curve.export.look} at the certify users).", markup=False)
+            stdout.print(curve.export.verdict, markup=False)
             return
-        stdout.print(f"{run / 'frontier.html'} written: the curve with a slider, no network needed.", markup=False)
+        stdout.print(f"{run / 'frontier.html'} written: the curve with a slider; it works offline.", markup=False)
 
 
-def _mixture(members: list[dict[str, Any]], folds: int) -> str:
+def _mixture(members: Sequence[CurveMember], folds: int) -> str:
     """λ of each member and its share of users; of a mixture of folds the ends of all λ."""
-    multipliers = [", ".join(f"{price:.3g}" for price in member["multiplier"]) for member in members]
+    multipliers = [", ".join(f"{price:.3g}" for price in member.multiplier) for member in members]
     if folds == 1:
-        return "; ".join(f"{of} ({member['weight']:.0%})" for of, member in zip(multipliers, members, strict=True))
-    order = sorted(range(len(members)), key=lambda i: members[i]["multiplier"])
+        return "; ".join(f"{price} ({m.weight:.0%})" for price, m in zip(multipliers, members, strict=True))
+    order = sorted(range(len(members)), key=lambda i: members[i].multiplier)
     return f"{multipliers[order[0]]} to {multipliers[order[-1]]}, {len(members)} members"
 
 
-def _show_frontier(found: Any, run: Path) -> None:
+def _show_frontier(curve: BudgetCurve, run: Path) -> None:
+    """A table of the curve, and below it what the requested budgets buy and what is certified."""
     from outlay.pages.frontier_words import CERTIFIED, beside_run, losses
 
-    shown = found.to_dict()
-    money = next(b for b in found.budgets if b["name"] == found.money)
-    days = Target.parse(found.objective).days
-    reward = f"{found.reward_label}, {days} d" if days else f"{found.reward_label} per decision"
-    others = [b["name"] for b in found.budgets if b["name"] != found.money]
-    columns = [f"{found.money} ≤, per {money['per']}", reward, "spend", *others, "one more buys", "λ (users)"]
-    if found.band is not None:
+    money, place = curve.money_limit, curve.place
+    days = Target.parse(curve.objective).days
+    reward = f"{curve.reward_label}, {days} d" if days else f"{curve.reward_label} per decision"
+    others = [budget.name for budget in curve.budgets if budget is not money]
+    columns = [f"{money.name} ≤, per {money.per}", reward, "spend", *others, "marginal reward", "λ (users)"]
+    if curve.band is not None:
         columns.append("certified")
-    place = [b["name"] for b in found.budgets].index(found.money)
 
-    def line(point: Any, mark: str) -> tuple[Any, ...]:
+    def line(point: CurvePoint, mark: str) -> tuple[str, ...]:
         spends = [f"{_near(s):.4g} ±{_near(h - s):.2g}" for s, h in zip(point.spend, point.spend_high, strict=True)]
-        mixture = _mixture(point.members, found.folds)
+        mixture = _mixture(point.members, curve.folds)
         return (f"{point.budget:.4g}{mark}", f"{point.value:.4f} ±{point.high - point.value:.4f}", spends[place],
                 *(s for j, s in enumerate(spends) if j != place), f"{_near(point.marginal):.3g}", mixture,
                 *(() if point.certified is None else ("yes" if point.certified else "no",)))  # fmt: skip
 
-    every = max(1, (len(found.curve) - 1) // 10)
-    rows = [(point, "") for point in found.curve[::every]] + [(point, " asked") for point in found.asked]
+    every = max(1, (len(curve.curve) - 1) // 10)
+    rows = [(point, "") for point in curve.curve[::every]] + [(point, " requested") for point in curve.requested]
     rows.sort(key=lambda row: row[0].budget)
-    table(f"{found.campaign}: what a budget buys, {100 * found.confidence:.4g} % intervals on select users",
+    table(f"{curve.campaign}: what a budget buys, {100 * curve.confidence:.4g} % intervals on select users",
           columns, [line(*row) for row in rows])  # fmt: skip
-    if money["limit"] < found.least:
-        stdout.print(f"The campaign's own limit, {money['limit']:g}, lies below the curve.", markup=False,
-                     highlight=False)  # fmt: skip
-    for point in found.asked:
-        words = (f"At {point.budget:.4g}, one more {found.unit} per {money['per']} buys "
-                 f"{point.marginal:.3g} {reward}.")  # fmt: skip
+
+    def show(sentence: str) -> None:
+        stdout.print(sentence, markup=False, highlight=False)
+
+    if money.limit < curve.least:
+        show(f"The campaign's own limit, {money.limit:g}, lies below the curve.")
+    for point in curve.requested:
+        words = f"At {point.budget:.4g}, one more {curve.unit} per {money.per} buys {point.marginal:.3g} {reward}."
         if point.slack:
-            words = f"At {point.budget:.4g} there is room to spare: above {found.most:.4g} nothing is found to buy."
-        if point.certified is False:
-            words += f" It is {point.certificate}."
-        stdout.print(words, markup=False, highlight=False)
-    old = found.old
-    where = "could not be measured" if old is None else f"{old['value']:.4f} at {old['spend'][place]:.4g}"
-    stdout.print(f"The log's policy: {where}.", markup=False, highlight=False)
-    stdout.print(found.check, markup=False, highlight=False)
-    if found.band is None:
-        known = f"Not certified yet: outlay evaluate {run} looks at the certify users, once for every budget."
+            words = f"At {point.budget:.4g} there is money to spare: above {curve.most:.4g} it buys nothing more."
+        show(words + (f" It is {point.certificate}." if point.certified is False else ""))
+    old = curve.old
+    show(
+        f"The log's policy: {'could not be measured' if old is None else f'{old.value:.4f} at {old.spend[place]:.4g}'}."
+    )
+    show(curve.check)
+    if (band := curve.band) is None:
+        show(f"Not certified yet: outlay evaluate {run} looks at the certify users, once for every budget.")
     else:
-        kept, sure = sum(point.certified for point in found.curve), f"{100 * found.band['confidence']:.4g} %"
-        known = (f"{kept} of {len(found.curve)} budgets of the curve are certified at {sure}, by one look at "
-                 f"{found.band['users']:,} certify users.")  # fmt: skip
-        if lost := losses(shown):
-            known += f" {CERTIFIED}: {lost}"
-        known += f" Certified holds {found.condition}."
-    stdout.print(known, markup=False, highlight=False)
-    if found.window is not None:
-        stdout.print(found.window["words"], markup=False, highlight=False)
-    if told := beside_run(shown):
-        stdout.print(told, markup=False, highlight=False)
+        kept = sum(bool(point.certified) for point in curve.curve)
+        lost = losses(curve)
+        show(
+            f"{kept} of {len(curve.curve)} budgets of the curve are certified at {100 * band.confidence:.4g} %, by "
+            f"one look at {band.users:,} certify users.{f' {CERTIFIED}: {lost}' if lost else ''} "
+            f"Certified holds {curve.condition}."
+        )
+    if curve.window is not None:
+        show(curve.window.words)
+    if difference := beside_run(curve):
+        show(difference)
 
 
 def _near(number: float) -> float:
-    """0 for what rounding leaves of it."""
+    """The number, or 0 where only rounding is left of it."""
     return round(number, 9) + 0.0
 
 
@@ -231,7 +238,7 @@ def report(run: RunFolder, quiet: Quiet = False, threads: Threads = None) -> Non
     use_threads(threads)
     path = job(run)
     if not quiet:
-        stdout.print(f"{path} written: one page, no network needed.", markup=False)
+        stdout.print(f"{path} written: one page; it works offline.", markup=False)
 
 
 def compare(
@@ -249,16 +256,14 @@ def compare(
     responses: Annotated[str, typer.Option(help="The response models.")] = "deepfm,din",
     rows: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A row to make, by name, * for any text ('frontier*'); give several for several. Default: all."
-        ),
+        typer.Option(help="A row to make, by name, * for any text ('frontier*'); repeat it for several. Default: all."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished comparison.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished comparison.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Methods side by side at equal spend, as in the paper's second table; seeds run side by side on the processors.
+    """Compare methods at equal spend, as in the paper's second table; seeds run side by side on the processors.
 
     Example: outlay compare campaign.toml --out comparison --seeds 5
     """
@@ -274,13 +279,13 @@ def compare(
             )  # fmt: skip
     except KeyboardInterrupt:
         if can_resume(out):
-            stderr.print("Finished rows are kept: the comparison goes on with --resume.", markup=False)
+            stderr.print("Finished rows are kept; continue with --resume.", markup=False)
         raise
     if as_json:
         print_json({"path": str(out), **asdict(comparison)})
     elif not quiet:
         _show_comparison(comparison)
-        stdout.print(f"{out / 'comparison.html'} written: tables and figures, no network needed.", markup=False)
+        stdout.print(f"{out / 'comparison.html'} written: tables and figures; it works offline.", markup=False)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -290,7 +295,11 @@ def _names(text: str) -> tuple[str, ...]:
 def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
     parts = _names(text)
     if not parts or not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise OutlayError(f"is {text!r}.", where=option, way_out="Give whole numbers, e.g. 1,3,7.")
+        raise OutlayError(
+            f"is {text!r}; must be whole numbers.",
+            where=option,
+            way_out="Give whole numbers of at least 1, e.g. 1,3,7.",
+        )
     return tuple(int(part) for part in parts)
 
 

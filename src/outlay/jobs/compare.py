@@ -97,7 +97,7 @@ def compare(
     _check_names("oracles", oracles, ORACLES)
     _check_names("responses", responses, RESPONSES)
     if seeds < 1:
-        raise OutlayError(f"is {seeds}; must be at least 1.", where="seeds", way_out="Give 1 or more.")
+        raise OutlayError(f"is {seeds}; must be at least 1.", where="seeds", way_out="Give e.g. 3.")
     out = Path(out)
     check_replaceable(out, "comparison")
     campaign = source if isinstance(source, Campaign) else Campaign.load(source)
