@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from budget_control import control_spend
 from knapsack_highs import linear_program
-from outlay.ops.budget_path import budget_path
 from outlay.ops.knapsack import Choices
+from outlay.ops.knapsack_prices import budget_path
 from outlay.twostage.allocation import allocate
 
 OUT = Path(__file__).parent / "out"

@@ -2,14 +2,14 @@
 
     aₜ = argmaxₐ value[t, a] − λ cost[t, a]      λ ← [ λ + η Σ (cost[t, aₜ] − ρ) ]₊      ρ = total / N
 
-Each user gets the best arm at the present price. After every so many users the spend since the last time is compared
-with the target, ρ for each: above it the price rises, below it falls. So λ is, but for its floor at 0, a constant
-times the running spend less the running target. An arm that would take from later users what they are sure to need is
-not given: the best that leaves it is, and the total holds whatever comes.
+Each user gets the best action at the current price. After every so many users the spend since the last time is
+compared with the target, ρ for each: above it the price rises, below it falls. So λ is, except for its floor at 0, a
+constant times the running spend less the running target. An action that would take what later users are sure to need
+is not given; the best one that leaves enough is, and the total holds whatever comes.
 
 Source: Balseiro, Lu & Mirrokni (2023), *The best of many worlds: dual mirror descent for online allocation problems*,
 Algorithm 1 with h(λ) = λ² / 2 (projected subgradient steps); regret of order √N for users drawn alike, at η of order
-1/√N. Ours: one step for `every` users instead of one, and arms that all cost something (a reserve for each later
+1/√N. Ours: one step for `every` users instead of one, and actions that all cost something (a reserve for each later
 user).
 """
 
@@ -27,7 +27,7 @@ class ControlledSpend:
     """What the control did.
 
     Attributes:
-        action: `[N]` the arms, in the users' order.
+        action: `[N]` the actions, in the users' order.
         price: `[P]` λ of each group of `every` users; value units per cost unit.
         spend: `[P]` running spend after each group.
     """
@@ -43,7 +43,7 @@ def control_spend(
     """Decide users in their order, without looking ahead.
 
     Args:
-        choices: with one cost, m = 1. Every user has an arm that costs `reserve` or less.
+        choices: with one cost, m = 1. Every user has an action that costs `reserve` or less.
         total: finite, at least N · reserve.
         price: λ to begin with, ≥ 0; for instance `BudgetPath.price_at` of yesterday's users.
         step: η, price units per cost unit; None for price / (ρ √(N · every)), which a price of 0 has no use for.
@@ -51,11 +51,11 @@ def control_spend(
         every: users between two looks at the spend; ≥ 1.
 
     Returns:
-        The arms. Their running spend (float64, summed in order) is at most `total`, but for rounding where the total is
-        just what the reserve adds up to.
+        The actions. Their running spend (float64, summed in order) is at most `total`, except for rounding where the
+        total is just what the reserves add up to.
 
     Raises:
-        ValueError: if the total is not finite or below N · reserve, if some user has no arm that cheap, or if price
+        ValueError: if the total is not finite or below N · reserve, if some user has no action that cheap, or if price
             is 0 and there is no step.
     """
     count = choices.num_users
@@ -83,7 +83,7 @@ def control_spend(
 
 
 def _within(net: Floats, cost: Floats, spent: float, ceiling: Floats, reserve: float) -> tuple[Indices, float]:
-    """`[B]` the best arms whose running spend stays below the ceiling `[B]` after each user, and the spend then."""
+    """`[B]` the best actions whose running spend stays below the ceiling `[B]` after each user, and the spend then."""
     chosen = net.argmax(axis=1)
     running = np.cumsum(np.append(spent, cost[np.arange(len(net)), chosen]))
     if (running[1:] <= ceiling).all():
@@ -92,6 +92,6 @@ def _within(net: Floats, cost: Floats, spent: float, ceiling: Floats, reserve: f
         possible = np.where((spent + cost[i] <= ceiling[i]) | (cost[i] <= reserve), net[i], -np.inf)
         chosen[i] = possible.argmax()
         if possible[chosen[i]] == -np.inf:
-            raise ValueError(f"a user has no arm that costs {reserve} or less; raise the reserve")
+            raise ValueError(f"a user has no action that costs {reserve} or less; raise the reserve")
         spent += float(cost[i, chosen[i]])
     return chosen, spent

@@ -3,10 +3,10 @@
     max Σ value[i, a] x[i, a]     s.t.     Σₐ x[i, a] = 1,     Σᵢₐ cost[i, a, j] x[i, a] ≤ totalⱼ,     x ≥ 0
 
 Values and costs are divided by their largest first: HiGHS takes entries below 1e-9 for 0 and keeps rows to an
-absolute tolerance. Its search over whole arms is not used: on lists of a hundred cells it may take many seconds.
+absolute tolerance. Its search over whole actions is not used: on lists of a hundred cells it may take many seconds.
 
 Source: Huangfu & Hall (2018) for the solver. The interior-point method with crossover to a corner: on
-20,000 users × 5 arms it takes 2 seconds where the dual simplex takes 28.
+20,000 users × 5 actions it takes 2 seconds where the dual simplex takes 28.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LinearProgram:
     """The relaxation's optimum.
 
     Attributes:
-        shares: `[N, A]` of each arm, a distribution in each row; at most m users have more than one arm.
+        shares: `[N, A]` of each action, a distribution in each row; at most m users have more than one action.
         value: what it brings.
         prices: `[m]` ≥ 0, value units per cost unit.
     """
@@ -37,7 +37,7 @@ class LinearProgram:
 
 
 def linear_program(choices: Choices, totals: Floats) -> LinearProgram | None:
-    """The exact optimum with shares of arms, or None if not even shares keep the totals `[m]`."""
+    """The exact optimum with shares of actions, or None if not even shares keep the totals `[m]`."""
     program = _program(choices, totals)
     ones = np.ones(choices.num_users)
     for tolerance in (1e-10, 1e-7):

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import outlay
 from outlay.learning import exact
+from outlay.learning.best_responses import SolveHistory, SolveResult
 from outlay.learning.mixing import RULES, rule
-from outlay.learning.solution import SolveHistory, SolveResult
 from random_games_instances import RandomGame, Spec, draw, lost, spend
 
 Floats = NDArray[np.float64]

@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knapsack_highs import linear_program
-from outlay.ops.knapsack import Choices, net_values
+from outlay.ops.knapsack import Choices, apportion, fill, net_values, repair
 from outlay.ops.knapsack_prices import limit_prices
-from outlay.ops.knapsack_repair import apportion, fill, repair
 
 
 def problem(rng: np.random.Generator, users: int, arms: int, limits: int, *, whole: bool = False) -> Choices:

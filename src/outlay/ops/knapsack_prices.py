@@ -1,15 +1,30 @@
-"""Prices that make a total hold: what one more unit of each budget would buy, and a bound on what anybody can reach.
+"""Prices of the multiple-choice knapsack: the relaxation, in which shares of actions are allowed, and its bound.
+
+One total: every total is solved at once, by a hull for each user and one sort. A user's actions are points (cost,
+value); only the corners of their upper hull, rising from the cheapest action, can be worth their cost. The way from one
+corner to the next is a step with a price, Δvalue / Δcost, and a user's prices fall. Everybody starts with the cheapest
+action, and the steps of all users are taken in the order of their prices. Where the total runs out in the middle of a
+step the relaxation takes a part of it; an allocation stops before it.
+
+    value*(total) = Σ start + Σ Δvalue over the steps that fit + the part of the next one
+
+Corners are found by wrapping: from a corner, the next is the action of the steepest slope among the more expensive
+ones. That needs no sorting within users and works on whole blocks, and most users are done after one or two rounds. A
+sample of the users shows between which two prices the total lies; only that part of the path is computed for all.
+
+Several totals: the marginal value of each, from the dual.
 
     D(λ) = Σⱼ λⱼ totalⱼ + Σᵢ maxₐ (value[i, a] − Σⱼ λⱼ cost[i, a, j])  ≥  the value of every allocation, for each λ ≥ 0
 
-The least D is the value of the linear program. One total: D's slope at λ is the total less the spend, so λ is where
-the budget path crosses the total. A sample of the users tells between which two prices; only that part of the path is
-made for all. Several totals: D is convex and piecewise linear in few variables, so it is minimised by cutting planes,
-each an evaluation of all users, with the next point kept in a box around the best one (plain cutting planes jump
-about). The multipliers of the last cuts are the shares in which their arms mix to the linear program's solution.
+The least D is the value of the linear program. D is convex and piecewise linear in few variables, so it is minimised by
+cutting planes, each an evaluation of all users, with the next point kept in a box around the best one (plain cutting
+planes jump about). The multipliers of the last cuts are the shares in which their actions mix to the solution of the
+linear program.
 
-Source: Everett (1963) for the prices; Marsten, Hogan & Blankenship (1975) for the box; Dantzig & Wolfe (1960) for
-the shares; the sample is ours.
+Source: Sinha & Zoltners (1979) for the relaxation; Sverdrup, Wu, Athey & Wager (2025), *Qini curves for multi-armed
+treatment rules*, for the path as a result (their package `maq` keeps a priority queue; one sort does here); Jarvis
+(1973) for the wrapping; Everett (1963) for the prices; Marsten, Hogan & Blankenship (1975) for the box; Dantzig & Wolfe
+(1960) for the shares; the sample is ours.
 """
 
 from __future__ import annotations
@@ -18,10 +33,131 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from outlay.ops.budget_path import BudgetPath, budget_path
-from outlay.ops.knapsack import Choices, Floats, net_values
+from outlay.ops.knapsack import Choices, Floats, Indices, net_values
+
+
+@dataclass(frozen=True)
+class BudgetPath:
+    """The path, or the part of it between two prices.
+
+    Attributes:
+        start: `[N]` the action of each user at the first point.
+        user: `[K]` who takes step k.
+        action: `[K]` the action that the step leads to.
+        price: `[K]` Δvalue / Δcost of the step, not rising; value units per cost unit.
+        spend: `[K+1]` spend before the first step and after each one; it rises.
+        value: `[K+1]` the value there.
+    """
+
+    start: Indices
+    user: Indices
+    action: NDArray[np.int32]
+    price: Floats
+    spend: Floats
+    value: Floats
+
+    def steps_within(self, total: float) -> int:
+        """How many steps fit entirely."""
+        return max(0, int(np.searchsorted(self.spend, total, side="right")) - 1)
+
+    def value_at(self, total: float) -> float:
+        """The most that any allocation with spend ≤ total can bring, shares of actions included.
+
+        The first point's value if `total` is below its spend, the last one's if it is beyond the last.
+        """
+        return float(np.interp(total, self.spend, self.value))
+
+    def price_at(self, total: float) -> float:
+        """Value of one more unit of spend: the price of the first step that does not fit; 0 after the last."""
+        steps = self.steps_within(total)
+        return float(self.price[steps]) if steps < len(self.price) else 0.0
+
+    def actions_at(self, total: float) -> Indices:
+        """`[N]` the actions after all steps that fit entirely."""
+        steps = self.steps_within(total)
+        action = self.start.copy()
+        # Of a user's steps the last one stands: NumPy assigns repeated positions in order.
+        action[self.user[:steps]] = self.action[:steps]
+        return action
+
+
+def budget_path(choices: Choices, low_price: float = 0.0, high_price: float = np.inf) -> BudgetPath:
+    """The path of one total, from `high_price` (everybody at the best action for it) down to `low_price`.
+
+    Args:
+        choices: with one cost, m = 1.
+        low_price: ≥ 0, where the path ends; 0 for its natural end.
+        high_price: where it starts; infinite for the cheapest action of every user.
+
+    Returns:
+        The path. Among actions that cost the same only the best is ever taken, among equals the first; an action on or
+        below the hull of the others never is.
+    """
+    parts = choices.map_blocks(lambda rows: _block_steps(choices, rows, low_price, high_price))
+    user, action, price, extra, gain = (np.concatenate([part[2][i] for part in parts]) for i in range(5))
+    # Stable, so that a user's steps of the same price stay in their order and ties do not depend on the processor.
+    order = np.argsort(-price, kind="stable")
+    first = np.array([part[1] for part in parts]).sum(axis=0)
+    return BudgetPath(
+        start=np.concatenate([part[0] for part in parts]),
+        user=user[order],
+        action=action[order],
+        price=price[order],
+        spend=np.cumsum(np.append(first[0], extra[order])),
+        value=np.cumsum(np.append(first[1], gain[order])),
+    )
+
+
+_Steps = tuple[Indices, NDArray[np.int32], Floats, Floats, Floats]
+
+
+def _block_steps(choices: Choices, rows: slice, low: float, high: float) -> tuple[Indices, tuple[float, float], _Steps]:
+    """First actions `[B]`, their spend and value, and the steps, user by user: user, action, price, Δcost, Δvalue."""
+    value, cost = choices.read(rows)
+    cost = cost[:, :, 0]
+    start = _first_arms(value, cost, high)
+    position = np.arange(len(value))
+    first = float(cost[position, start].sum()), float(value[position, start].sum())
+
+    net = value - low * cost
+    # Who is content at the low price has no step on the way to it: a test that spares most users of a narrow path.
+    user = np.flatnonzero(net.max(axis=1) > net[position, start])
+    value, cost, at = value[user], cost[user], start[user]
+    price = np.full(len(user), high)
+    found: list[_Steps] = []
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        while len(user):
+            position = np.arange(len(user))
+            extra = cost - cost[position, at][:, None]
+            gain = value - value[position, at][:, None]
+            slope = np.where(extra > 0, gain / extra, -np.inf)
+            at = slope.argmax(axis=1)
+            # By rounding a slope may come out a little above the one before it, which must stay the first.
+            price = np.minimum(slope[position, at], price)
+            goes = np.flatnonzero(price > low)
+            user, value, cost, at, price = user[goes], value[goes], cost[goes], at[goes], price[goes]
+            found.append((user + rows.start, at.astype(np.int32), price, extra[goes, at], gain[goes, at]))
+    if not found:
+        empty = np.empty(0)
+        return start, first, (user, start[:0].astype(np.int32), empty, empty, empty)
+    user, action, price, extra, gain = (np.concatenate([step[i] for step in found]) for i in range(5))
+    return start, first, (user, action, price, extra, gain)
+
+
+def _first_arms(value: Floats, cost: Floats, price: float) -> Indices:
+    """`[B]` the best action at a price; of equals the cheapest, or at an infinite price the most valuable."""
+    allowed = value > -np.inf
+    if np.isinf(price):
+        first, second = np.where(allowed, -cost, -np.inf), value
+    else:
+        first, second = value - price * cost, -cost
+    ties = first == first.max(axis=1, keepdims=True)
+    best: Indices = np.where(ties, second, -np.inf).argmax(axis=1)
+    return best
+
 
 _SAMPLE_SEED = 0
 _DEVIATIONS = 4.0  # of the sample's spend, on each side of the total: missed once in 16,000 times, and then widened
@@ -68,9 +204,9 @@ class LimitPrices:
     Attributes:
         prices: `[m]` ≥ 0, value units per cost unit.
         bound: D(prices): no allocation within the totals has a higher value.
-        feasible: False if the prices prove that not even shares of arms keep all totals together:
+        feasible: False if the prices prove that not even shares of actions keep all totals together:
             Σᵢ minₐ Σⱼ λⱼ cost[i, a, j] > Σⱼ λⱼ totalⱼ.
-        corners: `[K, m]` other prices of about the same bound, K ≤ m + 1. The mixture of their best arms keeps the
+        corners: `[K, m]` other prices of about the same bound, K ≤ m + 1. The mixture of their best actions keeps the
             totals and reaches the bound: it solves the linear program.
         shares: `[K]` of that mixture, a distribution.
     """
@@ -126,7 +262,7 @@ def limit_prices(choices: Choices, totals: Floats) -> LimitPrices:
 
 
 def _slope(totals: Floats, spend: Floats, unit: Floats) -> Floats:
-    """`[m]` of D, where everybody's best arms spend this much; 0 for a total without end, whose price stays 0."""
+    """`[m]` of D, where everybody's best actions spend this much; 0 for a total without end, whose price stays 0."""
     slope: Floats = np.where(np.isfinite(totals), (totals - spend) / unit, 0.0)
     return slope
 
@@ -146,7 +282,7 @@ def _lowest(slopes: Floats, heights: Floats, box: Floats) -> tuple[Floats, float
 
 
 def _evaluate(choices: Choices, totals: Floats, prices: Floats) -> tuple[float, Floats]:
-    """D at these prices, and the spend `[m]` of everybody's best arm."""
+    """D at these prices, and the spend `[m]` of everybody's best action."""
 
     def part(rows: slice) -> tuple[float, Floats]:
         value, cost = choices.read(rows)

@@ -7,7 +7,7 @@ Several: prices by cutting planes, users divided as the linear program would, re
 still fits. In every case the totals hold, and the bound says what nobody could exceed. The gap is a few users' worth:
 nothing on a long list, but look at it on a list of a dozen.
 
-Source: `ops/knapsack.py` and the files beside it.
+Source: `ops/knapsack.py` and `ops/knapsack_prices.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.errors import InfeasibleError, OutlayError
-from outlay.ops.knapsack import Choices, Floats, Indices
+from outlay.ops.knapsack import Choices, Floats, Indices, apportion, fill, repair
 from outlay.ops.knapsack_prices import limit_prices, price_search
-from outlay.ops.knapsack_repair import apportion, fill, repair
 
 
 class AllocationError(OutlayError, ValueError):

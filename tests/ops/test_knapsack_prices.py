@@ -6,9 +6,8 @@ from numpy.typing import NDArray
 
 from budget_control import control_spend
 from knapsack_highs import linear_program
-from outlay.ops.budget_path import budget_path
 from outlay.ops.knapsack import Choices, Floats
-from outlay.ops.knapsack_prices import price_search
+from outlay.ops.knapsack_prices import budget_path, price_search
 
 
 def problem(
