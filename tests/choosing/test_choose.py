@@ -229,6 +229,6 @@ def test_a_reason_that_all_policies_share_is_told_once(tmp_path: Path) -> None:
     with pytest.raises(InfeasibleError) as refused:
         chosen(outlay.prepare(path, tmp_path / "data"), tmp_path)
     said = str(refused.value)
-    assert said.count("the weights of fewer than 10 effective users carry it") == 1
+    assert said.count("it rests on the weights of fewer than 10 effective users") == 1
     assert "6 policies, of which always" in said
     assert "comes nearest: " in said

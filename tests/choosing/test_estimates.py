@@ -96,7 +96,7 @@ def test_what_hardly_any_user_carries_is_withheld_at_all(at: Measure) -> None:
         joint = estimate_policy(at, always, at.propensity(), estimators=("snpdis",)).joints["snpdis"]
         assert (joint.ess[np.isfinite(joint.value)] >= 10).all()
         found |= {reason for reason, ess in zip(joint.withheld, joint.ess, strict=True) if 0 < ess < 10}
-    assert found == {"the weights of fewer than 10 effective users carry it"}
+    assert found == {"it rests on the weights of fewer than 10 effective users"}
 
 
 def test_members_have_no_members(told: PolicyEstimates) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from outlay.estimators.agreement import BY_CHANCE, TRIFLE, agree
+from outlay.estimators.agreement import BY_CHANCE, NEGLIGIBLE, agree
 from outlay.estimators.joint import Joint
 
 USERS = 400
@@ -44,7 +44,7 @@ def pair(difference: float, error: float = 0.05) -> tuple[Joint, Joint]:
 
 
 def test_four_errors_of_the_difference_and_a_hundredth_of_the_value_are_tolerated() -> None:
-    most = BY_CHANCE * 0.05 + TRIFLE
+    most = BY_CHANCE * 0.05 + NEGLIGIBLE
     for sign in (1, -1):
         fitted, other = pair(sign * most * 0.99)
         assert agree(fitted, {"dr": (other, none(other))}).ok
@@ -138,9 +138,7 @@ def test_single_steps_confirm_if_their_error_is_small_or_like_the_fitted_ones(
     found = agree(fitted, {}, steps(0.0, error))
     assert found.ok is ok
     assert found.reason == (None if ok else found.words)
-    assert found.words.startswith(
-        "all 1 other" if ok else "not checked: the log did too little of what the policy does"
-    )
+    assert found.words.startswith("all 1 other" if ok else "not checked: the log rarely did what the policy does")
     assert agree(fitted, {}).ok  # where states are counted nothing has to confirm it
 
 
@@ -157,7 +155,7 @@ def test_few_users_behind_single_steps_confirm_nothing_and_another_estimate_does
     other = replace(other, targets=("reward@3",))
     found = agree(fitted, {"dr": (other, none(other))}, steps(0.0, 0.001, users=99))
     assert not found.ok
-    assert "the weights of 99 effective users carry it; 100 are needed" in found.words
+    assert "it rests on the weights of 99 effective users; 100 are needed" in found.words
     assert len(found.differences) == 2
     assert agree(fitted, {"dr": (other, none(other))}, steps(0.0, 0.001, users=100)).ok
 

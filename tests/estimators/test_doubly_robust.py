@@ -306,7 +306,7 @@ def test_few_users_or_one_with_much_of_the_weight_make_a_caution() -> None:
         cautions.append(result.cautions()[result.column("reward@1")])
     assert cautions[0] == "one user has 1.1% of the weight; at most 1% may"
     assert cautions[1] is None
-    assert cautions[2] == "the weights of 30 effective users carry it; 100 are needed"
+    assert cautions[2] == "it rests on the weights of 30 effective users; 100 are needed"
 
 
 def test_a_number_that_nobody_can_carry_is_withheld_with_the_reason() -> None:

@@ -321,7 +321,9 @@ def test_what_the_log_does_not_say_is_withheld_with_the_reason() -> None:
     panel = Panel.of(data, CERTIFY)
     policy = np.ones(50, np.intp)
     got = estimate(panel, counted(panel), policy, days=(1, 2))
-    assert got.withheld[0] == "no row has a next row or a terminal end, so the log does not say what follows a decision"
+    assert (
+        got.withheld[0] == "no row has a next row or a terminal end, so the log does not show what follows a decision"
+    )
     assert got.withheld[got.column("reward@1")] is None
     assert got.withheld[got.column("reward@2")] == "no user's window covers 2 days"
     bare = Panel.of(replace(data, propensity=None), CERTIFY)
@@ -390,7 +392,7 @@ def test_few_users_behind_a_number_are_not_recommended() -> None:
     assert got.ess[0] < 100
     said = got.cautions()[0]
     assert said is not None
-    assert "effective users carry it" in said
+    assert "effective users" in said
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from outlay.learning.critic import CriticSettings, Oracle, act
 from outlay.learning.frontier import FrontierTraining, between, learn
 from outlay.learning.game import settings_of
 from outlay.learning.heads import coordinates
-from outlay.learning.multiplier_grid import POINTS, laid_again, pilot_grid
+from outlay.learning.multiplier_grid import POINTS, pilot_grid, refined
 from outlay.nets.network import Shape, apply_pair, init_pair
 from outlay.ops.mixture_lp import solve_mixture
 from outlay.ops.tabular import constrained_optimum, measure
@@ -39,7 +39,7 @@ def test_the_grid_is_laid_where_the_cost_falls_and_ends_at_its_floor_and_the_bou
     """The cost falls from 2 to 0 between λ = 1 and 2 and nowhere else; the pilot went up to 64."""
     pilot = pilot_grid(np.array([64.0]))
     cost = np.clip(2 * (2 - pilot), 0, 2)
-    grid = laid_again(pilot, cost)[:, 0]
+    grid = refined(pilot, cost)[:, 0]
     assert len(grid) == len(pilot)
     assert grid[0] == 0
     assert grid[-1] == 64
@@ -50,9 +50,9 @@ def test_the_grid_is_laid_where_the_cost_falls_and_ends_at_its_floor_and_the_bou
 
 def test_a_cost_that_rises_by_noise_still_gives_a_grid() -> None:
     pilot = pilot_grid(np.array([1.0]))
-    grid = laid_again(pilot, np.random.default_rng(0).random(pilot.shape))[:, 0]
+    grid = refined(pilot, np.random.default_rng(0).random(pilot.shape))[:, 0]
     assert (np.diff(grid) >= 0).all()
-    flat = laid_again(pilot, np.ones(pilot.shape))[:, 0]
+    flat = refined(pilot, np.ones(pilot.shape))[:, 0]
     assert flat[0] == 0
     assert flat[-1] == 1
 
@@ -74,9 +74,9 @@ def test_what_adds_up_along_the_axes_is_carried_over_exactly(count: int) -> None
 
     pilot = pilot_grid(np.ones(count))
     cost = np.stack([2 - pilot[:, j] for j in range(count)], axis=1)
-    first = laid_again(pilot, cost)
+    first = refined(pilot, cost)
     np.testing.assert_allclose(between(pilot, first) @ linear(pilot), linear(first))
-    second = laid_again(first, np.exp(-3 * first))
+    second = refined(first, np.exp(-3 * first))
     mixing = between(first, second)
     np.testing.assert_allclose(mixing @ linear(first), linear(second))
     np.testing.assert_allclose(mixing.sum(axis=1), 1)

@@ -25,7 +25,7 @@ from outlay.pages.learned_content import Candidate, Measured, MemberPoint, Point
 COUPONS = [1 + i / 2 for i in range(11)]
 VERDICT = "Serve the mixture: it wins 0.21 active days a week per user over the old policy and spends 0.35 yuan less."
 NO_PATH = "no user's logged path is the policy's for 7 days"
-FEW = "the weights of 8 effective users carry it; 100 are needed"
+FEW = "it rests on the weights of 8 effective users; 100 are needed"
 CLIPPED = "the clip binds for 9.26% of the weights, which biases it"
 NETWORK = 29_419  # parameters of one policy
 

@@ -1,1 +1,1 @@
-"""Off-policy estimators, one a file, and the certificate. They never see how a policy was trained."""
+"""Off-policy estimators, one per file, and the certificate. They never see how a policy was trained."""

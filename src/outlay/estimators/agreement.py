@@ -1,17 +1,18 @@
 """Whether other estimators contradict the fitted evaluation.
 
-Fitted evaluation needs the state to say enough, days to be alike, and a basis that holds its values. Only the doubly
-robust estimate assumes less: inside the days of the log none of these. The marginalised ratio needs the state to say
-enough too, and lives on the same basis; a fit on another basis needs all of it, of that basis. They come from the same
-users, so the error of a difference is that of the difference of their influences. Where both can be relied on and
-differ by more than chance and a trifle, an assumption is wrong, and nothing that rests on it is to be acted on.
+Fitted evaluation assumes that the state contains all that matters, that days are alike, and that its basis can
+represent the values. Only the doubly robust estimate assumes less: within the days of the log, none of these. The
+marginalised ratio makes the same assumption about the state and uses the same basis; a fit on another basis makes all
+of them, for that basis. All come from the same users, so the error of a difference is that of the difference of their
+influences. If both can be relied on and they differ by more than chance and a negligible amount, an assumption is
+wrong, and nothing that rests on it should be acted on.
 
-Where states are not counted, fitted evaluation also needs Q to lie in its basis, and what it says of decisions that the
-log hardly ever made is extrapolated without a sign of it. There the totals are held against what the propensities make
-of single steps (`weighted_residuals.py`), and that has to be able to object: its error may be 2 % of the value or 1.5
-times what the fitted evaluation claims for its own, whichever is more. Else nothing was checked, which is no pass. (In
-randomised logs of rich states it was 0.5 to 0.7 times; where an old policy leaves 4 % to chance, 2 to 4 times, however
-many users there are.)
+Where states are not counted, fitted evaluation also needs Q to lie in its basis, and its values for decisions that the
+log hardly ever made are extrapolated without a warning. There the totals are compared with what the propensities give
+for single steps (`weighted_residuals.py`), and that comparison must be precise enough to object: its error may be 2 %
+of the value or 1.5 times the error that the fitted evaluation claims, whichever is more. Otherwise nothing was checked,
+which does not count as a pass. (In randomised logs of rich states it was 0.5 to 0.7 times; where an old policy leaves 4
+% to chance, 2 to 4 times, however many users there are.)
 
 Source: Hausman (1978) for the comparison of an estimator with one that assumes less.
 """
@@ -28,11 +29,11 @@ from outlay.estimators.importance import few_users
 from outlay.estimators.joint import Joint
 from outlay.estimators.units import counts_decisions
 
-BY_CHANCE = 4.0  # standard errors: of some dozens of comparisons hardly one is beyond
+BY_CHANCE = 4.0  # standard errors: hardly one in dozens of comparisons exceeds it by chance
 SAME = 0.01  # of a standard error: an estimate that cannot differ by more is no check
-TRIFLE = 0.01  # of the value: it changes no decision
-PRECISE = 0.02  # of the value: the error with which single steps are a check
-AS_SURE = 1.5  # or so many times the error that the fitted evaluation claims
+NEGLIGIBLE = 0.01  # of the value: a difference this small changes no decision
+PRECISE = 0.02  # of the value: the largest error with which single steps are a check
+AS_PRECISE = 1.5  # or this many times the error that the fitted evaluation claims
 ONE_STEP = "dr of single steps"
 NOT_CHECKED = "not checked"
 
@@ -49,7 +50,7 @@ class Difference:
 
     @property
     def ok(self) -> bool:
-        """Whether it is within its tolerance."""
+        """Return whether the difference is within its tolerance."""
         return abs(self.difference) <= self.tolerance
 
 
@@ -69,7 +70,7 @@ class Agreement:
 
     @property
     def reason(self) -> str | None:
-        """Why nothing is certified, or None."""
+        """Return why nothing is certified, or None."""
         return None if self.ok else self.words
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,14 +86,14 @@ def agree(
     *,
     assume_less: Sequence[str] = (),
 ) -> Agreement:
-    """Hold every number that can be relied on against the fitted one.
+    """Compare every number that can be relied on with the fitted one.
 
     Args:
         fitted: the fitted evaluation.
         others: by estimator: the estimates of the same policy, and why not to rely on each of its targets.
-        steps: what single steps make of its totals, less the fitted ones (`weighted_residuals.py`), which have to
-            confirm them; None where they need not.
-        vague: why the fitted evaluation is no more than a guess, where it knows by itself.
+        steps: the totals by single steps less the fitted ones (`weighted_residuals.py`), which have to confirm them;
+            None if they need not.
+        vague: why the fitted evaluation is only a guess, if it can tell by itself.
         assume_less: the estimators among the others that assume less than the fitted evaluation.
     """
     found: list[Difference] = []
@@ -106,11 +107,11 @@ def agree(
                 continue
             value, error = float(difference.value[t]), float(errors[t])
             at = fitted.column(target)
-            trifle = TRIFLE * abs(float(fitted.value[at]))
-            same = error <= SAME * own[at] and abs(value) <= trifle  # by other sums
+            negligible = NEGLIGIBLE * abs(float(fitted.value[at]))
+            same = error <= SAME * own[at] and abs(value) <= negligible  # by other sums
             if same or not np.isfinite(error):  # of one user alone
                 continue
-            tolerance = BY_CHANCE * error + trifle
+            tolerance = BY_CHANCE * error + negligible
             found.append(Difference(name, target, value, error, tolerance))
     if steps is not None:
         by_steps = _by_steps(fitted, steps)
@@ -137,31 +138,30 @@ def agree(
 
 
 def _by_steps(fitted: Joint, steps: Joint) -> list[Difference]:
-    """Differences for every total given, also where one is 0 for certain: the weights then lie in the basis."""
+    """The difference of every total, also where it is exactly 0 because the weights lie in the basis."""
     found = []
     for target, value, error in zip(steps.targets, steps.value, steps.std_error, strict=True):
         its = float(fitted.value[fitted.column(target)])
         if np.isfinite([its, error]).all():
-            tolerance = BY_CHANCE * float(error) + TRIFLE * abs(its)
+            tolerance = BY_CHANCE * float(error) + NEGLIGIBLE * abs(its)
             found.append(Difference(ONE_STEP, target, float(value), float(error), tolerance))
     return found
 
 
 def _vague(fitted: Joint, steps: Joint, found: Sequence[Difference]) -> str | None:
-    """Why single steps could not object to the fitted totals, or None."""
+    """Return why single steps could not object to the fitted totals, or None."""
     if not found:
         return "no total could be compared with single steps"
     if few := few_users(float(steps.ess.min())):
-        return f"few steps of the log go the policy's way: {few}"
+        return f"few steps of the log follow the policy: {few}"
     own = dict(zip(fitted.targets, fitted.std_error, strict=True))
     size = {d.target: abs(float(fitted.value[fitted.column(d.target)])) for d in found}
-    allowed = {d.target: max(PRECISE * size[d.target], AS_SURE * float(own[d.target])) for d in found}
+    allowed = {d.target: max(PRECISE * size[d.target], AS_PRECISE * float(own[d.target])) for d in found}
     worst = max(found, key=lambda d: d.std_error / max(allowed[d.target], 1e-300))
     if worst.std_error <= allowed[worst.target]:
         return None
     own_error = own[worst.target]
     return (
-        f"the log did too little of what the policy does, where it does it. By the propensities {worst.target} is "
-        f"known within a standard error of {worst.std_error:.2g}, where the fitted evaluation claims {own_error:.2g}: "
-        "it extrapolates"
+        f"the log rarely did what the policy does in the same states. By the propensities {worst.target} has a "
+        f"standard error of {worst.std_error:.2g}, but the fitted evaluation claims {own_error:.2g}: it extrapolates"
     )

@@ -39,7 +39,7 @@ class Band:
     Attributes:
         points: the L policies, then the old policy, measured on *certify* users.
         withheld: `[L]` why a policy could not be measured, or None.
-        refused: why nothing that was measured is believed, or None.
+        refused: why none of the measurements is believed, or None.
         confidence: 1 − α.
         factor: k of the costs.
         gain_factor: k' of the gains.
@@ -66,12 +66,12 @@ class Band:
         confidence: float,
         window: int | None = None,
     ) -> Band:
-        """Find both factors.
+        """Return the bounds, with both factors computed.
 
         Args:
             points: the L policies, then the old policy, measured on *certify* users.
             withheld: `[L]` why a policy could not be measured, or None.
-            refused: why nothing that was measured is believed, or None.
+            refused: why none of the measurements is believed, or None.
             campaign: whose budgets are bounded, at any limits.
             confidence: 1 − α.
             window: days of a user that the figures are about.
@@ -91,7 +91,7 @@ class Band:
         return len(self.withheld)
 
     def certificate(self, weights: Array, campaign: Campaign) -> Certificate:
-        """Of the mixture with weights `[L]` under the limits of this campaign; it costs no look."""
+        """Return the certificate of the mixture `[L]` under this campaign's limits; it costs no further look."""
         used = np.flatnonzero(weights)
         share, part = weights[used], self.points.only(used)
         x, _ = part.coordinates(campaign)
@@ -123,7 +123,7 @@ class Band:
         return replace(certificate, window=self.window)
 
     def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:
-        """Objective and costs of the old policy and of the mixture `[L]`, each with its own interval."""
+        """Return objective and costs of the old policy and of the mixture `[L]`, each with its own interval."""
         alone = np.zeros(len(self.points))
         alone[-1] = 1
         found = []
@@ -146,7 +146,7 @@ class Band:
 
 
 def _gains(points: Points) -> tuple[Array, Array]:
-    """`[L]` objectives less that of the old policy, the last of the points, and their covariance `[L, L]`."""
+    """`[L]` objectives less that of the old policy (the last of the points), and their covariance `[L, L]`."""
     value, covariance = points.value[:, 0], points.covariance[:, 0, :, 0]
     less = np.hstack([np.eye(len(value) - 1), -np.ones((len(value) - 1, 1))])
     return value[:-1] - value[-1], less @ covariance @ less.T

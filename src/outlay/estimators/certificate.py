@@ -2,12 +2,12 @@
 
     certified  ⇔  x_j + above_j ≤ limit_j  for every budget j          P(certified and some budget over) ≤ α
 
-above_j is z_{1−α}·se_j where the error is normal, and more where few events or few users make it. Where they are too
-few to tell how large an event may be, and the campaign file does not state it, there is no bound (`ops/skewed.py`).
+above_j is z_{1−α}·se_j if the error is normal, and more if few events or few users make it. If they are too few to show
+how large an event may be, and the campaign file does not state it, there is no bound (`ops/skewed.py`).
 
 All budgets are one verdict and need no correction for their number: a mixture that is over breaks one budget at least,
-and to be certified it must pass that budget's own test, which a truth beyond the limit passes with probability α at
-most (an intersection–union test). The margin lowers the limits at the time of choosing, so that a mixture that keeps
+and to be certified it must pass that budget's own test, which a truth beyond the limit passes with probability at most
+α (an intersection–union test). The margin lowers the limits at the time of choosing, so that a mixture that keeps
 them on *select* is certified on *certify* with probability 1 − β:
 
     margin_j = above_j + z_{1−β}·√(se_select² + se_certify²)

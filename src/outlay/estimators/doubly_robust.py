@@ -10,8 +10,8 @@ propensities are right: totals rest on those alone, and a good Q̂ only takes no
 row of a truncated path has no w_t: its V̂ stands for all that follows, and there the value rests on what fitted
 evaluation rests on. What the error of V̂ adds there belongs to the influence of the users that V̂ was fitted to.
 
-Weights are never clipped: a clipped weight is biased, and none may enter a certificate. Where weights are heavy the
-intervals miss too often; `cautions` says so.
+Weights are never clipped: a clipped weight is biased, and no biased number may enter a certificate. If weights are
+heavy-tailed the intervals miss too often; `cautions` says so.
 
 Source: Jiang & Li (2016) and Thomas & Brunskill (2016) for the estimator; Chernozhukov et al. (2018) for cross-fitting.
 The closed tail and its error: ours.
@@ -52,7 +52,7 @@ class Robust(Joint):
     `mass` is each user's weight at the end of the k days; of discounted values the discounted mean of the weights.
 
     Attributes:
-        covered: `[T]` users that count: of totals those whose k days the log tells (`Panel.covers`).
+        covered: `[T]` users that count: of totals those whose k days the log shows (`Panel.covers`).
     """
 
     covered: NDArray[np.int64]
@@ -71,7 +71,7 @@ class Robust(Joint):
         return share
 
     def cautions(self) -> list[str | None]:
-        """`[T]` why not to rely on a number, or None: few users carry it, or one has too much of the weight."""
+        """Return `[T]` why not to rely on a number, or None: few users, or one with too much of the weight."""
         return [
             few_users(ess)
             or (f"one user has {tail:.1%} of the weight; at most {MOST:.0%} may" if tail > MOST else None)
@@ -145,7 +145,7 @@ class DoublyRobust:
             policy: as `Panel.follow` takes it: `[n]`, `[n, K]`, or None, whose weights are 1.
             days: horizons k of the totals.
             propensity: `[n]` of the logged action; default as logged.
-            among: `[U]` users whose value it is; default all. Every user's rows speak all the same.
+            among: `[U]` users whose value it is; default all. The rows of all users are used in any case.
 
         Raises:
             LogError: if the policy is not allowed, or a propensity of a row with a choice is missing or outside (0, 1].
@@ -205,7 +205,7 @@ class DoublyRobust:
         return need
 
     def _result(self, part: WeightedPaths, sums: Array, reason: str | None, need: Need, errors: Array) -> Robust:
-        """From the sums `[U, T]` of each user, and what the error of the closing values adds `[U, T]`."""
+        """The value from the sums `[U, T]` of each user and the error of the closing values `[U, T]`."""
         if not part.share.any():
             reason = "there is no user" if part.days is None else f"no user's window covers {part.days} days"
         elif not part.mass.any():

@@ -9,7 +9,7 @@ dᵀφ_t is the marginal ratio (of the policy's visits to the log's): with count
 
 Totals of k days, from first rows, go by the horizon that is left (`recursion.py`). Their population are the users whose
 k days the log tells (`Panel.covers`), as for every other estimator and for what was observed; where there is none, the
-total would be the model's alone, and is withheld. Rows of all users speak. Sums run over cells of alike rows
+total would come from the model alone, and is withheld. Rows of all users are used. Sums run over cells of alike rows
 (`cells.py`), and what no policy changes is computed once for all policies.
 
 Truncated rows take part only where their future does not matter: γ = 0, or the log covers the h days after them.
@@ -49,7 +49,7 @@ class Fitted(Joint):
     """Fitted values of one policy or mixture: reward, budgets, decisions, `reward@k`, ….
 
     `reward`, budgets and `decisions` (1 per decision) are (1−γ)·J over the start population; `@k` are totals of k
-    days per user, over the users whose k days the log tells (`Panel.covers`).
+    days per user, over the users whose k days the log shows (`Panel.covers`).
 
     Attributes:
         unsupported: `[T]` share of the policy's paths that meet a pair about which the log says too little; day by day
@@ -131,7 +131,7 @@ class Evaluator:
         Args:
             policy: as `Panel.follow` takes it: `[n]`, `[n, K]` or None.
             days: horizons k of the totals.
-            among: `[U]` users whose value it is; default all. Every user's rows speak all the same.
+            among: `[U]` users whose value it is; default all. The rows of all users are used in any case.
 
         Raises:
             LogError: if the policy takes an action that is not allowed.
@@ -141,11 +141,11 @@ class Evaluator:
         users = self.panel.num_users
         members = np.ones(users, np.bool_) if among is None else among
         horizons = sorted({*days, *([] if self.window is None else [self.window])})
-        told = [k for k in horizons if (members & self.panel.covers(k)).any()]
-        stage, *stages = sample.stages(moves, (None, *range(1, max(told, default=0) + 1)), self.least_rows)
-        totals, daily = self._totals(moves, stages, told, members)
-        untold = [self._untold(k) for k in horizons if k not in told]
-        parts = [*self._discounted(moves, stage, _share(members)), *totals, *untold]
+        covered = [k for k in horizons if (members & self.panel.covers(k)).any()]
+        stage, *stages = sample.stages(moves, (None, *range(1, max(covered, default=0) + 1)), self.least_rows)
+        totals, daily = self._totals(moves, stages, covered, members)
+        not_shown = [self._not_shown(k) for k in horizons if k not in covered]
+        parts = [*self._discounted(moves, stage, _share(members)), *totals, *not_shown]
         longest = np.full((max(horizons, default=0) - len(daily), daily.shape[1]), np.nan)
         found = Fitted(
             **joined(parts),
@@ -173,7 +173,7 @@ class Evaluator:
     ) -> tuple[list[Fitted], Array]:
         """Totals of k days from first rows for each k of `horizons`, and the points of all days up to the longest.
 
-        `stages[h − 1]` is the regression with h days left; of `members` `[U]` those count whose k days the log tells.
+        `stages[h − 1]` is the regression with h days left; of `members` `[U]` those count whose k days the log shows.
         """
         names = self.panel.names if self.window is None else self.sample.names
         ahead = forward(self.basis, moves, stages, len(names))
@@ -195,8 +195,8 @@ class Evaluator:
                 found += self._certain(str(Target("decisions", horizon)), horizon)
         return found, daily
 
-    def _untold(self, days: int) -> Fitted:
-        """Totals of so many days where nobody's are in the log: the model alone would say them."""
+    def _not_shown(self, days: int) -> Fitted:
+        """Totals of this many days, which the log shows for nobody, so that they would come from the model alone."""
         names = (*self.panel.names, *(["decisions"] if days == self.window else []))
         targets = tuple(str(Target(name, days)) for name in names)
         return Fitted(

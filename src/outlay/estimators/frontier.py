@@ -1,7 +1,7 @@
 """Policies measured on the same users, and the best mixture of them under any budget: the frontier.
 
     v_l ∈ R^T      objective, costs in their budgets' units, decisions (x_1) of policy l;   Cov(v_l, v_k) over users
-    mixture        max αᵀr   s.t.   α ᵀ(c + margin) ≤ limit,  Σα = 1      its dual: what one more unit of budget buys
+    mixture        max αᵀr   s.t.   α ᵀ(c + margin) ≤ limit,  Σα = 1      its dual: the marginal reward of a budget
     margin_l       above_l + z_{1−β}·√(se_select² + se_certify²),  with the k of all L policies (`certificate.py`)
 
 Only the T numbers of each policy and their covariance are needed, so every budget is solved in milliseconds, and every
@@ -60,10 +60,10 @@ class Points:
         certifying: Iterable[Joint] | None = None,
         known: Iterable[Array] | None = None,
     ) -> Points:
-        """From fitted evaluations.
+        """Collect the points from fitted evaluations.
 
         Args:
-            fits: one a policy, on the same users; each is let go once its 16·U·T bytes are taken.
+            fits: one per policy, on the same users; each is freed once its 16·U·T bytes are copied.
             campaign: its budgets.
             certifying: the same policies as the certificate will measure them; default: as in `fits`.
             known: `[m]` for each policy as `certificate.certify` takes it; default: nothing is known.
@@ -84,7 +84,7 @@ class Points:
         return len(self.value)
 
     def only(self, chosen: NDArray[np.intp]) -> Points:
-        """Of some of the policies, in this order."""
+        """Return the points of some of the policies, in this order."""
         covariance, certifying = (whole[chosen][:, :, chosen] for whole in (self.covariance, self.certifying))
         return replace(
             self, value=self.value[chosen], covariance=covariance, certifying=certifying,
@@ -111,7 +111,7 @@ class Points:
         )
 
     def coordinates(self, campaign: Campaign) -> tuple[Array, Array]:
-        """`[L, 1+m]` objective and budgets in ≤ form, and their standard errors; limits as in this campaign."""
+        """Return `[L, 1+m]` objective and budgets in ≤ form, and their standard errors, at this campaign's limits."""
         matrix, constant = _linear(campaign)
         return self.value @ matrix.T + constant, _errors(matrix, self.covariance)
 
@@ -195,7 +195,7 @@ def solve(points: Points, aim: Array, campaign: Campaign, scale: Array, margin: 
 
     Args:
         points: measured on *select*.
-        aim: `[L]` what the mixture shall have much of (`units.chosen_by`).
+        aim: `[L]` what the mixture maximises (`units.chosen_by`).
         campaign: its limits.
         scale: `[m]` one unit of violation of each limit.
         margin: `[L, m]`.
@@ -214,7 +214,7 @@ def room(points: Points, campaign: Campaign, *, factor: float, certify_users: in
         campaign: its limits, and `train.margin`.
         factor: k of the certificate to come (`Points.factor`).
         certify_users: that it will rest on.
-        folds: with whose mixtures this one is mixed, each chosen on users of its own: their errors cancel in part.
+        folds: how many mixtures are mixed, each chosen on users of its own, so that their errors cancel in part.
     """
     _, errors = points.coordinates(campaign)
     certifying = points.spread(campaign).scaled(certify_users)
@@ -230,7 +230,7 @@ def _together(fits: Iterable[Joint], names: list[str]) -> tuple[Array, Array]:
         parts.append(fit.influence[:, columns])
     influence = np.empty((len(parts[0]), len(parts), len(names)))
     for i in range(len(parts)):
-        influence[:, i], parts[i] = parts[i], parts[i][:0]  # of many users they are large: each is let go
+        influence[:, i], parts[i] = parts[i], parts[i][:0]  # they are large for many users: each is freed
     np.nan_to_num(influence, copy=False)
     influence -= influence.mean(axis=0)
     return np.array(value), influence

@@ -29,7 +29,7 @@ from outlay.ops.intervals import std_error
 CLIP = 20.0
 MISFIT = 4.0  # standard errors by which the mean ratio may leave 1
 ROUNDING = 1e-6  # propensities are logged as float32
-LEAST_ESS = 100.0  # users: below it the normal interval of heavy-tailed weights is not believed
+LEAST_ESS = 100.0  # users: below it the normal interval of heavy-tailed weights is not trusted
 NO_PROPENSITIES = "the log has no propensities"
 
 Kind = Literal["plain", "self-normalised"]
@@ -40,7 +40,7 @@ class Weighted(Joint):
     """Importance-sampled totals `reward@k`, `cost@k` of one policy or mixture.
 
     Attributes:
-        covered: `[T]` users whose k days the log tells (`Panel.covers`): the others do not count.
+        covered: `[T]` users whose k days the log shows (`Panel.covers`): the others do not count.
         matched: `[T]` share of those whose logged path is the policy's (or some member's) for all k days.
         clipped: `[T]` share of the positive weights (of users and days) at which the clip bound.
     """
@@ -50,7 +50,7 @@ class Weighted(Joint):
     clipped: NDArray[np.float64]
 
     def cautions(self) -> list[str | None]:
-        """`[T]` why not to rely on a number: the clip binds, so that it is biased, or few users carry it."""
+        """Return `[T]` why not to rely on a number: the clip binds, so that it is biased, or it rests on few users."""
         return [
             f"the clip binds for {clipped:.2%} of the weights, which biases it" if clipped > 0 else few_users(ess)
             for clipped, ess in zip(self.clipped, self.ess, strict=True)
@@ -58,8 +58,10 @@ class Weighted(Joint):
 
 
 def few_users(ess: float) -> str | None:
-    """Why not to rely on weights that amount to this effective sample size, or None."""
-    return f"the weights of {ess:.0f} effective users carry it; {LEAST_ESS:.0f} are needed" if ess < LEAST_ESS else None
+    """Return why not to rely on weights with this effective sample size, or None."""
+    return (
+        f"it rests on the weights of {ess:.0f} effective users; {LEAST_ESS:.0f} are needed" if ess < LEAST_ESS else None
+    )
 
 
 def weigh(
@@ -161,7 +163,7 @@ def _joined(parts: Sequence[Weighted]) -> Weighted:
 def row_ratios(
     panel: Panel, policy: NDArray[Any] | None, propensity: NDArray[np.floating] | None
 ) -> tuple[TargetPolicy, NDArray[np.float64] | None]:
-    """What a policy does in each row, and the ratio ρ `[n]` of its logged action; None where propensities are missing.
+    """Return the actions of a policy and the ratio ρ `[n]` of the logged ones; None if propensities are missing.
 
     Args:
         panel: the rows.

@@ -38,7 +38,7 @@ class Joint:
 
     @property
     def std_error(self) -> NDArray[np.float64]:
-        """`[T]`."""
+        """`[T]` standard errors."""
         return std_error(self.influence)
 
     @property
@@ -53,7 +53,7 @@ class Joint:
         return effective_size(self.mass)
 
     def column(self, target: str) -> int:
-        """The place of a target.
+        """Return the column of a target.
 
         Raises:
             KeyError: if it was not estimated.
@@ -63,7 +63,7 @@ class Joint:
         return self.targets.index(target)
 
     def without(self, reasons: Sequence[str | None]) -> Self:
-        """The same with the targets withheld for which there is a reason, `[T]`, and that have none of their own."""
+        """Return the same estimates, withholding those for which there is a reason `[T]` and not one already."""
         gone = np.array([reason is not None for reason in reasons], np.bool_)
         return replace(
             self,
@@ -77,7 +77,7 @@ class Joint:
         return [None] * len(self.targets)
 
     def picked(self, targets: Sequence[str], columns: Sequence[int], factor: Sequence[float]) -> Self:
-        """Other names for some of the quantities, each times a factor ≥ 0; all that is `[T]` goes with them.
+        """Return some of the quantities under other names, each times a factor ≥ 0; all fields `[T]` go with them.
 
         Args:
             targets: `[T']` names.
@@ -102,7 +102,7 @@ class Joint:
         )
 
     def minus(self, other: Joint) -> Joint:
-        """The difference to another policy on the same users, paired: for the targets that both have.
+        """Return the paired difference to another policy on the same users, for the targets that both have.
 
         Raises:
             ValueError: if the users are not the same in number.
@@ -122,13 +122,14 @@ class Joint:
     def estimates(
         self, policy: str, estimator: str, *, confidence: float, cautions: Sequence[str | None] | None = None
     ) -> list[Estimate]:
-        """One Estimate per target, in the unit it was estimated in.
+        """Return one Estimate per target, in the unit it was estimated in.
 
         Args:
             policy: its name.
             estimator: the name of the estimator.
             confidence: of the intervals.
-            cautions: `[T]` why not to rely on each, or None; default none. What has no interval is not relied on.
+            cautions: `[T]` why not to rely on each, or None; default none. A number without an interval is not relied
+                on.
         """
         errors = self.std_error
         low, high = interval(self.value, errors, confidence)
@@ -141,7 +142,7 @@ class Joint:
             known = bool(np.isfinite(errors[t]))
             caution = cautions[t] if cautions is not None else None
             if not known:
-                caution = caution or "there is no interval: one user alone"
+                caution = caution or "there is no interval: it rests on a single user"
             elif abs(skewness[t]) > MOST_SKEW:
                 caution = caution or f"rare outcomes make its error ({skewness[t]:.1f} skewed): its interval misses"
             out.append(
@@ -173,7 +174,7 @@ def joined(parts: Sequence[Joint]) -> dict[str, Any]:
 
 
 def certain(target: str, value: float, users: int) -> Joint:
-    """A quantity that is known without a log."""
+    """Return a quantity that is known without a log."""
     return Joint((target,), np.array([value]), np.zeros((users, 1)), np.ones((users, 1)), (None,))
 
 
@@ -191,7 +192,7 @@ def withheld(targets: tuple[str, ...], users: int, reason: str) -> dict[str, Any
 
 @dataclass(frozen=True)
 class UserFold:
-    """What an estimate from a part of the users is in one from all of them.
+    """A part of the users in an estimate from all of them.
 
     Attributes:
         users: `[n]` which of all U users the part has.

@@ -1,4 +1,4 @@
-"""What a policy is worth beyond the days that the log shows, to choose between policies by: never to claim.
+"""What a policy is worth beyond the days that the log shows, used to choose between policies, never in a claim.
 
     V(s)      E[(1−γ) Σ_t γᵗ r_t | s] of the log's policy, linear in features of the state, learned on *learn* users
     x_t       r_t + (γ^Δ V(s_{t+1}) − V(s_t)) / (1−γ)                                     the advantage, as logged
@@ -6,8 +6,8 @@
 
 A policy's discounted value is that of the log's policy plus the mean of x over the days that it visits. Its first k
 days stand for all of them here, so that a policy which builds habits in a week of log is credited with them, where the
-total of the week is not. The total of x is measured as every other total is; only V is a model. Where features leave
-out something that lasts (who is eager), V takes a habit for it: claims therefore rest on totals of the window.
+total of the week is not. The total of x is measured like every other total; only V is a model. If features leave out
+something that lasts (who is eager), V takes it for a habit: claims therefore rest on totals of the window.
 
 Source: Kakade & Langford (2002) for the difference of two policies; Bradtke & Barto (1996) for V.
 """

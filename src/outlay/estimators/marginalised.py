@@ -58,7 +58,7 @@ class Marginal(Joint):
     def cautions(self) -> list[str | None]:
         """`[T]` why not to rely on a number, or None.
 
-        The mean ratio speaks against the propensities, few users carry the number, or so few rows stand behind a state
+        The mean ratio speaks against the propensities, it rests on few users, or so few rows stand behind a state
         that their weighted mean is biased.
         """
         misfit = off_one(self.mean_ratio, self.mean_ratio_error)
@@ -91,7 +91,7 @@ def estimate(
         policy: as `Panel.follow` takes it: `[n]`, `[n, K]`, or None, whose ratios are 1.
         days: horizons k of the totals.
         propensity: `[n]` of the logged action; default as logged.
-        among: `[U]` users whose value it is; default all. Every user's rows speak all the same.
+        among: `[U]` users whose value it is; default all. The rows of all users are used in any case.
         support: largest share of paths that meet thin states with which a number is still given.
         least_rows: a state with fewer rows behind it is thin.
         window: days k whose means stand in the place of discounted ones (`windowed.py`); None: discounted.

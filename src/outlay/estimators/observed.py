@@ -1,6 +1,6 @@
 """What the log's own policy brought: plain means, and the check that an estimator reproduces them.
 
-Totals of k days count the users whose k days the log tells (`Panel.covers`), as every estimator does. The mean cost per
+Totals of k days count the users whose k days the log shows (`Panel.covers`), as every estimator does. The mean cost per
 decision is undiscounted, Σ c / Σ decisions over all rows (the ratio's interval by the delta method), so it need not
 equal the discounted one of the same policy.
 
@@ -23,7 +23,7 @@ from outlay.ops.intervals import ratio, std_error
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """Whether an estimator gives the log's own totals back.
+    """Whether an estimator reproduces the log's own totals.
 
     Attributes:
         ok: every total that both have is within its tolerance, and there is one at least.
@@ -73,7 +73,7 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
 
 
 def reproduces(observed: Joint, fitted_old: Joint) -> Reproduction:
-    """The check before an estimator is used: fitted for the old policy, it must give the observed totals back.
+    """Check an estimator before it is used: fitted for the old policy, it must reproduce the observed totals.
 
     Both come from the same users, so the error of the difference is that of ψ_fitted − ψ_observed.
     """

@@ -65,7 +65,7 @@ class TargetPolicy:
 
     @property
     def pure(self) -> bool:
-        """Whether it takes one action in each row."""
+        """Return whether it takes one action in each row."""
         return bool(len(self.table) == self.table.shape[1])
 
     def of(self, action: Index) -> Array:
@@ -106,7 +106,7 @@ class Panel:
         discount: γ per time unit.
         action: `[n]` index of the logged action.
         outcome: `[n, 1+m]` reward and costs as logged (no signs).
-        following: `[n]` panel row of the user's next row; −1 where there is none, or the story ended.
+        following: `[n]` panel row of the user's next row; −1 where there is none, or the user left.
         gap: `[n]` time units to the next row.
         day: `[n]` time units since the user's first row.
         user: `[n]` panel user.
@@ -139,7 +139,7 @@ class Panel:
 
     @classmethod
     def of(cls, data: Transitions, split: int, most_users: int | None = None) -> Panel:
-        """The rows of LEARN, SELECT or CERTIFY; of at most so many of its users, evenly spread.
+        """Return the rows of LEARN, SELECT or CERTIFY; of at most `most_users` of its users, evenly spread.
 
         Raises:
             LogError: if no user fell into the split.
@@ -184,7 +184,7 @@ class Panel:
         return len(self.first)
 
     def follow(self, policy: NDArray[Any] | None) -> TargetPolicy:
-        """What a policy does in every row; in forced rows it takes the logged action.
+        """Return what a policy does in every row; in forced rows it takes the logged action.
 
         Args:
             policy: `[n]` an action index for every row; or `[n, K]` the probability of each action, drawn anew in
@@ -237,14 +237,14 @@ class Panel:
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:
-        """`[n, K]`, kept: every policy is held against it."""
+        """`[n, K]`, kept, as every policy is checked against it."""
         return self.data.allowed(self.rows)
 
     def covers(self, days: int) -> NDArray[np.bool_]:
-        """`[U]` the users whose totals of so many days the log tells: the population of every k-day total.
+        """Return `[U]` the users whose totals of `days` days the log shows: the population of every k-day total.
 
-        Those whose window covers k days. Where the story of all others has ended (a terminal row), what comes after it
-        is known to be nothing, and everybody counts; to add those alone who ended would choose them by their outcome.
+        These are the users whose window covers k days. If all others have ended (a terminal row), nothing comes after
+        that, and everybody counts; adding only those who ended would choose them by their outcome.
         """
         inside = self.window >= days
         everybody: NDArray[np.bool_] = inside | self._ended

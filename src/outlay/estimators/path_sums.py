@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from outlay.estimators.linear.basis import Array, StateActions
 from outlay.estimators.linear.cells import PolicyMoves
 from outlay.estimators.linear.recursion import Discounted, adjoint, forward, solve
-from outlay.estimators.linear.regression import Need, Stage, spoken_for
+from outlay.estimators.linear.regression import Need, Stage, supported
 from outlay.estimators.linear.sample import NOTHING_FOLLOWS, UNSTABLE, Sample
 from outlay.estimators.panel import Index, Panel
 
@@ -48,7 +48,7 @@ class WeightedPaths:
 
     @classmethod
     def total(cls, panel: Panel, days: int, weights: tuple[Array, Array], members: NDArray[np.bool_]) -> WeightedPaths:
-        """The first k days of the members whose days the log tells (`Panel.covers`).
+        """The first k days of the members whose days the log shows (`Panel.covers`).
 
         `weights` are `[n]` before and after each row.
         """
@@ -117,7 +117,7 @@ class FoldValues:
 
     @classmethod
     def of(cls, sample: Sample, moves: PolicyMoves, days: int, least_rows: int) -> FoldValues:
-        """Of a policy, up to this many days left."""
+        """Fit the values of a policy, with up to `days` days left."""
         panel, basis = sample.panel, sample.basis
         stages = sample.stages(moves, (None, *range(1, days + 1)), least_rows)
         found = solve(basis, stages[0], panel.discount)
@@ -125,14 +125,14 @@ class FoldValues:
         return cls(sample, found, stages, [found.theta, *ahead.theta], [found.values, *ahead.values[1:]], least_rows)
 
     def add(self, paths: WeightedPaths, users: NDArray[np.bool_], sums: Array) -> None:
-        """Add the rows of some users `[U]`, who had no part in these values, to the sums `[U, T]`."""
+        """Add the rows of some users `[U]`, to whom these values were not fitted, to the sums `[U, T]`."""
         panel, basis = self.sample.panel, self.sample.basis
         mine = np.flatnonzero(users[paths.user])
         left = paths.left[mine]
         for h in np.unique(left):
             now = mine[left == h]
             rows, stage = paths.rows[now], self.stages[h]
-            logged = spoken_for(StateActions(rows, panel.action[rows]), stage.reg, basis, self.least_rows)
+            logged = supported(StateActions(rows, panel.action[rows]), stage.reg, basis, self.least_rows)
             width = sums.shape[1]
             outcome = self.sample.outcome[rows, :width] * (1 - panel.discount if paths.days is None else 1)
             seen = paths.after[now, None] * (outcome - basis.evaluate(logged, self.theta[h][:, :width]))
@@ -141,7 +141,7 @@ class FoldValues:
                 sums[:, t] += np.bincount(paths.user[now], column, panel.num_users)
 
     def closing_errors(self, paths: WeightedPaths, users: NDArray[np.bool_], need: Need) -> Array:
-        """`[U, T]` what the error of the values that close the paths of `users` `[U]` adds to the mean.
+        """Return `[U, T]` what the error of the values that close the paths of `users` `[U]` adds to the mean.
 
         Which states those are is read off the paths of all users, as it is the same in every fold. The paths that meet
         thin pairs from there on are added to `need`.
@@ -153,7 +153,7 @@ class FoldValues:
         return sample.errors(moves, back, 0)
 
     def unclosed(self, paths: WeightedPaths, users: NDArray[np.bool_]) -> str | None:
-        """Why these values cannot close the paths of `users` `[U]`, or None."""
+        """Return why these values cannot close the paths of `users` `[U]`, or None."""
         if not self.stages[0].reg.usable.any():
             return NOTHING_FOLLOWS
         share = paths.share * users

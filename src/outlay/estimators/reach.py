@@ -1,4 +1,4 @@
-"""How far the costs of a user may leave their mean: what a sample with few events cannot say of itself.
+"""How far a user's costs may deviate from their mean, which a sample with few events cannot show.
 
     known_a   0 where the cost is the action's own: no row of the log with a differs, and a costs something, or is 0
               the stated largest cost of a (`reserve` of the budget), where no row of the log is above it
@@ -92,7 +92,7 @@ def _ends(data: Transitions) -> tuple[Array, Array]:
 
 
 def _amounts(cost: Array, amount: Array) -> bool:
-    """Whether each cost is 0 or the amount that was given, by more than a few."""
+    """Return whether every cost is 0 or the amount that was given, and more than a few were paid."""
     paid = cost != 0
     alike = np.abs(cost[paid] - amount[paid]) <= ROUNDING * np.abs(amount[paid])
     return bool(paid.sum() >= FEWEST and alike.all())

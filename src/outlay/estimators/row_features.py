@@ -42,7 +42,7 @@ class Directions:
 
     @classmethod
     def of(cls, sample: Narrow) -> Directions:
-        """Those of rows `[n, d]`."""
+        """Return the directions of rows `[n, d]`."""
         centre: Narrow = sample.mean(axis=0, dtype=np.float32)
         centred: Narrow = sample - centre
         variance, direction = np.linalg.eigh(centred.T @ centred / len(sample))

@@ -48,8 +48,8 @@ from outlay.ops.importance import effective_size
 
 RIDGE = 5.0  # effective rows that the prior of each standardised feature counts as
 MOST_LEVERAGE = 0.5  # of a row in its own fit
-FEWEST = 10.0  # effective users: a number that fewer carry is noise, and no interval of it means anything
-HARDLY_ANY = f"the weights of fewer than {FEWEST:.0f} effective users carry it"
+FEWEST = 10.0  # effective users: a number that rests on fewer is noise, and its interval means nothing
+HARDLY_ANY = f"it rests on the weights of fewer than {FEWEST:.0f} effective users"
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Days:
         influence: `[U, T, k]`.
         mass: `[U, k]` the policy's visits to each user's row of a day.
         extrapolated: `[k]` the sum of masses below 0, less its sign: none where the log shows the states of that day.
-        told: days after which nobody was given what the policy gives, k or fewer.
+        shown: days after which nobody was given what the policy gives, k or fewer.
     """
 
     value: Array
     influence: Array
     mass: Array
     extrapolated: Array
-    told: int
+    shown: int
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Sequential:
         Args:
             policy: as `Panel.follow` takes it: `[n]`, `[n, K]` or None.
             days: horizons k of the totals.
-            among: `[U]` users whose value it is, and whose rows speak; default all.
+            among: `[U]` users whose value it is, and whose rows are used; default all.
 
         Raises:
             LogError: if the policy takes an action that is not allowed, or a propensity of a row with a choice is
@@ -119,23 +119,23 @@ class Sequential:
         given = None if policy is None else self._given(target)
         never = None if policy is None else self._never(target, members)
         horizons = sorted({*days, self.window})
-        told = [k for k in horizons if (members & panel.covers(k)).any()]
+        covered_days = [k for k in horizons if (members & panel.covers(k)).any()]
         parts: list[Fitted] = []
         daily = np.full((max(horizons), len(panel.names)), np.nan)
         found, covered = None, np.zeros(panel.num_users, np.bool_)
-        for k in reversed(told):
+        for k in reversed(covered_days):
             users = members & panel.covers(k)
             if found is None or (users != covered).any():
                 found, covered = self._days(k, users, ratio, given), users
             names = self._names if k == self.window else panel.names
-            parts.insert(0, self._told([str(Target(name, k)) for name in names], found, np.ones(k), never, k))
+            parts.insert(0, self._sums([str(Target(name, k)) for name in names], found, np.ones(k), never, k))
             if parts[0].withheld[0] is None:
                 daily[:k] = found.value[: len(panel.names), :k].T
             if k == self.window:
-                parts.insert(0, self._told(names, found, discounted_weights(k, panel.discount), never, 1))
+                parts.insert(0, self._sums(names, found, discounted_weights(k, panel.discount), never, 1))
                 if self.advantages is not None:
-                    parts.append(self._told_of_long_run(found, users, never))
-        parts += [self._untold(k) for k in horizons if k not in told]
+                    parts.append(self._long_run(found, users, never))
+        parts += [self._not_shown(k) for k in horizons if k not in covered_days]
         if panel.data.steady:
             parts += [
                 self._certain("decisions", 1.0),
@@ -145,7 +145,7 @@ class Sequential:
         return over_window(whole, (*panel.names, "decisions"), self.window)
 
     def _days(self, days: int, users: NDArray[np.bool_], ratio: Array, given: Array | None) -> Days:
-        """Each of the first `days` days over `users` `[U]`, whose rows alone speak."""
+        """Each of the first `days` days over `users` `[U]`, whose rows alone are used."""
         panel, outcome = self.panel, self._outcome
         U, T = panel.num_users, outcome.shape[1]
         share = users / users.sum()
@@ -176,13 +176,13 @@ class Sequential:
             stages.append((rows, on, factor, residual, np.minimum(lever, MOST_LEVERAGE)))
         value = np.tensordot(share, ahead, 1)
         influence = share[:, None, None] * (ahead - value)
-        mass, told, extrapolated = np.zeros((U, days)), days, np.zeros(days)
+        mass, shown, extrapolated = np.zeros((U, days)), days, np.zeros(days)
         arriving = np.array(share)
         for day, (rows, on, factor, residual, lever) in enumerate(reversed(stages)):
             came = arriving[panel.user[rows]]
             arriving[panel.user[rows]] = 0.0
             if factor is None:  # nobody has a row, or none that the policy would have made
-                told = min(told, day) if came.any() else told
+                shown = min(shown, day) if came.any() else shown
                 continue
             user = panel.user[on]
             every = self._block(rows, given)
@@ -192,10 +192,10 @@ class Sequential:
             mass[user, day] = moved
             extrapolated[day] = -np.minimum(moved, 0).sum()
             arriving[user] = moved
-        return Days(value, U * influence, mass, extrapolated, told)
+        return Days(value, U * influence, mass, extrapolated, shown)
 
     def _block(self, rows: Index, given: Array | None) -> Array:
-        """`[r, p']` what some rows are told by, a constant last; `given` is of `_given`."""
+        """`[r, p']` the regressors of some rows, a constant last; `given` is from `_given`."""
         features, constant = self.features[rows], np.ones((len(rows), 1))
         if given is None:
             return np.hstack([features, constant], dtype=np.float64)
@@ -220,7 +220,7 @@ class Sequential:
             return None
         return np.hstack(columns, dtype=np.float64)
 
-    def _told(
+    def _sums(
         self, names: Sequence[str], found: Days, weights: Array, never: tuple[str, float] | None, rows_at_most: int
     ) -> Fitted:
         """The sums of the first k days found with `weights` `[k]`, of the first `names` outcomes."""
@@ -230,7 +230,7 @@ class Sequential:
         slack = IMPOSSIBLE * (high - low) + 1e-9
         possible = (value / rows_at_most >= low - slack) & (value / rows_at_most <= high + slack)
         lost = (
-            f"after {found.told} days none of these users was given what the policy gives" if k > found.told else None
+            f"after {found.shown} days none of these users was given what the policy gives" if k > found.shown else None
         )
         mass = found.mass[:, :k].sum(axis=1)
         few = HARDLY_ANY if effective_size(mass) < FEWEST else None
@@ -246,15 +246,15 @@ class Sequential:
             daily=np.empty((0, len(self.panel.names))),
         )
 
-    def _told_of_long_run(self, found: Days, users: NDArray[np.bool_], never: tuple[str, float] | None) -> Fitted:
+    def _long_run(self, found: Days, users: NDArray[np.bool_], never: tuple[str, float] | None) -> Fitted:
         """The mean advantage of the days after which a row is known, beside the log's value of where users start."""
         assert self.advantages is not None
         start = self.advantages[1][self.panel.first]
         base = start[users].mean()
         days = max(1, found.value.shape[1] - 1)
         own = np.where(users, (start - base) * len(users) / users.sum(), 0.0)
-        lost = f"after {found.told} days none of these users was given what the policy gives"
-        reason = never[0] if never else lost if days > found.told else None
+        lost = f"after {found.shown} days none of these users was given what the policy gives"
+        reason = never[0] if never else lost if days > found.shown else None
         return Fitted(
             targets=(LONG_RUN,),
             value=np.array([np.nan if reason else base + found.value[-1, :days].mean()]),
@@ -265,8 +265,8 @@ class Sequential:
             daily=np.empty((0, len(self.panel.names))),
         )
 
-    def _untold(self, days: int) -> Fitted:
-        """Totals of so many days where nobody's are in the log."""
+    def _not_shown(self, days: int) -> Fitted:
+        """Totals of this many days, which the log shows for nobody."""
         names = self._names if days == self.window else self.panel.names
         targets = tuple(str(Target(name, days)) for name in names)
         if days == self.window:
@@ -282,7 +282,7 @@ class Sequential:
         return Fitted(**vars(known), unsupported=np.zeros(1), daily=np.empty((0, len(self.panel.names))))
 
     def _never(self, target: TargetPolicy, members: NDArray[np.bool_]) -> tuple[str, float] | None:
-        """That the policy gives what these users were never given, and how often; None where it does not."""
+        """Return that the policy gives what these users were never given, and how often; None if it does not."""
         panel = self.panel
         rows = np.flatnonzero(members[panel.user])
         logged = np.bincount(panel.action[rows], minlength=panel.data.num_actions)

@@ -8,7 +8,7 @@ x_1 = (1−γ)·J_1, the discounted share of time with a decision; 1 where every
 form a floor has its coordinate and its limit negated. Where x are means over a window of the log (`windowed.py`) the
 same holds of those: Σ c over the window against limit · Σ decisions.
 
-Source: method section 1, "budgets, said once and tested"; ours.
+Source: ours.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def needed_days(campaign: Campaign) -> tuple[int, ...]:
 
 
 def coordinates(joint: Joint, campaign: Campaign) -> tuple[Array, Array, Array]:
-    """What the mixture and the certificate are computed in.
+    """Return the coordinates that the mixture and the certificate are computed in.
 
     Returns:
         x `[1+m]`: the objective, then the budgets in ≤ form; its influence `[U, 1+m]`; the limits `[m]` in ≤ form.
@@ -70,10 +70,10 @@ def coordinates(joint: Joint, campaign: Campaign) -> tuple[Array, Array, Array]:
 
 
 def chosen_by(joint: Joint, campaign: Campaign) -> tuple[float, Array]:
-    """What mixtures are chosen to have much of, and its influence `[U]`: the objective, or what lasts of it.
+    """Return what mixtures are chosen to maximise, and its influence `[U]`: the objective or its long-run value.
 
-    Where budgets are per decision and it was estimated, it is `LONG_RUN`: a window's total does not credit a policy
-    with the habits that it leaves behind.
+    If budgets are per decision and it was estimated, this is `LONG_RUN`: the total over a window does not credit a
+    policy with the habits that it leaves behind.
     """
     lasting = LONG_RUN in joint.targets and not _per_user(campaign)
     place = joint.column(LONG_RUN if lasting else objective(campaign))
@@ -87,7 +87,7 @@ def decisions(joint: Joint, campaign: Campaign) -> Array:
 
 
 def displayed(joint: Joint, campaign: Campaign) -> Joint:
-    """The same quantities with every budget in its own unit, as tables show them; numbers of decisions are left out.
+    """Return the quantities with every budget in its own unit, as tables show them, without numbers of decisions.
 
     A budget per decision becomes x_c / x_1 (delta method), one per user its total over the horizon; signs as logged.
     """
@@ -120,12 +120,12 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
 
 
 def counts_decisions(target: str) -> bool:
-    """Whether it is a number of decisions, which tables do not show."""
+    """Return whether a target is a number of decisions, which tables do not show."""
     return Target.parse(target).name == "decisions"
 
 
 def missing(joint: Joint, campaign: Campaign) -> str | None:
-    """Why a number that the mixture and the certificate are computed in is withheld, or None."""
+    """Return why a number is withheld that the mixture and the certificate are computed in, or None."""
     needed = {objective(campaign), *(name for budget in campaign.budgets for name in behind(budget.name, campaign))}
     named = zip(joint.targets, joint.withheld, strict=True)
     return next((reason for target, reason in named if reason is not None and target in needed), None)

@@ -1,4 +1,4 @@
-"""What a fitted evaluation is wrong by where its policy goes, as the propensities tell it.
+"""The error of a fitted evaluation along its policy, as the propensities show it.
 
     D_h = mean over rows of ρ r       r = x + V_{h−1}(s') − Q_h(s, a),   ρ = π(a) / p(a) of the one step
     D(k) = D_1 + … + D_k              of the total of k days
@@ -44,13 +44,13 @@ def weighted_residuals(
     days: Sequence[int],
     least_rows: int = 2,
 ) -> Joint:
-    """D of the totals `reward@k`, `cost@k` of a policy: what the propensities make of them less the fitted ones.
+    """Return D of the totals `reward@k`, `cost@k` of a policy: the totals by the propensities less the fitted ones.
 
     Args:
         sample: the rows, and the basis of the fitted values.
         policy: as `Panel.follow` takes it: `[n]`, `[n, K]`, or None, whose D is 0.
         propensity: `[n]` of the logged action.
-        days: horizons k that the log tells (`Panel.covers`).
+        days: horizons k that the log shows (`Panel.covers`).
         least_rows: a pair with fewer rows behind it is thin, and takes the state-free mean of its action.
 
     Returns:

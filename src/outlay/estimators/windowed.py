@@ -1,4 +1,4 @@
-"""Means over a window of the log in the place of discounted means, where the log cannot carry those.
+"""Means over a window of the log in place of discounted means, if the log cannot support those.
 
     discounted    (1−γ) Σ_t γ^t x_t          the days after the log count γ^k of all, and are extrapolated
     over k days   (1/k) Σ_{t<k} x_t          by the recursion over the days left; nothing beyond the log is needed
@@ -26,7 +26,7 @@ J = TypeVar("J", bound=Joint)
 
 
 def over_window(joint: J, names: Sequence[str], days: int | None) -> J:
-    """The same quantities with the means over so many days under the names of the discounted ones; None: as it is.
+    """Return the quantities with means over `days` days under the names of the discounted ones; None: unchanged.
 
     Args:
         joint: with `name` and `name@days` for each of the names.
@@ -57,9 +57,9 @@ def discounted_weights(days: int, discount: float) -> Array:
 
 
 def room(daily: Array, least: Array, most: Array, days: int, discount: float) -> str | None:
-    """Why not to rely on a discounted mean that takes later days to be as those shown, and where it must lie; or None.
+    """Return why not to rely on a discounted mean that extrapolates the days shown, and where it must lie; or None.
 
-    It may be where the discount leaves little beyond the window.
+    None if the discount leaves little weight beyond the window.
 
     Args:
         daily: `[D, 1+m]` of the first, second, … day per user, D ≥ `days`.

@@ -28,7 +28,7 @@ LEAST_ROOM = 1e-3  # of the scale: with less room under a limit than this, λ_ma
 
 @dataclass(frozen=True, slots=True)
 class SolveHistory:
-    """How it went, a row each time the mixture was made anew (T rows).
+    """The course of a solution, one row for each mixture (T rows).
 
     Attributes:
         best_responses: `[T]` asked so far.
@@ -64,8 +64,8 @@ class SolveResult:
         feasible: whether the mixture keeps the limits, to 1e-9 in scaled units.
         violation: Euclidean norm of the mixture's excess over the limits, in scaled units.
         least_violation: no policy at all has less violation; above 0 it proves that the limits cannot be kept.
-        multiplier: `[m]` λ that proves `upper`: what one more unit of each limit is worth, in reward, where the gap is
-            small. Where the limits cannot be kept: λ with λᵀ(c − limits) ≥ least_violation for every policy.
+        multiplier: `[m]` λ that proves `upper`: the marginal reward of each limit, where the gap is small. Where the
+            limits cannot be kept: λ with λᵀ(c − limits) ≥ least_violation for every policy.
         history: round by round.
     """
 
@@ -112,7 +112,7 @@ class SolveResult:
 
 
 class BestResponder:
-    """Answers one problem's questions, each started from the last answer, and keeps what they prove.
+    """Best responses of one problem, each started from the last one, and the bounds that they prove.
 
     Attributes:
         cmdp: the model.
@@ -171,11 +171,11 @@ class BestResponder:
         return np.maximum(bound, 1e-9 * (float(np.ptp(self.cmdp.reward)) or 1.0) / self.constraints.scale)
 
     def record(self, mixture: Mixture[Policy]) -> None:
-        """The mixture after the responses so far goes into the history."""
+        """Append the mixture after the responses so far to the history."""
         self._course.append((self.count, *self._newest, mixture.measurement, self.upper))
 
     def result(self, method: str, mixture: Mixture[Policy]) -> SolveResult:
-        """All that is known, with the mixture that was found."""
+        """Return the mixture with all that is proven about it."""
         constraints, x = self.constraints, mixture.measurement
         violation = rule.violation(constraints, x)
         feasible = violation <= FEASIBLE

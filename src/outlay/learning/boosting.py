@@ -4,7 +4,7 @@
     loss = Σ_rows Σ_h (y_h − ŷ_h)²                   one tree for each f_hj in every round, all on the same residuals
 
 c is by least squares. Boosting ends when no y_h has become better explained for held-out users for a while, and each
-y_h keeps the rounds that were best for it. Leaves are shrunk as if `prior` rows had said 0.
+y_h keeps the rounds that were best for it. Leaves are shrunk as if `prior` rows had a target of 0.
 
 Source: Friedman (2001); coefficients, Zhou and Hooker (2022), "Decision tree boosted varying coefficient models"; the
 trees are LightGBM's (Ke et al. 2017).
@@ -44,7 +44,7 @@ class BoostingSettings(NamedTuple):
 
 
 class BoostingRows(NamedTuple):
-    """What is regressed: `at [n]` rows of a table, targets `[n, H]`, and `[n, d]` what the coefficients multiply."""
+    """A regression's data: `at [n]` rows of a table, targets `[n, H]`, and `[n, d]` what the coefficients multiply."""
 
     at: NDArray[np.int64]
     target: Vector
@@ -89,7 +89,7 @@ class BinnedTable:
         return cls(x, num_numbers, sizes, binned.construct(), seed)
 
     def with_columns(self, more: NDArray[np.float32]) -> BinnedTable:
-        """The same rows with more numbers, `[N, k]`, before all others."""
+        """Return the same rows with more numbers, `[N, k]`, before all others."""
         return BinnedTable.of(np.hstack([more, self.x]), more.shape[1] + self.num_numbers, self.sizes, self.seed)
 
 
@@ -124,7 +124,7 @@ class Boosted:
         """`[N, H, d]` c + f for rows of a table."""
         out, done = np.tile(self.start, (len(x), 1, 1)), 0
         for rounds in np.unique(self.rounds[self.rounds > 0]).tolist():
-            said = _said(self.booster, x, done, rounds - done)
+            said = _predictions(self.booster, x, done, rounds - done)
             kept = self.rounds >= rounds
             out[:, kept] += said.reshape(len(x), *self.start.shape)[:, kept]
             done = rounds
@@ -173,7 +173,7 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
     while done < settings.rounds and done - rounds.max() < settings.patience:
         for _ in range(CHECK):
             booster.update(fobj=gradient)
-        said = _said(booster, x, done, CHECK)
+        said = _predictions(booster, x, done, CHECK)
         left = left - np.einsum("nhj,nj->nh", said.reshape(len(x), heads, d), held_out.by)
         done += CHECK
         loss = np.square(left).mean(axis=0)
@@ -181,8 +181,8 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
     return Boosted(booster, start, rounds, 1 - best / np.maximum(held_out.mean_square(), 1e-30))
 
 
-def _said(booster: Any, x: NDArray[np.float32], first: int, rounds: int) -> Vector:
-    """What some rounds say, `[N, H·d]`."""
+def _predictions(booster: Any, x: NDArray[np.float32], first: int, rounds: int) -> Vector:
+    """Predictions of some rounds, `[N, H·d]`."""
     said: Any = booster.predict(x, start_iteration=first, num_iteration=rounds, raw_score=True, num_threads=_threads())
     return np.asarray(said, np.float64).reshape(len(x), -1)
 

@@ -5,8 +5,8 @@
     save_orthogonal(folder, progress, key)  progress = load_orthogonal(folder, training, key)
     save_trees(folder, network, judge, seconds, key)  network, judge, seconds = load_trees(folder, key)
 
-The key says what must be the same for a training to go on. A mixing rule's state is not stored: it is a function of
-what the rule saw, and is replayed from the candidates.
+The key holds what must be the same for a training to be resumed. A mixing rule's state is not stored: it is a function
+of what the rule saw, and is replayed from the candidates.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WAY_OUT = "Train without --resume."
 
 
 def key_of(data: Transitions, campaign: Campaign, method: str, oracle: str, seed: int) -> dict[str, Any]:
-    """What must be the same for a training to go on."""
+    """Return what must be the same for a training to be resumed."""
     return {
         "data": data.manifest["data_hash"],
         "campaign": campaign.model_dump(mode="json", exclude={"train"}),

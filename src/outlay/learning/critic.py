@@ -67,7 +67,7 @@ class DistinctStates(NamedTuple):
 
 
 class Critic(NamedTuple):
-    """What the next gradient step needs."""
+    """The state of a critic between gradient steps."""
 
     online: QNetwork
     target: QNetwork  # exponential averages of `online`
@@ -103,12 +103,12 @@ def act(outputs: Outputs, weights: Array, allowed: Array, threshold: float) -> A
 
 
 def pick(q: Array, row: Array, action: Array) -> Array:
-    """What is said of the action of each row: `[2, R, K, …]`, `[B]`, `[B]` → `[2, B, …]`."""
+    """Return the outputs for the action of each row: `[2, R, K, …]`, `[B]`, `[B]` → `[2, B, …]`."""
     return q.reshape(len(q), -1, *q.shape[3:])[:, row * q.shape[2] + action]
 
 
 def pick_best(q: Array, best: Array) -> Array:
-    """What each policy's own heads say of its action: `[2, R, K, L, H]`, `[R, L]` → `[2, R, L, H]`."""
+    """Return the outputs of each policy's own heads for its action: `[2, R, K, L, H]`, `[R, L]` → `[2, R, L, H]`."""
     return jnp.take_along_axis(q, best[None, :, None, :, None], axis=2)[:, :, 0]
 
 

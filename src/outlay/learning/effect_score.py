@@ -1,9 +1,9 @@
-"""Which learner tells best what actions do, on users who taught none of them: the R-loss of its effects.
+"""Which learner predicts the effects of actions best, on users that trained none of them: the R-loss.
 
     explained = 1 − min_f Σ (y − m(s) − f (q(s, a) − Σ_a' b(a'|s) q(s, a')))² / Σ (y − m(s))²,    f ≥ 0
 
-y is the day's reward, q what a learner says of it, and m and b are the same for all learners. Values of policies are
-told by the rows in which the log did as they would, this by every row, so learners are told apart with far fewer users.
+y is the day's reward, q a learner's prediction of it, and m and b are the same for all learners. Values of policies
+rest on the rows in which the log did as they would, this on every row, so far fewer users suffice to compare learners.
 
 Source: Nie and Wager (2021); Schuler et al. (2018), "A comparison of methods for model selection when estimating
 individual treatment effects", where it does best.
@@ -22,7 +22,7 @@ Vector = NDArray[np.float64]
 
 
 class EffectScore(NamedTuple):
-    """What learners are judged by.
+    """The residuals by which learners are compared.
 
     Attributes:
         rows: `[n]` of select users in which there was a choice.
@@ -37,7 +37,7 @@ class EffectScore(NamedTuple):
     policy: Vector
 
     def explained(self, q: Vector) -> float:
-        """Share of what is left that effects explain; `q [n, K]`, in any unit and with any level."""
+        """Return the share of the residuals that effects explain; `q [n, K]`, in any unit and with any level."""
         moved = q - (self.policy * q).sum(axis=1, keepdims=True)
         effect = moved[np.arange(len(q)), self.action]
         cross, square = max(float(effect @ self.left), 0.0), float(effect @ effect)

@@ -67,7 +67,8 @@ def solve(
             (m = 1): the two ends of an interval that is halved; `exact`: the occupancy program (HiGHS), its policy
             taken apart.
         rounds: best responses at most; default 1,480 with `ogd` and `eg` (the paper's schedule), else 1,000.
-        multipliers: who chooses λ; default `duals` for `lp`, else `ogd`. `bisection` and `exact` need none.
+        multipliers: who chooses λ; default `duals` for rules with prices (`lp`), else `ogd`. `bisection` and `exact`
+            need none.
         every: a response is given to the rule every so many rounds (10 in the paper); `ogd` and `eg` only.
         tolerance: stop once the gap is at most this, in reward; default 1e-9 of the spread of the rewards.
         scale: `[m]` one unit of violation of each limit; default |limit|, or 1 where it is 0.
@@ -168,7 +169,7 @@ def _play(
 
 
 def _bisection(ask: BestResponder, bound: Floats, rounds: int, least_gap: float) -> Mixture[Policy]:
-    """With one limit: halve the interval of λ between a response over the limit and one within it, and mix the two."""
+    """Halve the interval of λ between a response over the one limit and one within it, and mix the two."""
     over = ask.best(np.zeros(1))
     within = over if rule.feasible(ask.constraints, over[1]) else ask.least_cost(1 / ask.constraints.scale)
     low, high = 0.0, float(bound[0])

@@ -1,4 +1,4 @@
-"""What every training on a log begins with: networks of the right shape, the table of states, a place to look.
+"""The start of every training on a log: networks of the right shape, the table of states, and start rows.
 
 A network starts at the logged mean of every outcome: (1−γ)·J is a mean, so that is where most values lie, and only what
 states and actions change is left to learn. At γ = 0.95 a network that starts at 0 spends its first epoch climbing.
@@ -26,7 +26,7 @@ LEVEL_ROWS = 100_000  # from which the starting level is taken
 
 
 def shape_of(data: Transitions, train: Train, settings: CriticSettings, num_heads: int, num_policies: int) -> Shape:
-    """Of the networks of a training."""
+    """Return the shape of the networks of a training."""
     return Shape(
         sizes=data.schema.sizes,
         num_numbers=data.number_columns.shape[1],
@@ -42,7 +42,7 @@ def shape_of(data: Transitions, train: Train, settings: CriticSettings, num_head
 
 
 def fresh_pair(data: Transitions, shape: Shape, spread: NDArray[np.float64], seed: int) -> QNetwork:
-    """Networks that say the logged mean of every outcome.
+    """Return networks that predict the logged mean of every outcome.
 
     Args:
         data: the log.
@@ -69,7 +69,7 @@ def whole_blocks(train: Train, rows: int, block: int) -> int:
 
 
 def table_of(data: Transitions, batch: int) -> DistinctStates | None:
-    """The distinct states, where evaluating them is cheaper than evaluating rows."""
+    """Return the distinct states if evaluating them is cheaper than evaluating rows, else None."""
     if not uses_table(data, batch) or data.states is None:
         return None
     states = data.states
@@ -86,7 +86,7 @@ class Starts(NamedTuple):
 
     @classmethod
     def of(cls, data: Transitions, batch: int, seed: int) -> Starts:
-        """A sample of them; `batch` as for `table_of`."""
+        """Return a sample of them; `batch` as for `table_of`."""
         table = uses_table(data, batch)
         rows = data.users["start_row"][data.users_of(SELECT)]
         limit = START_ROWS if table else START_ROWS // 4
@@ -106,7 +106,7 @@ class Starts(NamedTuple):
         threshold: float,
         values: QNetwork | None = None,
     ) -> Array:
-        """`[L, H]` what a critic says of its greedy policies, raw units.
+        """Return `[L, H]` a critic's values of its greedy policies, in raw units.
 
         Args:
             pair: the critic's networks.
@@ -114,12 +114,12 @@ class Starts(NamedTuple):
             weights: `[L, H]` w in units of the heads.
             spread: `[H]` those units.
             threshold: BCQ's.
-            values: other networks that say what these policies bring; None: the critic's own do.
+            values: other networks that value these policies; None: the critic's own.
         """
         outputs, row = critics.evaluate(pair, self.state, table)
         allowed = self.allowed if table is None else table.allowed
         best = critics.act(outputs, weights, allowed, threshold)
-        said = outputs.q if values is None else critics.evaluate(values, self.state, table)[0].q
-        chosen = critics.pick_best(said, best)[:, row]
-        logged = critics.pick(said, row, self.action)
+        q = outputs.q if values is None else critics.evaluate(values, self.state, table)[0].q
+        chosen = critics.pick_best(q, best)[:, row]
+        logged = critics.pick(q, row, self.action)
         return jnp.where(self.forced[:, None, None], logged, chosen).mean((0, 1)) * spread

@@ -1,16 +1,16 @@
 """The frontier: one network that holds the best response to every λ of a grid.
 
     Q_l(s, a) ∈ R^H for each λ_l: heads of its own on one trunk, all learned from every row (`path_sums.py`)
-    pilot      λ far apart, up to a bound that no price can exceed; then the grid is laid again, twice:
+    pilot      λ far apart, up to a bound that no price can exceed; then the grid is refined, twice:
                from 0 to λ_max, where the cost stops falling, closer together where the cost falls faster, and
                the bound itself, for the cheapest policy there is
     heads at a new λ begin between those of its neighbours, since Q is smooth in λ
 
-For m = 1 the grid is a line. For m limits the pilot runs along each axis and the grid is the product of the axes; laid
-again, it is drawn around the λ that column generation asks for, the duals of the best mixture for the campaign's limits
-(the money budget's axis, along which the curve is told, stays wide).
+For m = 1 the grid is a line. For m limits the pilot runs along each axis and the grid is the product of the axes; when
+refined, it is drawn around the λ that column generation would use, the duals of the best mixture for the campaign's
+limits (the money budget's axis, along which the curve runs, stays wide).
 
-What the critic says of its own policies places the grid and draws the course, no more: the choice waits for a fitted
+The critic's values of its own policies only place the grid and draw the learning curve: the choice waits for a fitted
 evaluation of the fixed policies (`choosing/choose.py`).
 
 Source: λ as an input: BCORLE(λ) (Zhang et al., NeurIPS 2021); a head per λ, and where to put them: ours.
@@ -35,20 +35,20 @@ from outlay.learning import critic as critics
 from outlay.learning.critic import Critic, CriticSettings
 from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of, whole_blocks
 from outlay.learning.heads import Coordinates
-from outlay.learning.multiplier_grid import laid_again, pilot_grid
+from outlay.learning.multiplier_grid import pilot_grid, refined
 from outlay.nets.batches import Batch, blocks
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import Linear, QNetwork, Shape
 from outlay.ops.mixture_lp import solve_mixture
 
-LAID_AGAIN = (0.15, 0.40, 0.60)  # of all gradient steps; the last for several limits only
+REFINED_AT = (0.15, 0.40, 0.60)  # of all gradient steps; the last for several limits only
 BLOCK = 100  # gradient steps that are compiled as one call
 
 Vector = NDArray[np.float64]
 
 
 class FrontierLearner(NamedTuple):
-    """What the next block needs; all arrays."""
+    """The state that the next block needs; all arrays."""
 
     critic: Critic
     weights: Array  # [L, H] w of each policy, in units of the heads
@@ -56,13 +56,13 @@ class FrontierLearner(NamedTuple):
 
 @dataclass
 class FrontierProgress:
-    """Where a training stands after a block.
+    """The state of a training after a block.
 
     Attributes:
         learner: the critic and the weights it answers.
         multipliers: `[L, m]` λ, in reward units per unit of coordinate.
-        own: `[L, 1+m]` what the critic said of its policies, reward and coordinates, when the grid was last laid again
-            (of those before), and at the end; 0 until then.
+        own: `[L, 1+m]` the critic's values of its policies, reward and coordinates, when the grid was last refined
+            (of the policies before), and at the end; 0 until then.
         step: gradient steps made.
         losses: mean loss of each block.
         seconds: of training so far.
@@ -86,7 +86,7 @@ class FrontierTraining:
         settings: of the critic.
         coords: from heads to the coordinates of the limits.
         bound: `[m]` above which no λ is looked for.
-        money: the limit along whose axis the curve is told.
+        money: the limit along whose axis the curve runs.
         learn_rows: `[n]` rows to learn from.
         seed: of everything random.
     """
@@ -107,15 +107,15 @@ class FrontierTraining:
 
     @property
     def shape(self) -> Shape:
-        """Of the networks."""
+        """The shape of the networks."""
         return shape_of(self.data, self.train, self.settings, len(self.coords.spread), len(pilot_grid(self.bound)))
 
     def begin(self) -> FrontierProgress:
         """A fresh critic on the pilot's grid."""
         pair = fresh_pair(self.data, self.shape, self.coords.spread, self.seed)
         grid = pilot_grid(self.bound)
-        said = np.zeros((len(grid), 1 + len(self.bound)))
-        return FrontierProgress(FrontierLearner(critics.init(pair, self._settings), self.weights(grid)), grid, said)
+        own = np.zeros((len(grid), 1 + len(self.bound)))
+        return FrontierProgress(FrontierLearner(critics.init(pair, self._settings), self.weights(grid)), grid, own)
 
     def weights(self, multipliers: Vector) -> Array:
         """`[L, H]` w of each λ, in units of the heads."""
@@ -128,7 +128,7 @@ class FrontierTraining:
 
 
 def learn(frontier: FrontierTraining, progress: FrontierProgress | None = None) -> Iterator[FrontierProgress]:
-    """Train on, block by block, from the start or from a checkpoint; yields where it stands after each block."""
+    """Train block by block, from the start or from a checkpoint; yields the state after each block."""
     progress = frontier.begin() if progress is None else progress
     data, settings, coords = frontier.data, frontier._settings, frontier.coords
     table, starts = table_of(data, frontier.train.batch), Starts.of(data, frontier.train.batch, frontier.seed)
@@ -145,7 +145,7 @@ def learn(frontier: FrontierTraining, progress: FrontierProgress | None = None) 
         return starts.measure(learner.critic.target, table, learner.weights, spread, settings.threshold)
 
     count = len(frontier.bound)
-    again = [int(share * frontier.steps) // BLOCK * BLOCK for share in LAID_AGAIN[: 2 if count == 1 else 3]]
+    again = [int(share * frontier.steps) // BLOCK * BLOCK for share in REFINED_AT[: 2 if count == 1 else 3]]
     for batch in blocks(data, frontier.learn_rows, batch=frontier.train.batch, steps=BLOCK, total=frontier.steps,
                         seed=frontier.seed, start=progress.step):  # fmt: skip
         began = time.perf_counter()
@@ -157,9 +157,9 @@ def learn(frontier: FrontierTraining, progress: FrontierProgress | None = None) 
         if progress.step in again and progress.step < frontier.steps:
             focus = None
             if count > 1 and progress.step > again[0]:
-                asked_for = solve_mixture(progress.own, coords.limits, coords.scale).duals
-                focus = np.where(np.arange(count) == frontier.money, 0, asked_for)
-            grid = laid_again(progress.multipliers, progress.own[:, 1:], focus)
+                target_multipliers = solve_mixture(progress.own, coords.limits, coords.scale).duals
+                focus = np.where(np.arange(count) == frontier.money, 0, target_multipliers)
+            grid = refined(progress.multipliers, progress.own[:, 1:], focus)
             mixing = between(progress.multipliers, grid)
             progress.learner = FrontierLearner(_moved(progress.learner.critic, mixing), frontier.weights(grid))
             progress.multipliers = grid
@@ -196,7 +196,7 @@ def _hats(knots: Vector, at: Vector) -> Vector:
 
 
 def _moved(critic: Critic, mixing: Vector) -> Critic:
-    """The same trunk, with the heads of the new grid; Adam's second moments stay positive."""
+    """Return the critic with the heads of the new grid on the same trunk; Adam's second moments stay positive."""
     mean, size = jnp.asarray(mixing, jnp.float32), jnp.asarray(np.abs(mixing), jnp.float32)
     size /= size.sum(axis=1, keepdims=True)
 

@@ -4,13 +4,13 @@
     every 10 steps    λ ← clip(λ + (x_c − limit)/√t, 0, λ_max)      x measured by the critic on *select* users
     every 100 steps   the current policy is a candidate: measured, and given to the mixing rule
 
-What a critic says of its own policy lags far behind: it learned from every policy that it was on the way, and a young
-one says of every policy what the log's own brings. On a log of 20 features it told a cost of 0.8 where the truth was
-0.05. So candidates are measured on the log (`measure`), by the counted model or by a fitted evaluation; or, as in the
-paper, by one more network (`measured_by = "network"`), which learns the value of each candidate, held fixed, from the
-rows of the last block, beginning where it stood before. The counted model is exact from the first candidate on.
-Otherwise λ sees the critic's figure moved by what the last candidate was measured at, and for the first `warm_up` of
-the steps λ stays at 0 and no candidate counts. The paper has no such pause, and its preset none.
+A critic's value of its own policy lags far behind: it learned from every policy that it was on the way, and an early
+one values every policy like the log's own. On a log of 20 features it predicted a cost of 0.8 where the truth was 0.05.
+So candidates are measured on the log (`measure`), by the counted model or by a fitted evaluation; or, as in the paper,
+by one more network (`measured_by = "network"`), which learns the value of each candidate, held fixed, from the rows of
+the last block, beginning where it stood before. The counted model is exact from the first candidate on. Otherwise λ
+sees the critic's figure moved by what the last candidate was measured at, and for the first `warm_up` of the steps λ
+stays at 0 and no candidate counts. The paper has no such pause, and its preset none.
 
 A network that the rule dropped is freed. One more is kept aside, the most frugal one seen, for the case that a second
 measurement finds every kept member over a limit; and where states are not counted, `spare_candidates` more, evenly
@@ -54,12 +54,12 @@ Vector = NDArray[np.float64]
 
 
 class Player(NamedTuple):
-    """What the next block needs; all arrays."""
+    """The state that the next block needs; all arrays."""
 
     critic: Critic
     multiplier: Array  # [m] λ, scaled or raw as the schedule says
     rounds: Array  # λ steps made
-    offset: Array  # [m] what the last candidate was measured at less what the critic said, where λ sees that
+    offset: Array  # [m] the last candidate's measured value less the critic's, if λ sees that
     extra: Critic | None  # one more network, which learns the value of candidates
 
 
@@ -88,7 +88,7 @@ class GameCandidate:
 
 @dataclass
 class GameProgress:
-    """Where a game stands after a block: what a checkpoint must hold and what a person wants to see.
+    """The state of a game after a block: what a checkpoint must contain and what a user wants to see.
 
     Attributes:
         player: the two players.
@@ -118,7 +118,7 @@ class Game:
         coords: from heads to the coordinates of the limits.
         bound: `[m]` λ_max.
         rule: the mixing rule.
-        measure: `[1+m]` what a candidate is worth on the log, NaN where that cannot be told; None: the critic's own
+        measure: `[1+m]` what a candidate is worth on the log, NaN if that is not known; None: the critic's own
             figure is used, or that of one more network.
         counted: whether `measure` is a counted model.
         learn_rows: `[n]` rows to learn from.
@@ -159,7 +159,7 @@ class Game:
 
     @property
     def shape(self) -> Shape:
-        """Of the networks."""
+        """The shape of the networks."""
         return shape_of(self.data, self.train, self.settings, len(self.coords.spread), 1)
 
     @property
@@ -180,7 +180,7 @@ class Game:
         return GameProgress(Player(critics.init(pair, self.settings), none, rounds, none, extra))
 
     def rule_state(self, candidates: list[GameCandidate]) -> Any:
-        """The rule's state: a function of what it saw, so a checkpoint need not hold it."""
+        """The rule's state: a function of what it saw, so a checkpoint need not contain it."""
         state = self.rule.init(constraints(self.coords.limits, self.coords.scale, spares=SPARES))
         for candidate in candidates[self.first :]:
             state = self.rule.step(state, candidate.number, candidate.measured)
@@ -206,10 +206,10 @@ def settings_of(train: Train, oracle: Oracle, discount: float) -> CriticSettings
 
 
 def play(game: Game, progress: GameProgress | None = None) -> Iterator[tuple[GameProgress, Mixture[int] | None]]:
-    """Play on, block by block, from the start or from a checkpoint.
+    """Play block by block, from the start or from a checkpoint.
 
     Yields:
-        where the game stands and the rule's mixture of candidate numbers, after each candidate; None before the first
+        the state of the game and the rule's mixture of candidate numbers, after each candidate; None before the first
         that counts.
     """
     progress = game.begin() if progress is None else progress
@@ -276,7 +276,7 @@ def _compile(
     Callable[[QNetwork, Array, QNetwork | None], Array],
     Callable[[Critic, QNetwork, Array, Batch], Critic],
 ]:
-    """The compiled block; `[H]` what networks say of the critic's policy at w; a block of the extra network's training.
+    """The compiled block; `[H]` networks' values of the critic's policy at w; a block of the extra network's training.
 
     The second takes the critic's own networks, w, and the networks that are asked (None: the critic's own).
     """

@@ -1,4 +1,4 @@
-"""How well a critic holds for users who taught it nothing: which of its networks are taken, and how large effects are.
+"""How well a critic predicts users that it was not trained on: which networks are taken, and how large effects are.
 
     explained_h = 1 − Σ (y − m(s) − f · effect)² / Σ (y − ȳ)²       of the day's outcome h, over rows of *select* users
 
@@ -46,7 +46,7 @@ class EffectMoments(NamedTuple):
 
     @property
     def size(self) -> Vector:
-        """What effects have to be multiplied by."""
+        """The factor by which effects have to be multiplied."""
         return self.cross / np.maximum(self.effect, TINY)
 
 

@@ -1,10 +1,10 @@
 """The grid of λ: for which prices of the budgets a training that answers every λ has policies.
 
     pilot = pilot_grid(bound)                  # far apart, up to a price that none can exceed
-    grid = laid_again(pilot, costs)            # closer together where the cost falls faster
+    grid = refined(pilot, costs)               # closer together where the cost falls faster
 
-For m = 1 the grid is a line. For m limits the pilot runs along each axis, and the grid is the product of the axes; laid
-again, it is drawn around the λ that is asked for. Source: ours.
+For m = 1 the grid is a line. For m limits the pilot runs along each axis, and the grid is the product of the axes; when
+refined, it is drawn around the target multipliers. Source: ours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outlay.learning.heads import Coordinates
 from outlay.ops.mixture_lp import solve_mixture
 
 POINTS = {1: 33, 2: 7, 3: 4}  # of the grid along each axis, by the number of limits
-AROUND = {2: (0.0, 0.5, 0.8, 1.0, 1.25, 2.0), 3: (0.0, 0.8, 1.25)}  # times the λ that is asked for
+AROUND = {2: (0.0, 0.5, 0.8, 1.0, 1.25, 2.0), 3: (0.0, 0.8, 1.25)}  # times the target multipliers
 PILOT_RANGE = 4096  # from the largest λ of the pilot down to its smallest above 0
 FLAT = 0.03  # of the range of a cost: λ_max is where no more than this is left to fall
 
@@ -34,13 +34,13 @@ def pilot_grid(bound: Vector) -> Vector:
     return np.concatenate([np.zeros((1, count)), *(steps[:, None] * row for row in np.diag(bound))])
 
 
-def laid_again(multipliers: Vector, costs: Vector, focus: Vector | None = None) -> Vector:
-    """The grid that replaces one whose policies cost what is said here.
+def refined(multipliers: Vector, costs: Vector, focus: Vector | None = None) -> Vector:
+    """Return the grid that replaces one whose policies have these costs.
 
     Args:
         multipliers: `[L, m]` of the pilot, or of a product of axes.
         costs: `[L, m]` coordinates of its policies.
-        focus: `[m]` λ to draw the axes around; an axis whose λ is 0 here is laid by its cost.
+        focus: `[m]` λ to draw the axes around; an axis whose λ is 0 here is placed by its cost.
 
     Returns:
         `[L, m]` the product of the axes, each from 0 to its λ_max.
@@ -60,12 +60,12 @@ def laid_again(multipliers: Vector, costs: Vector, focus: Vector | None = None) 
 def answered(
     coords: Coordinates, bound: Vector, money: int, q: Vector, allowed: NDArray[np.bool_]
 ) -> tuple[Vector, Vector, Callable[[Vector], Vector]]:
-    """The grid of λ for the policies of one Q, and what Q says of them, the log's policy going on after today.
+    """Return the grid of λ for the policies of one Q, and its values of them if the log's policy goes on tomorrow.
 
     Args:
         coords: from heads to the coordinates of the limits.
         bound: `[m]` above which no λ is looked for.
-        money: the limit along whose axis the curve is told.
+        money: the limit along whose axis the curve runs.
         q: `[n, K, H]` in some rows, raw.
         allowed: `[n, K]` there.
 
@@ -75,7 +75,7 @@ def answered(
     """
     rows, count = np.arange(len(q)), len(bound)
 
-    def said(multipliers: Vector) -> Vector:
+    def values(multipliers: Vector) -> Vector:
         out = []
         for multiplier in multipliers:
             best = np.where(allowed, q @ coords.weights(multiplier), -np.inf).argmax(axis=1)
@@ -83,11 +83,11 @@ def answered(
         return np.array(out)
 
     grid = pilot_grid(bound)
-    grid = laid_again(grid, said(grid)[:, 1:])
+    grid = refined(grid, values(grid)[:, 1:])
     if count > 1:
-        asked_for = solve_mixture(said(grid), coords.limits, coords.scale).duals
-        grid = laid_again(grid, said(grid)[:, 1:], np.where(np.arange(count) == money, 0, asked_for))
-    return grid, said(grid), said
+        target_multipliers = solve_mixture(values(grid), coords.limits, coords.scale).duals
+        grid = refined(grid, values(grid)[:, 1:], np.where(np.arange(count) == money, 0, target_multipliers))
+    return grid, values(grid), values
 
 
 def _axis(prices: Vector, cost: Vector, points: int) -> Vector:

@@ -1,4 +1,4 @@
-"""The multiplier player: which λ to ask a best response for next.
+"""The multiplier player: the λ of the next best response.
 
     ogd     λ ← clip(λ + (x_c − limit) / √t, 0, λ_max)                                          λ₁ = 0
     eg      λ_j = λ_max,j · z_j,   z ∝ exp(η_t Σ λ_max,j (x_c,j − limit_j)),  with one z more, for "no price"

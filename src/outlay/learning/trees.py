@@ -171,7 +171,7 @@ def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
 
 
 def _crossed(columns: TrainingColumns, halves: list[Usual]) -> Usual:
-    """What the other half says of each row; of held-out rows, the mean of what both say."""
+    """Predictions for each row by the other half of the users; for held-out rows, the mean of both."""
     return Usual(*(columns.crossed(one, other) for one, other in zip(*halves, strict=True)))
 
 

@@ -37,7 +37,7 @@ Vector = NDArray[np.float64]
 
 
 class Usual(NamedTuple):
-    """What one half of the users says of all N rows; outcomes in units of their spread.
+    """Predictions for all N rows from one half of the users; outcomes in units of their spread.
 
     Attributes:
         day: `[N, H]` m₀.
@@ -134,7 +134,7 @@ class TrainingColumns:
         return mine
 
     def crossed(self, one: Vector, other: Vector) -> Vector:
-        """What the other half of the users says of each row, `[N, …]`; of held-out rows the mean of both."""
+        """Predictions for each row by the other half of the users, `[N, …]`; for held-out rows the mean of both."""
         half = self.half.reshape(-1, *[1] * (one.ndim - 1))
         both: Vector = np.where(half == 0, other, one)
         both[self.held] = (one[self.held] + other[self.held]) / 2
@@ -149,7 +149,7 @@ class TrainingColumns:
 
 
 def usual(columns: TrainingColumns, half: int) -> Usual:
-    """What one half of the users says of all rows."""
+    """Predictions for all rows from one half of the users."""
     mine, x = columns.of_half(half), columns.table.x
     choice = mine[columns.chosen[mine]] if columns.chosen[mine].any() else mine
     day = columns.fit(choice, columns.outcome)(x)[:, :, 0]

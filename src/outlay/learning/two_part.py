@@ -63,7 +63,7 @@ def without_amount_luck(data: Transitions, seed: int) -> Transitions:
 
 
 def _is_lucky(data: Transitions, rows: Ints, column: int) -> bool:
-    """Whether an outcome is 0 on many days, and varies on others given the action."""
+    """Return whether an outcome is 0 on many days, and varies on others given the action."""
     x = np.asarray(data.outcome[rows, column], np.float64)
     some, half = x != 0, np.asarray(data.user[rows]) % 2
     if not 0 < some.mean() <= MOST_OFTEN or min(np.bincount(half[some], minlength=2)) < FEWEST:

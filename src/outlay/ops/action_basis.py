@@ -1,9 +1,9 @@
-"""The action basis: actions are amounts, and what they do is taken to be smooth in them.
+"""The action basis: actions are amounts, and their effects are assumed to be smooth in the amount.
 
     f(s, a) = Σ_r B[r, a] β_r(s)
 
 B holds the first Chebyshev polynomials of the amount, and one more row for the value that means no incentive, which may
-be a step apart. So amounts that are alike speak for each other: R coefficients to learn for a state instead of K.
+be a step apart. So similar amounts inform each other: R coefficients to learn for a state instead of K.
 
 Source: textbook (Chebyshev polynomials); its use for amounts: ours.
 """

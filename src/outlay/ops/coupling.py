@@ -1,4 +1,4 @@
-"""Several distributions as one over tuples, with no more tuples than needed.
+"""Several distributions as one over tuples, with as few tuples as needed.
 
     Σ over tuples with places[j, k] = i of weights[j]  =  α_k[i]          for each distribution k and each option i
 

@@ -45,7 +45,7 @@ _BLOCK_CELLS = 80_000  # of float64 work arrays: 0.6 MB each, so that a few of t
 
 @dataclass(frozen=True)
 class Choices:
-    """What every user may get, and what it brings and costs.
+    """The actions that every user may get, with their values and costs.
 
     Attributes:
         value: `[N, A]` float32 or float64, in any unit.

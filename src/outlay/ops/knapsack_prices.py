@@ -71,7 +71,7 @@ class BudgetPath:
         return float(np.interp(total, self.spend, self.value))
 
     def price_at(self, total: float) -> float:
-        """Value of one more unit of spend: the price of the first step that does not fit; 0 after the last."""
+        """Marginal value of spend: the price of the first step that does not fit; 0 after the last."""
         steps = self.steps_within(total)
         return float(self.price[steps]) if steps < len(self.price) else 0.0
 
@@ -123,7 +123,7 @@ def _block_steps(choices: Choices, rows: slice, low: float, high: float) -> tupl
     first = float(cost[position, start].sum()), float(value[position, start].sum())
 
     net = value - low * cost
-    # Who is content at the low price has no step on the way to it: a test that spares most users of a narrow path.
+    # Users whose first action is also best at the low price have no step: this skips most users of a narrow path.
     user = np.flatnonzero(net.max(axis=1) > net[position, start])
     value, cost, at = value[user], cost[user], start[user]
     price = np.full(len(user), high)
@@ -268,7 +268,7 @@ def _slope(totals: Floats, spend: Floats, unit: Floats) -> Floats:
 
 
 def _lowest(slopes: Floats, heights: Floats, box: Floats) -> tuple[Floats, float, Floats]:
-    """Where the highest of the cuts is lowest within the box `[m, 2]`, that height, and each cut's multiplier."""
+    """The point in the box `[m, 2]` where the highest cut is lowest, that height, and each cut's multiplier."""
     size = slopes.shape[1]
     found = linprog(
         np.append(np.zeros(size), 1.0),

@@ -1,7 +1,7 @@
 """How much two large sets share, from a few numbers of each: the smallest hashes of their elements.
 
-Of both sets the elements below a common threshold are compared, which are the same elements wherever both sets have
-them. So a part of a set is told from the whole, and an estimate of 1 for it is exact.
+In both sets the elements below a common threshold are compared, which are the same elements in both. So a part of a set
+can be distinguished from the whole, and an estimate of 1 for it is exact.
 
 Source: bottom-k sketches (Broder 1997; Cohen and Kaplan 2007).
 """

@@ -1,6 +1,6 @@
 """Upper bounds of means whose errors are skewed: few events make them, or few users who spend far more than others.
 
-With influence ψ of n users, one more user is added, with the largest influence M that there may be:
+With influence ψ of n users, one more user is added, with the largest possible influence M:
 
     bound = value + M/n + √S₂/n · t        S₂ = Σψ² + M²,  S₃ = Σψ³ + M³,  g = S₃ / S₂^1.5
     t     = (Γ⁻¹(p; 1/g²) − 1/g²)·g        the quantile of a gamma with this skewness, never below the normal z
@@ -12,7 +12,7 @@ M is read off the sample where that says enough: the largest ψ seen, over 1 −
 it where the tail is a power. ξ is Hill's index of the √p largest of the p positive ψ: 0 for equal events; 1 and more
 where the mean itself is lost, and taken as 0.9 there. The sample says enough where, this user included, the error is no
 more skewed than that of FEWEST events and the one more: g ≤ 1/√(FEWEST + 1). Otherwise M has to be known: the influence
-of the largest cost there can be. Where it is not known there is no bound, and +∞ is returned.
+of the largest cost there can be. If it is not known there is no bound, and +∞ is returned.
 
 Source: Garwood (1936) for Poisson; Fay and Feuer (1997) for the one more; Pearson type III; Hill (1975). M, and when to
 believe it, are ours; how often the bound fails is measured by `benchmarks/evaluation_rare.py`.
@@ -52,7 +52,7 @@ class Spread:
 
     @classmethod
     def of(cls, influence: ArrayLike, known: ArrayLike = np.inf) -> Spread:
-        """From the influence.
+        """Return the spread of means with this influence.
 
         Args:
             influence: `[n, …]` ψ of each user.
@@ -72,7 +72,7 @@ class Spread:
 
     @classmethod
     def of_gain(cls, influence: ArrayLike) -> Spread:
-        """Of a difference that may be 0 for everybody, as two policies may be alike: then nothing is unknown."""
+        """Return the spread of a difference; if it is 0 for everybody, two policies are alike and nothing is unknown."""
         psi = np.asarray(influence, np.float64)
         return cls.of(psi, np.where(psi.any(axis=0), np.inf, 0.0))
 
@@ -98,7 +98,7 @@ class Spread:
         return np.where(np.isposinf(self.largest) & ~np.isnan(self.error), np.inf, found)
 
     def scaled(self, users: int) -> Spread:
-        """The same to expect from another number of users."""
+        """Return the spread to expect from another number of users."""
         ratio = users / self.users
         return replace(self, users=users, error=self.error / np.sqrt(ratio), third=self.third * ratio)
 

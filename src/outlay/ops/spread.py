@@ -1,8 +1,7 @@
 """The unit that an outcome is learned in: its spread.
 
-An outcome that hardly varies beside its size (a fee that is the same in every row) has no spread worth the name: in
-units of rounding errors a network would have to say numbers of a million, and nothing else would be learned. Source:
-ours.
+An outcome that hardly varies relative to its size (a fee that is the same in every row) has a spread of rounding errors
+alone: in that unit a network would have to predict numbers of a million, and would learn nothing else. Source: ours.
 """
 
 from __future__ import annotations

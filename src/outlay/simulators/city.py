@@ -139,7 +139,7 @@ class City:
 
     @property
     def seeker_form(self) -> float:
-        """Where the habit of a deal seeker moves to on an active day with a coupon."""
+        """The habit that a deal seeker moves towards on an active day with a coupon."""
         return 0.0 if self.slow else 0.3
 
     @property
@@ -174,7 +174,7 @@ STRENGTH = np.log1p(COUPONS) / np.log1p(COUPONS[-1])  # [A] of a coupon, 0 to 1
 
 
 class GridMoves:
-    """Where a grid's points move to: to `low` or the point above it, the latter with probability `up`."""
+    """Moves of a grid's points: to `low` or the point above it, the latter with probability `up`."""
 
     def __init__(self, grid: Floats, target: Floats) -> None:
         place = np.clip(np.interp(target, grid, np.arange(len(grid))), 0, len(grid) - 1)

@@ -149,7 +149,7 @@ class People:
         }
 
     def features(self, table: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Those of the columns that the log has."""
+        """Return the columns that the log has."""
         return {name: table[name] for name in (*CATEGORICAL, *self.city.numeric)}
 
     def active_prob(self, coupon: Index) -> Floats:
@@ -397,7 +397,7 @@ class PolicyValues:
         return _placed(chosen.cumsum(axis=1), drawn)
 
     def _state(self, people: People) -> tuple[Index, Index, Index, Index]:
-        """Where users stand in the truth's arrays."""
+        """The users' indices in the arrays of the truth."""
         type_of = np.ravel_multi_index(
             (people.seeker, people.base, people.pull, people.basket), self.truth.shares.shape
         )

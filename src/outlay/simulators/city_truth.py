@@ -184,7 +184,7 @@ class CityTruth:
         return np.stack([expit(without + factor * strength) for strength in STRENGTH])
 
     def after(self, values: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """What follows, by action: `[n, T, H, F]` after an active day, `[n, T, H, F, R]` after another.
+        """Yield the values that follow, by action: `[n, T, H, F]` after an active day, `[n, T, H, F, R]` after another.
 
         Args:
             values: `[n, T, H, F, R]` of the next day.
@@ -222,7 +222,7 @@ class CityTruth:
         return self._solve(0.0, choose)
 
     def around(self) -> Around:
-        """What a constant coupon is worth in every state of the city without its rhythm."""
+        """Return the value of a constant coupon in every state of the city without its rhythm."""
         p = self.active_prob(None)
         same = np.full(p.shape[1:], len(COUPONS) // 2, np.int8)
         values, _, _ = self._until_even("fixed", p, np.eye(2), same)
@@ -282,7 +282,7 @@ class CityTruth:
         return values, done, float(left * (high - low).max() / 2)
 
     def _back_from_far(self, price: float, choose: Choose | None) -> CityResponse:
-        """The same where days differ: from a day so far that no more of the value than FAR lies beyond it."""
+        """The same if days differ: from a day so far ahead that at most FAR of the value lies beyond it."""
         gamma, joining = self.city.gamma, self.city.joining()
         far = 1 if gamma == 0 else int(np.ceil(np.log(FAR) / np.log(gamma)))
         heads = np.array([[1.0, 0.0], [0.0, 1.0]] if choose is not None else [[1.0, -price], [0.0, 1.0]])

@@ -42,7 +42,7 @@ class Rolled(NamedTuple):
 
 
 class SimulatedPaths(NamedTuple):
-    """What N users went through on T days: `state [N, T]`, `action [N, T]`, `outcome [N, T, 1+m]` as observed."""
+    """The days of N users, T each: `state [N, T]`, `action [N, T]`, `outcome [N, T, 1+m]` as observed."""
 
     state: NDArray[np.int64]
     action: NDArray[np.int64]

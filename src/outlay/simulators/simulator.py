@@ -1,4 +1,4 @@
-"""What every simulated campaign can do, and the record of those whose states are few.
+"""The interface of simulated campaigns, and the record of those with few states.
 
 A file of this folder that makes a campaign has a function `simulator` that returns a `World`. For a participation
 campaign that is the record `Simulator`: log, campaign file, truth on disk and environment are all made from it.
@@ -55,7 +55,7 @@ class World(Protocol):
         """campaign.toml of such a log."""
 
     def write_truth(self, folder: Path) -> None:
-        """What is true, beside the log."""
+        """Write the truth into the folder of the log."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -78,7 +78,7 @@ class Truth:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns of a measurement."""
+        """The names of the columns of a measurement."""
         return ("reward", *self.budgets)
 
     def features(self, state: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

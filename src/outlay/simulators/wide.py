@@ -34,7 +34,7 @@ TELLING = 10  # one field in so many tells the state
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldLayout:
-    """What the fields are.
+    """The fields of the log.
 
     Attributes:
         sizes: `[F]` number of values.

@@ -1,7 +1,7 @@
 """Does a behaviour model fit the rows it will weigh? Its predictions against the actions that were logged there.
 
 For every action, over all rows, in every segment, and in every tenth of the rows by the probability predicted for it,
-the rows in which it was given are held against the sum of the predictions. A difference counts if it is too large for
+the rows in which it was given are compared with the sum of the predictions. A difference counts if it is too large for
 chance,
 
     2·P(Binomial(n, p̄) at least as far out) < LEVEL / number of comparisons
@@ -59,7 +59,7 @@ class ShareComparison:
 
     @property
     def matters(self) -> bool:
-        """Whether weights would be off by more than MATTERS."""
+        """Return whether weights would be off by more than MATTERS."""
         return abs(self.observed - self.predicted) > MATTERS * self.predicted
 
 
@@ -104,7 +104,7 @@ class Model(Protocol):
 
 
 def diagnose(model: Model | Array, data: Transitions, rows: NDArray[np.int64]) -> BehaviourCheck:
-    """Hold a model against rows it was not fitted on; forced rows are left out.
+    """Check a model on rows that it was not fitted on; forced rows are left out.
 
     Args:
         model: or probabilities `[n, K]`.
@@ -161,7 +161,7 @@ def _check(
         far = max(wrong, key=lambda c: abs(c.z))
         words = (
             f"The model of the old policy does not fit: {_told(far)}; {len(wrong)} of {len(every)} comparisons are too "
-            "far off, and weights that rest on it are not to be believed."
+            "far off, and weights that rest on it cannot be trusted."
         )
     else:
         words = (

@@ -107,7 +107,7 @@ class Logistic:
         return logits
 
     def _calibrated(self, held: _FieldRows) -> Logistic:
-        """With T and β; unchanged where a likelihood gains less than one per parameter (AIC)."""
+        """Return the model with T and β; unchanged if the log-likelihood gains less than one per parameter (AIC)."""
         said, K = held.matrix @ self.weight, len(self.offset)
 
         def loss(x: Array) -> tuple[float, Array]:

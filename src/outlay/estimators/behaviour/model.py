@@ -9,7 +9,7 @@ shares by state are shrunk towards the constant shares,
     p(a | s) ∝ n(s, a) + κ·w(a)   over the allowed a        κ: the likeliest for SELECT users
 
 which is their calibration: κ decides how far a count is believed. Elsewhere it is a ridge regression
-(`logistic.py`). Whether a model fits is told by `check.py`.
+(`logistic.py`). `check.py` tests whether a model fits.
 
 Source: Good (1965) for the shrinkage; Luce (1959) for constant shares under masks, by the MM steps of Hunter (2004).
 """
@@ -43,7 +43,7 @@ class CountedShares:
 
     @classmethod
     def fit(cls, states: States, learn: Array, select: Array) -> CountedShares:
-        """From counts `[S, K]` of LEARN and SELECT users."""
+        """Fit to counts `[S, K]` of LEARN and SELECT users."""
         base = constant_shares(learn.sum(0), states.allowed, learn.sum(1))
         best, found = -np.inf, cls(base[None], np.inf)
         for strength in STRENGTHS:
@@ -69,7 +69,7 @@ class Behaviour:
     """Probabilities of actions under the log's policy.
 
     Attributes:
-        data: the transitions it was fitted on, and speaks about.
+        data: the transitions that it was fitted on and describes.
         model: what gives the probabilities.
         rows: how many rows of LEARN users with a choice the log has.
     """
@@ -107,17 +107,17 @@ class Behaviour:
         return cls(data, model, len(learn))
 
     def probability(self, rows: NDArray[np.int64]) -> Array:
-        """`[n, K]`: every row sums to 1, and is 0 where an action is not allowed. In forced rows it means nothing."""
+        """Return `[n, K]`: each row sums to 1 and is 0 where an action is not allowed. Forced rows have no meaning."""
         found = np.empty((len(rows), self.data.num_actions))
         for place, part in _chunks(rows, self.data.num_actions):
             found[place] = self.model.probability(self.data, part)
         return found
 
     def propensity(self, rows: NDArray[np.int64]) -> Array:
-        """`[n]` of the logged action; 1 in forced rows.
+        """Return `[n]` of the logged action; 1 in forced rows.
 
-        At least 1/`self.rows`: what was given can be given, and for a choice that no LEARN user met the model has
-        nothing but its prior; the smallest share that a count could show stands for it.
+        It is at least 1/`self.rows`: a logged action must have been possible, but for a choice that no LEARN user had
+        the model knows only its prior, so the smallest share that a count could show is used.
         """
         given = np.empty(len(rows))
         for place, part in _chunks(rows, self.data.num_actions):
@@ -126,7 +126,7 @@ class Behaviour:
 
 
 def choices(data: Transitions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Those of `rows` in which there was a choice."""
+    """Return the `rows` in which there was a choice."""
     return rows[~data.forced[rows]]
 
 

@@ -46,12 +46,12 @@ class StateActions:
 
     @property
     def state_free(self) -> StateActions:
-        """The same actions, states forgotten."""
+        """The same actions without their states."""
         return StateActions(np.full_like(self.rows, -1), self.actions)
 
 
 class Basis(Protocol):
-    """What fitted evaluation needs of φ; P = `size` coordinates, the last K of them state-free."""
+    """The operations on φ that fitted evaluation needs; P = `size` coordinates, the last K of them state-free."""
 
     @property
     def size(self) -> int:
@@ -71,10 +71,10 @@ class Basis(Protocol):
         """φ(pair_i)ᵀθ: `[n, T]` from `[P, T]`."""
 
     def regular(self, gram: Matrix) -> Matrix:
-        """The Gram matrix with a tiny ridge where the rows leave a direction open."""
+        """The Gram matrix with a tiny ridge in directions in which the rows do not vary."""
 
     def leverage(self, pairs: StateActions, gram: Matrix) -> Array:
-        """φᵀ G⁻¹ φ `[n]`: one over the number of rows that speak for a pair (1/count, where states are counted)."""
+        """φᵀ G⁻¹ φ `[n]`: one over the number of rows behind a pair (1/count if states are counted)."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class CountedBasis:
         return theta[self.column(pairs)]
 
     def regular(self, gram: Matrix) -> Matrix:
-        """As in Basis: only pairs that no row speaks for get a ridge."""
+        """As in Basis: only pairs without a row get a ridge."""
         open_ = np.flatnonzero(gram.diagonal() == 0)
         return csc_array(gram + coo_array((np.full(len(open_), RIDGE), (open_, open_)), shape=gram.shape))
 

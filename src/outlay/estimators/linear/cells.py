@@ -1,4 +1,4 @@
-"""Rows that are alike, counted once: where states are counted, millions of rows say a few thousand things.
+"""Rows that are alike, counted once: where states are counted, millions of rows form a few thousand cells.
 
     of the log         rows with the same state, action, next state and gap: alike for every policy
     of one policy      those, split by what the policy does in the next row
@@ -46,7 +46,7 @@ class Cells:
         return cls(rows, count.astype(np.float64), of)
 
     def counting(self, rows: NDArray[np.bool_]) -> Cells:
-        """The same cells, of which only some rows `[n]` count."""
+        """Return the same cells, counted over some rows `[n]` only."""
         return replace(self, count=np.bincount(self.of[rows], minlength=len(self.rows)).astype(np.float64))
 
     def split(self, by: NDArray[np.integer], kinds: int) -> Cells:
@@ -69,7 +69,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class LogCells:
-    """What all policies share.
+    """The cells of the log, which all policies share.
 
     Attributes:
         cells: rows that are alike for every policy.
@@ -135,7 +135,7 @@ class PolicyMoves:
 
     @classmethod
     def of(cls, panel: Panel, log: LogCells, target: TargetPolicy) -> PolicyMoves:
-        """Those of a policy."""
+        """Return the moves of a policy."""
         kinds = len(target.table)
         points = log.states.split(target.kind, kinds)
         cells = log.cells.split(np.where(panel.following >= 0, target.kind[panel.following], 0), kinds)
@@ -163,7 +163,7 @@ class PolicyMoves:
 
     @property
     def pure(self) -> bool:
-        """Whether each point has one pair."""
+        """Return whether each point has one pair."""
         return self.num_points == len(self.taken)
 
     def expand(self, points: Index) -> tuple[Index, Index]:

@@ -127,7 +127,7 @@ class StateSolution:
     never: bool
 
     def reason(self, support: float) -> str | None:
-        """Why no number can be given where `support` of the paths may meet thin states, or None."""
+        """Return why no number can be given if `support` of the paths may meet thin states, or None."""
         if self.never:
             return "the policy's paths go on where these users were never given what it gives in a row that can be used"
         if self.unsupported <= support:
@@ -169,7 +169,7 @@ def totals(
 ) -> StateSolution:
     """Totals of so many days from first rows.
 
-    Only users whose days the log tells (`Panel.covers`) take part, or have a share `[U]`.
+    Only users whose days the log shows (`Panel.covers`) take part, or have a share `[U]`.
     It takes about 100 bytes for each row, and 16 for each of its outcomes, while it works.
     """
     covers = panel.covers(days)[panel.user] & (panel.day < days)
@@ -217,6 +217,6 @@ def _states(rows: Index) -> StateActions:
 
 
 def _ahead(panel: Panel, outcome: Array, value: Array, rows: Index) -> Array:
-    """What rows are regressed on, x + V(s'): `[r, T]`. V is 0 in rows beyond the horizon, where no path arrives."""
+    """The targets of the regression, x + V(s'): `[r, T]`. V is 0 in rows beyond the horizon, where no path arrives."""
     following = panel.following[rows]
     return outcome[rows] + np.where(following[:, None] >= 0, value[following], 0.0)

@@ -52,7 +52,7 @@ def forward(basis: Basis, moves: PolicyMoves, stages: Sequence[Stage], outcomes:
 
 @dataclass(frozen=True)
 class Backward:
-    """What a row of each cell adds to the error of each horizon's total: slope · x + offset, x its outcome.
+    """The errors that a row of each cell adds to each horizon's total: slope · x + offset, x its outcome.
 
     Attributes:
         slope: `[C, H]` for H horizons.
@@ -161,7 +161,7 @@ def solve(basis: Basis, stage: Stage, discount: float) -> Discounted:
 
 
 def adjoint(basis: Basis, found: Discounted, arriving: Array, need: Need) -> Backward:
-    """What every row adds to the error of a value that is read with mass `arriving` `[Q]` at the points (H = 1).
+    """Return what every row adds to the error of a value read with mass `arriving` `[Q]` at the points (H = 1).
 
     The paths that meet thin pairs from there on are added to `need`.
     """

@@ -1,7 +1,7 @@
-"""The regression behind a fitted value: which rows may speak, which pairs they say too little about.
+"""The regression behind a fitted value: which rows are usable, and which pairs have too few rows behind them.
 
-Leverage φᵀG⁻¹φ is one over the number of rows that speak for a pair: 1/count where states are counted, and the same
-idea between features. Above 1/`least_rows` a pair is thin and takes the state-free mean of its action.
+Leverage φᵀG⁻¹φ is one over the number of rows behind a pair: 1/count where states are counted, and the same idea
+between features. Above 1/`least_rows` a pair is thin and takes the state-free mean of its action.
 
 Source: Hoaglin & Welsch (1978) for leverage; the rule for thin pairs: ours.
 """
@@ -21,7 +21,7 @@ from outlay.estimators.panel import Index, Panel
 
 @dataclass(frozen=True)
 class Regression:
-    """What is the same for every policy and outcome regressed on φ over the usable rows.
+    """The parts, shared by all policies, of regressing outcomes on φ over the usable rows.
 
     Attributes:
         usable: `[B]` cells of the log whose rows are used.
@@ -39,7 +39,7 @@ class Regression:
 
     @cached_property
     def solver(self) -> Solver:
-        """Of the Gram matrix, factorised at first use."""
+        """The solver of the Gram matrix, factorised at first use."""
         return Solver(self.gram)
 
 
@@ -64,8 +64,8 @@ def regress(panel: Panel, basis: Basis, cells: Cells, sums: Array, usable: NDArr
     )
 
 
-def spoken_for(pairs: StateActions, reg: Regression, basis: Basis, least_rows: int) -> StateActions:
-    """The pairs, thin ones state-free: those about which a regression says too little."""
+def supported(pairs: StateActions, reg: Regression, basis: Basis, least_rows: int) -> StateActions:
+    """Return the pairs, with those made state-free that have too few rows behind them in a regression."""
     thin = basis.leverage(pairs, reg.gram) > (1 + 1e-6) / least_rows
     return StateActions(np.where(thin, -1, pairs.rows), pairs.actions)
 
@@ -98,7 +98,7 @@ class Stage:
 
     @classmethod
     def of(cls, reg: Regression, basis: Basis, moves: PolicyMoves, least_rows: int) -> Stage:
-        """Those of `moves`."""
+        """Return the stage of `moves`."""
         cells = np.flatnonzero(reg.usable[moves.origin])
         return cls(
             reg=reg,
@@ -108,7 +108,7 @@ class Stage:
             inflation=reg.inflation[moves.origin[cells]],
             gap=moves.gap[cells],
             following=moves.following[cells],
-            taken=spoken_for(moves.taken, reg, basis, least_rows),
+            taken=supported(moves.taken, reg, basis, least_rows),
             moves=moves,
         )
 
@@ -130,7 +130,7 @@ class Need:
     """How many of a policy's paths meet a thin pair, by action; a path met later counts γ^t.
 
     A path that meets one is worth the state-free mean from there on, so the share bounds the part of the value that the
-    log does not carry: the visits after the meeting are no separate need.
+    log does not support: visits after that are not counted again.
     """
 
     def __init__(self, actions: Array) -> None:
@@ -148,7 +148,7 @@ class Need:
         self._never |= (paths > 0) & ~stage.reg.seen
 
     def arrive(self, stage: Stage, mass: Array) -> None:
-        """The same, for the mass `[Q]` that arrives at every point."""
+        """Add visits with mass `[Q]`, one number for every point."""
         points = np.flatnonzero(mass)
         self.add(stage, points, mass[points])
 
@@ -158,7 +158,7 @@ class Need:
         return min(1.0, float(self._paths.sum()))
 
     def reason(self, support: float) -> str | None:
-        """Why no number can be given, or None."""
+        """Return why no number can be given, or None."""
         if self._never.any():
             action = self._values[int(np.argmax(self._paths * self._never))]
             return f"the policy gives {action:g}, which these users were never given in a row that can be used"

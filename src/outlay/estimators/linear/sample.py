@@ -1,4 +1,4 @@
-"""The rows that speak in a regression: all of a panel's, or those of some of its users; what no policy changes.
+"""The usable rows of a regression, of all users of a panel or of some: the part that no policy changes.
 
 sample = Sample.of(panel, basis)
 others = sample.only(~fold)             # the same cells, counted over the rows of other users
@@ -19,28 +19,28 @@ from outlay.estimators.linear.recursion import Backward
 from outlay.estimators.linear.regression import Regression, Stage, regress
 from outlay.estimators.panel import Panel
 
-IMPOSSIBLE = 0.1  # how far, in ranges of the outcome, a value may leave what outcomes can add up to
+IMPOSSIBLE = 0.1  # how far, in ranges of the outcome, a value may lie beyond what outcomes can add up to
 UNSTABLE = "the fitted value lies outside what the outcomes can add up to: the system is unstable"
-NOTHING_FOLLOWS = "no row has a next row or a terminal end, so the log does not say what follows a decision"
+NOTHING_FOLLOWS = "no row has a next row or a terminal end, so the log does not show what follows a decision"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows that speak, and the regressions over them, each computed once.
+    """Usable rows and the regressions over them, each computed once.
 
     Attributes:
         panel: all rows.
         basis: over the same rows.
-        log: the cells of all rows, counted over those that speak.
+        log: the cells of all rows, counted over the usable ones.
         outcome: `[n, T]` reward, costs, and 1 per decision where policies differ in that.
-        speaks: `[n]` bool; None: every row.
+        usable: `[n]` bool; None: every row.
     """
 
     panel: Panel
     basis: Basis
     log: LogCells
     outcome: Array
-    speaks: NDArray[np.bool_] | None = None
+    usable: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, panel: Panel, basis: Basis) -> Sample:
@@ -50,9 +50,9 @@ class Sample:
 
     def only(self, users: NDArray[np.bool_]) -> Sample:
         """The rows of some users `[U]`."""
-        speaks = users[self.panel.user]
-        log = replace(self.log, cells=self.log.cells.counting(speaks))
-        return Sample(self.panel, self.basis, log, self.outcome, speaks)
+        usable = users[self.panel.user]
+        log = replace(self.log, cells=self.log.cells.counting(usable))
+        return Sample(self.panel, self.basis, log, self.outcome, usable)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class Sample:
         return self.panel.names if self.panel.data.steady else (*self.panel.names, "decisions")
 
     def regression(self, left: int | None) -> Regression:
-        """Of values with so many days left; None for discounted values."""
+        """Return the regression of values with `left` days left; None: of discounted values."""
         log = self.log
         usable = ~log.open | (self.panel.discount == 0 if left is None else log.left >= left)
         usable &= log.cells.count > 0
@@ -72,19 +72,19 @@ class Sample:
 
     def stages(self, moves: PolicyMoves, lefts: Iterable[int | None], least_rows: int) -> list[Stage]:
         """A policy's moves, as these rows count them, in the regression of each of `lefts`."""
-        heard = moves if self.speaks is None else replace(moves, cells=moves.cells.counting(self.speaks))
+        counted = moves if self.usable is None else replace(moves, cells=moves.cells.counting(self.usable))
         known: dict[int, Stage] = {}
         found = []
         for left in lefts:
             reg = self.regression(left)
             if id(reg) not in known:
-                known[id(reg)] = Stage.of(reg, self.basis, heard, least_rows)
+                known[id(reg)] = Stage.of(reg, self.basis, counted, least_rows)
             found.append(known[id(reg)])
         return found
 
     def errors(self, moves: PolicyMoves, back: Backward, k: int) -> Array:
-        """`[U, T']` what the rows of each user that speak add to the error of value k of `back`."""
-        rows = slice(None) if self.speaks is None else self.speaks
+        """Return `[U, T']` what the usable rows of each user add to the error of value k of `back`."""
+        rows = slice(None) if self.usable is None else self.usable
         user, of, slope = self.panel.user[rows], moves.cells.of[rows], back.slope[:, k]
         slopes, offsets = slope[of], np.ascontiguousarray(back.offset[:, k].T)
         sums = [
@@ -94,7 +94,7 @@ class Sample:
         return np.stack(sums, axis=1)
 
     def possible(self, value: Array, rows_at_most: int) -> NDArray[np.bool_]:
-        """`[T']` which sums of at most so many rows the first outcomes can add up to, with some slack."""
+        """Return `[T']` whether the outcomes of at most `rows_at_most` rows can add up to a value, with some slack."""
         low, high = self._range[0][: len(value)], self._range[1][: len(value)]
         slack = IMPOSSIBLE * (high - low) + 1e-9
         possible: NDArray[np.bool_] = (value / rows_at_most >= low - slack) & (value / rows_at_most <= high + slack)
@@ -107,10 +107,10 @@ class Sample:
 
     @cached_property
     def _sums(self) -> Array:
-        """`[B, T]` outcomes, summed over the rows of each cell of the log that speak."""
-        cells, speaks = self.log.cells, slice(None) if self.speaks is None else self.speaks
-        of = cells.of[speaks]
-        return np.stack([np.bincount(of, x[speaks], len(cells.rows)) for x in self.outcome.T], axis=1)
+        """`[B, T]` outcomes, summed over the usable rows of each cell of the log."""
+        cells, usable = self.log.cells, slice(None) if self.usable is None else self.usable
+        of = cells.of[usable]
+        return np.stack([np.bincount(of, x[usable], len(cells.rows)) for x in self.outcome.T], axis=1)
 
     @cached_property
     def _regressions(self) -> dict[int, Regression]:

@@ -54,7 +54,7 @@ class LpState(NamedTuple):
 
     @property
     def feasible(self) -> bool:
-        """Whether the mixture keeps the limits."""
+        """Return whether the mixture keeps the limits."""
         return self.violation <= FEASIBLE
 
 
