@@ -72,7 +72,7 @@ class Spread:
 
     @classmethod
     def of_gain(cls, influence: ArrayLike) -> Spread:
-        """Return the spread of a difference; if it is 0 for everybody, two policies are alike and nothing is unknown."""
+        """Return the spread of a difference; if it is 0 for everybody, policies are alike and nothing is unknown."""
         psi = np.asarray(influence, np.float64)
         return cls.of(psi, np.where(psi.any(axis=0), np.inf, 0.0))
 
