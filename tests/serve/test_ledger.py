@@ -819,10 +819,12 @@ def test_a_closed_ledger_says_so(url: str) -> None:
 def test_a_ledger_of_another_version_is_refused(url: str) -> None:
     open_ledger(url).close()
     tamper(url, "update ledger_format set version = 99")
-    with pytest.raises(LedgerError, match=r"format 99; .* Use the outlay that wrote it, or a newer one"):
+    with pytest.raises(LedgerError, match=r"format 99; .* Use the version of outlay that wrote it, or a newer one"):
         open_ledger(url)
     tamper(url, "update ledger_format set version = 0")
-    with pytest.raises(LedgerError, match=r"format 0, written by an older outlay; .* take the log out of this one"):
+    with pytest.raises(
+        LedgerError, match=r"format 0, written by an older version of outlay; .* export the log of this one"
+    ):
         open_ledger(url)
 
 
@@ -830,7 +832,7 @@ def test_a_ledger_of_another_version_is_refused(url: str) -> None:
 def test_a_ledger_whose_tables_are_others_is_refused_whatever_version_it_says(url: str, change: str) -> None:
     open_ledger(url).close()
     tamper(url, f"alter table decision {change}")
-    with pytest.raises(LedgerError, match=r"with other columns in 'decision', written by an older outlay"):
+    with pytest.raises(LedgerError, match=r"with other columns in 'decision', written by an older version of outlay"):
         open_ledger(url)
 
 
@@ -934,7 +936,7 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="not a database"):
         SqliteLedger(tmp_path / "notes.txt")
     tamper(f"sqlite:///{tmp_path / 'other.db'}", "create table accounts (name text)")
-    with pytest.raises(LedgerError, match="no outlay ledger"):
+    with pytest.raises(LedgerError, match="not an outlay ledger"):
         SqliteLedger(tmp_path / "other.db")
 
 

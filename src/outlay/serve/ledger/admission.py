@@ -1,10 +1,10 @@
-"""Which proposals the money allows: the guards that need counters, in their order.
+"""Which proposals the money allows: the guards that need counters, in order.
 
     granted  ⇔  for every scope of the decision: reserved + settled + amount ≤ cap  and  offers + 1 ≤ offers cap
 
-The first that says no turns the proposal into "no incentive" with its reason: a pause, the user's day and the user, the
-server's own reason, the day, the arm, the campaign. What costs nothing is only asked for a pause and the server's own
-reason. Pure: whoever calls holds the campaign's lock, has read the counters, and writes them back.
+The first guard that refuses turns the proposal into "no incentive" with its reason: a pause, the user's day and the
+user, the server's own reason, the day, the arm, the campaign. A proposal that costs nothing is only checked for a pause
+and the server's own reason. Pure: the caller holds the campaign's lock, has read the counters, and writes them back.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.records import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT, Proposal, Recorded
 
-Key = tuple[str, str, str, str]  # campaign, scope, the arm or user, the day; "" where the scope is of all
+Key = tuple[str, str, str, str]  # campaign, scope, the arm or user, the day; "" if the scope has no arm, user or day
 Request = tuple[str, str]  # campaign and request id
 
 
 class Counter(Struct):
-    """Money and decisions of one scope; `excess` is a part of `settled`. Of the caps see `tables`."""
+    """Money and decisions of one scope; `excess` is a part of `settled`. For the caps, see `tables`."""
 
     cap: int | None = None
     offers_cap: int | None = None
@@ -37,14 +37,14 @@ class Counter(Struct):
     touched: bool = False
 
     def move(self, reserved: int, settled: int, excess: int = 0) -> None:
-        """Add to all sides; what is given back is negative."""
+        """Add amounts; money that is returned is negative."""
         self.reserved += reserved
         self.settled += settled
         self.excess += excess
         self.touched = True
 
     def overrun(self) -> None:
-        """Let what was paid without a reservation pass the last guard, and not a unit more."""
+        """Raise the cap so that what was paid without a reservation passes the CHECK constraint, and no more."""
         if self.cap is not None:
             self.cap = max(self.cap, self.reserved + self.settled)
 
@@ -62,7 +62,7 @@ class Counter(Struct):
 
 
 class ScopeLimit(NamedTuple):
-    """What one scope allows."""
+    """The caps of one scope, and the reason for a refusal."""
 
     key: Key
     reason: str
@@ -71,53 +71,53 @@ class ScopeLimit(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """A decision as it is given, and the room that the limits had for it (`ledger.Row.room`)."""
+    """A decision as it is written, and the room that the limits had for it (`ledger.DecisionRow.room`)."""
 
     decision: Proposal
     room: int | None
 
 
 class CampaignState(NamedTuple):
-    """What the ledger knows of a campaign."""
+    """A campaign's caps, and whether it is paused."""
 
     caps: Caps
     paused: bool
 
 
 class ScopedDecision(Protocol):
-    """A decision, as far as its scopes go."""
+    """The fields of a decision that determine its scopes."""
 
     @property
     def campaign(self) -> str:
-        """Who pays."""
+        """The campaign that pays."""
 
     @property
     def day(self) -> int:
-        """When it was made, as the server's day number."""
+        """The server's day number when it was made."""
 
     @property
     def arm(self) -> str:
-        """Of the experiment."""
+        """The arm of the experiment."""
 
     @property
     def user(self) -> str:
-        """Who got it."""
+        """The user who gets it."""
 
 
 def user_limits(caps: Caps, decision: ScopedDecision) -> list[ScopeLimit]:
-    """What the caps say of the decision's user: of his day, then of all his days, where they say anything."""
-    found = []
+    """Return the limits on the decision's user, if there are any: for the day, then for the campaign."""
+    limits_of_user: list[ScopeLimit] = []
     if caps.by_user_day:
         key = decision.campaign, "user", decision.user, str(decision.day)
-        found.append(ScopeLimit(key, USER_LIMIT, caps.user_day_amount, caps.user_day_offers))
+        limits_of_user.append(ScopeLimit(key, USER_LIMIT, caps.user_day_amount, caps.user_day_offers))
     if caps.by_user:
         key = decision.campaign, "user", decision.user, ""
-        found.append(ScopeLimit(key, USER_LIMIT, caps.user_amount, caps.user_offers))
-    return found
+        limits_of_user.append(ScopeLimit(key, USER_LIMIT, caps.user_amount, caps.user_offers))
+    return limits_of_user
 
 
 def shared_limits(caps: Caps, decision: ScopedDecision) -> tuple[ScopeLimit, ...]:
-    """What they say of the day, the arm and the campaign; and the arm's day, of which they say nothing."""
+    """Return the limits on the day, the arm and the campaign; and the arm's day, which has no cap but is counted."""
     arm_cap = caps.arms.get(decision.arm)
     return _shared_limits(decision.campaign, str(decision.day), decision.arm, caps.day, arm_cap, caps.total)
 
@@ -135,18 +135,20 @@ def _shared_limits(
 
 
 def limits(caps: Caps, decision: ScopedDecision) -> list[ScopeLimit]:
-    """All of them; their keys are the counters that the decision's money stands in."""
+    """Return all limits on a decision; their keys are the counters that its money is in."""
     return [*user_limits(caps, decision), *shared_limits(caps, decision)]
 
 
 def keys(decisions: Iterable[ScopedDecision], campaigns: Mapping[str, CampaignState]) -> set[Key]:
-    """The counters of the decisions."""
+    """Return the keys of the decisions' counters."""
     return {limit.key for decision in decisions for limit in limits(campaigns[decision.campaign].caps, decision)}
 
 
-def refusal(asked: Iterable[ScopeLimit], counters: Mapping[Key, Counter], amount: int, offers: int = 0) -> str | None:
-    """Why `amount` more is not allowed, or None. Without offers, the limits on offers are not asked."""
-    for limit in asked:
+def refusal(
+    scope_limits: Iterable[ScopeLimit], counters: Mapping[Key, Counter], amount: int, offers: int = 0
+) -> str | None:
+    """Return why `amount` more is not allowed, or None. With `offers` 0, limits on offers are not checked."""
+    for limit in scope_limits:
         counter = counters[limit.key]
         if limit.cap is not None and counter.reserved + counter.settled + amount > limit.cap:
             return limit.reason
@@ -161,16 +163,16 @@ def admit(
     campaigns: Mapping[str, CampaignState],
     counters: Mapping[Key, Counter],
 ) -> tuple[list[Recorded], list[Admitted]]:
-    """Answer a group.
+    """Decide about a group of proposals.
 
     Args:
-        proposals: in the order in which they came.
+        proposals: in order of arrival.
         stored: body and answer of the requests that are known; the new ones are added.
         campaigns: caps and pause of every campaign in the group.
-        counters: of every scope in the group; raised by what is granted.
+        counters: of every scope in the group; increased by what is granted.
 
     Returns:
-        The answers, in order, and the decisions to write, as they are given.
+        The answers, in the same order, and the decisions to write.
     """
     answers, given = [], []
     for proposal in proposals:
@@ -188,7 +190,7 @@ def admit(
 
 
 def _guarded(proposal: Proposal, campaign: CampaignState, counters: Mapping[Key, Counter]) -> Admitted:
-    """The proposal, with its money reserved in the counters; or no incentive in its place."""
+    """Return the proposal, with its money reserved in the counters, or "no incentive" in its place."""
     own, shared = user_limits(campaign.caps, proposal), shared_limits(campaign.caps, proposal)
     for limit in shared:
         counters[limit.key].count()
@@ -210,10 +212,10 @@ def _guarded(proposal: Proposal, campaign: CampaignState, counters: Mapping[Key,
     return Admitted(proposal, room)
 
 
-def _room(asked: Iterable[ScopeLimit], counters: Mapping[Key, Counter]) -> int | None:
-    """The most that one offer may cost; 0 where no offer is allowed, None where nothing limits it."""
+def _room(scope_limits: Iterable[ScopeLimit], counters: Mapping[Key, Counter]) -> int | None:
+    """Return the most that one offer may cost; 0 if no offer is allowed, None if nothing limits it."""
     left = []
-    for limit in asked:
+    for limit in scope_limits:
         counter = counters[limit.key]
         if limit.cap is not None:
             left.append(max(limit.cap - counter.reserved - counter.settled, 0))

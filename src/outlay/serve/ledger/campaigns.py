@@ -1,4 +1,4 @@
-"""The campaigns of a ledger: caps, pause, notes, and whether their users are counted."""
+"""A ledger's tables, clock and campaigns: caps, pause, notes, and the counters of users."""
 
 from __future__ import annotations
 
@@ -15,87 +15,87 @@ from outlay.serve.ledger.repository import Transaction
 from outlay.serve.ledger.tables import CAMPAIGN, COLUMNS, FORMAT, NOTE, TABLES, USER, USER_DAY, create_statements
 
 _CONFIG = ("settings", "bundle", "path")
-NEW = "{}"  # caps that nobody has set yet; no other transaction ever sees them
+NEW = "{}"  # caps that have not been set yet; no other transaction ever sees them
 
 
-def prepare(tx: Transaction, found: Mapping[str, Collection[str]], place: str, short: str = "") -> None:
-    """Make the tables if there are none; `short` as in `tables.create`.
+def prepare(tx: Transaction, existing: Mapping[str, Collection[str]], place: str, short: str = "") -> None:
+    """Create the tables if there are none.
 
     Args:
         tx: a transaction.
-        found: the tables that are there, each with its columns.
+        existing: the tables that exist, each with its columns.
         place: for errors.
-        short: as in `tables.create`.
+        short: as in `tables.create_statements`.
 
     Raises:
-        LedgerError: if the tables found are not ours, or of another version.
+        LedgerError: if the existing tables are not a ledger's, or of another version.
     """
-    if not found:
+    if not existing:
         for statement in create_statements(short):
             tx.run(statement)
         return
-    if "ledger_format" not in found:
-        raise LedgerError("it is no outlay ledger.", file=place, way_out="Name a new place.")
+    if "ledger_format" not in existing:
+        raise LedgerError("it is not an outlay ledger.", file=place, way_out="Name a new place.")
     version = tx.read("select version from ledger_format")[0][0]
     if version > FORMAT:
         raise LedgerError(
-            f"it is a ledger of format {version}; this outlay reads format {FORMAT}.", file=place,
-            way_out="Use the outlay that wrote it, or a newer one.",
+            f"it is a ledger of format {version}; this version of outlay reads format {FORMAT}.", file=place,
+            way_out="Use the version of outlay that wrote it, or a newer one.",
         )  # fmt: skip
-    changed = [table.name for table in TABLES if set(table.columns) != set(found.get(table.name, ()))]
+    changed = [table.name for table in TABLES if set(table.columns) != set(existing.get(table.name, ()))]
     if version == FORMAT and not changed:
         return
     unlike = f" with other columns in {', '.join(map(repr, changed))}" if version == FORMAT else ""
     raise LedgerError(
-        f"it is a ledger of format {version}{unlike}, written by an older outlay; this one reads format {FORMAT}.",
-        file=place,
-        way_out="Name a new ledger for what is served from now on, and take the log out of this one with the outlay "
+        f"it is a ledger of format {version}{unlike}, written by an older version of outlay; this one reads format "
+        f"{FORMAT}.", file=place,
+        way_out="Name a new ledger to serve from now on, and export the log of this one with the version of outlay "
         "that wrote it (outlay export-log).",
     )  # fmt: skip
 
 
 def columns_by_table(pairs: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:
-    """Columns by table, of pairs of a table and a column."""
-    found: dict[str, list[str]] = {}
+    """Group pairs of a table and a column by table."""
+    columns: dict[str, list[str]] = {}
     for table, column in pairs:
-        found.setdefault(str(table), []).append(str(column))
-    return found
+        columns.setdefault(str(table), []).append(str(column))
+    return columns
 
 
 def read_clock(tx: Transaction) -> None:
-    """Set the process's clock by the ledger's."""
-    asked = tx.clock.machine.ticks()
-    [(told,)] = tx.read(f"select {tx.time}")
-    tx.clock.take(told, asked)
+    """Set the process's clock from the ledger's."""
+    requested = tx.clock.machine.ticks()
+    [(reading,)] = tx.read(f"select {tx.time}")
+    tx.clock.take(reading, requested)
 
 
 def states(tx: Transaction, names: Collection[str], lock: str = "") -> dict[str, CampaignState]:
-    """Caps and pause of campaigns; with `lock`, held in the order of their names. Reads the ledger's clock.
+    """Return caps and pause of campaigns; with `lock`, lock them in the order of their names. Reads the clock too.
 
     Raises:
         LedgerError: if the ledger has no such campaign.
     """
     sql = f"""select name, caps, paused, {tx.time} from campaign
         where name in (select a from {{keys}} as k) order by name {lock}"""
-    asked, found = tx.clock.machine.ticks(), dict[str, CampaignState]()
-    for name, caps, paused, told in tx.match(sql, [(name,) for name in names]):
-        if not found:
-            tx.clock.take(told, asked)
-        found[name] = CampaignState(msgspec.json.decode(caps, type=Caps), bool(paused))
-    if len(found) < len(names):
-        unknown = sorted(set(names) - set(found))
+    requested, campaigns = tx.clock.machine.ticks(), dict[str, CampaignState]()
+    for name, caps, paused, reading in tx.match(sql, [(name,) for name in names]):
+        if not campaigns:
+            tx.clock.take(reading, requested)
+        campaigns[name] = CampaignState(msgspec.json.decode(caps, type=Caps), bool(paused))
+    if len(campaigns) < len(names):
+        unknown = sorted(set(names) - set(campaigns))
         raise LedgerError(f"the ledger has no campaign {unknown[0]!r}.", way_out="Set its caps first.")
-    return found
+    return campaigns
 
 
 def create_and_lock(tx: Transaction, campaign: str, lock: str) -> CampaignConfig | None:
-    """Lock a campaign, and make it if there is none of that name; its terms, or None where it is new."""
+    """Lock a campaign, and create it if it does not exist; return its configuration, or None if it is new."""
     tx.insert(CAMPAIGN, [(campaign, NEW, False, False, False, "", "", "")], "on conflict (name) do nothing")
     return config(tx, campaign, lock)
 
 
 def config(tx: Transaction, campaign: str, lock: str = "") -> CampaignConfig | None:
-    """By what its servers go; None where there is no such campaign yet."""
+    """Return what a campaign's servers share; None if there is no such campaign yet."""
     for caps, *others in tx.read(f"select caps, settings, bundle, path from campaign where name = ? {lock}", campaign):
         if caps != NEW:
             return CampaignConfig(caps=msgspec.json.decode(caps, type=Caps), **dict(zip(_CONFIG, others, strict=True)))
@@ -103,13 +103,13 @@ def config(tx: Transaction, campaign: str, lock: str = "") -> CampaignConfig | N
 
 
 def set_config(tx: Transaction, campaign: str, new: CampaignConfig) -> None:
-    """Replace all of them but the caps."""
+    """Replace what a campaign's servers share, except the caps."""
     sql = "update campaign set settings = ?, bundle = ?, path = ? where name = ?"
     tx.run(sql, new.settings, new.bundle, new.path, campaign)
 
 
 def set_caps(tx: Transaction, campaign: str, before: Caps, caps: Caps) -> None:
-    """Replace the caps, leave a note of it, and begin or end the counters of users."""
+    """Replace the caps, leave a note, and begin or end counting users."""
     text = msgspec.json.encode(caps).decode()
     sql = "update campaign set caps = ?, by_user = ?, by_user_day = ? where name = ?"
     tx.run(sql, text, caps.by_user, caps.by_user_day, campaign)
@@ -128,13 +128,13 @@ def set_caps(tx: Transaction, campaign: str, before: Caps, caps: Caps) -> None:
 
 
 def set_paused(tx: Transaction, campaign: str, paused: bool) -> None:
-    """Begin or end a pause, and leave a note of it."""
+    """Begin or end a pause, and leave a note."""
     tx.run("update campaign set paused = ? where name = ?", paused, campaign)
     _leave(tx, campaign, "pause", "true" if paused else "false")
 
 
 def add_note(tx: Transaction, campaign: str, note: Note) -> Note:
-    """Write a note where none stands under its kind and key; what stands there then."""
+    """Write a note if its kind and key are free; return the note that is stored there."""
     row = campaign, note.kind, note.key, note.ts, note.content
     tx.insert(NOTE, [row], "on conflict (campaign, kind, key) do nothing")
     sql = "select ts, content from note where campaign = ? and kind = ? and key = ?"
@@ -143,9 +143,9 @@ def add_note(tx: Transaction, campaign: str, note: Note) -> Note:
 
 
 def notes(tx: Transaction, campaign: str, kind: str) -> list[Note]:
-    """All notes of a kind, by ts and key."""
-    found = tx.read("select key, ts, content from note where campaign = ? and kind = ?", campaign, kind)
-    return [Note(kind=kind, key=key, ts=ts, content=content) for key, ts, content in sorted(found, key=_by_time)]
+    """Return all notes of a kind, ordered by ts and key."""
+    rows = tx.read("select key, ts, content from note where campaign = ? and kind = ?", campaign, kind)
+    return [Note(kind=kind, key=key, ts=ts, content=content) for key, ts, content in sorted(rows, key=_by_time)]
 
 
 def _by_time(row: tuple[Any, ...]) -> tuple[int, str]:

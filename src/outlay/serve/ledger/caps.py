@@ -1,4 +1,4 @@
-"""Hard limits, and the money that stands against them."""
+"""A campaign's hard limits, the money counted against them, and what its servers share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Caps(Struct, frozen=True, kw_only=True):
     """Hard limits of a campaign. Amounts are minor units, offers are decisions with an amount above 0; None: no limit.
 
     Attributes:
-        total: over the whole campaign.
-        day: over the decisions of one day.
-        arms: over one arm; an arm that is not named has no cap of its own.
-        user_amount: for one user over the campaign.
+        total: of the whole campaign.
+        day: of the decisions of one day.
+        arms: of each arm; an arm that is not named has no cap of its own.
+        user_amount: of one user over the campaign.
         user_offers: the same, in offers; a released offer was still made and counts.
-        user_day_amount: for one user on one day.
+        user_day_amount: of one user on one day.
         user_day_offers: the same, in offers.
     """
 
@@ -40,25 +40,25 @@ class Caps(Struct, frozen=True, kw_only=True):
 
     @property
     def by_user(self) -> bool:
-        """Whether anything limits a user over the campaign, so that counters of users are kept."""
+        """Whether there is a limit per user over the campaign, so that users are counted."""
         return self.user_amount is not None or self.user_offers is not None
 
     @property
     def by_user_day(self) -> bool:
-        """The same of a user's day."""
+        """Whether there is a limit per user and day."""
         return self.user_day_amount is not None or self.user_day_offers is not None
 
 
 class Tally(Struct, frozen=True):
-    """One scope.
+    """Money and decisions of one scope.
 
     Attributes:
         cap: minor units allowed now; None: no limit.
         reserved: minor units.
         settled: minor units.
         offers: decisions with an amount above 0.
-        decisions: all decisions, those of amount 0 too.
-        granted: minor units ever reserved; it never falls.
+        decisions: all decisions, including those of amount 0.
+        granted: minor units ever reserved; it never decreases.
         excess: minor units of `settled` that no reservation covered (`settlement`).
     """
 
@@ -72,12 +72,12 @@ class Tally(Struct, frozen=True):
 
     @property
     def overrun(self) -> int:
-        """Minor units by which reserved and settled money is over the cap now."""
+        """Minor units by which reserved and settled money exceeds the cap now."""
         return 0 if self.cap is None else max(self.reserved + self.settled - self.cap, 0)
 
 
 class Totals(Struct, frozen=True, kw_only=True):
-    """A campaign's money by scope; a day of an arm has no cap of its own."""
+    """A campaign's money by scope; an arm's day has no cap of its own."""
 
     campaign: str
     caps: Caps
@@ -89,13 +89,13 @@ class Totals(Struct, frozen=True, kw_only=True):
 
 
 class CampaignConfig(Struct, frozen=True, kw_only=True):
-    """What a campaign's servers have in common.
+    """What all servers of a campaign share. It is stored in the ledger and changed in one transaction.
 
     Attributes:
-        caps: hard limits of money.
-        settings: of the servers, JSON; empty before the first server.
-        bundle: id of the one in service; empty before the first server.
-        path: its folder, as the server that put it into service found it.
+        caps: hard limits.
+        settings: of the servers, JSON; empty before the first server starts.
+        bundle: id of the bundle in service; empty before the first server starts.
+        path: its folder, on the server that put it into service.
     """
 
     caps: Caps

@@ -1,13 +1,13 @@
-"""The ledger's clock: one for all its servers, whatever their own clocks say.
+"""The ledger's clock: one for all its servers, whatever their own clocks show.
 
-    PostgreSQL    the database's clock, read in the transaction that is there anyway
-    SQLite        the machine's: time since its start, which nobody sets, from an anchor that the ledger holds
+    PostgreSQL    the database's clock, read in transactions that take place anyway
+    SQLite        the machine's uptime, which nobody can set, counted from an anchor that is stored in the ledger
 
-    between two readings    reading + what has passed since, by time since the machine's start
+    between two readings    reading + uptime that has passed since
 
-So a machine whose clock is wrong, or jumps, neither opens another day nor ends a reservation. The anchor follows the
-machine's clock over small corrections; a jump of more than `TOLERANCE` it does not follow. After a restart of the
-machine there is only its clock to believe, but no time before the anchor.
+So a machine whose clock is wrong, or jumps, neither begins another day nor ends a reservation. The anchor follows small
+corrections of the machine's clock, but no jump of more than `TOLERANCE`. After a restart of the machine, its clock is
+all there is to go by, but the ledger's time never goes back before the anchor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def _boot() -> str:
-    """Names the time since the machine's last start."""
+    """Return an id of the machine's current boot."""
     with suppress(OSError, subprocess.SubprocessError):
         if sys.platform == "darwin":
             return subprocess.check_output(["sysctl", "-n", "kern.bootsessionuuid"], text=True).strip()
@@ -36,23 +36,23 @@ def _boot() -> str:
 
 
 def _ticks() -> int:
-    """Milliseconds since the machine's start, sleep included where the system counts it."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux alone has it
+    """Return milliseconds since the machine booted, including sleep if the system counts it."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)  # only Linux has it
     return (time.monotonic_ns() if clock is None else time.clock_gettime_ns(clock)) // 1_000_000
 
 
 def _wall() -> int:
-    """Epoch ms by the machine's clock, which people and programs may set."""
+    """Return epoch ms by the machine's clock, which people and programs may set."""
     return time.time_ns() // 1_000_000
 
 
 class Machine(NamedTuple):
-    """What a machine knows of time.
+    """A machine's sources of time.
 
     Attributes:
-        boot: names the time since its last start.
-        ticks: milliseconds since then.
-        wall: epoch ms by its clock.
+        boot: id of its current boot.
+        ticks: returns milliseconds since then.
+        wall: returns epoch ms by its clock.
     """
 
     boot: str
@@ -71,13 +71,13 @@ class ClockAnchor(NamedTuple):
     ts: int
 
     def now(self, machine: Machine) -> int:
-        """Epoch ms by the ledger's clock."""
+        """Return epoch ms by the ledger's clock."""
         if self.boot == machine.boot and (passed := machine.ticks() - self.ticks) >= 0:
             return self.ts + passed
         return max(self.ts, machine.wall())
 
     def moved(self, machine: Machine) -> ClockAnchor:
-        """One for the next minute: this one, or a new one where it is old or of another start of the machine."""
+        """Return the anchor for the next minute: this one, or a new one if it is old or of an earlier boot."""
         ticks = machine.ticks()
         if self.boot == machine.boot and 0 <= ticks - self.ticks < KEEP:
             return self
@@ -86,11 +86,11 @@ class ClockAnchor(NamedTuple):
 
 
 class LedgerClock:
-    """The ledger's clock as one process knows it. May be asked from any thread.
+    """The ledger's clock as one process knows it. Safe to use from any thread.
 
     Attributes:
-        machine: that the process runs on.
-        jumps: how often a reading was not where the clock stood: what was timed before has a wrong time.
+        machine: the one that the process runs on.
+        jumps: how many readings differed from the expected time; whatever was timed before a jump has a wrong time.
     """
 
     def __init__(self, machine: Machine = HERE) -> None:
@@ -100,15 +100,15 @@ class LedgerClock:
         self._offset: int | None = None  # of the ledger's time over the machine's ticks
         self._last = 0
 
-    def take(self, told: int, asked: int) -> None:
-        """Learn from a reading.
+    def take(self, reading: int, requested: int) -> None:
+        """Set the clock from a reading.
 
         Args:
-            told: epoch ms by the ledger's clock.
-            asked: ticks of the machine when it was asked for; it was read between then and now.
+            reading: epoch ms by the ledger's clock.
+            requested: ticks of the machine when the reading was requested; it was taken between then and now.
         """
         with self._lock:
-            least, most = told - self.machine.ticks(), told - asked
+            least, most = reading - self.machine.ticks(), reading - requested
             if self._offset is None:
                 self._offset = (least + most) // 2
                 return
@@ -117,20 +117,20 @@ class LedgerClock:
             self._offset = offset
 
     def now(self) -> int:
-        """Epoch ms. It waits rather than goes back by a few; it goes back where the ledger's own clock was set."""
+        """Return epoch ms. It stands still rather than go back a little; it goes back if the ledger's clock was set."""
         with self._lock:
             if self._offset is None:
                 raise RuntimeError("the ledger's clock was never read")
-            found = self.machine.ticks() + self._offset
-            if self._last - TOLERANCE <= found < self._last:
+            now = self.machine.ticks() + self._offset
+            if self._last - TOLERANCE <= now < self._last:
                 return self._last
-            self._last = found
-            return found
+            self._last = now
+            return now
 
     def seconds(self) -> float:
-        """The same as epoch seconds."""
+        """Return epoch seconds."""
         return self.now() / 1000
 
     def ahead(self) -> int:
-        """Milliseconds by which the machine's clock is ahead of the ledger's; below 0 it is behind."""
+        """Return by how many milliseconds the machine's clock is ahead of the ledger's; negative if it is behind."""
         return self.machine.wall() - self.now()

@@ -2,11 +2,12 @@
 
     begin · lock the campaigns · read what the group needs · decide · insert · commit
 
-One set-based statement per table, whatever the size of the group. READ COMMITTED is enough and is asked for: after the
-lock on the campaign's row every statement sees what the last holder committed. The tables are in the schema `outlay`.
+There is one set-based statement per table, whatever the size of the group. READ COMMITTED is enough: once the
+campaign's row is locked, every statement sees what the previous holder committed. The tables are in the schema
+`outlay`.
 
-Nothing outlives a transaction, neither a setting nor a prepared statement nor a lock: a pooler such as PgBouncer may
-give every transaction another session, and give ours to others.
+Nothing outlives a transaction: no setting, no prepared statement, no lock. A pooler such as PgBouncer may give every
+transaction another session, and give ours to others.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PLACE = "the PostgreSQL ledger"
 NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 WAIT = 5  # seconds for a connection, a lock or a statement, until the ledger counts as unreachable
 
-# The planner does not know how fast a new ledger grows: from plans made for empty tables it must not scan them.
+# The planner does not know how fast a new ledger grows: plans made for empty tables must not scan them later.
 _BY_INDEX = "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off;"
 _IN_ORDER = f"{_BY_INDEX} set local enable_bitmapscan = off; set local enable_sort = off"
 _HERE = "set local search_path = outlay; set local jit = off;"
@@ -53,7 +54,7 @@ def open_url(url: str, *, create: bool) -> PostgresLedger:  # noqa: ARG001
 
 
 class PostgresLedger(SqlLedger):
-    """A `Ledger` in the database at `url`, made if it is not there.
+    """A `Ledger` in the database at `url`; its tables are created if they do not exist.
 
     Raises:
         LedgerError: if the database cannot be reached, or holds a ledger of another format version.
@@ -72,17 +73,17 @@ class PostgresLedger(SqlLedger):
                 _check_encoding(tx)
                 tx.read("select pg_advisory_xact_lock(hashtext('outlay'))")  # servers that start together
                 tx.run("create schema if not exists outlay")
-                found = tx.read(
+                columns = tx.read(
                     "select table_name, column_name from information_schema.columns where table_schema = 'outlay'"
                 )
-                prepare(tx, columns_by_table(found), "the database's schema outlay")
+                prepare(tx, columns_by_table(columns), "the database's schema outlay")
                 read_clock(tx)
         except LedgerError:
             self.close()
             raise
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connections."""
         with self._turn:
             self._closed = True
             if self._writer is not None:
@@ -93,7 +94,7 @@ class PostgresLedger(SqlLedger):
         with self._turn, _own_errors(self._url):
             if self._closed:
                 raise LedgerError("the ledger is closed.")
-            if self._writer is None or self._writer.closed:  # never opened, or given up
+            if self._writer is None or self._writer.closed:  # not opened yet, or closed after an error
                 self._writer = self._connect()
             try:
                 with _transaction(self._writer, _WRITE, self.clock) as tx:
@@ -169,8 +170,8 @@ def _check_encoding(tx: _PostgresTransaction) -> None:
     encoding = str(tx.read("show server_encoding")[0][0])
     if encoding != "UTF8":
         raise LedgerError(
-            f"has the encoding {encoding}, which cannot hold every name.", file="the PostgreSQL database",
-            way_out="Make another database: createdb -E UTF8 -T template0 NAME.",
+            f"has the encoding {encoding}, which cannot represent every name.", file="the PostgreSQL database",
+            way_out="Create another database: createdb -E UTF8 -T template0 NAME.",
         )  # fmt: skip
 
 

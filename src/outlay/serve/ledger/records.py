@@ -1,4 +1,7 @@
-"""What a server asks of the ledger, and what stands there for a request."""
+"""What servers send to the ledger, and what it answers: proposals and decisions, outcomes and their results.
+
+An id, amount or number that a ledger cannot hold is refused where it is created, so that it never spoils a group.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ ID_LENGTH = 256  # characters of an id, a name or a kind at most: an index of Po
 
 
 def new_decision_id(ts: int) -> str:
-    """A new id: 48 bits of epoch ms and 80 random bits, as 32 hex digits, so that ids sort by time."""
+    """Return a new id: 48 bits of epoch ms and 80 random bits, as 32 hex digits, so that ids sort by time."""
     return f"{ts:012x}{secrets.token_hex(10)}"
 
 
 def new_decision_ids(ts: int, count: int) -> list[str]:
-    """Many new ids; the system is asked for all their random bits at once."""
+    """Return many new ids; one system call gets all their random bits."""
     bits = secrets.token_hex(10 * count)
     return [f"{ts:012x}{bits[i : i + 20]}" for i in range(0, len(bits), 20)]
 
@@ -34,10 +37,10 @@ def check_ids(**texts: str) -> None:
 def check_amount(name: str, amount: int) -> None:
     """Raise ValueError if `amount` minor units cannot be held."""
     if not 0 <= amount <= LARGEST:
-        raise ValueError(f"{name} is {amount}; it must be from 0 to {LARGEST} minor units")
+        raise ValueError(f"{name} is {amount}; must be from 0 to {LARGEST} minor units")
 
 
-# Why the ledger turned a proposal into "no incentive", in the order in which it asks. `Proposal.refused` comes third.
+# Why the ledger turned a proposal into "no incentive", in the order of its checks. `Proposal.refused` comes third.
 PAUSED = "paused"
 USER_LIMIT = "user_limit"
 DAY_CAP = "day_cap"
@@ -48,29 +51,29 @@ TIME_LENGTH = 64  # characters of a request's own time at most
 
 
 class DecisionFields(Struct, frozen=True, kw_only=True):
-    """What a proposal and its row in the ledger share.
+    """The fields that a proposal and its row in the ledger share.
 
     Attributes:
         campaign: the campaign that pays.
         request_id: the caller's id, unique in its campaign.
         decision_id: from `new_decision_id(ts)`.
-        ts: server clock, epoch ms.
-        time: the request's own, as it was given; decides nothing.
+        ts: epoch ms by the server's clock.
+        time: as given in the request; it has no effect.
         day: the server's day number at `ts`.
         arm: of the experiment; the random slice is an arm of its own.
-        user: who asks.
+        user: the user's id.
         episode: the days within which a user keeps one member.
         bundle: content hash of the bundle that decided.
-        member: of the mixture, or None where no member decided.
+        member: of the mixture; None if no member decided.
         action: the value given.
         action_index: its position in the campaign's actions.
-        amount: minor units to reserve; 0 is always granted, but in a pause.
+        amount: minor units to reserve; 0 is always granted, except during a pause.
         probability: of `action`, over the draw of the member.
         members: JSON, the actions of all members.
-        features: JSON, what the decision was made from.
+        features: JSON, the features that the decision is based on.
         reason: "policy", "fallback", "random", or the guard that answered.
         expires: when the reservation is released, epoch ms by the server's clock.
-        forced: a guard answered, there was no choice.
+        forced: a guard decided; there was no choice.
     """
 
     campaign: str
@@ -96,17 +99,17 @@ class DecisionFields(Struct, frozen=True, kw_only=True):
 
 
 class Proposal(DecisionFields, frozen=True, kw_only=True):
-    """A decision that the server would like to give, and what to give instead if the money does not allow it.
+    """A decision that a server proposes, and what to give instead if the money does not allow it.
 
     Attributes:
         body: hash of the request, to tell a retry from another request under the same id.
         none_action: the value that means "no incentive".
-        none_index: its position in the campaign's actions; −1 where it is not one of them.
-        refused: the server's own reason to give no incentive, which counts where the user's limits have none; `amount`
-            is then what would have been reserved.
+        none_index: its position in the campaign's actions; −1 if it is not one of them.
+        refused: the server's own reason to give no incentive, used if the user's limits give none; `amount` is then
+            what would have been reserved.
 
     Raises:
-        ValueError: if a ledger cannot hold it, so that it never comes into a group with others.
+        ValueError: if a ledger cannot hold it.
     """
 
     body: str
@@ -122,18 +125,21 @@ class Proposal(DecisionFields, frozen=True, kw_only=True):
             raise ValueError(f"time must have at most {TIME_LENGTH} characters, none of them NUL")
         check_amount("amount", self.amount)
         if len(self.decision_id) != 32 or self.decision_id[:12] != f"{self.ts:012x}":
-            raise ValueError(f"decision_id is {self.decision_id!r}; it must come from new_decision_id({self.ts})")
+            raise ValueError(f"decision_id is {self.decision_id!r}; must come from new_decision_id({self.ts})")
         if not (math.isfinite(self.action) and math.isfinite(self.none_action) and 0 <= self.probability <= 1):
-            raise ValueError(f"action {self.action}, none {self.none_action} or probability {self.probability} is none")
+            raise ValueError(
+                f"action is {self.action}, none_action {self.none_action} and probability {self.probability}; must be "
+                "finite, and the probability from 0 to 1"
+            )
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """What stands in the ledger for a request.
+    """What the ledger holds for a request.
 
     Attributes:
         status: "new", "replay" (the stored answer to a retry) or "conflict" (the id belongs to another request; the
-            fields are that other request's, and nothing was written).
-        forced: a guard answered; `probability` is then 1.
+            fields are of that other request, and nothing was written).
+        forced: a guard decided; `probability` is then 1.
         amount: minor units reserved at the decision.
         others: as in `Proposal`.
     """
@@ -157,13 +163,13 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     Attributes:
         decision_id: the decision it belongs to.
-        kind: "redeemed" settles the reservation, "refund" gives settled money back, others are only kept.
-        event_id: the caller's id, unique in its decision and kind.
-        ts: when it happened, by the caller's clock, epoch ms.
-        received: when the server heard of it, epoch ms.
-        value: as the caller gave it, in the caller's unit.
-        amount: minor units to settle or give back; None: all there is. Not read for other kinds.
-        campaign: that the decision must be of; None: of any. Not kept.
+        kind: "redeemed" settles the reservation, "refund" returns settled money, others are only stored.
+        event_id: the caller's id, unique per decision and kind.
+        ts: when it happened, epoch ms by the caller's clock.
+        received: when the server received it, epoch ms.
+        value: as given by the caller, in the caller's unit.
+        amount: minor units to settle or refund; None: all there is. Ignored for other kinds.
+        campaign: the campaign that the decision must belong to; None: any. Not stored.
 
     Raises:
         ValueError: if a ledger cannot hold it.
@@ -183,25 +189,26 @@ class Outcome(Struct, frozen=True, kw_only=True):
         if self.amount is not None:
             check_amount("amount", self.amount)
         if self.value is not None and not math.isfinite(self.value):
-            raise ValueError(f"value is {self.value}; it must be finite")
+            raise ValueError(f"value is {self.value}; must be finite")
         if abs(self.ts) > LARGEST:
-            raise ValueError(f"ts is {self.ts}; it must be epoch milliseconds")
+            raise ValueError(f"ts is {self.ts}; must be epoch milliseconds")
 
 
 Status = Literal["kept", "settled", "late", "overrun", "refunded", "refused", "unknown", "conflict"]
 
 
 class OutcomeResult(Struct, frozen=True, kw_only=True):
-    """What became of an outcome.
+    """What an outcome led to.
 
     Attributes:
-        status: "kept" (moved no money), "settled", "late" (settled after the release, and the caps had room for it),
-            "overrun" (settled, and some of it is excess), "refunded", "refused" (kept and flagged: redeemed before,
-            or a refund of more than was settled), "unknown" (no such decision; not kept) or "conflict" (the event id
-            has another value; nothing changed).
+        status: "kept" (stored, moved no money), "settled", "late" (settled after the release, and the caps had room),
+            "overrun" (settled, and some of it is excess), "refunded", "refused" (stored and flagged: redeemed before,
+            or a refund of more than was settled), "unknown" (no such decision; not stored) or "conflict" (the event id
+            was used with another value; nothing changed).
         amount: minor units that moved.
-        excess: the part of `amount` that no reservation covered (`settlement`); of a refund, what it gave back of that.
-        replayed: the same event came before; this is the answer that it got.
+        excess: the part of `amount` that no reservation covered (`settlement`); for a refund, the part of the excess
+            that it returned.
+        replayed: the event is a repetition; this is the stored answer.
     """
 
     decision_id: str

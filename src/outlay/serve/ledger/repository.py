@@ -1,4 +1,4 @@
-"""Between the ledger's tables and its nouns: what is read and written inside a transaction."""
+"""Rows and typed values: everything that is read from the ledger's tables, or written to them, in a transaction."""
 
 from __future__ import annotations
 
@@ -24,53 +24,53 @@ _happened = attrgetter(*_OUTCOME)
 
 
 class Transaction(Protocol):
-    """What a database does inside one transaction. `?` stands for a value.
+    """What a backend does within one transaction. In SQL, `?` stands for a value.
 
     Attributes:
-        clock: the ledger's, as this process knows it.
-        time: SQL of an expression that reads it, epoch ms.
+        clock: the ledger's clock, as this process knows it.
+        time: an SQL expression that reads it, epoch ms.
     """
 
     clock: LedgerClock
     time: str
 
     def run(self, sql: str, *values: object) -> None:
-        """A statement without rows."""
+        """Execute a statement that returns no rows."""
         ...
 
     def read(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
+        """Return the rows of a query."""
         ...
 
     def match(self, sql: str, keys: Collection[tuple[str, ...]]) -> list[tuple[Any, ...]]:
-        """The rows of a query in which `{keys}` is a table of texts, with columns a, b, c and d."""
+        """Return the rows of a query in which `{keys}` is a table of the keys, with text columns a, b, c and d."""
         ...
 
     def insert(self, table: SqlTable, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
-        """Add rows; `otherwise` is an ON CONFLICT clause."""
+        """Insert rows; `otherwise` is an ON CONFLICT clause."""
         ...
 
     def move(self, positions: Sequence[tuple[str, int, int, int, str]]) -> None:
-        """Set state, held, paid and excess of decisions, given with their ids last."""
+        """Update decisions; each tuple holds the new state, held, paid and excess, and the id."""
         ...
 
     def take_time(self) -> None:
-        """Let the statements that follow take as long as they need."""
+        """Lift the time limit for the statements that follow."""
         ...
 
     def in_order(self) -> None:
-        """Read what follows along an index rather than sort it."""
+        """Make the query that follows read along an index rather than sort."""
         ...
 
 
 def campaigns_of(tx: Transaction, ids: Collection[str]) -> set[str]:
-    """The campaigns of decisions."""
+    """Return the campaigns of decisions."""
     sql = "select distinct campaign from {keys} as k join decision on decision_id = a"
     return {name for (name,) in tx.match(sql, [(key,) for key in ids])}
 
 
 def answers(tx: Transaction, requests: Collection[Request]) -> dict[Request, tuple[str, Recorded]]:
-    """Body and answer of the requests that are known."""
+    """Return body and answer of the requests that the ledger knows."""
     sql = (
         f"select campaign, body, {', '.join(_ANSWER)} from {{keys}} as k"
         " join decision on campaign = a and request_id = b"
@@ -83,7 +83,7 @@ def answers(tx: Transaction, requests: Collection[Request]) -> dict[Request, tup
 
 
 def counters(tx: Transaction, keys: Iterable[Key]) -> dict[Key, Counter]:
-    """Counters; one that is not there starts at 0."""
+    """Return counters; one that is not stored starts at 0."""
     wanted = {key: Counter() for key in keys}
     sql = f"""select {COUNTER.names} from {{keys}} as k
         join counter on campaign = a and scope = b and key = c and day = d"""
@@ -93,14 +93,14 @@ def counters(tx: Transaction, keys: Iterable[Key]) -> dict[Key, Counter]:
 
 
 def positions(tx: Transaction, ids: Collection[str]) -> dict[str, Position]:
-    """The money of the decisions that are known."""
+    """Return the money of the decisions that the ledger knows."""
     names = ", ".join(f'"{name}"' for name in Position.__struct_fields__)
     sql = f"select {names} from {{keys}} as k join decision on decision_id = a"
     return {row[0]: Position(*row) for row in tx.match(sql, [(key,) for key in ids])}
 
 
 def events(tx: Transaction, keys: Collection[EventKey]) -> dict[EventKey, tuple[Outcome, OutcomeResult]]:
-    """The outcomes that came before, with the answers that they got."""
+    """Return the outcomes that are stored already, with the answers they got."""
     sql = (
         f"select {', '.join(f'outcome.{name}' for name in _OUTCOME)}, status, moved, excess from {{keys}} as k"
         " join outcome on decision_id = a and kind = b and event_id = c"
@@ -109,7 +109,7 @@ def events(tx: Transaction, keys: Collection[EventKey]) -> dict[EventKey, tuple[
 
 
 def rows(tx: Transaction, campaign: str, after: str, until: str, limit: int) -> list[DecisionRow]:
-    """The first decisions with after < id < until, by id, each with its outcomes."""
+    """Return the first `limit` decisions with after < id < until, by id, each with its outcomes."""
     tx.in_order()
     # `|| ''` keeps SQLite from sorting the whole campaign instead of reading on from `after`.
     sql = f"""select {DECISION.names} from decision where campaign || '' = ? and decision_id > ? and decision_id < ?
@@ -132,25 +132,25 @@ def rows(tx: Transaction, campaign: str, after: str, until: str, limit: int) -> 
     ]
 
 
-def add_decisions(tx: Transaction, given: Sequence[Admitted], raised: Mapping[Key, Counter]) -> None:
-    """Write new decisions, each with its reservation, and the counters that they raised."""
+def add_decisions(tx: Transaction, admitted: Sequence[Admitted], changed: Mapping[Key, Counter]) -> None:
+    """Write new decisions, each with its reservation, and the counters that they changed."""
     rows = [
         (*_proposed(decision), room, "reserved" if decision.amount else "free", decision.amount, 0, 0)
-        for decision, room in given
+        for decision, room in admitted
     ]
     tx.insert(DECISION, rows)
-    _put(tx, raised)
+    _put(tx, changed)
 
 
 def add_outcomes(tx: Transaction, kept: Sequence[tuple[Outcome, OutcomeResult]]) -> None:
-    """Write outcomes with the answers that they got."""
+    """Write outcomes with the answers they got."""
     tx.insert(OUTCOME, [(*_happened(event), answer.status, answer.amount, answer.excess) for event, answer in kept])
 
 
 def add_entries(
     tx: Transaction, entries: Sequence[LedgerEntry], moved: Mapping[str, Position], changed: Mapping[Key, Counter]
 ) -> None:
-    """Write movements, the decisions' money after them, and the counters that they changed."""
+    """Write movements of money, the decisions' money after them, and the counters that they changed."""
     tx.insert(ENTRY, entries)
     now = [moved[key] for key in dict.fromkeys(entry.decision_id for entry in entries)]
     tx.move([(each.state, each.held, each.paid, each.excess, each.decision_id) for each in now])
@@ -178,7 +178,7 @@ def _event(row: tuple[Any, ...]) -> tuple[Outcome, OutcomeResult]:
 
 
 def settled(event: Outcome, status: Any, amount: int = 0, excess: int = 0) -> OutcomeResult:
-    """The answer to an outcome that has not come before."""
+    """Return the answer to an outcome that is new to the ledger."""
     return OutcomeResult(
         decision_id=event.decision_id,
         kind=event.kind,

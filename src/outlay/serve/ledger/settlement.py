@@ -1,19 +1,19 @@
-"""What an outcome does to a decision's money, and what its expiry does.
+"""What an outcome, or expiry, does to a decision's money.
 
-    reserved ──redeemed x──▶ settled x            what is left of the reservation is free again
+    reserved ──redeemed x──▶ settled x            the rest of the reservation is free again
     reserved ──expiry──────▶ released             all of it is free again
     released ──redeemed x──▶ settled x
     free     ──redeemed x──▶ settled x > 0
-    settled  ──refund y────▶ settled x − y        for y ≤ x; the excess is given back first
+    settled  ──refund y────▶ settled x − y        for y ≤ x; excess is refunded first
 
-A redemption says what was paid, so all of x counts as spent and reduces what may still be granted. The part that no
-reservation covered is its *excess*: x − amount where x is more than the amount was; all of x where the reservation was
-released and the caps have no room for x. Excess may take a scope over its cap: nothing is granted there until there is
-room again.
+A redemption reports what was paid, so all of x counts as spent and reduces what may still be granted. The part that no
+reservation covered is its *excess*: x − amount if x is larger than the amount; all of x if the reservation was released
+and the caps have no room for x. Excess may take a scope over its cap; then nothing is granted there until there is room
+again.
 
-A decision settles once: a second redemption with another event id is kept and moves nothing, since nobody can tell it
-from the first one reported twice. Money that moves leaves an entry; an outcome that moves none is kept with the reason.
-Pure, as `admission`.
+A decision settles once: a second redemption with another event id is stored but moves nothing, since it cannot be told
+from the first one reported twice. Every movement of money leaves an entry; an outcome that moves none is stored with
+the reason. Pure, like `admission`.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class LedgerEntry(NamedTuple):
 def settle(
     event: Outcome, position: Position, caps: Caps, counters: Mapping[Key, Counter]
 ) -> tuple[Status, LedgerEntry | None]:
-    """Apply an outcome that has not come before; position and counters are moved.
+    """Apply an outcome that is new to the ledger; the position and the counters are updated.
 
     Returns:
-        What became of it, and the entry to write if money moved.
+        Its status, and the entry to write if money moved.
     """
     if event.kind == "redeemed":
         return _redeem(event, position, caps, counters)
@@ -76,7 +76,7 @@ def settle(
 
 
 def release(position: Position, caps: Caps, counters: Mapping[Key, Counter], now: int) -> LedgerEntry:
-    """Free what a reservation holds."""
+    """Release a reservation; return the entry to write."""
     position.state = "released"
     entry = LedgerEntry(position.decision_id, "release", "", now, -position.held, 0, 0)
     return _move(entry, position, caps, counters)

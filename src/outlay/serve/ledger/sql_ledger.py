@@ -1,8 +1,8 @@
-"""How a ledger is kept, whatever the database: lock, read, decide, write, commit.
+"""The ledger over any SQL database: lock, read, decide, write, commit.
 
-Every writing transaction locks its campaigns first, in the order of their names, and holds them to its end. So one
-writer at a time moves a campaign's money, what it read stays true until it commits, and no two can wait for each other.
-SQLite locks the whole file instead, which is the same with one campaign.
+Every writing transaction first locks its campaigns, in the order of their names, and holds the locks to its end. So
+only one writer at a time moves a campaign's money, what it has read stays true until it commits, and deadlocks cannot
+occur. SQLite locks the whole file instead, which amounts to the same with one campaign.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from outlay.serve.ledger.repository import Transaction
 from outlay.serve.ledger.tables import CHECKS
 
 BATCH = 1000  # reservations released in one transaction
-PAGE = 5000  # rows read in one
+PAGE = 5000  # rows read in one transaction
 
 
 class SqlLedger(ABC):
-    """A `Ledger` over a database that can do a `Transaction`."""
+    """A `Ledger` over a database; a backend supplies the transactions."""
 
-    lock = ""  # what a query ends with to hold the rows that it reads
+    lock = ""  # the end of a query that locks the rows it reads, such as "for update"
     clock: LedgerClock
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[Transaction]:
-        """A transaction that is on disk when it ends well and never was when it does not."""
+        """Begin a transaction that is on disk if the block ends normally, and leaves no trace if it raises."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Transaction]:
-        """A transaction that sees one moment of the ledger and holds nobody up."""
+        """Begin a transaction that sees the ledger at one moment and blocks nobody."""
 
     def record(self, proposals: Sequence[Proposal]) -> list[Recorded]:
-        """Decide and write a group in one transaction; the answers come in the order of the proposals."""
+        """Decide and write a group in one transaction; return the answers in the order of the proposals."""
         if not proposals:
             return []
         jumps = self.clock.jumps
@@ -56,7 +56,7 @@ class SqlLedger(ABC):
         return answers
 
     def outcomes(self, events: Sequence[Outcome]) -> list[OutcomeResult]:
-        """Keep a group of outcomes and move their money in one transaction; the answers come in their order."""
+        """Store a group of outcomes and move their money in one transaction; return the answers in the same order."""
         if not events:
             return []
         ids = {event.decision_id for event in events}
@@ -87,32 +87,32 @@ class SqlLedger(ABC):
         return answers
 
     def release(self, campaign: str, now: int) -> int:
-        """Release what a campaign has reserved until `now` (epoch ms) or earlier; how many reservations that were."""
+        """Release a campaign's reservations that expire at `now` (epoch ms) or earlier; return how many there were."""
         released, jumps = 0, self.clock.jumps
         while (batch := self._release_batch(campaign, now, jumps)) is not None:
             released += batch
         return released
 
     def set_caps(self, campaign: str, caps: Caps) -> None:
-        """Replace a campaign's caps, from the next decision on. The first call makes the campaign."""
+        """Replace a campaign's caps, from the next decision on. The first call creates the campaign."""
         self.change_caps(campaign, lambda _before: caps)
 
     def change_caps(self, campaign: str, change: Callable[[Caps | None], Caps]) -> Caps:
-        """Replace the caps by what `change` makes of them, in one transaction; the new ones."""
+        """Replace the caps with what `change` returns for them, in one transaction; return the new caps."""
         with self._writing() as tx:
-            found = campaign_rows.create_and_lock(tx, campaign, self.lock)
-            before = None if found is None else found.caps
+            config = campaign_rows.create_and_lock(tx, campaign, self.lock)
+            before = None if config is None else config.caps
             caps = change(before)
             campaign_rows.set_caps(tx, campaign, before or Caps(), caps)
         return caps
 
     def config(self, campaign: str) -> CampaignConfig | None:
-        """By what the campaign's servers go; None where there is no such campaign."""
+        """Return what the campaign's servers share; None if there is no such campaign."""
         with self._reading() as tx:
             return campaign_rows.config(tx, campaign)
 
     def change_config(self, campaign: str, change: Callable[[CampaignConfig | None], CampaignConfig]) -> CampaignConfig:
-        """Replace the terms by what `change` makes of them, in one transaction; the new ones."""
+        """Replace what the campaign's servers share with what `change` returns, in one transaction; return it."""
         with self._writing() as tx:
             before = campaign_rows.create_and_lock(tx, campaign, self.lock)
             after = change(before)
@@ -122,13 +122,13 @@ class SqlLedger(ABC):
         return after
 
     def forget_clock(self) -> None:
-        """Set the ledger's clock by this machine's; without effect where the database has one of its own."""
+        """Set the ledger's clock to this machine's; no effect if the database has a clock of its own."""
         with self._writing() as tx:
             tx.run("update clock set boot = '', ticks = 0, ts = 0")
             campaign_rows.read_clock(tx)
 
     def pause(self, campaign: str) -> None:
-        """Answer "no incentive" from the next decision on, on every server, until `resume`."""
+        """Answer "no incentive" from the next decision on, on every server, until `resume` is called."""
         self._set_paused(campaign, True)
 
     def resume(self, campaign: str) -> None:
@@ -136,44 +136,44 @@ class SqlLedger(ABC):
         self._set_paused(campaign, False)
 
     def note(self, campaign: str, note: Note) -> Note:
-        """What stands under the note's kind and key: this note, on disk on return, or the one that came first."""
+        """Store the note if its kind and key are free; return the note that is stored there, on disk."""
         with self._writing() as tx:
             campaign_rows.states(tx, {campaign}, self.lock)
             return campaign_rows.add_note(tx, campaign, note)
 
     def notes(self, campaign: str, kind: str) -> list[Note]:
-        """All notes of a kind, by ts and key."""
+        """Return all notes of a kind, ordered by ts and key."""
         with self._reading() as tx:
             campaign_rows.states(tx, {campaign})
             return campaign_rows.notes(tx, campaign, kind)
 
     def campaigns(self) -> list[str]:
-        """The names of all campaigns, sorted."""
+        """Return the names of all campaigns, sorted."""
         with self._reading() as tx:
             return sorted(name for (name,) in tx.read("select name from campaign"))
 
     def totals(self, campaign: str) -> Totals:
-        """The campaign's money by scope."""
+        """Return the campaign's money by scope."""
         sql = """select scope, key, day, reserved, settled, offers, decisions, granted, excess from counter
             where campaign = ? and scope in ('total', 'day', 'arm')"""
         with self._reading() as tx:
             caps, paused = campaign_rows.states(tx, {campaign})[campaign]
-            found = {(scope, key, day): money for scope, key, day, *money in tx.read(sql, campaign)}
-        days = sorted(int(day) for scope, _, day in found if scope == "day")
-        arms = sorted({*caps.arms, *(arm for scope, arm, _ in found if scope == "arm")})
-        arm_days = sorted((arm, int(day)) for scope, arm, day in found if scope == "arm" and day)
+            counters = {(scope, key, day): money for scope, key, day, *money in tx.read(sql, campaign)}
+        days = sorted(int(day) for scope, _, day in counters if scope == "day")
+        arms = sorted({*caps.arms, *(arm for scope, arm, _ in counters if scope == "arm")})
+        arm_days = sorted((arm, int(day)) for scope, arm, day in counters if scope == "arm" and day)
         return Totals(
             campaign=campaign,
             caps=caps,
             paused=paused,
-            total=_tally(caps.total, found.get(("total", "", ""))),
-            days={day: _tally(caps.day, found["day", "", str(day)]) for day in days},
-            arms={arm: _tally(caps.arms.get(arm), found.get(("arm", arm, ""))) for arm in arms},
-            arm_days={(arm, day): _tally(None, found["arm", arm, str(day)]) for arm, day in arm_days},
+            total=_tally(caps.total, counters.get(("total", "", ""))),
+            days={day: _tally(caps.day, counters["day", "", str(day)]) for day in days},
+            arms={arm: _tally(caps.arms.get(arm), counters.get(("arm", arm, ""))) for arm in arms},
+            arm_days={(arm, day): _tally(None, counters["arm", arm, str(day)]) for arm, day in arm_days},
         )
 
     def rows(self, campaign: str, after: int, until: int) -> Iterator[DecisionRow]:
-        """Decisions with after ≤ ts < until (epoch ms), in the order of their ids."""
+        """Yield decisions with after ≤ ts < until (epoch ms), ordered by id."""
         first, end = f"{max(after, 0):012x}", f"{max(until, 0):012x}"
         while True:
             with self._reading() as tx:
@@ -184,13 +184,13 @@ class SqlLedger(ABC):
             first = page[-1].decision_id
 
     def touch(self) -> None:
-        """Commit a write that changes nothing. Raises LedgerError where the ledger can be read and not written."""
+        """Commit a write that changes nothing. Raises LedgerError if the ledger can be read but not written."""
         with self._writing() as tx:
-            for step in (1, -1):  # SQLite writes no page that would stay as it is
+            for step in (1, -1):  # SQLite writes no page that is unchanged
                 tx.run("update ledger_format set version = version + ?", step)
 
     def check(self) -> list[str]:
-        """Compare counters, reservations and caps with the sums of the rows; what does not agree, in words."""
+        """Compare counters, reservations and caps with the sums of the rows; return one line per discrepancy."""
         with self._reading() as tx:
             return [
                 f"{what}: {', '.join(map(str, row))}"
@@ -200,11 +200,11 @@ class SqlLedger(ABC):
 
     def _check_clock(self, jumps: int) -> None:
         if self.clock.jumps != jumps:
-            raise ClockJumpedError("the ledger's clock is not where this server believed it to be.",
-                                   way_out="Ask again: it is set by now.")  # fmt: skip
+            raise ClockJumpedError("the ledger's clock is not where this server thought it was.",
+                                   way_out="Ask again: the server has read it by now.")  # fmt: skip
 
     def _release_batch(self, campaign: str, now: int, jumps: int) -> int | None:
-        """Release some of what is due; None when nothing is."""
+        """Release a batch of what is due and return its size; None if nothing is due."""
         with self._writing() as tx:
             campaign_rows.read_clock(tx)
             self._check_clock(jumps)
@@ -216,7 +216,7 @@ class SqlLedger(ABC):
             campaigns = campaign_rows.states(tx, {campaign}, self.lock)
             positions = repository.positions(tx, due)
             counters = repository.counters(tx, keys(positions.values(), campaigns))
-            # Between the first look and the lock, another server may have settled or released some.
+            # Between the first query and the lock, another server may have settled or released some.
             held = [position for position in positions.values() if position.state == "reserved"]
             entries = [
                 settlement.release(position, campaigns[position.campaign].caps, counters, now) for position in held

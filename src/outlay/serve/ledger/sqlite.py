@@ -1,8 +1,16 @@
 """The ledger in one SQLite file: the default, for one machine.
 
-A write-ahead log with synchronous=FULL: what is committed survives a crash of the machine. One connection writes at a
-time, in whatever process; the others wait for it, `WAIT` seconds at most. Readers never wait. Not for network file
-systems, whose locks SQLite cannot trust.
+With a write-ahead log and synchronous=FULL, what is committed survives a crash of the machine. One connection writes at
+a time, across all processes; the others wait for it, at most `WAIT` seconds. Readers never wait. Not for network file
+systems, whose locks are unreliable.
+
+The log is copied back into the file by a thread of its own (`Checkpoints`), so that no commit waits for it:
+
+    commit ─▶ log ──passive, while others write──▶ file        log long ──full, before the next commit──▶ restarted
+
+SQLite would do this within every commit that finds 1,000 pages in the log, and that commit would wait for the disk
+three times. A passive checkpoint blocks nobody; but while others keep writing, it never reaches the end of the log,
+which would grow for ever. So if the log was long, the next commit first copies the few pages written in between.
 """
 
 from __future__ import annotations
@@ -26,11 +34,20 @@ from outlay.serve.ledger.ledger import LedgerError, UndecidedError
 from outlay.serve.ledger.sql_ledger import SqlLedger
 from outlay.serve.ledger.tables import SqlTable
 
-EVERY = 0.25  # seconds between two checkpoints while somebody writes
+EVERY = 0.25  # seconds between two checkpoints while there are writes
 LONG = 8_192  # pages of the log: 32 MiB
 
-# Pages at which SQLite does it after all: the thread does not come along, or a reader holds the log for long.
+# Pages at which SQLite itself makes a checkpoint: the thread cannot keep up, or a reader holds the log for long.
 LONGEST = 65_536
+WAIT = 5.0  # seconds
+POLL = 0.0005  # seconds
+LOG = 64 * 2**20  # bytes that the log keeps when it is restarted
+NOT_WRITTEN = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CONSTRAINT)
+CACHE = 65_536  # KiB of pages that the writer keeps: the counters of about a million users
+
+_NOW = "(select ledger_time(boot, ticks, ts) from clock)"
+_COLUMNS = ", ".join(f"json_extract(value, '$[{position}]') as {name}" for position, name in enumerate("abcd"))
+_KEYS = f"(select {_COLUMNS} from json_each(?))"
 
 
 def open_url(url: str, *, create: bool) -> SqliteLedger:
@@ -53,63 +70,11 @@ def open_url(url: str, *, create: bool) -> SqliteLedger:
     return SqliteLedger(path)
 
 
-class Checkpoints:
-    """The thread.
-
-    Args:
-        connect: opens a connection of its own.
-    """
-
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._connect = connect
-        self._written = threading.Event()
-        self._ended = threading.Event()
-        self._long = False
-        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
-        self._thread.start()
-
-    def written(self) -> None:
-        """Something is in the log."""
-        self._written.set()
-
-    def finish(self, writer: sqlite3.Connection) -> None:
-        """Do the rest where the log is long. Called between two transactions."""
-        if self._long:
-            self._long = False
-            with suppress(sqlite3.Error):  # another process writes; the thread sees a long log again
-                writer.execute("pragma wal_checkpoint(full)").fetchone()
-
-    def close(self) -> None:
-        """End the thread. The last connection that closes empties the log."""
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(EVERY):
-            if self._written.is_set():
-                self._written.clear()
-                with suppress(sqlite3.Error), closing(self._connect()) as connection:  # the next one tries again
-                    busy, pages, done = connection.execute("pragma wal_checkpoint(passive)").fetchone()
-                    # Where less was done than is there, a reader holds an old state, and nobody is to wait for him.
-                    self._long = not busy and done == pages > LONG
-
-
-WAIT = 5.0  # seconds
-POLL = 0.0005  # seconds
-LOG = 64 * 2**20  # bytes that the log keeps when it begins anew
-NOT_WRITTEN = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CONSTRAINT)
-CACHE = 65_536  # KiB of pages that the writer keeps: the counters of about a million users
-
-_NOW = "(select ledger_time(boot, ticks, ts) from clock)"
-_COLUMNS = ", ".join(f"json_extract(value, '$[{position}]') as {name}" for position, name in enumerate("abcd"))
-_KEYS = f"(select {_COLUMNS} from json_each(?))"
-
-
 class SqliteLedger(SqlLedger):
-    """A `Ledger` in the file at `path`, made if it is not there.
+    """A `Ledger` in the file at `path`, which is created if it does not exist.
 
     Raises:
-        LedgerError: if the file cannot be opened, is no ledger, or one of another format version.
+        LedgerError: if the file cannot be opened, is not a ledger, or has another format version.
     """
 
     def __init__(self, path: str | Path, machine: Machine = HERE) -> None:
@@ -136,17 +101,17 @@ class SqliteLedger(SqlLedger):
 
     def _prepare(self) -> None:
         with self._reading() as tx:
-            made = tx.read("select 1 from sqlite_master where name = 'ledger_format'")
-        # To look is enough where the tables are: who comes later need not wait for those who write.
-        with self._reading() if made else self._writing() as tx:
-            found = tx.read(
+            exists = tx.read("select 1 from sqlite_master where name = 'ledger_format'")
+        # If the tables exist, reading is enough: later processes need not wait for writers.
+        with self._reading() if exists else self._writing() as tx:
+            columns = tx.read(
                 "select t.name, c.name from sqlite_master as t, pragma_table_info(t.name) as c where t.type = 'table'"
             )
-            prepare(tx, columns_by_table(found), str(self.path), short="without rowid")
+            prepare(tx, columns_by_table(columns), str(self.path), short="without rowid")
             read_clock(tx)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connections."""
         self._checkpoints.close()
         with self._turn:
             self._writer.close()
@@ -156,9 +121,9 @@ class SqliteLedger(SqlLedger):
         with self._turn, self._own_errors():
             if _identity(self.path) != self._file:
                 raise LedgerError(
-                    "the file was moved or replaced while it is in use.",
+                    "the file was moved or replaced while it was in use.",
                     file=self.path,
-                    way_out="Start the server anew.",
+                    way_out="Restart the server.",
                 )
             self._checkpoints.finish(self._writer)
             _begin_writing(self._writer)
@@ -216,26 +181,26 @@ class _SqliteTransaction:
         self._connection.executemany(sql, positions)
 
     def take_time(self) -> None:
-        """SQLite does not hurry a writer."""
+        """There is no time limit to lift."""
 
     def in_order(self) -> None:
-        """It does so where it can."""
+        """SQLite does so whenever it can."""
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file lies at `path`; None where there is none."""
+    """Return the device and inode of the file at `path`; None if there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _begin_writing(connection: sqlite3.Connection) -> None:
-    """Wait for the other processes.
+    """Begin a writing transaction; wait for other processes if necessary.
 
-    SQLite's own waiting backs off to 100 ms, so that who writes without a pause starves the others for seconds; whoever
-    asks every `POLL` has as good a chance as the next.
+    SQLite's own waiting backs off to 100 ms, so that a process that writes without pause starves the others for
+    seconds; with a retry every `POLL` seconds all have the same chance.
     """
     until = time.monotonic() + WAIT
     while True:
@@ -249,8 +214,8 @@ def _begin_writing(connection: sqlite3.Connection) -> None:
 
 
 def _move_anchor(tx: _SqliteTransaction) -> None:
-    [found] = tx.read("select boot, ticks, ts from clock")
-    anchor = ClockAnchor(*found)
+    [row] = tx.read("select boot, ticks, ts from clock")
+    anchor = ClockAnchor(*row)
     if (moved := anchor.moved(tx.clock.machine)) is not anchor:
         tx.run("update clock set boot = ?, ticks = ?, ts = ?", *moved)
 
@@ -272,5 +237,46 @@ def _commit(connection: sqlite3.Connection, path: Path) -> None:
     except sqlite3.Error as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE or error.sqlite_errorcode & 0xFF in NOT_WRITTEN:
             raise  # its last page, which makes it valid, is not in the log
-        # Above all a disk that did not confirm: after a crash, its log may have the transaction or not.
+        # Mostly a disk that did not confirm: after a crash, the log may or may not contain the transaction.
         raise UndecidedError(f"{error}.", file=path) from error
+
+
+class Checkpoints:
+    """The thread that copies the log back into the file.
+
+    Args:
+        connect: opens a new connection.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._written = threading.Event()
+        self._ended = threading.Event()
+        self._long = False
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def written(self) -> None:
+        """Report that something was written to the log."""
+        self._written.set()
+
+    def finish(self, writer: sqlite3.Connection) -> None:
+        """Copy the rest of the log if it is long. Call this between two transactions."""
+        if self._long:
+            self._long = False
+            with suppress(sqlite3.Error):  # another process writes; the thread sees a long log again
+                writer.execute("pragma wal_checkpoint(full)").fetchone()
+
+    def close(self) -> None:
+        """Stop the thread. The last connection to close empties the log."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(EVERY):
+            if self._written.is_set():
+                self._written.clear()
+                with suppress(sqlite3.Error), closing(self._connect()) as connection:  # the next one tries again
+                    busy, pages, done = connection.execute("pragma wal_checkpoint(passive)").fetchone()
+                    # If fewer pages were copied than there are, a reader holds an old state; do not wait for it.
+                    self._long = not busy and done == pages > LONG

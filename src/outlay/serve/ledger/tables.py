@@ -1,16 +1,16 @@
-"""The ledger's tables, in the SQL that SQLite and PostgreSQL share.
+"""The ledger's tables and checks, in the SQL that SQLite and PostgreSQL share.
 
 Money is `bigint` minor units, time is `bigint` epoch milliseconds. The CHECK constraints are the last guard: a
 transaction that would grant more than a cap allows cannot commit, whatever the code above it does. A counter's caps are
-those in force when money was last granted from it, since a cap may later be lowered below what is committed. Where
-excess has been paid since and went beyond that, the counter's cap is what is committed.
+those in force when money was last granted from it, since a cap may later be lowered below what is committed. If excess
+that was paid since exceeds them, the counter's cap is what is committed.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-FORMAT = 4  # version of the tables, raised by whatever changes them; another one is refused
+FORMAT = 4  # version of the tables, raised with every change to them; other versions are refused
 MONEY = "bigint not null"
 WORD = "text not null"
 FLAG = "boolean not null"
@@ -25,20 +25,20 @@ class SqlTable(NamedTuple):
 
     @property
     def create(self) -> str:
-        """The statement that makes it."""
+        """The statement that creates it."""
         columns = [f'"{name}" {kind}' for name, kind in self.columns.items()]
         return f"create table {self.name} ({', '.join([*columns, *self.rules])})"
 
     @property
     def names(self) -> str:
-        """Its columns, quoted, since `user` is a word of SQL."""
+        """Its columns, quoted, since `user` is a keyword of SQL."""
         return ", ".join(f'"{name}"' for name in self.columns)
 
 
 LEDGER_FORMAT = SqlTable("ledger_format", {"version": MONEY}, ())
 CLOCK = SqlTable(
     "clock", {"boot": WORD, "ticks": MONEY, "ts": MONEY}, ()
-)  # one row; read where the database has no clock
+)  # one row; used if the database has no clock of its own
 CAMPAIGN = SqlTable(
     "campaign",
     {
@@ -141,7 +141,7 @@ COUNTER = SqlTable(
         "granted": MONEY,
     },
     (
-        "primary key (campaign, scope, key, day)",  # a user and his day are on one page
+        "primary key (campaign, scope, key, day)",  # a user and the user's days are on one page
         "check (reserved >= 0 and excess >= 0 and settled >= excess)",
         "check (offers >= 0 and decisions >= 0 and granted >= 0)",
         "check (reserved + settled <= cap)",
@@ -154,7 +154,7 @@ TABLES = (LEDGER_FORMAT, CLOCK, CAMPAIGN, NOTE, DECISION, ENTRY, OUTCOME, COUNTE
 
 
 def create_statements(short: str = "") -> list[str]:
-    """The statements that make the tables; `short` ends that of the table with short rows and many keys."""
+    """Return the statements that create the tables; `short` is appended for the table of many short rows."""
     return [
         *(f"{table.create} {short if table is COUNTER else ''}".strip() for table in TABLES),
         "create index decision_expiry on decision (expires) where state = 'reserved'",
@@ -164,13 +164,13 @@ def create_statements(short: str = "") -> list[str]:
 
 
 class Scope(NamedTuple):
-    """A kind of counters, as SQL.
+    """A kind of counter, with the SQL that computes it from the decisions.
 
     Attributes:
         name: of the scope.
         key: the column that is its key.
         day: whether there is a counter for each day.
-        kept: the column of `campaign` that says whether its counters are kept; None: always.
+        kept: the column of `campaign` that says whether these counters are kept; None: always.
     """
 
     name: str
@@ -180,12 +180,12 @@ class Scope(NamedTuple):
 
     @property
     def here(self) -> str:
-        """The condition that tells its counters from others of its name."""
+        """The condition that distinguishes its counters from others of the same name."""
         return "day <> ''" if self.day else "day = ''"
 
     @property
     def sums(self) -> str:
-        """A query for the counters as they must be."""
+        """A query that returns the counters as they should be."""
         key, day = self.key or "''", "cast(day as text)" if self.day else "''"
         groups = ["campaign", *([self.key] if self.key else []), *(["day"] if self.day else [])]
         decisions, where = "count(*)", ""
@@ -213,7 +213,7 @@ COLUMNS = "campaign, scope, key, day, reserved, settled, excess, offers, decisio
 _SUMS = " union all ".join(scope.sums for scope in SCOPES)
 _COUNTERS = f"select {COLUMNS} from counter"
 
-# Each query finds what must not be.
+# Each query finds rows that must not exist.
 CHECKS = {
     "the sums of the decisions have no such counter": f"{_SUMS} except {_COUNTERS}",
     "the counter is not the sum of its decisions": f"{_COUNTERS} except select * from ({_SUMS}) as sums",
