@@ -62,10 +62,12 @@ def layer(panel: Panel) -> FeatureBasis:
 
 
 OURS: dict[str, Callable[[Panel, Policy], Joint]] = {
-    "fqe": lambda panel, policy: fitted.fit(panel, counted(panel), policy, days=DAYS),
-    f"fqe, {UNITS} features, row by row": lambda panel, policy: fitted.fit(panel, layer(panel), policy, days=DAYS),
+    "fqe": lambda panel, policy: fitted.Evaluator(panel, counted(panel)).fit(policy, days=DAYS),
+    f"fqe, {UNITS} features, row by row": lambda panel, policy: fitted.Evaluator(panel, layer(panel)).fit(
+        policy, days=DAYS
+    ),
     "mis": lambda panel, policy: marginalised.estimate(panel, counted(panel), policy, days=DAYS),
-    "dr": lambda panel, policy: doubly_robust.estimate(panel, counted(panel), policy, days=DAYS),
+    "dr": lambda panel, policy: doubly_robust.DoublyRobust(panel, counted(panel)).estimate(policy, days=DAYS),
     "pdis, clip 20": lambda panel, policy: importance.weigh(panel, policy, days=DAYS),
     "snpdis, clip 20": lambda panel, policy: importance.weigh(panel, policy, days=DAYS, kind="self-normalised"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.schema import Schema
 from outlay.core.transitions import CERTIFY, USERS, States, Transitions
+from outlay.estimators.doubly_robust import FOLDS, DoublyRobust, Robust
+from outlay.estimators.fitted import Evaluator, Fitted
+from outlay.estimators.linear.basis import Basis
+from outlay.estimators.panel import Panel
 
 Array = NDArray[np.float64]
 BUDGET = {"name": "cost", "cost": "cost", "at_most": 1.0}
@@ -157,3 +162,29 @@ def ragged(seed: int, users: int = 60) -> Transitions:
         outcome=rng.random((n, 2)), num_states=3, num_actions=2, window=8, terminal=ends,
         forced=rng.random(n) < 0.2, propensity=np.full(n, 0.5), steady=False,
     )  # fmt: skip
+
+
+def fit(
+    panel: Panel,
+    basis: Basis,
+    policy: NDArray[Any] | None = None,
+    *,
+    days: Sequence[int] = (),
+    support: float = 0.01,
+    least_rows: int = 2,
+) -> Fitted:
+    """The fitted value of one policy."""
+    return Evaluator(panel, basis, support, least_rows).fit(policy, days=days)
+
+
+def doubly_robust(
+    panel: Panel,
+    basis: Basis,
+    policy: NDArray[Any] | None,
+    *,
+    days: Sequence[int] = (),
+    propensity: NDArray[np.floating] | None = None,
+    folds: int = FOLDS,
+) -> Robust:
+    """The doubly robust value of one policy."""
+    return DoublyRobust(panel, basis, folds).estimate(policy, days=days, propensity=propensity)

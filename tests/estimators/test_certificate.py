@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from logs_in_memory import World
+from logs_in_memory import World, fit
 
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.certificate import Certificate, certify, margins
-from outlay.estimators.fitted import combine, fit
+from outlay.estimators.fitted import combine
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from logs_in_memory import Array, World, campaign, ragged, transitions
+from logs_in_memory import Array, World, campaign, fit, ragged, transitions
+from logs_in_memory import doubly_robust as estimate
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY, LEARN, Transitions
-from outlay.estimators.doubly_robust import DoublyRobust, combine, estimate, fold_of
-from outlay.estimators.fitted import fit
+from outlay.estimators.doubly_robust import DoublyRobust, combine, fold_of
 from outlay.estimators.importance import weigh
 from outlay.estimators.linear.basis import CountedBasis, FeatureBasis
 from outlay.estimators.observed import observe

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from logs_in_memory import Array, World, campaign, ragged, transitions
+from logs_in_memory import Array, World, campaign, fit, ragged, transitions
 from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY, LEARN, Transitions
-from outlay.estimators.fitted import Evaluator, combine, fit
+from outlay.estimators.fitted import Evaluator, combine
 from outlay.estimators.linear.basis import CountedBasis, FeatureBasis
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel

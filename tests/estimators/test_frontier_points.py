@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from logs_in_memory import campaign, ragged
+from logs_in_memory import campaign, fit, ragged
 from numpy.typing import NDArray
 from scipy.stats import norm
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.certificate import margins
-from outlay.estimators.fitted import Fitted, combine, fit
+from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.frontier import Points, room, solve
 from outlay.estimators.joint import mixed
 from outlay.estimators.linear.basis import CountedBasis

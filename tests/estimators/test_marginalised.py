@@ -6,17 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from logs_in_memory import Array, World, campaign, ragged, transitions
+from logs_in_memory import Array, World, campaign, fit, ragged, transitions
 from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators.fitted import fit
-from outlay.estimators.importance import weigh
-from outlay.estimators.linear.basis import CountedBasis, FeatureBasis, SmoothBasis
-from outlay.estimators.linear.marginal_system import discounted, of_states, totals
-from outlay.estimators.marginalised import Marginal, combine, estimate, ratios
+from outlay.estimators.importance import row_ratios, weigh
+from outlay.estimators.linear.basis import Basis, CountedBasis, FeatureBasis, SmoothBasis
+from outlay.estimators.linear.marginal_system import closed, discounted, of_states, totals
+from outlay.estimators.marginalised import Marginal, combine, estimate
 from outlay.estimators.observed import observe
 from outlay.estimators.panel import Panel
 from outlay.ops import tabular
@@ -26,6 +25,15 @@ DRAWS = np.array([[0, 0, 0, 1], [0, 1, 1, 1], [0, 0, 1, 1]])
 MOVES = np.array([[[0, 0, 1, 2], [1, 1, 1, 2]], [[0, 1, 1, 2], [2, 2, 0, 1]], [[2, 2, 2, 0], [0, 1, 1, 1]]])
 REWARD = np.array([[0.2, 0.9], [0.4, 0.1], [0.7, 0.5]])
 POLICIES = (np.array([1, 0, 1]), np.array([[0.3, 0.7], [0.9, 0.1], [0.5, 0.5]]))
+
+
+def ratios(panel: Panel, basis: Basis, policy: NDArray[np.number]) -> Array:
+    """`[n]` d^π(s, a) / d^D(s, a) of the discounted value, D the rows that it rests on; 0 in all others."""
+    _, ratio = row_ratios(panel, policy, None)
+    assert ratio is not None
+    share = np.full(panel.num_users, 1 / panel.num_users)
+    found = discounted(panel, of_states(basis), panel.outcome, ratio, share, 2)
+    return np.asarray((1 - panel.discount) * closed(panel).sum() * found.mass)
 
 
 def counted(panel: Panel) -> CountedBasis:
@@ -334,8 +342,6 @@ def test_what_the_log_does_not_say_is_withheld_with_the_reason() -> None:
         found.recommended for found in none.estimates("x", "mis", confidence=0.95, cautions=none.cautions())[:2]
     )
     assert estimate(bare, counted(bare), None, days=(1,)).withheld[3] is None
-    with pytest.raises(LogError, match="no propensities"):
-        ratios(bare, counted(bare), policy)
     given = estimate(bare, counted(bare), policy, days=(1,), propensity=np.asarray(panel.propensity))
     assert given.value[3:] == pytest.approx(got.value[3:5])
 

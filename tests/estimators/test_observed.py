@@ -4,10 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from logs_in_memory import World, ragged, transitions
+from logs_in_memory import World, fit, ragged, transitions
 
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.fitted import fit
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from logs_in_memory import Array, World, ragged, transitions
+from logs_in_memory import Array, World, fit, ragged, transitions
 
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.fitted import Evaluator, fit
+from outlay.estimators.fitted import Evaluator
 from outlay.estimators.importance import weigh
 from outlay.estimators.linear.basis import CountedBasis, FeatureBasis
 from outlay.estimators.panel import Panel, TargetPolicy

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from logs_in_memory import campaign, ragged
+from logs_in_memory import campaign, fit, ragged
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.fitted import Fitted, combine, fit
+from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates, days_counted, displayed, estimates, horizons, objective

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from logs_in_memory import Array, World, ragged, transitions
+from logs_in_memory import Array, World, fit, ragged, transitions
 from numpy.typing import NDArray
 
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators.fitted import fit
 from outlay.estimators.linear.basis import Basis, CountedBasis, FeatureBasis
 from outlay.estimators.linear.sample import Sample
 from outlay.estimators.panel import Panel

@@ -89,19 +89,6 @@ def pool(parts: Sequence[Robust], folds: Sequence[UserFold], count: int) -> Robu
     return Robust(**pooled(parts, folds, count), covered=np.sum([part.covered for part in parts], axis=0))
 
 
-def estimate(
-    panel: Panel,
-    basis: Basis,
-    policy: NDArray[Any] | None,
-    *,
-    days: Sequence[int] = (),
-    propensity: NDArray[np.floating] | None = None,
-    folds: int = FOLDS,
-) -> Robust:
-    """Value of one policy: `DoublyRobust(panel, basis, folds).estimate(policy, …)`."""
-    return DoublyRobust(panel, basis, folds).estimate(policy, days=days, propensity=propensity)
-
-
 def fold_of(panel: Panel, folds: int) -> Index:
     """`[U]` fold of each user: a salted hash of the user's number in the DATA folder, and of nothing else."""
     numbers = panel.data.user[panel.rows[panel.first]]

@@ -82,19 +82,6 @@ def pool(parts: Sequence[Fitted], folds: Sequence[UserFold], count: int) -> Fitt
     )
 
 
-def fit(
-    panel: Panel,
-    basis: Basis,
-    policy: NDArray[Any] | None = None,
-    *,
-    days: Sequence[int] = (),
-    support: float = 0.01,
-    least_rows: int = 2,
-) -> Fitted:
-    """Value of one policy: `Evaluator(panel, basis, …).fit(policy, days=days)`."""
-    return Evaluator(panel, basis, support, least_rows).fit(policy, days=days)
-
-
 @dataclass(frozen=True)
 class Evaluator:
     """Fitted evaluation on the rows of a panel; what no policy changes is computed once for all of them.

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.errors import LogError
 from outlay.core.target import Target
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, mean_ratio, off_one, row_ratios
 from outlay.estimators.joint import Joint, UserFold, certain, joined, mixed, pooled, withheld
@@ -150,29 +149,6 @@ def pool(parts: Sequence[Marginal], folds: Sequence[UserFold], count: int) -> Ma
         mean_ratio=sum(fold.share * part.mean_ratio for part, fold in shared),
         mean_ratio_error=sum((fold.share * part.mean_ratio_error) ** 2 for part, fold in shared) ** 0.5,
     )
-
-
-def ratios(
-    panel: Panel,
-    basis: Basis,
-    policy: NDArray[Any] | None,
-    *,
-    propensity: NDArray[np.floating] | None = None,
-    least_rows: int = 2,
-) -> Array:
-    """`[n]` d^π(s, a) / d^D(s, a) of the discounted value, D the rows that it rests on; 0 in all others.
-
-    Raises:
-        LogError: as `estimate`; or if there are no propensities.
-    """
-    _, ratio = row_ratios(panel, policy, propensity)
-    if ratio is None:
-        raise LogError(f"{NO_PROPENSITIES}.", where="propensity",
-                       way_out="Name their column in the campaign file, or give fitted ones.")  # fmt: skip
-    share = np.full(panel.num_users, 1 / panel.num_users)
-    found = discounted(panel, of_states(basis), panel.outcome, ratio, share, least_rows)
-    scaled: Array = (1 - panel.discount) * closed(panel).sum() * found.mass
-    return scaled
 
 
 @dataclass(frozen=True, kw_only=True)
