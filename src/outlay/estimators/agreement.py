@@ -93,7 +93,7 @@ def agree(
         others: by estimator: the estimates of the same policy, and why not to rely on each of its targets.
         steps: the totals by single steps less the fitted ones (`weighted_residuals.py`), which have to confirm them;
             None if they need not.
-        vague: why the fitted evaluation is only a guess, if it can tell by itself.
+        vague: why the fitted evaluation is only a guess, if it shows that itself.
         assume_less: the estimators among the others that assume less than the fitted evaluation.
     """
     found: list[Difference] = []

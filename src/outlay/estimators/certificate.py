@@ -241,7 +241,7 @@ def _events(count: int) -> str:
         return "none was seen"
     if count == FEWEST - 1:
         return "the largest make most of its error"
-    return f"those seen tell as much as {count} of one size"
+    return f"those seen are worth {count} of one size"
 
 
 def _number(value: float) -> float | None:

@@ -8,14 +8,14 @@ Discounted, rows with a next row or a terminal end, φ' = φ(s', π(s')) (0 wher
 dᵀφ_t is the marginal ratio (of the policy's visits to the log's): with counted states exactly the counted ratio.
 
 Totals of k days, from first rows, go by the horizon that is left (`recursion.py`). Their population are the users whose
-k days the log tells (`Panel.covers`), as for every other estimator and for what was observed; where there is none, the
+k days the log shows (`Panel.covers`), as for every other estimator and for what was observed; where there is none, the
 total would come from the model alone, and is withheld. Rows of all users are used. Sums run over cells of alike rows
 (`cells.py`), and what no policy changes is computed once for all policies.
 
 Truncated rows take part only where their future does not matter: γ = 0, or the log covers the h days after them.
 
 What this rests on: outcomes and moves depend on state and action alone, the same on every day of the log (that is how
-a week of log speaks for the tail beyond it), and Q lies in the basis. Residuals are divided by √(1 − leverage), as a
+a week of log stands for the tail beyond it), and Q lies in the basis. Residuals are divided by √(1 − leverage), as a
 coefficient follows its own rows (HC2). A pair (s', π(s')) with fewer than `least_rows` rows behind it takes the
 state-free mean of its action; where more than `support` of the policy's paths need that, no number is given.
 
@@ -55,7 +55,7 @@ class Fitted(Joint):
         unsupported: `[T]` share of the policy's paths that meet a pair about which the log says too little; day by day
             (`sequential.py`) how far lines are extended beyond what the log shows.
         daily: `[D, 1+m]` what day 1, 2, …, D brings per user whose window reaches it, D the longest k; NaN where the
-            total of the next longer k is withheld. Points only: they come with the longest k for nothing.
+            total of the next longer k is withheld. Point estimates only, a by-product of the longest k.
     """
 
     unsupported: NDArray[np.float64]

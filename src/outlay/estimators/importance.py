@@ -211,7 +211,7 @@ def off_one(mean: float, error: float) -> str | None:
 def mean_ratio(panel: Panel, ratio: NDArray[np.float64]) -> tuple[float, float]:
     """Return the mean of ρ `[n]` over the rows with a choice, and its standard error by user.
 
-    It is 1 for every policy, but for noise, if the propensities are right; 1 and 0 where no row has a choice.
+    It is 1 for every policy, except for noise, if the propensities are right; 1 and 0 where no row has a choice.
     """
     if panel.forced.all():
         return 1.0, 0.0

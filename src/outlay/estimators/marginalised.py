@@ -44,7 +44,7 @@ class Marginal(Joint):
         unsupported: `[T]` share of the policy's paths that meet a state about which the log says too little.
         largest: `[T]` largest share of the mass that one user has.
         leverage: `[T]` mean over the mass: one over the number of rows that typically stand behind a state's value.
-        mean_ratio: mean of ρ over the rows with a choice: 1 but for noise, where the propensities are right.
+        mean_ratio: mean of ρ over the rows with a choice: 1, except for noise, if the propensities are right.
         mean_ratio_error: its standard error, by user.
     """
 
@@ -57,7 +57,7 @@ class Marginal(Joint):
     def cautions(self) -> list[str | None]:
         """`[T]` why not to rely on a number, or None.
 
-        The mean ratio speaks against the propensities, it rests on few users, or so few rows stand behind a state
+        The mean ratio contradicts the propensities, it rests on few users, or so few rows stand behind a state
         that their weighted mean is biased.
         """
         misfit = off_one(self.mean_ratio, self.mean_ratio_error)

@@ -217,7 +217,7 @@ def _threads() -> int:
 
 
 def _node(dumped: dict[str, Any], num_numbers: int, sizes: tuple[int, ...]) -> Node:
-    """A tree as LightGBM tells it. A set that has the unknown code has those that were taken for it, too."""
+    """A tree as LightGBM describes it. A set that has the unknown code has those that were taken for it, too."""
     if "leaf_value" in dumped:
         return Node(LEAF, 0.0, float(dumped["leaf_value"]))
     low, high = (_node(dumped[name], num_numbers, sizes) for name in ("left_child", "right_child"))

@@ -110,7 +110,7 @@ def largest_multiplier(
         cost = means[:, 1 + j] * coords.matrix[j, 1 + j]
         more = cost[:, None] - cost[None, :]
         gain = reward[:, None] - reward[None, :]
-        dearer = more > 1e-3 * coords.scale[j]
-        steepest = np.max(gain[dearer] / more[dearer], initial=0.0)
+        costlier = more > 1e-3 * coords.scale[j]
+        steepest = np.max(gain[costlier] / more[costlier], initial=0.0)
         bounds[j] = 2 / (1 - discount) * steepest * coords.scale[j] / coords.reward_scale
     return np.clip(bounds, 1.0, 1000.0)

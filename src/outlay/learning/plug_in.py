@@ -5,7 +5,7 @@ corners, of slope λ, the best response to λ is another corner or there is none
 product of axes, and those that the optima need which keep the campaign's limits, the money budget's moving.
 
 It is the best answer that counting can give, and a bound of what it counted: where states are few, what a log cannot
-tell by counts it cannot tell at all, unless amounts that are alike may speak for each other (`ops/action_basis.py`).
+tell by counts it cannot tell at all, unless similar amounts may inform each other (`ops/action_basis.py`).
 
 Source: Cohon (1979) for finding corners by slopes.
 """
@@ -131,13 +131,13 @@ def _corners(model: TabularCMDP, allowed: NDArray[np.bool_], unit: Vector, most:
         x = measure(model, last)
         return float(x[0]), float(x[1:] @ unit)
 
-    dear, cheap = responds(0.0), responds(np.inf)
-    found = {0.0: dear}
-    if dear[1] - cheap[1] <= 1e-12 * max(abs(dear[1]), 1e-12):
+    costly, cheap = responds(0.0), responds(np.inf)
+    found = {0.0: costly}
+    if costly[1] - cheap[1] <= 1e-12 * max(abs(costly[1]), 1e-12):
         return [0.0]
-    # Between the dearest corner and the cheapest; the widest gap under the chord first.
-    steepest = (dear[0] - cheap[0]) / (dear[1] - cheap[1])
-    heap = [(-np.inf, steepest, dear, cheap)]
+    # Between the most expensive corner and the cheapest; the widest gap under the chord first.
+    steepest = (costly[0] - cheap[0]) / (costly[1] - cheap[1])
+    heap = [(-np.inf, steepest, costly, cheap)]
     while heap and len(found) < most:
         _, slope, left, right = heapq.heappop(heap)
         corner = responds(slope)

@@ -5,7 +5,7 @@
 A pair that the log never shows takes the means of its action over all states, and the moves of its state over all
 actions. It measures candidates in milliseconds; the numbers that are reported come from `estimators/`.
 
-`smoothed` lets amounts that are alike speak for each other, as the networks do: in every state each mean and each
+`smoothed` lets similar amounts inform each other, as the networks do: in every state each mean and each
 probability is a regression over the amounts, in the action basis, weighted by the rows behind each.
 """
 

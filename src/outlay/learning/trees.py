@@ -160,7 +160,7 @@ def learn(training: TreesTraining, report: Report) -> tuple[NetworkArrays, Effec
 
 
 def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
-    """The policies of what was learned, at λ laid where costs fall."""
+    """The policies of the learned Q, at λ placed where costs fall."""
     data = training.data
     rows = choice_rows(data, LOOK_ROWS, training.seed)
     assert isinstance(network.body, Trees)

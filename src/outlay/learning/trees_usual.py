@@ -174,7 +174,7 @@ def _policy(columns: TrainingColumns, rows: Ints, others: Ints) -> Vector:
     if columns.propensity is None:
         said = columns.fit(rows, taken)(x)[:, :, 0]
     else:
-        # The row tells the probability of its own action, without the noise of a draw.
+        # The row states the probability of its own action, without the noise of a draw.
         own, held = columns.propensity[:, None], columns.held
         given = BoostingRows(rows, own[rows], taken[rows])
         said = boost(columns.table, given, BoostingRows(held, own[held], taken[held]), USUAL)(x)[:, 0]

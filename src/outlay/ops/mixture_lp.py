@@ -125,7 +125,7 @@ def _least_excess(rewards: Floats, excess: Floats) -> tuple[Floats, NDArray[np.i
     weights = parts[kept < count] / lengths[support]
     least: Floats = np.maximum(excess[:, support] @ (weights / weights.sum()), 0.0)
 
-    # The policies take the place of slacks that are 0: of one each, but for one policy, which serves Σα = 1. Which is
+    # Each policy replaces a slack that is 0, except for one policy, which serves Σα = 1. Which is
     # safest is what pivoting finds; that row has no slack, so its size makes it the first pivot.
     met = np.append(rows, np.setdiff1d(np.arange(rows), kept - count))
     candidates = columns[np.ix_(met, support)].T

@@ -4,8 +4,8 @@
     Q            Q_π(s, a) = (1−γ) x(s, a) + γ Σ P(s' | s, a) V_π(s')
     optimum      max Σ d r   s.t.  Σ_a d(s', a) − γ Σ P(s' | s, a) d(s, a) = (1−γ) start(s'),  Σ d c ≤ limits,  d ≥ 0
 
-x = [reward, costs]. A policy is an integer array `[S]` (deterministic) or an array of probabilities `[S, A]`
-(drawn anew at every step). The occupancy d(s, a) adds up to 1. All is dense: meant for up to a few thousand states.
+x = [reward, costs]. A policy is an integer array `[S]` (deterministic) or an array of probabilities `[S, A]` (drawn
+anew at every step). The occupancy d(s, a) adds up to 1. All arrays are dense: meant for up to a few thousand states.
 
 Source: Howard (1960) for policy iteration; Altman (1999), ch. 3, for the occupancy program.
 """
@@ -125,7 +125,7 @@ def constrained_optimum(cmdp: TabularCMDP, limits: ArrayLike, *, allowed: NDArra
 
     Raises:
         ModelError: if the limits have another shape, are NaN or −inf, or a state has no allowed action.
-        InfeasibleError: if no policy keeps all limits; it tells the least joint violation and the λ that proves it.
+        InfeasibleError: if no policy keeps all limits; it gives the least joint violation and the λ that proves it.
     """
     limit = np.asarray(limits, dtype=np.float64)
     if limit.shape != (cmdp.num_costs,) or not (limit > -np.inf).all():
@@ -205,7 +205,7 @@ def _limit_rows(
 
 
 def _infeasible(cmdp: TabularCMDP, limit: NDArray[np.float64], mask: NDArray[np.bool_]) -> Exception:
-    """Say by how much the limits must give way: min t s.t. Σ d c ≤ limit + t·scale; its duals prove it."""
+    """Return the error with how far limits must rise: min t s.t. Σ d c ≤ limit + t·scale; its duals prove it."""
     flow, inflow = _flow(cmdp)
     costs, bound, scale = _limit_rows(cmdp, limit)
     count = mask.size

@@ -11,7 +11,7 @@ Reward: active (0 or 1), or with `money` what was spent on an active day. Cost: 
 is strong, but an active day with a coupon leaves little habit behind: h moves towards `seeker_form`, 0.3 or 0. All
 others form a habit of such days too. So a rule that looks one day ahead buys the seekers' days.
 
-Which user is what is told by features in products, and by a category of 20 values without an order:
+The kind of a user follows from products of features, and from a category of 20 values without an order:
 
     base     BASE[kind] + SLOPE[plan]·engagement
     pull     exp(PULL[plan] + TOWN[city] + TASTE·price_taste), SEEKER_PULL times as much for a seeker
@@ -84,7 +84,7 @@ class City:
         money: the reward is what is spent on an active day, log-normal, instead of the active day.
         hidden: a user's base and fatigue are not in the log; the optimum knows them, and no policy may reach it.
         rhythm: weekdays differ, and activity falls over four weeks.
-        sparse: the log has no rows of days without a coupon and without activity, but for a user's first day.
+        sparse: the log has no rows of days without a coupon and without activity, except for a user's first day.
         late: 30 % of the users join on one of the six days after the first.
         discount: γ per day; None: that of the habits.
     """
@@ -99,7 +99,11 @@ class City:
 
     def __post_init__(self) -> None:
         if self.discount is not None and not 0 <= self.discount < 1:
-            raise OutlayError(f"is {self.discount:g}.", where="discount", way_out="Give a number from 0 to below 1.")
+            raise OutlayError(
+                f"is {self.discount:g}; must be at least 0 and below 1.",
+                where="discount",
+                way_out="Give 0.9, for instance.",
+            )
 
     def write(self, folder: Path) -> None:
         """city.json, from which `read` makes the same city."""

@@ -229,17 +229,17 @@ class CityTruth:
         active, idle = (np.stack(parts, axis=1) for parts in zip(*self.after(values), strict=True))
         return Around(values, active, idle, np.tensordot(values, self.start, axes=4))
 
-    def curve(self, tell: Callable[[float, str], None] | None = None) -> CityCurve:
+    def curve(self, report: Callable[[float, str], None] | None = None) -> CityCurve:
         """The optimum for every budget: prices are added where bound and mixtures are farthest apart.
 
         Args:
-            tell: progress: share done, and words.
+            report: called with the share done and what is being done.
         """
         nothing = self.constants()
         found = {price: self.best_response(price) for price in (LARGEST_PRICE * self.worth.max(), 0.0)}
         for turn in range(REFINEMENTS):
-            if tell is not None:
-                tell(turn / REFINEMENTS, f"best response {len(found) + 1}")
+            if report is not None:
+                report(turn / REFINEMENTS, f"best response {len(found) + 1}")
             prices = np.array(sorted(found, reverse=True))
             points = np.array([(found[price].reward, found[price].cost) for price in prices])
             price, apart = _widest(prices, points)
@@ -328,12 +328,12 @@ class CityTruth:
         return new, actions
 
 
-def optimum(folder: Path, tell: Callable[[float, str], None] | None = None) -> CityCurve:
+def optimum(folder: Path, report: Callable[[float, str], None] | None = None) -> CityCurve:
     """The optimum of the city in a folder that `outlay simulate city` wrote; found once and kept there.
 
     Args:
         folder: with city.json.
-        tell: progress: share done, and words.
+        report: called with the share done and what is being done.
 
     Raises:
         FolderError: if the folder holds no city.
@@ -342,7 +342,7 @@ def optimum(folder: Path, tell: Callable[[float, str], None] | None = None) -> C
     if kept.exists():
         with np.load(kept) as file:
             return CityCurve(*(file[name] for name in CityCurve._fields))
-    found = CityTruth(city).curve(tell)
+    found = CityTruth(city).curve(report)
     with new_file(kept) as temporary, temporary.open("wb") as handle:
         np.savez_compressed(handle, **found._asdict())
     return found

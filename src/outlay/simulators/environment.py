@@ -45,7 +45,9 @@ def environment(
     world = find(campaign, **options)
     days = world.log_days if days is None else days
     if not isinstance(days, int) or days < 1:
-        raise OutlayError(f"is {days}.", where="days", way_out="Give a whole number, 1 or more.")
+        raise OutlayError(
+            f"is {days}; must be a whole number, at least 1.", where="days", way_out="Give 7, for instance."
+        )
     if isinstance(world, CityWorld):
         return CityEnvironment(world.city, days)
     assert isinstance(world, Simulator)

@@ -4,7 +4,7 @@
                                                     does there most often
 
 No table can hold a policy of states and pasts, but π₀ looks at day and state alone and is known exactly. A is 0
-wherever π does as π₀, and luck in moves and outcomes cancels, so that a few thousand users tell a value to 0.1 or
+wherever π does as π₀, and luck in moves and outcomes cancels, so that a few thousand users give a value to 0.1 or
 0.2 %. Every rollout draws the same random numbers: the difference of two policies is sharper than either.
 
 Source: Kakade & Langford (2002), lemma 6.1, for the difference of two policies; totals and the choice of π₀: ours.
@@ -49,7 +49,7 @@ class SimulatedPaths(NamedTuple):
     outcome: NDArray[np.float32]
 
     def before(self, day: int, length: int, truth: Truth) -> Past:
-        """The last `length` days before `day`, as the log would tell them."""
+        """Return the last `length` days before `day`, as the log would show them."""
         back = np.arange(1, length + 1)
         at = np.maximum(day - back, 0)  # an absent day may say anything
         state = self.state[:, at]

@@ -34,7 +34,7 @@ class World(Protocol):
 
     @property
     def log_days(self) -> int:
-        """Days of log, unless one says otherwise."""
+        """Default days of log."""
 
     @property
     def coupons(self) -> NDArray[np.float64]:
@@ -93,14 +93,14 @@ class Simulator:
         features: F columns, the state as a log shows it.
         codes: `[F, S]` one row of the features for each state (column i = state i).
         show: draws rows of the features; None: a state always shows as in `codes`.
-        log_days: days of log, unless one says otherwise.
+        log_days: default days of log.
         horizon_days: of a total per user.
         report_days: windows of the tables.
         at_most: the limit in the campaign file, in money per decision.
         contrast: the two coupons of the effect table.
         none: the value that means no coupon, if there is one.
         segment: column or SQL expression of the groups in tables.
-        segment_column: `[S]` the column `segment`, where no feature tells the group; else None.
+        segment_column: `[S]` the column `segment`, if no feature gives the group; else None.
         about_features: what the features are, in words.
     """
 

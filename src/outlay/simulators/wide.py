@@ -3,9 +3,9 @@
     value of field j = perm_j[code_j(state) + K_j · ⌊n · u³⌋]        u uniform, drawn by day or once for a user
                                                                      n the number of values of that code
 
-A tenth of the fields, at least two, tell the state: by turns `yesterday` (K = 2 codes), `level` (5), and both (10).
+A tenth of the fields, at least two, show the state: by turns `yesterday` (K = 2 codes), `level` (5), and both (10).
 Each of their values belongs to one code, and a code has several values, the first of them the most common; so the state
-can be read off without error from any two fields that tell the parts, and from any one that tells both. All other
+can be read off without error from any two fields that show the parts, and from any one that shows both. All other
 fields are noise (K = 1), by turns kept by a user and drawn every day. The numbers of values are heavy-tailed (Zipf)
 over the fields, and so is how often the values of a field are seen. Which field is which follows from `fields` and
 `values` alone, so that logs of different seeds have the same truth.
@@ -29,7 +29,7 @@ from outlay.simulators.simulator import Feature, Simulator
 
 FIELDS = 50
 VALUES = 5000
-TELLING = 10  # one field in so many tells the state
+INFORMATIVE = 10  # one field in ten shows the state
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +38,7 @@ class FieldLayout:
 
     Attributes:
         sizes: `[F]` number of values.
-        codes: `[F, S]` what the field tells of a state: 0…K−1.
+        codes: `[F, S]` code of the field in a state: 0…K−1.
         num_codes: `[F]` K; 1 for noise.
         by_user: `[F]` whether a user keeps the value.
         order: `[Σ sizes]` the perm_j, one after the other.
@@ -78,13 +78,14 @@ def layout(fields: int = FIELDS, values: int = VALUES) -> FieldLayout:
         OutlayError: if there are fewer than 2 fields, or too few values for them.
     """
     if fields < 2:
-        raise OutlayError(f"is {fields}.", where="fields", way_out="Give 2 or more: two fields tell the state.")
+        raise OutlayError(f"is {fields}; must be at least 2, as two fields show the state.", where="fields",
+                          way_out="Give 2 or more.")  # fmt: skip
     rng = np.random.default_rng(fields)
     yesterday, level = habit.states()
     parts = [yesterday, level, yesterday * habit.LEVELS + level]
     codes = np.zeros((fields, len(level)), dtype=np.int32)
-    telling = np.sort(rng.choice(fields, size=max(2, fields // TELLING), replace=False))
-    for turn, field in enumerate(telling):
+    informative = np.sort(rng.choice(fields, size=max(2, fields // INFORMATIVE), replace=False))
+    for turn, field in enumerate(informative):
         codes[field] = parts[turn % len(parts)]
     num_codes = codes.max(axis=1) + 1
     least = np.maximum(num_codes, 2)
@@ -97,7 +98,7 @@ def layout(fields: int = FIELDS, values: int = VALUES) -> FieldLayout:
     weight = 1 / (1 + rng.permutation(fields))
     sizes = least + np.floor((values - least.sum()) * weight / weight.sum()).astype(np.intp)
     sizes[sizes.argmax()] += values - sizes.sum()
-    noise = np.setdiff1d(np.arange(fields), telling)
+    noise = np.setdiff1d(np.arange(fields), informative)
     by_user = np.zeros(fields, dtype=np.bool_)
     by_user[noise[::2]] = True
     order = np.concatenate([rng.permutation(size) for size in sizes]).astype(np.int32)
@@ -134,5 +135,5 @@ def simulator(fields: int = FIELDS, values: int = VALUES) -> Simulator:
         contrast=people.contrast,
         segment="segment",
         segment_column=np.where(inactive, "inactive", "active"),
-        about_features=f"{fields} fields with {values} values in all; some tell the state, most are noise",
+        about_features=f"{fields} fields with {values} values in all; some show the state, most are noise",
     )

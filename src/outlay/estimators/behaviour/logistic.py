@@ -40,7 +40,7 @@ MOST_WEIGHTS = 2_000_000  # columns × actions; L-BFGS keeps some 20 vectors of 
 CHUNK_ENTRIES = 2_000_000  # read at a time
 SETTLED = 1e-5  # nats a row: a round that changes less is the last
 STEPS, TOLERANCE = 60, 1e-6  # of L-BFGS; relative change of the loss
-TINY = 1e-30  # a probability that single precision still tells from 0
+TINY = 1e-30  # a probability that single precision still distinguishes from 0
 
 
 @dataclass(frozen=True)
