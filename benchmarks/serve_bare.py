@@ -21,8 +21,7 @@ from starlette.routing import Route
 
 from outlay.serve.application import COLLECT
 from outlay.serve.handlers.messages import DecisionAnswer, DecisionRequest
-from outlay.serve.launch import listening
-from outlay.serve.workers import UVICORN
+from outlay.serve.launch import UVICORN, listening
 
 _decode = msgspec.json.Decoder(DecisionRequest).decode
 _encode = msgspec.json.Encoder().encode

@@ -80,10 +80,13 @@ def test_it_answers_keeps_the_cap_and_ends_in_order(running: tuple[Any, str], tm
     ("arguments", "words"),
     [
         (["nowhere"], "nowhere: does not exist."),
-        (["{bundle}"], "does not say how much money to set aside"),
+        (["{bundle}"], "does not say how much money to reserve"),
         (["{bundle}", "--config", "none.toml"], "none.toml: does not exist."),
         (["{bundle}", "--config", "{wrong}"], "capz: unknown key. Did you mean 'caps'?"),
-        (["{bundle}", "--config", "{config}", "--cap", "-1"], "--cap: is -1. Give an amount of money, 0 or more."),
+        (
+            ["{bundle}", "--config", "{config}", "--cap", "-1"],
+            "--cap: is -1; must be 0 or more. Give an amount of money.",
+        ),
         (["{bundle}", "--config", "{config}", "--host", "0.0.0.0"], "Set OUTLAY_TOKEN"),
         (["{bundle}", "--config", "{config}", "--ledger", "x"], "--ledger: is 'x'."),
     ],

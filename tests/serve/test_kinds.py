@@ -40,6 +40,6 @@ def test_the_cost_of_money_is_what_the_ledger_pays() -> None:
     ("kinds", "one", "two"), [(["order", "Order"], "Order", "order"), (["REFUND"], "REFUND", "refund")]
 )
 def test_kinds_that_differ_only_by_case_cannot_be_declared(kinds: list[str], one: str, two: str) -> None:
-    with pytest.raises(OutlayError, match=f"outcomes has '{one}' beside '{two}'"):
+    with pytest.raises(OutlayError, match=f"outcomes has both '{one}' and '{two}'"):
         ServeConfig.parse({"outcomes": kinds})
     assert ServeConfig.parse({"outcomes": ["order", "refund", "order"]}).outcomes

@@ -1,4 +1,4 @@
-"""Commands around serving: serve, which answers over HTTP, and export-log, which makes the next campaign of it."""
+"""The commands serve, which answers over HTTP, and export-log, which makes the next campaign log of its ledger."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def serve(
         str,
         typer.Option(
             envvar=LEDGER,
-            help="sqlite:///FILE on one machine, postgresql://… for several servers, best without password.",
+            help="sqlite:///FILE on one machine, postgresql://… for several; best without the password.",
         ),
     ] = "sqlite:///ledger.db",
     cap: Annotated[float | None, typer.Option(help="The most that may be spent in total, in money.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; another than loopback needs OUTLAY_TOKEN.")] = (
+    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs OUTLAY_TOKEN.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that answer.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     config: Annotated[Path | None, typer.Option(help="A serve.toml: limits, fallback, random slice, plan.")] = None,
     experiment: Annotated[
-        Path | None, typer.Option(help="An experiment.toml: its users get what their arm gives.")
+        Path | None, typer.Option(help="An experiment.toml: users in the test get what their arm gives.")
     ] = None,
     rehearse: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="A day lasts so many seconds; on a ledger of its own.")
+        float | None, typer.Option(metavar="SECONDS", help="Let a day last so many seconds, on a separate ledger.")
     ] = None,
     change_settings: Annotated[
         bool, typer.Option("--change-settings", help="Give all servers of the ledger these settings and this bundle.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Decisions over HTTP under a hard budget, with a ledger and a decision log.
+    """Serve decisions over HTTP under a hard budget, with a ledger and a decision log.
 
     The token of the admin routes is read from the environment variable OUTLAY_TOKEN.
 
@@ -54,7 +54,7 @@ def serve(
     from outlay.experiments.design import Experiment
     from outlay.serve.application import ServerOptions
     from outlay.serve.config import ServeConfig
-    from outlay.serve.launch import serve as run
+    from outlay.serve.launch import serve as run_server
 
     _warn_of_password(ledger)
     settings = ServeConfig() if config is None else ServeConfig.load(config)
@@ -65,7 +65,7 @@ def serve(
         if not quiet:
             stderr.print(words, markup=False, highlight=False, soft_wrap=True)
 
-    run(
+    run_server(
         ServerOptions(
             bundle=bundle,
             ledger=ledger,
@@ -87,29 +87,30 @@ def export_log(
         str, typer.Argument(metavar="LEDGER", envvar=LEDGER, help="sqlite:///FILE or postgresql://…, as in serve.")
     ],
     out: Annotated[Path, typer.Option("--out", help="The folder to write, or to add to.")],
-    campaign: Annotated[str | None, typer.Option(help="Whose decisions, where the ledger has several.")] = None,
+    campaign: Annotated[str | None, typer.Option(help="The campaign to export, if the ledger has several.")] = None,
     until: Annotated[
         datetime.datetime | None, typer.Option(formats=["%Y-%m-%d"], metavar="DATE", help="The last day to export.")
     ] = None,
     all_days: Annotated[
-        bool, typer.Option("--all-days", help="Days whose outcomes are still awaited as well; written anew later.")
+        bool,
+        typer.Option("--all-days", help="Include days whose outcomes are still awaited; they are rewritten later."),
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Closed days of a ledger as the next campaign log: Parquet and a campaign file that prepare reads.
+    """Export closed days of a ledger as the next campaign log: Parquet and a campaign file that prepare reads.
 
-    A day is closed when wait_days of serve.toml have passed. Run again, it adds what has closed since.
+    A day is closed when wait_days of serve.toml have passed. Run it again to add the days that have closed since.
 
     Example: outlay export-log sqlite:///coupons.db --out next
     """
-    from outlay.serve.export.export import export_log as run
+    from outlay.serve.export.export import export_log as run_export
 
     _warn_of_password(ledger)
     use_threads(threads)
     with progress("export-log", quiet=quiet or as_json) as report:
-        found = run(
+        result = run_export(
             ledger,
             out,
             campaign=campaign,
@@ -119,26 +120,26 @@ def export_log(
             progress=report,
         )
     if as_json:
-        print_json(found.to_dict())
+        print_json(result.to_dict())
     elif not quiet:
-        _show(found, out)
-    for words in found.warnings():
+        _show(result, out)
+    for words in result.warnings():
         stderr.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _show(found: ExportResult, out: Path) -> None:
-    told = found.to_dict()
-    columns = ("day", "rows", "decisions", "with an incentive", f"paid ({told['unit']})", "excess", "late outcomes")
+def _show(result: ExportResult, out: Path) -> None:
+    exported = result.to_dict()
+    columns = ("day", "rows", "decisions", "with an incentive", f"paid ({exported['unit']})", "excess", "late outcomes")
     shown = ("day", "rows", "decisions", "offers", "paid", "excess", "late")
-    rows = [tuple(day[name] for name in shown) for day in told["written"]]
+    rows = [tuple(day[name] for name in shown) for day in exported["written"]]
     if rows:
-        table(f"campaign {told['campaign']}: a row per user and day", columns, rows)
+        table(f"campaign {exported['campaign']}: a row per user and day", columns, rows)
     else:
         stdout.print("Nothing new: no other day is closed, and no money has moved.", markup=False)
-    if found.edited:
-        stdout.print(f"{out / 'campaign.toml'} was edited and stays as it is.", markup=False)
-    days = "day" if told["days"] == 1 else "days"
-    stdout.print(f"{out} holds {told['days']} {days}. Next: outlay check {out / 'campaign.toml'}", markup=False)
+    if result.edited:
+        stdout.print(f"{out / 'campaign.toml'} was edited by hand and stays as it is.", markup=False)
+    days = "day" if exported["days"] == 1 else "days"
+    stdout.print(f"{out} holds {exported['days']} {days}. Next: outlay check {out / 'campaign.toml'}", markup=False)
 
 
 def _warn_of_password(ledger: str) -> None:
@@ -146,7 +147,7 @@ def _warn_of_password(ledger: str) -> None:
 
     if password_of(ledger) and any(ledger in word for word in sys.argv):
         words = (
-            "warning: the list of processes, which every user of this machine can read, has the password of --ledger. "
-            f"Give it as PGPASSWORD, in ~/.pgpass, or with the whole URL as {LEDGER}."
+            "warning: every user of this machine can read the password of --ledger in the list of processes. Give it "
+            f"as PGPASSWORD, in ~/.pgpass, or with the whole URL as {LEDGER}."
         )
         stderr.print(words, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""One process that serves: from settings to an application."""
+"""One process that serves: from the options of a server to its ASGI application."""
 
 from __future__ import annotations
 
@@ -26,17 +26,9 @@ from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 
 COLLECT = 50_000, 50, 100  # thresholds of the garbage collector: a group of requests makes thousands of objects
-ENDS = signal.SIGTERM, signal.SIGINT
+STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
 
 log = logging.getLogger("outlay.serve")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a server on `host`."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @dataclass(frozen=True)
@@ -44,16 +36,16 @@ class ServerOptions:
     """What to serve and how.
 
     Attributes:
-        bundle: its folder.
+        bundle: folder of the bundle.
         ledger: `sqlite:///path` (relative to the working folder; four slashes: absolute) or `postgresql://…`.
-        config: of serve.toml, with `--cap`.
-        host: to listen on.
-        port: to listen on; 0 takes a free one.
-        workers: processes.
-        token: of the bearer, from OUTLAY_TOKEN.
+        config: settings of serve.toml, with `--cap`.
+        host: address to listen on.
+        port: port to listen on; 0 takes a free one.
+        workers: number of processes.
+        token: the bearer token, from OUTLAY_TOKEN.
         experiment: the A/B test to serve, or None.
         rehearse: seconds that a day lasts; None: days are real.
-        change: settings and bundle are to be those of all servers of the ledger.
+        change: whether settings and bundle become those of all servers of the ledger.
     """
 
     bundle: Path
@@ -67,60 +59,67 @@ class ServerOptions:
     rehearse: float | None = None
     change: bool = False
 
-    def trial(self, loaded: LoadedBundle) -> ServedExperiment | None:
-        """The A/B test beside the bundle. Raises OutlayError if the two do not go together."""
+    def load_experiment(self, loaded: LoadedBundle) -> ServedExperiment | None:
+        """Return the A/B test to serve beside the bundle. Raises OutlayError if the two do not fit."""
         return None if self.experiment is None else load_experiment(self.experiment, loaded, self.config)
 
 
-def application(settings: ServerOptions) -> Router:
-    """The application of one worker."""
-    # After the launcher has named the folder of the metrics: prometheus_client looks for it when it is loaded.
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a server on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def application(options: ServerOptions) -> Router:
+    """Return the application of one worker."""
+    # After the launcher has named the folder of the metrics: prometheus_client looks for it when it is imported.
     from outlay.serve.handlers.metrics import Metrics
     from outlay.serve.handlers.service import Service
     from outlay.serve.http.app import create_app
 
     async def start() -> Service:
-        with _ends_at_once():
-            loaded = prepare_bundle(settings.bundle, settings.config)
-            trial = settings.trial(loaded)
-            state = ServingState(loaded, settings.config, trial)
-            ledger, clock = await _reached(settings.ledger, state)
-        # What is loaded by now stays; looking through it for garbage again and again costs a quarter of the time.
+        with _stopped_by_signals():
+            loaded = prepare_bundle(options.bundle, options.config)
+            state = ServingState(loaded, options.config, options.load_experiment(loaded))
+            ledger, clock = await _reach_ledger(options.ledger, state)
+        # What is loaded by now stays; searching it for garbage again and again takes a quarter of the time.
         gc.collect()
         gc.freeze()
-        atexit.register(gc.unfreeze)  # extensions that count their objects at the end would tell of all that is kept
+        atexit.register(gc.unfreeze)  # or extensions that count their objects at exit would report all that is frozen
         gc.set_threshold(*COLLECT)
         return Service(state, ledger, clock, Metrics())
 
-    return create_app(start, token=settings.token, everywhere=not is_loopback(settings.host))
+    return create_app(start, token=options.token, everywhere=not is_loopback(options.host))
 
 
 @contextmanager
-def _ends_at_once() -> Iterator[None]:
-    """What is told to end while it serves nobody yet does so, and does not keep the port open until it is ready."""
-    kept = {number: signal.signal(number, signal.SIG_DFL) for number in ENDS}
+def _stopped_by_signals() -> Iterator[None]:
+    """Let signals end the process at once while it serves nobody yet, so that it does not keep the port open."""
+    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
     try:
         yield
     finally:
-        for number, handler in kept.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
-async def _reached(url: str, state: ServingState) -> tuple[Ledger, Clock]:
-    """The ledger with its clock, as soon as it can be reached: the launcher has found it, so it will come back.
+async def _reach_ledger(url: str, state: ServingState) -> tuple[Ledger, Clock]:
+    """Return the ledger and its clock once it can be reached; the launcher has reached it, so it will come back.
 
-    All that a worker asks the ledger before it serves is asked here, since one that gave up would take the launcher and
-    all other workers with it.
+    All that a worker asks the ledger before it serves is asked here: a worker that gave up would end the launcher and
+    all other workers.
     """
     while True:
         try:
-            return await asyncio.to_thread(_opened, url, state)
+            return await asyncio.to_thread(_open_ledger, url, state)
         except LedgerError as error:
             log.error("the ledger cannot be reached: %s", error)
         await asyncio.sleep(1)
 
 
-def _opened(url: str, state: ServingState) -> tuple[Ledger, Clock]:
+def _open_ledger(url: str, state: ServingState) -> tuple[Ledger, Clock]:
     ledger = open_ledger(url)
     try:
         state.declare_kinds(ledger)

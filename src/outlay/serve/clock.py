@@ -1,6 +1,6 @@
-"""The server's clock: it alone decides days, episodes and expiry; what a request says of time is only recorded.
+"""The server's clock: it alone decides days, episodes and expiry; the time in a request is only recorded.
 
-Its time is the ledger's (`ledger/clock.py`), the same for all servers, or what a rehearsal makes of it.
+Its time is the ledger's (`ledger/clock.py`), the same for all servers, or that of a rehearsal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ONE_DAY = datetime.timedelta(days=1)
 
 
 def midnight(date: datetime.date, zone: zoneinfo.ZoneInfo) -> float:
-    """Epoch seconds at which a day begins."""
+    """Return the epoch seconds at which a day begins."""
     return datetime.datetime.combine(date, datetime.time(), zone).timestamp()
 
 
@@ -25,7 +25,7 @@ class Moment(NamedTuple):
     Attributes:
         ts: epoch ms.
         day: its day number.
-        part: of the day that has gone, in [0, 1).
+        part: part of the day that has passed, in [0, 1).
     """
 
     ts: int
@@ -34,30 +34,30 @@ class Moment(NamedTuple):
 
     @classmethod
     def of(cls, ts: int, zone: zoneinfo.ZoneInfo) -> Moment:
-        """In a time zone; a day of 23 or 25 hours is one day."""
+        """Return the moment in a time zone; a day of 23 or 25 hours is one day."""
         today = datetime.datetime.fromtimestamp(ts / 1000, zone).date()
         begin, end = midnight(today, zone), midnight(today + ONE_DAY, zone)
         return cls(ts, (today - EPOCH).days, min(max((ts / 1000 - begin) / (end - begin), 0.0), 1 - 1e-9))
 
 
 class Clock:
-    """Epoch milliseconds, and the day they fall on.
+    """A clock of epoch milliseconds and days.
 
     Attributes:
-        zone: in which days begin.
+        zone: time zone of the days.
     """
 
     def __init__(self, timezone: str, read: Callable[[], float]) -> None:
         self.zone = zoneinfo.ZoneInfo(timezone)
         self._read = read
-        self._known = (0, 0, 0)  # begin, end (epoch ms) and number of a day; one value, since several threads ask
+        self._known = (0, 0, 0)  # begin, end (epoch ms) and number of a day; one value, since several threads use it
 
     def now(self) -> int:
-        """Epoch milliseconds."""
+        """Return epoch milliseconds."""
         return int(self._read() * 1000)
 
     def day(self, moment: int) -> int:
-        """The day of a moment that `now` gave, as days since 1970-01-01 in the clock's zone."""
+        """Return the day of a moment from `now`, as days since 1970-01-01 in the clock's zone."""
         begin, end, day = self._known
         if not begin <= moment < end:
             today = datetime.datetime.fromtimestamp(moment / 1000, self.zone).date()

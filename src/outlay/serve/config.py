@@ -1,10 +1,9 @@
-"""serve.toml: what a server does beside the bundle's own decisions.
+"""serve.toml: settings of a server beyond the bundle's own decisions.
 
     config = ServeConfig.load("serve.toml")
 
-Every key has a default, and an empty file is a whole one. Money is in the campaign's unit; only the ledger counts in
-minor units. Unknown keys and impossible values are errors that name the file, the key, what was found and the nearest
-right key.
+Every key has a default, and an empty file is valid. Money is in the campaign's unit; only the ledger counts in minor
+units. Unknown keys and impossible values are errors that name the file, the key, its value and the nearest known key.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from outlay.core.errors import OutlayError
 from outlay.core.settings_errors import in_words
 from outlay.serve.clock import EPOCH
 
-MONEY_KINDS = ("redeemed", "refund")  # of outcomes: they move money, and always may come
+MONEY_KINDS = ("redeemed", "refund")  # kinds of outcomes that move money; they are always accepted
 Money = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 Outcome = Annotated[str, Field(min_length=1, max_length=256)]
@@ -36,7 +35,7 @@ class CapLimits(_ServeSection):
 
     total: Money | None = None  # of the campaign; `--cap` replaces it
     day: Money | None = None  # of each day
-    policy: Money | None = None  # of the arm that the bundle decides
+    policy: Money | None = None  # of all that the bundle decides, without the random slice
 
 
 class UserLimits(_ServeSection):
@@ -49,7 +48,7 @@ class UserLimits(_ServeSection):
 
 
 class ValueLimits(_ServeSection):
-    """`[values]`: what may be given at all, whatever a bundle says. Anything else becomes the none answer."""
+    """`[values]`: what may be given at all, whatever a bundle says. Anything else becomes none."""
 
     at_least: float | None = None
     at_most: float | None = None
@@ -63,42 +62,42 @@ class ValueLimits(_ServeSection):
 
 
 class RandomSlice(_ServeSection):
-    """`[random]`: a share of users whose action is drawn evenly, so that the log can speak for every action."""
+    """`[random]`: a share of users whose action is drawn evenly, so that the log supports every action."""
 
     share: float = Field(default=0.0, ge=0, le=1)  # of users and episodes
-    salt: str = Field(default="random-slice", pattern=r"^[^:]+$")  # of its own: no other draw may use it
-    cap: Money | None = None  # its sub-budget
+    salt: str = Field(default="random-slice", pattern=r"^[^:]+$")  # no other draw may use the same
+    cap: Money | None = None  # of the money that the slice may spend
 
 
 class Episode(_ServeSection):
     """`[episode]`: how long a user keeps a member of the mixture."""
 
     name: str | None = Field(default=None, min_length=1)  # default: the bundle's
-    days: int | None = Field(default=None, gt=0)  # a new episode every so many days; None: one for the whole campaign
+    days: int | None = Field(default=None, gt=0)  # length of an episode; None: one for the whole campaign
 
 
 class Plan(_ServeSection):
-    """`[plan]`: how the money of the total cap is to be spent over time. Without it, only the caps limit the spend."""
+    """`[plan]`: how to spread the money of the total cap over time. Without it, only the caps limit the spend."""
 
     start: datetime.date
     days: int = Field(gt=0)
-    shares: tuple[Money, ...] | None = None  # of each day; default: the same for all
+    shares: tuple[Money, ...] | None = None  # one a day; default: the same for all
     correct_minutes: float = Field(default=15.0, ge=1, le=1440)  # between two corrections of the price
 
     @property
     def first(self) -> int:
-        """Day number of its first day."""
+        """The number of its first day."""
         return (self.start - EPOCH).days
 
     @model_validator(mode="after")
-    def _as_many(self) -> Self:
+    def _one_share_a_day(self) -> Self:
         if self.shares is not None and (len(self.shares) != self.days or sum(self.shares) <= 0):
             raise ValueError(f"shares has {len(self.shares)} numbers; it needs {self.days}, one a day, not all 0")
         return self
 
 
 class Limits(_ServeSection):
-    """`[limits]`: of a request."""
+    """`[limits]`: how large a request may be."""
 
     body_bytes: int = Field(default=4 << 20, gt=0)
     batch: int = Field(default=1_000, gt=0)  # decisions or outcomes in one request
@@ -108,15 +107,15 @@ class ServeConfig(_ServeSection):
     """A serve.toml, read and checked.
 
     Attributes:
-        fallback: action given where features are missing or the model fails; None: the campaign's none.
-        reserve: action (as text) → money to set aside when it is given; None: as the bundle says.
+        fallback: action given if features are missing or the model fails; None: the campaign's none.
+        reserve: action (as text) → money to reserve when it is given; None: the amounts of the bundle.
         minor: minor units in one unit of money, e.g. 100 fen in a yuan.
-        timezone: of the days that limits and caps count.
-        expiry_hours: after which an incentive that was not redeemed gives its money back.
+        timezone: time zone of the days that limits and caps count.
+        expiry_hours: hours after which an incentive that was not redeemed gives its money back.
         wait_days: days after a decision until its outcomes are taken as complete.
-        outcomes: kinds that may come beside redeemed, refund and what the campaign is made of; others are refused.
-            The exported log has a column for each, 0 where none came.
-        ledger_seconds: an answer waits so long for the ledger; then it is none, or 503 if it is being written.
+        outcomes: kinds that are accepted besides redeemed, refund and those that the campaign needs; others are
+            refused. The exported log has a column for each, 0 in rows without one.
+        ledger_seconds: how long an answer waits for the ledger; then it is none, or 503 if it is being written.
         caps: `[caps]`.
         user: `[user]`.
         values: `[values]`.
@@ -153,19 +152,18 @@ class ServeConfig(_ServeSection):
         return self
 
     @model_validator(mode="after")
-    def _kinds_apart(self) -> Self:
-        met = {kind.casefold(): kind for kind in MONEY_KINDS}
+    def _distinct_kinds(self) -> Self:
+        seen = {kind.casefold(): kind for kind in MONEY_KINDS}
         for kind in self.outcomes:
-            if (other := met.setdefault(kind.casefold(), kind)) != kind:
+            if (other := seen.setdefault(kind.casefold(), kind)) != kind:
                 raise ValueError(
-                    f"outcomes has {kind!r} beside {other!r}; kinds become columns, and column names ignore upper and "
-                    "lower case"
+                    f"outcomes has both {kind!r} and {other!r}; kinds become columns, and column names ignore case"
                 )
         return self
 
     @property
     def zone(self) -> zoneinfo.ZoneInfo:
-        """In which days begin."""
+        """The time zone of its days."""
         return zoneinfo.ZoneInfo(self.timezone)
 
     @classmethod
@@ -188,7 +186,7 @@ class ServeConfig(_ServeSection):
 
     @classmethod
     def parse(cls, content: dict[str, Any], path: Path | None = None) -> ServeConfig:
-        """Settings from the parsed TOML. `path` names the file in messages.
+        """Return the settings of parsed TOML; `path` names the file in messages.
 
         Raises:
             OutlayError: as in `load`.
@@ -201,13 +199,13 @@ class ServeConfig(_ServeSection):
             raise OutlayError(**in_words(error, content, path, _known_keys)) from None
 
     def with_cap(self, total: float) -> ServeConfig:
-        """The same with another total cap.
+        """Return the settings with another total cap.
 
         Raises:
-            OutlayError: if it is no amount of money.
+            OutlayError: if it is not an amount of money.
         """
         if not 0 <= total < float("inf"):
-            raise OutlayError(f"is {total:g}.", where="--cap", way_out="Give an amount of money, 0 or more.")
+            raise OutlayError(f"is {total:g}; must be 0 or more.", where="--cap", way_out="Give an amount of money.")
         return self.model_copy(update={"caps": self.caps.model_copy(update={"total": total})})
 
 

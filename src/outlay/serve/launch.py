@@ -1,96 +1,110 @@
-"""Starting a server: everything that can be wrong is found before the port opens, and said in words.
+"""Starting a server: whatever can be wrong is found before the port opens; then one process serves it, or several do.
 
-serve(Settings(bundle="run/bundle", ledger="sqlite:///ledger.db", config=ServeConfig(...)))
+serve(ServerOptions(bundle="run/bundle", ledger="sqlite:///ledger.db", config=ServeConfig(...)))
 """
 
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import os
+import pickle
+import signal
 import socket
+import tempfile
+import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.routing import Router
+from uvicorn.supervisors import Multiprocess
 
 from outlay.core.errors import OutlayError
-from outlay.serve.application import ServerOptions, is_loopback
+from outlay.serve.application import ServerOptions, application, is_loopback
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.experiment.rehearsal import check_rehearsal, clock_with, new_rehearsal, note_rehearsal
+from outlay.serve.http.connections import Connection
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.shared_settings import agree_settings
-from outlay.serve.workers import run
 
-BACKLOG = 2_048  # connections that wait to be taken
+BACKLOG = 2_048  # connections that wait to be accepted
+UVICORN: dict[str, Any] = {
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+    "ws": "none",
+    "http": Connection,
+    "timeout_keep_alive": 75,  # seconds: longer than the minute for which proxies keep theirs
+    "timeout_graceful_shutdown": 5,  # seconds for requests in progress when the server is told to stop
+}
+# Environment variables for workers: the file with their options, the token and the ledger.
+WORKER_OPTIONS, WORKER_TOKEN, WORKER_LEDGER = "OUTLAY_SERVE_SETTINGS", "OUTLAY_SERVE_TOKEN", "OUTLAY_SERVE_LEDGER"
 
 
-def serve(settings: ServerOptions, say: Callable[[str], None] = lambda _words: None) -> None:
+def serve(options: ServerOptions, say: Callable[[str], None] = lambda _words: None) -> None:
     """Serve until interrupted.
 
     Args:
-        settings: what and how.
+        options: what to serve and how.
         say: called with what is served and where, once the port is open.
 
     Raises:
-        OutlayError: if the bundle, the test, the ledger, the port or the token is not as it must be.
+        OutlayError: if the bundle, the test, the ledger, the port or the token cannot be served.
     """
-    if not is_loopback(settings.host) and not settings.token:
+    if not is_loopback(options.host) and not options.token:
         raise OutlayError(
-            f"is {settings.host}: other machines could spend the budget, and there is no token.", where="--host",
+            f"is {options.host}: other machines could spend the budget, and there is no token.", where="--host",
             way_out="Set OUTLAY_TOKEN to a long random text, or listen on 127.0.0.1.",
         )  # fmt: skip
-    loaded = prepare_bundle(settings.bundle, settings.config)
-    zone = settings.config.timezone
-    with closing(open_ledger(settings.ledger)) as ledger:
-        words = []
-        if settings.change and abs(ledger.clock.ahead()) > TOLERANCE:
+    loaded = prepare_bundle(options.bundle, options.config)
+    zone = options.config.timezone
+    with closing(open_ledger(options.ledger)) as ledger:
+        notices = []
+        if options.change and abs(ledger.clock.ahead()) > TOLERANCE:
             ledger.forget_clock()
-        elif not settings.change and (active := _active(ledger, loaded, settings)) is not loaded:
-            words = [
+        elif not options.change and (active := _in_service(ledger, loaded, options)) is not loaded:
+            notices = [
                 f"the ledger's servers serve bundle {active.bundle.id} ({active.path}), and so does this one instead "
-                f"of {settings.bundle}. To put that into service on all of them, start with --change-settings."
+                f"of {options.bundle}. To put that into service on all of them, start with --change-settings."
             ]
-            loaded, settings = active, dataclasses.replace(settings, bundle=active.path)
-        trial = settings.trial(loaded)
-        seconds, now = settings.rehearse, ledger.clock.seconds()
-        wanted = None if seconds is None else new_rehearsal(seconds, zone, now)
-        rehearsal = check_rehearsal(ledger, loaded.campaign, wanted)
+            loaded, options = active, dataclasses.replace(options, bundle=active.path)
+        trial = options.load_experiment(loaded)
+        seconds, now = options.rehearse, ledger.clock.seconds()
+        requested = None if seconds is None else new_rehearsal(seconds, zone, now)
+        rehearsal = check_rehearsal(ledger, loaded.campaign, requested)
         clock = clock_with(ledger, rehearsal, zone)
-        words += agree_settings(ledger, loaded, settings.config, trial, clock, change=settings.change)
+        notices += agree_settings(ledger, loaded, options.config, trial, clock, change=options.change)
         if rehearsal is not None:
-            words = [*note_rehearsal(ledger, loaded.campaign, rehearsal), *words]
-    with listening(settings.host, settings.port) as listener:
-        settings = dataclasses.replace(settings, port=listener.getsockname()[1])
-        say(f"bundle {loaded.bundle.id} of campaign {loaded.campaign} on http://{settings.host}:{settings.port}")
-        for line in words:
+            notices = [*note_rehearsal(ledger, loaded.campaign, rehearsal), *notices]
+    with listening(options.host, options.port) as listener:
+        options = dataclasses.replace(options, port=listener.getsockname()[1])
+        say(f"bundle {loaded.bundle.id} of campaign {loaded.campaign} on http://{options.host}:{options.port}")
+        for line in notices:
             say(line)
-        run(settings, listener)
+        if options.workers > 1:
+            _run_workers(options, listener)
+        else:
+            with suppress(KeyboardInterrupt):
+                uvicorn.Server(uvicorn.Config(application(options), **UVICORN)).run(sockets=[listener])
 
 
-def _active(ledger: Ledger, loaded: LoadedBundle, settings: ServerOptions) -> LoadedBundle:
-    """The bundle that the ledger's servers serve; the one at hand where they serve none yet, or the same."""
-    terms = ledger.config(loaded.campaign)
-    if terms is None or terms.bundle in ("", loaded.bundle.id):
-        return loaded
-    way_out = (
-        "Put it there, start with its folder, or put this one into service for all servers with --change-settings."
-    )
-    try:
-        found = prepare_bundle(terms.path, settings.config, campaign=loaded.campaign)
-    except OutlayError as error:
-        raise OutlayError(
-            f"is {loaded.bundle.id}; the ledger's servers serve {terms.bundle}, which cannot be loaded: {error}",
-            where="BUNDLE", way_out=way_out,
-        ) from None  # fmt: skip
-    if found.bundle.id != terms.bundle:
-        raise OutlayError(
-            f"is {loaded.bundle.id}; the ledger's servers serve {terms.bundle}; {terms.path} has {found.bundle.id}.",
-            where="BUNDLE", way_out=way_out,
-        )  # fmt: skip
-    return found
+def worker() -> Router:
+    """Return the application of one of several workers; the launcher left the options in a file."""
+    options: ServerOptions = pickle.loads(Path(os.environ[WORKER_OPTIONS]).read_bytes())
+    if (launcher := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_stop_with, args=(launcher,), daemon=True).start()
+    token, ledger = os.environ.get(WORKER_TOKEN), os.environ[WORKER_LEDGER]
+    return application(dataclasses.replace(options, token=token, ledger=ledger))
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises OutlayError if it may not."""
+    """Return a socket that listens. Raises OutlayError if it may not."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -101,3 +115,59 @@ def listening(host: str, port: int) -> socket.socket:
     # Connections inherit it. Without it an answer in two packets waits 40 ms for the first one's acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
+
+
+def _in_service(ledger: Ledger, loaded: LoadedBundle, options: ServerOptions) -> LoadedBundle:
+    """Return the bundle that the ledger's servers serve; `loaded` if they serve none yet, or the same one."""
+    kept = ledger.config(loaded.campaign)
+    if kept is None or kept.bundle in ("", loaded.bundle.id):
+        return loaded
+    way_out = (
+        "Put it there, start with its folder, or put this one into service for all servers with --change-settings."
+    )
+    try:
+        active = prepare_bundle(kept.path, options.config, campaign=loaded.campaign)
+    except OutlayError as error:
+        raise OutlayError(
+            f"is {loaded.bundle.id}; the ledger's servers serve {kept.bundle}, which cannot be loaded: {error}",
+            where="BUNDLE", way_out=way_out,
+        ) from None  # fmt: skip
+    if active.bundle.id != kept.bundle:
+        raise OutlayError(
+            f"is {loaded.bundle.id}; the ledger's servers serve {kept.bundle}; {kept.path} has {active.bundle.id}.",
+            where="BUNDLE", way_out=way_out,
+        )  # fmt: skip
+    return active
+
+
+class _Launcher(Multiprocess):
+    """Closes the port before its workers do: nobody would accept what came after the last of them."""
+
+    def terminate_all(self) -> None:
+        """Tell all workers to stop."""
+        for shared in self.sockets:
+            shared.close()
+        super().terminate_all()
+
+
+def _stop_with(launcher: Any) -> None:
+    """Stop when the launcher ends: without it, a worker would hold the port and go on spending for ever."""
+    launcher.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _run_workers(options: ServerOptions, listener: socket.socket) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # only this user may read it
+        file, meters = Path(folder) / "settings", Path(folder) / "meters"
+        # Token and password stay off the disk: if the launcher is killed, the folder is left behind.
+        file.write_bytes(pickle.dumps(dataclasses.replace(options, token=None, ledger="")))
+        meters.mkdir()
+        os.environ |= {
+            WORKER_OPTIONS: str(file),
+            WORKER_LEDGER: options.ledger,
+            "PROMETHEUS_MULTIPROC_DIR": str(meters),
+        }
+        if options.token is not None:
+            os.environ[WORKER_TOKEN] = options.token
+        factory = "outlay.serve.launch:worker"
+        _Launcher(uvicorn.Config(factory, factory=True, workers=options.workers, **UVICORN), [listener]).run()

@@ -1,7 +1,11 @@
-"""Bringing a server's settings into its ledger, before it serves.
+"""Settings that decide over money belong to the ledger: a server that starts brings them in, or is compared with them.
 
-A campaign that is new to the ledger gets its caps, settings and bundle from the server that starts. One that is not
-keeps the ledger's: a start that differs is refused, unless it says that it changes them for all servers.
+A campaign that is new to the ledger gets its caps, settings and bundle from the server that starts. One that is not new
+keeps the ledger's: a start with others is refused, unless it says that it changes them for all servers.
+
+Every setting of serve.toml is shared but `ledger_seconds` and `[limits]`, which are a server's own. Caps may have been
+changed since by an administrator, and what is not given stays: a cap differs if it is given, and is neither the
+ledger's nor the one that the ledger's servers were started with.
 """
 
 from __future__ import annotations
@@ -22,9 +26,9 @@ from outlay.serve.experiment.notes import check_experiment, other_live_experimen
 from outlay.serve.ledger.caps import CampaignConfig, Caps
 from outlay.serve.ledger.ledger import Ledger
 
-OWN = {"ledger_seconds", "limits"}
+OWN = {"ledger_seconds", "limits"}  # settings that each server has for itself
 CAPS = ("caps.total", "caps.day", "caps.policy", "random.cap")
-NOTICE = 60_000  # ms before midnight from which the next day's coverage may not grow: servers look once a second
+NOTICE = 60_000  # ms before midnight from which the next day's coverage may not grow: servers check once a second
 
 
 def agree_settings(
@@ -36,99 +40,122 @@ def agree_settings(
     *,
     change: bool = False,
 ) -> list[str]:
-    """Bring settings, caps and bundle into the ledger, or hold them against it. What to tell the operator.
+    """Bring settings, caps and bundle into the ledger, or compare them with it. Return what to tell the operator.
 
     Args:
         ledger: may not know the campaign.
-        loaded: about to be served.
+        loaded: the bundle about to be served.
         config: settings of the server.
         trial: the A/B test, or None.
-        clock: the server's; None: the ledger's.
-        change: the settings and the bundle are to be those of all servers from now on.
+        clock: the server's clock; None: the ledger's.
+        change: whether the settings and the bundle become those of all servers.
 
     Raises:
         LedgerError: if the ledger cannot be reached or written.
-        OutlayError: if the settings, the bundle or the test are not what the ledger holds.
+        OutlayError: if the settings, the bundle or the test differ from the ledger's.
     """
     clock = clock or Clock(config.timezone, ledger.clock.seconds)
     day = clock.day(now := clock.now())
     soon = clock.day(now + NOTICE)
     budgets = trial.budgets if trial is not None and check_experiment(ledger, trial, soon) else {}
-    words = _agree(ledger, loaded, config, budgets, change=change)
-    words += register_bundle(ledger, loaded, config, now)
+    notices = _agree(ledger, loaded, config, budgets, change=change)
+    notices += register_bundle(ledger, loaded, config, now)
     if trial is not None:
         record_experiment(ledger, trial, now)
-        words += _told(trial, ledger.totals(loaded.campaign).caps, loaded, day)
+        notices += _experiment_notices(trial, ledger.totals(loaded.campaign).caps, loaded, day)
     for other in other_live_experiments(ledger, loaded.campaign, None if trial is None else trial.name, day):
-        words.append(f"the test {other.meta.name!r} of this ledger is not served: its users are as all others.")
-    return words
+        notices.append(
+            f"the test {other.meta.name!r} of this ledger is not served: its users are treated like all others."
+        )
+    return notices
+
+
+def differences(held: str, config: ServeConfig) -> list[str]:
+    """Return how settings other than caps differ from the ledger's, in words. Empty if the ledger holds none.
+
+    Args:
+        held: the settings that the ledger holds, as JSON.
+        config: settings of the server.
+    """
+    if not held:
+        return []
+    old, new = _flat(held), _flat(_shared(config))
+    return [
+        f"{name}: the ledger has {_in_words(old[name])}, and this server {_in_words(new[name])}"
+        for name in sorted(new)
+        if name not in CAPS and old[name] != new[name]
+    ]
 
 
 def _agree(
     ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, budgets: Mapping[str, int], *, change: bool
 ) -> list[str]:
-    """Caps, settings and bundle, and the budgets of arms that are new, in one transaction."""
-    wanted, words = _caps(loaded, config), list[str]()
+    """Bring in caps, settings and bundle, and the budgets of new arms, in one transaction. Return notices."""
+    own_caps, notices = _caps(loaded, config), list[str]()
 
     def agreed(kept: CampaignConfig | None) -> CampaignConfig:
-        words.clear()
-        own = CampaignConfig(caps=wanted, settings=shared(config), bundle=loaded.bundle.id, path=str(loaded.path))
+        notices.clear()
+        own = CampaignConfig(caps=own_caps, settings=_shared(config), bundle=loaded.bundle.id, path=str(loaded.path))
         if kept is None:
-            _check_purses(budgets, wanted.total, loaded)
-            if wanted.total is None:
-                words.append("there is no total cap: nothing limits the spend. Give --cap.")
-            return replace(own, caps=replace(wanted, arms={**wanted.arms, **budgets}))
-        caps, other = _with_new_caps(kept, wanted, config)
-        told = [*differences(kept.settings, config), *other]
+            _check_budgets(budgets, own_caps.total, loaded)
+            if own_caps.total is None:
+                notices.append("there is no total cap: nothing limits the spend. Give --cap.")
+            return replace(own, caps=replace(own_caps, arms={**own_caps.arms, **budgets}))
+        caps, changed_caps = _with_new_caps(kept, own_caps, config)
+        changes = [*differences(kept.settings, config), *changed_caps]
         if kept.bundle not in ("", loaded.bundle.id):
-            told.append(f"bundle: the ledger has {kept.bundle} ({kept.path}), and this server {loaded.bundle.id}")
-        if told and not change:
+            changes.append(f"bundle: the ledger has {kept.bundle} ({kept.path}), and this server {loaded.bundle.id}")
+        if changes and not change:
             raise OutlayError(
-                f"differ from those of the ledger's servers. {'; '.join(told)}.", file=config.path, where="settings",
+                f"differ from those of the ledger's servers. {'; '.join(changes)}.", file=config.path, where="settings",
                 way_out="Start with the ledger's settings, or change them for all its servers with --change-settings; "
                 "the others then have to be started again with the same.",
             )  # fmt: skip
-        words.extend(f"changed for all servers of the ledger: {line}." for line in told)
-        _check_purses(budgets, caps.total, loaded)
-        caps = replace(wanted, total=caps.total, day=caps.day, arms={**caps.arms, **budgets})
-        words.extend(_kept(caps, wanted, loaded))
-        return replace(own, caps=caps, settings=shared(config, kept.settings))
+        notices.extend(f"changed for all servers of the ledger: {line}." for line in changes)
+        _check_budgets(budgets, caps.total, loaded)
+        caps = replace(own_caps, total=caps.total, day=caps.day, arms={**caps.arms, **budgets})
+        notices.extend(_cap_notices(caps, own_caps, loaded))
+        return replace(own, caps=caps, settings=_shared(config, kept.settings))
 
     ledger.change_config(loaded.campaign, agreed)
-    return words
+    return notices
 
 
-def _with_new_caps(kept: CampaignConfig, wanted: Caps, config: ServeConfig) -> tuple[Caps, list[str]]:
-    """The caps with those that this server gives anew, and what that changes in words."""
-    caps, told = kept.caps, list[str]()
-    given = new_caps(kept.settings, config) if kept.settings else {}
-    for name, value in given.items():
+def _with_new_caps(kept: CampaignConfig, own_caps: Caps, config: ServeConfig) -> tuple[Caps, list[str]]:
+    """Return the ledger's caps with those that are given and new, and what that changes, in words."""
+    caps, changes = kept.caps, list[str]()
+    old, new = _flat(kept.settings) if kept.settings else {}, _flat(_shared(config))
+    for name in CAPS if kept.settings else ():
+        if new[name] is None or new[name] == old.get(name):
+            continue
         key = {"caps.policy": POLICY, "random.cap": RANDOM}.get(name)
         part = name.removeprefix("caps.")
-        amount = wanted.arms[key] if key else getattr(wanted, part)
+        amount = own_caps.arms[key] if key else getattr(own_caps, part)
         if (caps.arms.get(key) if key else getattr(caps, part)) == amount:
             continue
-        told.append(f"{name}: this server was given {value:g}, which is neither the ledger's cap nor the one before")
+        changes.append(
+            f"{name}: this server was given {new[name]:g}, which is neither the ledger's cap nor the one before"
+        )
         caps = replace(caps, arms={**caps.arms, key: amount}) if key else replace(caps, **{part: amount})
-    return caps, told
+    return caps, changes
 
 
-def _kept(caps: Caps, wanted: Caps, loaded: LoadedBundle) -> list[str]:
+def _cap_notices(caps: Caps, own_caps: Caps, loaded: LoadedBundle) -> list[str]:
     own = {name: caps.arms[name] for name in (POLICY, RANDOM) if name in caps.arms}
-    if (caps.total, caps.day, own) == (wanted.total, wanted.day, dict(wanted.arms)):
+    if (caps.total, caps.day, own) == (own_caps.total, own_caps.day, dict(own_caps.arms)):
         return []
     total = "none" if caps.total is None else _money(loaded, caps.total)
     return [f"the ledger keeps the caps that it has (total {total}). Change them with POST /v1/admin/caps."]
 
 
-def _check_purses(budgets: Mapping[str, int], total: int | None, loaded: LoadedBundle) -> None:
-    """Arms that together may spend more than there is would starve one another, and the lift would show that."""
-    purses = sum(budgets.values())
-    if total is not None and purses > total:
+def _check_budgets(budgets: Mapping[str, int], total: int | None, loaded: LoadedBundle) -> None:
+    """Refuse arms that together may spend more than there is: an arm that runs out of money biases the lift."""
+    together = sum(budgets.values())
+    if total is not None and together > total:
         raise OutlayError(
-            f"is {_money(loaded, total)}, and the arms of the new test may spend {_money(loaded, purses)} together: "
-            "they would starve one another.", where="the total cap",
-            way_out="Give the server a larger --cap (a campaign that the ledger knows: POST /v1/admin/caps), or plan "
+            f"is {_money(loaded, total)}, and the arms of the new test may spend {_money(loaded, together)} together: "
+            "one arm could use up the money of another.", where="the total cap",
+            way_out="Give the server a larger --cap (POST /v1/admin/caps if the ledger knows the campaign), or plan "
             "the test with smaller budgets.",
         )  # fmt: skip
 
@@ -137,8 +164,8 @@ def _money(loaded: LoadedBundle, amount: int) -> str:
     return f"{loaded.money.units(amount):,.10g} {loaded.money.unit}"
 
 
-def _told(trial: ServedExperiment, caps: Caps, loaded: LoadedBundle, day: int) -> list[str]:
-    """What the operator should know of the test."""
+def _experiment_notices(trial: ServedExperiment, caps: Caps, loaded: LoadedBundle, day: int) -> list[str]:
+    """Return what the operator should know of the test."""
     meta, today = trial.experiment.meta, day - trial.first
     if today < 0:
         when = f"begins on {meta.start}: until then nobody is in it"
@@ -146,14 +173,14 @@ def _told(trial: ServedExperiment, caps: Caps, loaded: LoadedBundle, day: int) -
         when = "is over: nobody is in it any more"
     else:
         when = f"is on day {today} of {meta.days}, with a coverage of {trial.experiment.coverage(today):g}"
-    words = [f"the test {trial.name!r} ({', '.join(arm.name for arm in trial.arms)}) {when}."]
-    purses = sum(caps.arms.get(name, 0) for name in trial.budgets)
-    if caps.total is not None and purses > caps.total:
-        words.append(
-            f"the arms may spend {_money(loaded, purses)} together, and the total cap is {_money(loaded, caps.total)}: "
-            "they will starve one another."
+    notices = [f"the test {trial.name!r} ({', '.join(arm.name for arm in trial.arms)}) {when}."]
+    together = sum(caps.arms.get(name, 0) for name in trial.budgets)
+    if caps.total is not None and together > caps.total:
+        notices.append(
+            f"the arms may spend {_money(loaded, together)} together, and the total cap is "
+            f"{_money(loaded, caps.total)}: one arm may use up the money of another."
         )
-    return words
+    return notices
 
 
 def _caps(loaded: LoadedBundle, config: ServeConfig) -> Caps:
@@ -172,8 +199,8 @@ def _caps(loaded: LoadedBundle, config: ServeConfig) -> Caps:
     )
 
 
-def shared(config: ServeConfig, held: str = "") -> str:
-    """The settings that the ledger is to hold, as JSON; caps that are not given are those that it held."""
+def _shared(config: ServeConfig, held: str = "") -> str:
+    """Return the settings that the ledger is to hold, as JSON; caps that are not given stay as they were held."""
     settings = config.model_dump(mode="json", exclude=OWN)
     for section, _, key in (name.partition(".") for name in CAPS if held):
         if settings[section][key] is None:
@@ -181,26 +208,8 @@ def shared(config: ServeConfig, held: str = "") -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def differences(held: str, config: ServeConfig) -> list[str]:
-    """What differs from the ledger's settings, in words; without caps. Empty where the ledger holds none."""
-    if not held:
-        return []
-    old, new = _flat(held), _flat(shared(config))
-    return [
-        f"{name}: the ledger has {_word(old[name])}, and this server {_word(new[name])}"
-        for name in sorted(new)
-        if name not in CAPS and old[name] != new[name]
-    ]
-
-
-def new_caps(held: str, config: ServeConfig) -> dict[str, float]:
-    """The caps that are given and are not those with which the ledger's servers were started, by name."""
-    old, new = _flat(held) if held else {}, _flat(shared(config))
-    return {name: new[name] for name in CAPS if new[name] is not None and new[name] != old.get(name)}
-
-
 def _flat(settings: str) -> dict[str, Any]:
-    """By full name; keys that another outlay did not know have their defaults."""
+    """Return the settings by full name; keys that an earlier outlay did not know have their defaults."""
     config = ServeConfig.parse(json.loads(settings))
     return dict(_leaves(config.model_dump(mode="json", exclude=OWN), ""))
 
@@ -213,5 +222,5 @@ def _leaves(table: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
             yield f"{before}{name}", value
 
 
-def _word(value: Any) -> str:
+def _in_words(value: Any) -> str:
     return "none" if value is None else json.dumps(value, ensure_ascii=False)

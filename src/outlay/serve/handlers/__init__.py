@@ -1,1 +1,1 @@
-"""Messages in, answers out, in groups: the work between HTTP and the ledger."""
+"""The work between HTTP and the ledger: messages in, groups of them written, answers out."""

@@ -1,6 +1,4 @@
-"""/docs: the whole interface on one page without scripts, so that it needs no network. /openapi.json is the same for
-programs.
-"""
+"""/docs: the OpenAPI document as one page of HTML without scripts, which works offline."""
 
 from __future__ import annotations
 
@@ -16,16 +14,16 @@ REF = "#/components/schemas/"
 
 
 def docs_page(openapi: dict[str, Any]) -> str:
-    """HTML of every route, what it takes and gives, and of every message.
+    """Return the HTML of every route, with what it takes and gives, and of every message.
 
     Args:
-        openapi: the document of /openapi.json.
+        openapi: the OpenAPI document.
     """
     info, schemas = openapi["info"], openapi["components"]["schemas"]
     routes = "".join(
-        _route(path, method, what)
+        _route(path, method, operation)
         for path, methods in openapi["paths"].items()
-        for method, what in methods.items()
+        for method, operation in methods.items()
     )  # fmt: skip
     messages = "".join(
         f'<h2 id="{escape(name)}">{escape(name)}</h2><p>{escape(schema.get("description", ""))}</p>'
@@ -40,29 +38,29 @@ def docs_page(openapi: dict[str, Any]) -> str:
     )
 
 
-def _route(path: str, method: str, what: dict[str, Any]) -> str:
-    takes = what.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+def _route(path: str, method: str, operation: dict[str, Any]) -> str:
+    takes = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     body = "" if takes is None else f"<p>Takes</p><pre>{_linked(takes)}</pre>"
     answers = "".join(
-        f"<li>{code}: {escape(answer['description'])} {_kinds(answer)}</li>"
-        for code, answer in what["responses"].items()
+        f"<li>{code}: {escape(answer['description'])} {_messages(answer)}</li>"
+        for code, answer in operation["responses"].items()
     )
-    words = escape(what.get("description", what.get("summary", "")))
+    words = escape(operation["description"])
     return f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{words}</p>{body}<ul>{answers}</ul>"
 
 
-def _kinds(answer: dict[str, Any]) -> str:
+def _messages(answer: dict[str, Any]) -> str:
     schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
-    found = [each["$ref"] for each in (schema, *schema.get("oneOf", ())) if "$ref" in each]
-    return ", ".join(f'<a href="#{name}">{name}</a>' for name in (escape(ref.removeprefix(REF)) for ref in found))
+    refs = [each["$ref"] for each in (schema, *schema.get("oneOf", ())) if "$ref" in each]
+    return ", ".join(f'<a href="#{name}">{name}</a>' for name in (escape(ref.removeprefix(REF)) for ref in refs))
 
 
 def _linked(schema: dict[str, Any]) -> str:
-    """JSON, with links in place of references."""
+    """Return JSON with links in place of references."""
     lines = []
     for line in json.dumps(schema, indent=1, ensure_ascii=False).splitlines():
-        before, found, name = line.partition(REF)
+        before, ref, name = line.partition(REF)
         name, _, rest = name.partition('"')
-        link = f'<a href="#{escape(name)}">{escape(name)}</a>"{escape(rest)}' if found else ""
+        link = f'<a href="#{escape(name)}">{escape(name)}</a>"{escape(rest)}' if ref else ""
         lines.append(escape(before) + link)
     return "\n".join(lines)
