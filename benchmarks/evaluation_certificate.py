@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 import outlay
 from outlay.bundles.write import write_bundle
 from outlay.choosing.run import Run
-from outlay.choosing.stored import Stored
+from outlay.choosing.stored import StoredFrontier
 from outlay.core.cmdp import TabularCMDP
 from outlay.ops.tabular import constrained_optimum, measure
 from own_looks import count_looks_in
@@ -105,7 +105,7 @@ def curve(
     run: Run, model: TabularCMDP, codes: NDArray[np.int32], numbers: NDArray[np.float32]
 ) -> tuple[int, int, float]:
     """Budgets of the curve that its look certified, those of them truly over, and the share of them left unspent."""
-    stored = Stored.read(run.folder / "frontier")
+    stored = StoredFrontier.read(run.folder / "frontier")
     count = len(stored.value)
     folder = run.folder.parent / "all"
     write_bundle(folder, stored.spec(np.full(count, 1 / count), run.campaign, run.data()))

@@ -1,4 +1,4 @@
-"""The grid of budgets against a linear programme written longhand, and the room that folds need together."""
+"""The grid of budgets against a linear program written longhand, and the room that folds need together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import norm
 
-from outlay.choosing.budget_grid import BUDGETS, Choice, grid
+from outlay.choosing.budget_grid import BUDGETS, GridProblem, solve_grid
 from outlay.core.errors import InfeasibleError
 from outlay.estimators.frontier import Points, pooled
 from small_logs import campaign
@@ -30,16 +30,16 @@ def points(policies: int = 6, costs: int = 1, users: int = 900, seed: int = 0, c
     return Points(value, covariance, covariance, users, np.zeros((policies, costs, 7)), np.zeros((policies, 3)))
 
 
-def choice(of: Points, costs: int = 1, users: int = 3000, folds: int = 1) -> Choice:
+def problem(of: Points, costs: int = 1, users: int = 3000, folds: int = 1) -> GridProblem:
     about = campaign(0.8, [LIMIT, LARGE][:costs])
-    return Choice(of, of.value[:, 0], about, np.ones(costs), 0.0125, users, folds)
+    return GridProblem(of, of.value[:, 0], about, np.ones(costs), 0.0125, users, folds)
 
 
 @pytest.mark.parametrize("costs", [1, 2])
 @pytest.mark.parametrize("folds", [1, 4])
 def test_every_mixture_of_the_grid_is_the_best_under_its_limit_with_its_room(costs: int, folds: int) -> None:
     given = points(costs=costs)
-    budgets, (weights,), (room,) = grid([choice(given, costs, folds=folds)])
+    budgets, (weights,), (room,) = solve_grid([problem(given, costs, folds=folds)])
     assert len(budgets) == BUDGETS
     factor = given.factor(campaign(0.8, [LIMIT, LARGE][:costs]), 0.0125)
     error = np.sqrt(np.einsum("ltlt->lt", given.covariance))[:, 1 : 1 + costs]
@@ -56,13 +56,13 @@ def test_every_mixture_of_the_grid_is_the_best_under_its_limit_with_its_room(cos
 
 def test_folds_need_less_room_together_than_each_would_alone() -> None:
     given = points()
-    alone, together = (grid([choice(given, users=n, folds=k)])[2][0] for n, k in ((450, 1), (3000, 4)))
+    alone, together = (solve_grid([problem(given, users=n, folds=k)])[2][0] for n, k in ((450, 1), (3000, 4)))
     assert together.mean() < 0.5 * alone.mean()
 
 
 def test_the_least_is_the_dearest_of_what_the_folds_need_and_the_most_too() -> None:
-    folds = [choice(points(seed=k), folds=3) for k in range(3)]
-    budgets, weights, _ = grid(folds)
+    folds = [problem(points(seed=k), folds=3) for k in range(3)]
+    budgets, weights, _ = solve_grid(folds)
     assert budgets[0] == max(each.least for each in folds) > 0.2
     assert budgets[-1] == max(each.most for each in folds)
     assert all(np.allclose(each.sum(axis=1), 1) for each in weights)
@@ -71,17 +71,17 @@ def test_the_least_is_the_dearest_of_what_the_folds_need_and_the_most_too() -> N
 
 def test_where_the_cheapest_policy_costs_nothing_the_grid_begins_at_0() -> None:
     given = points(cheapest=0.0)
-    assert grid([choice(given)])[0][0] == 0
+    assert solve_grid([problem(given)])[0][0] == 0
     alone = given.only(np.array([0]))
-    assert grid([choice(alone)])[0].tolist() == [0.0]  # it is all there is
+    assert solve_grid([problem(alone)])[0].tolist() == [0.0]  # it is all there is
 
 
 def test_other_limits_that_cannot_be_kept_leave_no_grid() -> None:
-    of = choice(points(costs=2), 2)
+    of = problem(points(costs=2), 2)
     tight = of.campaign.budgets[1].model_copy(update={"at_most": 0.01})
     strict = of.campaign.model_copy(update={"budgets": (of.campaign.budgets[0], tight)})
     with pytest.raises(InfeasibleError, match="other limits"):
-        grid([replace(of, campaign=strict)])
+        solve_grid([replace(of, campaign=strict)])
 
 
 def test_points_of_users_who_have_nobody_in_common_are_those_of_all_of_them() -> None:

@@ -20,7 +20,7 @@ from outlay.choosing.folds import views
 from outlay.choosing.looks import looks
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
-from outlay.choosing.stored import Stored
+from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import FolderError
 from outlay.core.transitions import CERTIFY, EVERYONE
 from outlay.estimators.fitted import combine
@@ -58,7 +58,7 @@ def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_the
     known = looks(everyone, EVERYONE)
     assert known[0].startswith(f"{outlay.load_bundle(run.bundle).id}@")  # the look it was chosen for
     assert known[1].startswith("frontier-")
-    curve = BudgetMixtures(Stored.read(run.folder / "frontier"), campaign, data)
+    curve = BudgetMixtures(StoredFrontier.read(run.folder / "frontier"), campaign, data)
     budget = float(curve.stored.budgets[20])
     frontier(run, [budget], export=tmp_path / "bundle")
     bundle, between = outlay.load_bundle(tmp_path / "bundle"), curve.between(budget)
@@ -155,7 +155,7 @@ def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_
     )
     monkeypatch.setattr(job, "single_steps", steps)
     found = certify_frontier(run, run.data(), run.campaign)
-    stored = Stored.read(run.folder / "frontier")
+    stored = StoredFrontier.read(run.folder / "frontier")
     used = np.flatnonzero(stored.weights.max(axis=0))
     assert len(asked) == len(used)
     assert found.band.refused is None

@@ -23,7 +23,7 @@ import pytest
 from command_line import outlay
 
 from conftest import Habit
-from outlay.choosing.stored import Stored
+from outlay.choosing.stored import StoredFrontier
 from outlay.cli import interrupts
 from outlay.cli.console import number, use_threads
 from outlay.cli.main import app
@@ -212,7 +212,7 @@ def test_ctrl_c_that_a_library_swallows_stops_the_work_where_it_reports_next(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As extension modules do while they are loaded."""
-    first = Stored.read
+    first = StoredFrontier.read
 
     def swallowing(folder: Path) -> Any:
         with contextlib.suppress(KeyboardInterrupt):
@@ -221,7 +221,7 @@ def test_ctrl_c_that_a_library_swallows_stops_the_work_where_it_reports_next(
 
     frontier = run.with_name("frontier")
     assert outlay("train", run / "data", "--out", frontier, "--quiet").code == 0
-    monkeypatch.setattr(Stored, "read", swallowing)
+    monkeypatch.setattr(StoredFrontier, "read", swallowing)
     found = outlay("frontier", frontier, "--quiet")
     assert (found.code, found.out) == (130, "")
     assert "interrupted" in found.err

@@ -25,7 +25,7 @@ from outlay.bundles.reference import forward
 from outlay.choosing.budget_curve import BudgetCurve
 from outlay.choosing.looks import look
 from outlay.choosing.run import Run
-from outlay.choosing.stored import Stored
+from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import FolderError, InfeasibleError, OutlayError
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.frontier import frontier
@@ -96,7 +96,7 @@ def copied(run: Run, folder: Path) -> Run:
 
 def test_the_curve_rises_and_bends_down(way: Run, found: BudgetCurve) -> None:
     budget, value = np.array([(p.budget, p.value) for p in found.curve]).T
-    stored = Stored.read(way.folder / "frontier")
+    stored = StoredFrontier.read(way.folder / "frontier")
     if stored.manifest["window"] is not None:  # what is chosen by rises and bends down: it is not what is shown
         value = np.interp(budget, stored.budgets, stored.aim)
     assert len(budget) == 101
@@ -112,7 +112,7 @@ def test_the_curve_rises_and_bends_down(way: Run, found: BudgetCurve) -> None:
 
 
 def test_every_mixture_keeps_its_budget_with_the_margin_and_the_other_limits(way: Run, found: BudgetCurve) -> None:
-    steady, shares = way.data().steady, Stored.read(way.folder / "frontier").shares
+    steady, shares = way.data().steady, StoredFrontier.read(way.folder / "frontier").shares
     place = found.place
     for point in [*found.curve, *found.requested]:
         assert point.margin > 0
@@ -133,7 +133,7 @@ def test_budgets_between_two_of_the_grid_are_mixtures_of_theirs(way: Run, found:
     wanted = [found.least + share * (found.most - found.least) for share in (0.1, 0.37, 0.5, 0.83)]
     asked = frontier(way, wanted).requested
     assert [point.budget for point in asked] == wanted
-    stored = Stored.read(way.folder / "frontier")
+    stored = StoredFrontier.read(way.folder / "frontier")
     value = stored.points.value[:, 0]
     for point in asked:
         assert point.value == pytest.approx(np.interp(point.budget, stored.budgets, value), abs=1e-12)
@@ -212,7 +212,7 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     limits = [b["limit"] for b in bundle.manifest["budgets"]]
     assert limits == [budget, *(b.limit for b in run.campaign.budgets[1:])]
 
-    stored, data = Stored.read(run.folder / "frontier"), run.data()
+    stored, data = StoredFrontier.read(run.folder / "frontier"), run.data()
     multiplier, head_weights = stored.multiplier, stored.head_weights
     rows = data.users["start_row"][:500]
     codes, numbers = data.features(rows)
@@ -259,7 +259,7 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     assert first is not None
     assert (first.look, first.certificate["look"]) == (2, 2)
     assert first.certificate["confidence"] == pytest.approx(0.9875)
-    assert first.certificate["policies"] == len(Stored.read(run.folder / "frontier").budgets)
+    assert first.certificate["policies"] == len(StoredFrontier.read(run.folder / "frontier").budgets)
     assert len(json.loads(looks.read_text())) == 2
     stored = outlay.load_bundle(tmp_path / "first").manifest
     assert stored["certificate"] == json.loads(json.dumps(first.certificate))

@@ -16,7 +16,7 @@ from outlay.bundles.read import load_bundle
 from outlay.bundles.reference import forward
 from outlay.choosing.choose import TOGETHER, SolvedMixture, _learner_results, _preferred
 from outlay.choosing.run import Run
-from outlay.choosing.stored import Stored
+from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import OutlayError
 from outlay.core.trees import Trees
 
@@ -69,7 +69,7 @@ def test_a_run_says_which_learner_won_and_serves_what_the_best_of_them_found(poo
     note = next(note for note in pooled.manifest["notes"] if note.startswith("Learners"))
     assert f"{fold[0]['learner']} is taken" in note
     assert pooled.manifest["oracle"] == "trees and orthogonal"
-    stored = Stored.read(pooled.folder / "frontier")
+    stored = StoredFrontier.read(pooled.folder / "frontier")
     trees = [isinstance(network.body, Trees) for network in stored.networks]  # other budgets are of the learner taken
     assert trees == {"trees": [True], "orthogonal": [False]}.get(fold[0]["learner"], trees)
 
@@ -120,7 +120,7 @@ def test_trees_are_of_frontiers_alone(city: Path, tmp_path: Path) -> None:
 
 def test_a_server_can_mix_the_policies_anew(pooled: Run) -> None:
     """Each as its own arrays say."""
-    bundle, stored = load_bundle(pooled.folder / "bundle"), Stored.read(pooled.folder / "frontier")
+    bundle, stored = load_bundle(pooled.folder / "bundle"), StoredFrontier.read(pooled.folder / "frontier")
     pool = Pool(bundle)
     places = [int(np.flatnonzero(stored.network == i)[k]) for i in range(len(stored.networks)) for k in (3, -3)]
     weights = np.zeros(len(pool.entries))

@@ -1,9 +1,9 @@
-"""Mixtures for a grid of budgets, from the least that can be kept to the most that is of use: the curve, solved once.
+"""Mixtures for a grid of budgets, from the least that can be kept to the most that is useful: the curve, solved once.
 
-Each fold solves its own linear programme at every budget of the grid, from what its own select users say, with the
-room that a certificate on all users will need; the mixture for a budget is the mean of the folds'. Between two budgets
+Each fold solves its own linear program at every budget of the grid, from the measurements on its own select users, with
+the room that a certificate on all users will need; the mixture for a budget is the mean over folds. Between two budgets
 of the grid their mixtures are mixed in proportion. So every mixture of the curve is one of the grid's or lies between
-two, and one look at the certify users bounds them all (`certify_frontier.py`).
+two, and one look at the certify users bounds them all (`certify.py`).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from outlay.estimators.frontier import Points, room, solve
 BUDGETS = 51  # of the grid
 ROUNDING = 1e-9  # a smaller weight is none
 HALVINGS = 50  # of the interval that holds the least budget
-REFININGS = 5  # of the room at the dearest useful budget, which depends on that budget a little
+REFININGS = 5  # of the room at the largest useful budget, which depends on that budget a little
 
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What a fold chooses by.
+class GridProblem:
+    """The linear program of one fold, for any limit of the money budget.
 
     Attributes:
         points: its L policies, measured on its *select* users.
-        aim: `[L]` what mixtures are chosen to have much of (`units.chosen_by`).
-        campaign: the limits; the money budget's moves.
+        aim: `[L]` the objective that mixtures are chosen by (`units.chosen_by`).
+        campaign: the limits; that of the money budget moves.
         scale: `[m]` one unit of violation of each limit.
         alpha: of the look that will certify the whole curve.
-        certify_users: that it will rest on, of all folds.
+        certify_users: users that the look will rest on, of all folds.
         folds: how many.
     """
 
@@ -50,7 +50,7 @@ class Choice:
     folds: int
 
     def solve(self, budget: float) -> tuple[Vector, float] | None:
-        """Weights `[L]` for a budget and their room, in its coordinate; None where no mixture keeps the limits."""
+        """Return weights `[L]` for a budget and the room they leave, or None where no mixture keeps the limits."""
         campaign = self.campaign.with_money_limit(budget)
         margin = self._room(campaign)
         solution = solve(self.points, self.aim, campaign, self.scale, margin)
@@ -75,7 +75,7 @@ class Choice:
 
     @cached_property
     def most(self) -> float:
-        """What is spent, room included, where money is no object.
+        """What is spent, room included, where money is unlimited.
 
         Raises:
             InfeasibleError: if the other limits cannot be kept however much is spent.
@@ -83,7 +83,7 @@ class Choice:
         campaign, place = self.campaign, self.campaign.money
         free = self.solve(1e3 * float(np.abs(self.points.value[:, 1 + place]).max() + 1))
         if free is None:
-            raise InfeasibleError("no mixture keeps the other limits with room for a certificate of every budget.",
+            raise InfeasibleError("no mixture keeps the other limits with room for the certificate of every budget.",
                                   file=campaign.path, where="[[budget]]",
                                   way_out="Loosen them, or take a larger log.")  # fmt: skip
         weights, _ = free
@@ -102,16 +102,16 @@ class Choice:
         return self.points.factor(self.campaign, self.alpha)
 
 
-def grid(choices: Sequence[Choice]) -> tuple[Vector, list[Vector], list[Vector]]:
-    """Budgets `[G]`, and for each fold its weights `[G, L]` and their room `[G]`."""
-    least, most = (max(getattr(choice, end) for choice in choices) for end in ("least", "most"))
+def solve_grid(problems: Sequence[GridProblem]) -> tuple[Vector, list[Vector], list[Vector]]:
+    """Return the budgets `[G]`, and for each fold its weights `[G, L]` and the room that they leave `[G]`."""
+    least, most = (max(getattr(problem, end) for problem in problems) for end in ("least", "most"))
     budgets = np.unique(np.linspace(least, max(least, most), BUDGETS))
     weights: list[Vector] = []
     rooms: list[Vector] = []
-    for choice in choices:
-        found = [choice.solve(float(budget)) for budget in budgets]
+    for problem in problems:
+        solved = [problem.solve(float(budget)) for budget in budgets]
         # The least budget lies at the edge of what can be solved.
-        kept = [each if each is not None else next(later for later in found if later is not None) for each in found]
-        weights.append(np.array([each for each, _ in kept]))
-        rooms.append(np.array([each for _, each in kept]))
+        kept = [one if one is not None else next(later for later in solved if later is not None) for one in solved]
+        weights.append(np.array([solution for solution, _ in kept]))
+        rooms.append(np.array([room for _, room in kept]))
     return budgets, weights, rooms

@@ -31,7 +31,7 @@ from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
-from outlay.choosing.stored import Stored
+from outlay.choosing.stored import StoredFrontier
 from outlay.choosing.window import claimed, window_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
@@ -90,7 +90,7 @@ def certify_frontier(
     if (found := certified(run, data, campaign)) is not None:
         return found
     said = report or (lambda _fraction, _text: None)
-    stored = Stored.read(run.folder / "frontier")
+    stored = StoredFrontier.read(run.folder / "frontier")
     if not len(stored.budgets):
         raise InfeasibleError(stored.manifest["no_curve"], file=stored.folder,
                               way_out="Change the limits in the campaign file, and train again.")  # fmt: skip
@@ -146,7 +146,7 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
     path = run.folder / "frontier" / BAND
     if not path.exists():
         return None
-    stored = Stored.read(run.folder / "frontier")
+    stored = StoredFrontier.read(run.folder / "frontier")
     try:
         with path.open("rb") as handle, np.load(handle) as file:
             part = {name: file[name] for name in file.files}
@@ -206,7 +206,7 @@ def _measured(
     return found
 
 
-def _identity(stored: Stored) -> str:
+def _identity(stored: StoredFrontier) -> str:
     """What is looked at: these mixtures of these policies, on these data."""
     content = hashlib.sha256()
     for part in (stored.network, stored.policy, stored.fold, stored.head_weights, stored.value, stored.weights):

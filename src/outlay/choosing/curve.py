@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from outlay.bundles.write import BundleSpec
 from outlay.choosing.budget_curve import CurveMember, CurvePoint
 from outlay.choosing.folds import views
-from outlay.choosing.stored import AGAIN, Stored
+from outlay.choosing.stored import AGAIN, StoredFrontier
 from outlay.choosing.window import window_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
@@ -41,7 +41,7 @@ class BudgetMixtures:
         money: the budget that moves.
     """
 
-    def __init__(self, stored: Stored, campaign: Campaign, data: Transitions) -> None:
+    def __init__(self, stored: StoredFrontier, campaign: Campaign, data: Transitions) -> None:
         """Check that the stored frontier fits the data and has a curve.
 
         Args:

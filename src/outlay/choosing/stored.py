@@ -1,7 +1,7 @@
-"""RUN/frontier: what every budget needs once training is over: the networks of all policies, and what they measured.
+"""RUN/frontier: the networks of all policies and their measurements, from which the mixture for any budget is made.
 
-write(run / "frontier", folds, check)
-stored = Stored.read(run / "frontier")
+write_frontier(run / "frontier", folds, check)
+stored = StoredFrontier.read(run / "frontier")
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.write import BundleSpec, MemberSpec
-from outlay.choosing.budget_grid import Choice, grid
+from outlay.choosing.budget_grid import GridProblem, solve_grid
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext
 from outlay.choosing.folds import fold_shares
 from outlay.choosing.looks import alpha_of, next_look
@@ -39,23 +39,23 @@ Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredFrontier:
     """RUN/frontier, as training wrote it. P policies of K folds, G budgets, H heads, m limits.
 
     Attributes:
-        folder: where it lies.
+        folder: RUN/frontier.
         networks: those of the policies.
-        network: `[P]` which of them each policy is of.
-        policy: `[P]` by which of that network's policies it acts.
-        fold: `[P]` whose users had no part in it.
+        network: `[P]` place of each policy's network among them.
+        policy: `[P]` place of the policy among those of its network.
+        fold: `[P]` the fold whose users had no part in it.
         multiplier: `[P, m]`.
         head_weights: `[P, H]`.
-        value: `[P, T]` what it was measured at on *select* users of its fold, as in `Points`.
+        value: `[P, T]` measured on *select* users of its fold, as in `Points`.
         budgets: `[G]` of the money budget, ascending; empty where that is a floor, or no mixture keeps the others.
         weights: `[G, P]` of the mixture for each; every fold has the same share in all of them.
         room: `[G]` by which the money budget's coordinate was raised when choosing.
-        aim: `[G]` what the mixtures were chosen to have much of (`units.chosen_by`), per unit of time.
-        points: what the G mixtures were measured at on *select* users.
+        aim: `[G]` the objective that mixtures were chosen by (`units.chosen_by`), per unit of time.
+        points: measurements of the G mixtures on *select* users.
         old: the same of the log's policy.
         shares: `[K]` of the folds: n_k / n.
         scale: `[m]` one unit of violation of each limit.
@@ -84,8 +84,8 @@ class Stored:
     manifest: dict[str, Any]
 
     @classmethod
-    def read(cls, folder: Path) -> Stored:
-        """Read it.
+    def read(cls, folder: Path) -> StoredFrontier:
+        """Read the folder of a run.
 
         Raises:
             FolderError: if the run has none, or it is damaged.
@@ -112,7 +112,7 @@ class Stored:
                               way_out=AGAIN) from None  # fmt: skip
 
     def spec(self, weights: Vector, campaign: Campaign, data: Transitions) -> BundleSpec:
-        """The bundle of the mixture with weights `[P]`: the networks with the heads of its members alone."""
+        """Return the bundle of the mixture with weights `[P]`: its networks have the heads of its members alone."""
         used, policies = np.flatnonzero(weights), self.policies(campaign)
         slim: dict[int, NetworkArrays] = {}
         place: dict[tuple[int, int], int] = {}
@@ -141,13 +141,13 @@ class Stored:
         )
 
     def fold_weights(self, weights: Vector) -> list[list[float]]:
-        """`[K, k]` for the mixture with weights `[P]`: of its k members in each fold's mixture."""
+        """Return `[K, k]`: the weights of a mixture's k members within each fold, from its weights `[P]`."""
         used = np.flatnonzero(weights)
         each = [np.where(self.fold[used] == k, weights[used], 0) for k in range(len(self.shares))]
         return [(inside / inside.sum()).tolist() for inside in each]
 
     def policies(self, campaign: Campaign) -> tuple[MemberSpec, ...]:
-        """All P of them, for a server that mixes them anew as money and users come."""
+        """Return all P policies, for a server that mixes them anew as money and users come."""
         return tuple(
             MemberSpec(
                 network=self.networks[self.network[i]],
@@ -163,11 +163,11 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Fold:
-    """What one fold found.
+class FoldPolicies:
+    """The policies of one fold.
 
     Attributes:
-        context: what its policies share.
+        context: what they share.
         measured: those that could be measured.
         old: the log's policy on the same *select* users.
     """
@@ -177,8 +177,8 @@ class Fold:
     old: Fitted
 
 
-def write(folder: Path, folds: Sequence[Fold], check: str) -> None:
-    """What every other budget needs: networks with the policies that could be measured, and the mixtures."""
+def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> None:
+    """Write the networks with the policies that could be measured, and the mixtures for a grid of budgets."""
     context = folds[0].context
     campaign, data = context.campaign, context.data
     shares = fold_shares([fold.context.data for fold in folds])
@@ -189,11 +189,11 @@ def write(folder: Path, folds: Sequence[Fold], check: str) -> None:
     ]  # fmt: skip
     alpha, users = alpha_of(look, campaign.train.confidence), len(data.users_of(data.certifying))
     aims = [np.array([kept.objective for kept in fold.measured]) for fold in folds]
-    choices = [
-        Choice(each, aim, campaign, context.scale, alpha, users, len(folds))
+    problems = [
+        GridProblem(each, aim, campaign, context.scale, alpha, users, len(folds))
         for each, aim in zip(points, aims, strict=True)
     ]
-    budgets, weights, rooms, no_curve = _grid(choices)
+    budgets, weights, rooms, no_curve = _grid(problems)
     log = pooled([Points.of([fold.old], campaign) for fold in folds], shares)
     mixtures = pooled([each.mixed(w) for each, w in zip(points, weights, strict=True)], shares)
     every = [kept.policy for fold in folds for kept in fold.measured]
@@ -223,20 +223,25 @@ def write(folder: Path, folds: Sequence[Fold], check: str) -> None:
         })  # fmt: skip
 
 
-def _grid(choices: list[Choice]) -> tuple[Vector, list[Vector], list[Vector], str | None]:
+def _grid(problems: list[GridProblem]) -> tuple[Vector, list[Vector], list[Vector], str | None]:
     """The mixtures for a grid of budgets, or none and the reason."""
-    money = choices[0].campaign.budgets[choices[0].campaign.money]
+    money = problems[0].campaign.budgets[problems[0].campaign.money]
     try:
         if money.sign > 0:
-            return *grid(choices), None
-        no_curve = f"budget {money.name} is a floor, so there is no curve of what more money buys."
+            return *solve_grid(problems), None
+        no_curve = f"budget {money.name} is a floor, so no curve shows what more money buys."
     except InfeasibleError as error:
         no_curve = error.found
-    return np.empty(0), [np.empty((0, len(each.points))) for each in choices], [np.empty(0) for _ in choices], no_curve
+    return (
+        np.empty(0),
+        [np.empty((0, len(each.points))) for each in problems],
+        [np.empty(0) for _ in problems],
+        no_curve,
+    )
 
 
 def _networks(policies: list[CandidatePolicy]) -> tuple[list[NetworkArrays], NDArray[np.int64], NDArray[np.int64]]:
-    """The different networks with the policies that are used, and for each policy its network and its place there."""
+    """The networks with only the policies that are used, and for each policy its network and its place there."""
     used: dict[int, tuple[NetworkArrays, list[int]]] = {}
     for each in policies:
         assert isinstance(each.network, NetworkArrays)

@@ -31,7 +31,7 @@ from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import ESTIMATES, Run
-from outlay.choosing.stored import Stored
+from outlay.choosing.stored import StoredFrontier
 from outlay.choosing.verdict import verdict
 from outlay.choosing.window import claimed, window_words
 from outlay.core.campaign import Campaign
@@ -278,7 +278,7 @@ def _curve(at: Measure, run: Run, campaign: Campaign, refused: str | None, repor
     """The look that certifies every other budget of a frontier (`certify_frontier.py`), in a few numbers."""
     if not (run.folder / "frontier").is_dir():
         return None
-    if not len(Stored.read(run.folder / "frontier").budgets):
+    if not len(StoredFrontier.read(run.folder / "frontier").budgets):
         return None
     found = certify_frontier(run, at.data, campaign, lambda f, text: report(0.8 + 0.15 * f, text), refused=refused)
     return {"policies": len(found.band), "look": found.look, "alpha": found.alpha, "refused": found.band.refused}

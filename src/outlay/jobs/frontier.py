@@ -33,7 +33,7 @@ from outlay.choosing.curve import BudgetMixtures
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
-from outlay.choosing.stored import Stored
+from outlay.choosing.stored import StoredFrontier
 from outlay.choosing.verdict import verdict
 from outlay.choosing.window import Window, window_words
 from outlay.core.campaign import Campaign
@@ -87,7 +87,7 @@ def frontier(
         if not (np.isfinite(budget) and budget >= 0):
             raise OutlayError(f"is {budget:g}; must be a number of at least 0.", where="budget",
                               way_out="Give a limit such as 1.5.")  # fmt: skip
-    stored = Stored.read(run.folder / "frontier")
+    stored = StoredFrontier.read(run.folder / "frontier")
     mixtures = BudgetMixtures(stored, campaign, run.data())
     own = campaign.budgets[campaign.money].limit
     wanted = list(budgets) or [own if export is not None else max(own, mixtures.least)]
@@ -155,7 +155,7 @@ def _check_export(folder: Path, run: Run, budgets: Sequence[float]) -> None:
         raise FolderError(error.found, file=folder, way_out="Export to another folder.") from None
 
 
-def _old(stored: Stored, campaign: Campaign) -> OldPolicy | None:
+def _old(stored: StoredFrontier, campaign: Campaign) -> OldPolicy | None:
     value, error = stored.old.shown(np.ones(1), campaign)
     if not np.isfinite([*value, *error]).all():
         return None

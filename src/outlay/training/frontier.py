@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, measure
 from outlay.choosing.choose import TOGETHER, Selection, choose_among
 from outlay.choosing.folds import fold_shares, seed_of, views
-from outlay.choosing.stored import Fold, write
+from outlay.choosing.stored import FoldPolicies, write_frontier
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError, LogError, OutlayError
@@ -66,7 +66,7 @@ class FoldAnswers:
 
     answers: list[BestResponses]
     chosen: Selection
-    fold: Fold
+    fold: FoldPolicies
     check: str
     gap: Gap | None
     unknown: str | None
@@ -115,7 +115,7 @@ def learn(
             shutil.rmtree(part / "bundle", ignore_errors=True)  # it was measured
     # The note is about a fold whose costs rise with λ, if there is one.
     check = next((each.check for each in found if RISES in each.check), found[0].check)
-    write(folder / "frontier", [each.fold for each in found], check)
+    write_frontier(folder / "frontier", [each.fold for each in found], check)
     chosen = _together([each.chosen for each in found], fold_shares(folds))
     context = replace(found[0].fold.context, folder=folder)
     answers = [part for each in found for part in each.answers]
@@ -245,7 +245,9 @@ def _learn_fold(
     gap, unknown = gaps.get(taken, (None, "policies of several of them are mixed"))
     # Constant actions stand in for policies that could not be measured.
     kept = _of_taken(measured, chosen, taken) or list(chosen.members)
-    return FoldAnswers(answers, chosen, Fold(context, kept, chosen.measure.old()), check, gap, unknown, told_apart)
+    return FoldAnswers(
+        answers, chosen, FoldPolicies(context, kept, chosen.measure.old()), check, gap, unknown, told_apart
+    )
 
 
 def _taken(answers: Sequence[BestResponses], chosen: Selection) -> str:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from outlay.bundles.write import MemberSpec, write_bundle
 from outlay.choosing.candidates import RunContext, bundle_spec, shown
 from outlay.choosing.choose import Selection
-from outlay.choosing.stored import Stored
+from outlay.choosing.stored import StoredFrontier
 from outlay.choosing.window import window_of
 from outlay.core.campaign import Campaign
 from outlay.core.files import write_manifest
@@ -35,7 +35,7 @@ def record(context: RunContext, chosen: Selection, course: Sequence[dict[str, An
     folder, campaign, data = context.folder, context.campaign, context.data
     spec = bundle_spec(context, chosen.members, chosen.weights)
     if (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
-        policies = Stored.read(folder / "frontier").policies(campaign)
+        policies = StoredFrontier.read(folder / "frontier").policies(campaign)
         known = {_values(policy) for policy in policies}
         pairs = zip(spec.members, chosen.members, strict=True)
         constants = [m for m, kept in pairs if kept.policy.number is None and _values(m) not in known]
