@@ -96,7 +96,7 @@ def agree(
         vague: why the fitted evaluation is only a guess, if it shows that itself.
         assume_less: the estimators among the others that assume less than the fitted evaluation.
     """
-    found: list[Difference] = []
+    differences: list[Difference] = []
     own = fitted.std_error
     for name, (joint, cautions) in others.items():
         relied = {t for t, caution in zip(joint.targets, cautions, strict=True) if caution is None}
@@ -112,40 +112,40 @@ def agree(
             if same or not np.isfinite(error):  # of one user alone
                 continue
             tolerance = BY_CHANCE * error + negligible
-            found.append(Difference(name, target, value, error, tolerance))
+            differences.append(Difference(name, target, value, error, tolerance))
     if steps is not None:
         by_steps = _by_steps(fitted, steps)
         vague = _vague(fitted, steps, by_steps)
-        found += by_steps
-    beyond = [d for d in found if not d.ok]
+        differences += by_steps
+    beyond = [d for d in differences if not d.ok]
     if not beyond and vague is not None:
-        return Agreement(False, f"{NOT_CHECKED}: {vague}", tuple(found))
-    if not found:
+        return Agreement(False, f"{NOT_CHECKED}: {vague}", tuple(differences))
+    if not differences:
         return Agreement(True, f"{NOT_CHECKED}: no other estimate can be relied on", ())
     if not beyond:
-        less = sum(d.estimator in assume_less for d in found)
+        less = sum(d.estimator in assume_less for d in differences)
         share = f"{less} of them assume less" if less else "none of them assumes less"
-        words = f"all {len(found)} other estimates that can be relied on agree with it, {share}"
-        return Agreement(True, words, tuple(found))
+        words = f"all {len(differences)} other estimates that can be relied on agree with it, {share}"
+        return Agreement(True, words, tuple(differences))
     worst = max(beyond, key=lambda d: abs(d.difference) / max(d.tolerance, 1e-300))
     its = float(fitted.value[fitted.column(worst.target)])
     words = (
         f"{worst.estimator} gives {worst.target} as {its + worst.difference:.4g}, the fitted evaluation as {its:.4g}: "
         f"{abs(worst.difference) / max(worst.std_error, 1e-300):.1f} standard errors apart ({len(beyond)} of "
-        f"{len(found)} comparisons are beyond their tolerance)"
+        f"{len(differences)} comparisons are beyond their tolerance)"
     )
-    return Agreement(False, words, tuple(found))
+    return Agreement(False, words, tuple(differences))
 
 
 def _by_steps(fitted: Joint, steps: Joint) -> list[Difference]:
     """The difference of every total, also where it is exactly 0 because the weights lie in the basis."""
-    found = []
+    differences = []
     for target, value, error in zip(steps.targets, steps.value, steps.std_error, strict=True):
         its = float(fitted.value[fitted.column(target)])
         if np.isfinite([its, error]).all():
             tolerance = BY_CHANCE * float(error) + NEGLIGIBLE * abs(its)
-            found.append(Difference(ONE_STEP, target, float(value), float(error), tolerance))
-    return found
+            differences.append(Difference(ONE_STEP, target, float(value), float(error), tolerance))
+    return differences
 
 
 def _vague(fitted: Joint, steps: Joint, found: Sequence[Difference]) -> str | None:

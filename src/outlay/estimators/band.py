@@ -126,7 +126,7 @@ class Band:
         """Return objective and costs of the old policy and of the mixture `[L]`, each with its own interval."""
         alone = np.zeros(len(self.points))
         alone[-1] = 1
-        found = []
+        estimates = []
         for policy, each in (("old", alone), ("mixture", np.append(weights, 0.0))):
             used = np.flatnonzero(each)
             part = self.points.only(used)
@@ -135,14 +135,14 @@ class Band:
             low, high = interval(value, error, campaign.train.confidence)
             for t, target in enumerate((objective(campaign), *(budget.name for budget in campaign.budgets))):
                 if not np.isfinite(value[t]):
-                    found.append(Estimate(policy=policy, estimator="fqe", target=target, value=None,
+                    estimates.append(Estimate(policy=policy, estimator="fqe", target=target, value=None,
                                           withheld=reason or "it could not be measured"))  # fmt: skip
                     continue
-                found.append(
+                estimates.append(
                     Estimate(policy=policy, estimator="fqe", target=target, value=float(value[t]), low=float(low[t]),
                              high=float(high[t]), std_error=float(error[t]), recommended=self.refused is None)
                 )  # fmt: skip
-        return found
+        return estimates
 
 
 def _gains(points: Points) -> tuple[Array, Array]:

@@ -225,8 +225,8 @@ class DoublyRobust:
             one = vars(certain(target, value, self.panel.num_users))
             one["mass"] = members[:, None].astype(np.float64)
             parts.insert(place, Robust(**one, covered=parts[0].covered[:1]))
-        found = Robust(**joined(parts), covered=np.concatenate([part.covered for part in parts]))
-        return over_window(found, (*self.panel.names, "decisions"), self.window)
+        whole = Robust(**joined(parts), covered=np.concatenate([part.covered for part in parts]))
+        return over_window(whole, (*self.panel.names, "decisions"), self.window)
 
 
 def _covered(part: WeightedPaths, outcomes: int) -> NDArray[np.int64]:

@@ -134,12 +134,12 @@ class Evaluator:
         not_shown = [self._not_shown(k) for k in horizons if k not in covered]
         parts = [*self._discounted(moves, stage, _share(members)), *totals, *not_shown]
         longest = np.full((max(horizons, default=0) - len(daily), daily.shape[1]), np.nan)
-        found = Fitted(
+        whole = Fitted(
             **joined(parts),
             unsupported=np.concatenate([part.unsupported for part in parts]),
             daily=np.vstack([daily, longest]),
         )
-        return over_window(found, (*self.panel.names, "decisions"), self.window)
+        return over_window(whole, (*self.panel.names, "decisions"), self.window)
 
     @cached_property
     def sample(self) -> Sample:
@@ -148,10 +148,10 @@ class Evaluator:
 
     def _discounted(self, moves: PolicyMoves, stage: Stage, share: Array) -> list[Fitted]:
         """(1−γ)·J of reward, costs and decisions over the start rows of users with this share `[U]`."""
-        found = solve(self.basis, stage, self.panel.discount)
+        solution = solve(self.basis, stage, self.panel.discount)
         starts = np.bincount(moves.start, share, moves.num_points).astype(np.float64)
-        back = adjoint(self.basis, found, starts, Need(self.panel.data.actions))
-        first = found.values[moves.start]
+        back = adjoint(self.basis, solution, starts, Need(self.panel.data.actions))
+        first = solution.values[moves.start]
         parts = [self._result(self.sample.names, first, share, moves, back, 0, stage.reg, 1)]
         return [*parts, *self._certain("decisions", 1.0)]
 
@@ -167,20 +167,20 @@ class Evaluator:
         shares = [_share(members & self.panel.covers(k)) for k in horizons]
         back = backward(self.basis, moves, stages, horizons, ahead, shares, self.panel.data.actions)
         daily = np.full((len(stages), len(self.panel.names)), np.nan)
-        found: list[Fitted] = []
+        totals: list[Fitted] = []
         for k, horizon in enumerate(horizons):
             first = ahead.values[horizon][moves.first]
             targets = tuple(str(Target(name, horizon)) for name in names)
             reg = stages[horizon - 1].reg
-            found.append(self._result(targets, first, shares[k], moves, back, k, reg, horizon))
+            totals.append(self._result(targets, first, shares[k], moves, back, k, reg, horizon))
             for h in range(horizons[k - 1] + 1 if k else 1, horizon + 1):
                 share = _share(members & self.panel.covers(h))
                 before, value = (share @ ahead.values[left][moves.first] for left in (h - 1, h))
-                given = np.isfinite(found[-1].value) & self.sample.possible(value, h)
+                given = np.isfinite(totals[-1].value) & self.sample.possible(value, h)
                 daily[h - 1] = np.where(given, value - before, np.nan)[: daily.shape[1]]
             if horizon == self.window:
-                found += self._certain(str(Target("decisions", horizon)), horizon)
-        return found, daily
+                totals += self._certain(str(Target("decisions", horizon)), horizon)
+        return totals, daily
 
     def _not_shown(self, days: int) -> Fitted:
         """Totals of this many days, which the log shows for nobody, so that they would come from the model alone."""

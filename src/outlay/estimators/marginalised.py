@@ -110,7 +110,7 @@ def estimate(
         parts.append(_certain(str(Target("decisions", window)), float(window), panel))
     mean, error = (np.nan, np.nan) if ratio is None else mean_ratio(panel, ratio)
     fields = joined(parts)
-    found = Marginal(
+    whole = Marginal(
         **fields,
         unsupported=np.repeat([part.unsupported for part in parts], [len(part.targets) for part in parts]),
         largest=_largest(fields["mass"]),
@@ -118,7 +118,7 @@ def estimate(
         mean_ratio=mean,
         mean_ratio_error=error,
     )
-    return over_window(found, (*panel.names, "decisions"), window)
+    return over_window(whole, (*panel.names, "decisions"), window)
 
 
 def combine(parts: Sequence[Marginal], weights: NDArray[np.float64]) -> Marginal:
@@ -172,8 +172,8 @@ def _discounted(
         return _withheld(panel, names, NOTHING_FOLLOWS)
     share = chosen / chosen.sum()
     outcome = panel.outcome if steady else np.column_stack([panel.outcome, ~panel.forced])
-    found = discounted(panel, of_states(basis), outcome, ratio, share, least_rows)
-    return _part(panel, names, found, share, panel.start, _range(outcome), support)
+    solution = discounted(panel, of_states(basis), outcome, ratio, share, least_rows)
+    return _part(panel, names, solution, share, panel.start, _range(outcome), support)
 
 
 def _totals(
@@ -197,8 +197,8 @@ def _totals(
     if not covered.any():
         return _withheld(panel, names, f"no user's window covers {days} days")
     share = covered / covered.sum()
-    found = totals(panel, of_states(basis), outcome, ratio, share, least_rows, days)
-    return _part(panel, names, found, share, panel.first, days * _range(outcome), support)
+    solution = totals(panel, of_states(basis), outcome, ratio, share, least_rows, days)
+    return _part(panel, names, solution, share, panel.first, days * _range(outcome), support)
 
 
 def _part(

@@ -59,9 +59,9 @@ class TargetPolicy:
         free, actions = ~forced, probability.shape[1]
         kind = action.copy()
         some = None if state is None or not free.any() else _by_state(probability[free], state[free])
-        found, of = some or _distinct(probability[free])
+        table, of = some or _distinct(probability[free])
         kind[free] = actions + of
-        return cls(kind, np.vstack([np.eye(actions), found]))
+        return cls(kind, np.vstack([np.eye(actions), table]))
 
     @property
     def pure(self) -> bool:
@@ -88,8 +88,8 @@ def _by_state(probability: Array, state: Index) -> tuple[Array, Index] | None:
 
 
 def _distinct(probability: Array) -> tuple[Array, Index]:
-    found, of = np.unique(probability, axis=0, return_inverse=True)
-    return found, of.ravel()
+    table, of = np.unique(probability, axis=0, return_inverse=True)
+    return table, of.ravel()
 
 
 ROUNDING = 1e-6  # by which probabilities may fail to sum to 1

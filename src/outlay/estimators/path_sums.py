@@ -120,9 +120,11 @@ class FoldValues:
         """Fit the values of a policy, with up to `days` days left."""
         panel, basis = sample.panel, sample.basis
         stages = sample.stages(moves, (None, *range(1, days + 1)), least_rows)
-        found = solve(basis, stages[0], panel.discount)
+        solution = solve(basis, stages[0], panel.discount)
         ahead = forward(basis, stages[0].moves, stages[1:], len(sample.names))
-        return cls(sample, found, stages, [found.theta, *ahead.theta], [found.values, *ahead.values[1:]], least_rows)
+        return cls(
+            sample, solution, stages, [solution.theta, *ahead.theta], [solution.values, *ahead.values[1:]], least_rows
+        )
 
     def add(self, paths: WeightedPaths, users: NDArray[np.bool_], sums: Array) -> None:
         """Add the rows of some users `[U]`, to whom these values were not fitted, to the sums `[U, T]`."""

@@ -44,21 +44,21 @@ def known_costs(data: Transitions, campaign: Campaign, stated: ArrayLike) -> Arr
     least, most = _ends(data)
     differs, at_most, given = varies(data), np.asarray(stated, np.float64), np.isfinite(most[:, 0])
     action = np.asarray(data.action, np.intp)
-    found = np.full((data.num_actions, len(campaign.budgets)), np.inf)
+    costs = np.full((data.num_actions, len(campaign.budgets)), np.inf)
     for j, budget in enumerate(campaign.budgets):
         x = np.asarray(data.outcome[:, 1 + j], np.float64)
         top, bottom = most[given, 1 + j], least[given, 1 + j]
         if budget.sign < 0:
             if bottom.min() >= 0:
                 rows = np.bincount(action, minlength=data.num_actions)
-                found[:, j] = np.bincount(action, x, data.num_actions) / np.maximum(rows, 1)
+                costs[:, j] = np.bincount(action, x, data.num_actions) / np.maximum(rows, 1)
         elif (top <= at_most[given, j] * (1 + ROUNDING)).all():
-            found[:, j] = at_most[:, j]
+            costs[:, j] = at_most[:, j]
         elif _amounts(x, data.actions[action]):
-            found[:, j] = data.actions
+            costs[:, j] = data.actions
         own = ~differs[:, 1 + j] & ((most[:, 1 + j] != 0) | (data.actions == 0))
-        found[own & given, j] = 0.0
-    return found
+        costs[own & given, j] = 0.0
+    return costs
 
 
 def largest(joint: Joint, campaign: Campaign, known: Array) -> Array:
@@ -69,13 +69,13 @@ def largest(joint: Joint, campaign: Campaign, known: Array) -> Array:
         campaign: its budgets.
         known: `[m]` the largest of `known_costs` over the actions that the policy gives.
     """
-    found = []
+    influences = []
     for budget, most in zip(campaign.budgets, known, strict=True):
         days = campaign.meta.horizon_days if budget.per == "user" else 1
         mass = joint.mass[:, joint.column(str(Target(budget.name, days)) if budget.per == "user" else budget.name)]
         weight = len(mass) * float(mass.max()) / total if (total := float(mass.sum())) > 0 else 1.0
-        found.append(weight * days * float(most))
-    return np.array(found)
+        influences.append(weight * days * float(most))
+    return np.array(influences)
 
 
 def _ends(data: Transitions) -> tuple[Array, Array]:

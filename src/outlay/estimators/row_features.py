@@ -73,12 +73,12 @@ def hinges(numbers: NDArray[np.floating], first: NDArray[np.integer]) -> Narrow:
         first: `[n]` each user's first row.
     """
     moved = np.abs(numbers - numbers[first]).mean(axis=0)
-    found = []
+    columns = []
     for field in np.argsort(-moved, kind="stable")[:MOST_BENT]:
         if moved[field] > 0:
             x = numbers[:, field]
-            found += [np.maximum(x - knot, 0) for knot in np.unique(np.quantile(x, KNOTS))]
-    return np.asarray(np.stack(found, axis=1) if found else np.empty((len(numbers), 0)), np.float32)
+            columns += [np.maximum(x - knot, 0) for knot in np.unique(np.quantile(x, KNOTS))]
+    return np.asarray(np.stack(columns, axis=1) if columns else np.empty((len(numbers), 0)), np.float32)
 
 
 def _encoder(data: Transitions) -> Callable[[NDArray[np.int64]], Narrow]:
@@ -127,11 +127,11 @@ def before(panel: Panel, was: NDArray[np.floating], *, total: bool = False) -> N
     count = (np.arange(len(panel)) - begin)[:, None]
     running = np.vstack([np.zeros((1, was.shape[1])), ordered.cumsum(axis=0)])
     sums = running[:-1] - running[begin]
-    found = np.empty((len(panel), 2 * was.shape[1]))
-    found[order] = np.hstack([
+    columns = np.empty((len(panel), 2 * was.shape[1]))
+    columns[order] = np.hstack([
         sums if total else sums / np.maximum(count, 1), np.where(count > 0, np.roll(ordered, 1, axis=0), 0.0)
     ])  # fmt: skip
-    return found
+    return columns
 
 
 def standardised(columns: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -122,19 +122,19 @@ class Sequential:
         covered_days = [k for k in horizons if (members & panel.covers(k)).any()]
         parts: list[Fitted] = []
         daily = np.full((max(horizons), len(panel.names)), np.nan)
-        found, covered = None, np.zeros(panel.num_users, np.bool_)
+        means, covered = None, np.zeros(panel.num_users, np.bool_)
         for k in reversed(covered_days):
             users = members & panel.covers(k)
-            if found is None or (users != covered).any():
-                found, covered = self._days(k, users, ratio, given), users
+            if means is None or (users != covered).any():
+                means, covered = self._days(k, users, ratio, given), users
             names = self._names if k == self.window else panel.names
-            parts.insert(0, self._sums([str(Target(name, k)) for name in names], found, np.ones(k), never, k))
+            parts.insert(0, self._sums([str(Target(name, k)) for name in names], means, np.ones(k), never, k))
             if parts[0].withheld[0] is None:
-                daily[:k] = found.value[: len(panel.names), :k].T
+                daily[:k] = means.value[: len(panel.names), :k].T
             if k == self.window:
-                parts.insert(0, self._sums(names, found, discounted_weights(k, panel.discount), never, 1))
+                parts.insert(0, self._sums(names, means, discounted_weights(k, panel.discount), never, 1))
                 if self.advantages is not None:
-                    parts.append(self._long_run(found, users, never))
+                    parts.append(self._long_run(means, users, never))
         parts += [self._not_shown(k) for k in horizons if k not in covered_days]
         if panel.data.steady:
             parts += [

@@ -124,9 +124,9 @@ class Boosted:
         """`[N, H, d]` c + f for rows of a table."""
         out, done = np.tile(self.start, (len(x), 1, 1)), 0
         for rounds in np.unique(self.rounds[self.rounds > 0]).tolist():
-            said = _predictions(self.booster, x, done, rounds - done)
+            predicted = _predictions(self.booster, x, done, rounds - done)
             kept = self.rounds >= rounds
-            out[:, kept] += said.reshape(len(x), *self.start.shape)[:, kept]
+            out[:, kept] += predicted.reshape(len(x), *self.start.shape)[:, kept]
             done = rounds
         return out
 
@@ -162,8 +162,8 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
     residual, by = (np.ascontiguousarray(part.T, np.float32) for part in (_residual(rows, start), rows.by))
     hessian = np.tile(np.square(by), (heads, 1)).ravel()
 
-    def gradient(said: NDArray[np.float64], _data: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        score = said.T.astype(np.float32).reshape(heads, d, -1)
+    def gradient(predicted: NDArray[np.float64], _data: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        score = predicted.T.astype(np.float32).reshape(heads, d, -1)
         left = np.einsum("hjn,jn->hn", score, by) - residual
         return (left[:, None] * by[None]).ravel(), hessian
 
@@ -173,8 +173,8 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
     while done < settings.rounds and done - rounds.max() < settings.patience:
         for _ in range(CHECK):
             booster.update(fobj=gradient)
-        said = _predictions(booster, x, done, CHECK)
-        left = left - np.einsum("nhj,nj->nh", said.reshape(len(x), heads, d), held_out.by)
+        predicted = _predictions(booster, x, done, CHECK)
+        left = left - np.einsum("nhj,nj->nh", predicted.reshape(len(x), heads, d), held_out.by)
         done += CHECK
         loss = np.square(left).mean(axis=0)
         rounds, best = np.where(loss < best, done, rounds), np.minimum(loss, best)
@@ -183,16 +183,18 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
 
 def _predictions(booster: Any, x: NDArray[np.float32], first: int, rounds: int) -> Vector:
     """Predictions of some rounds, `[N, H·d]`."""
-    said: Any = booster.predict(x, start_iteration=first, num_iteration=rounds, raw_score=True, num_threads=_threads())
-    return np.asarray(said, np.float64).reshape(len(x), -1)
+    predicted: Any = booster.predict(
+        x, start_iteration=first, num_iteration=rounds, raw_score=True, num_threads=_threads()
+    )
+    return np.asarray(predicted, np.float64).reshape(len(x), -1)
 
 
 def constants(rows: BoostingRows) -> Vector:
     """`[H, d]` c: least squares, with a little ridge where functions are alike."""
     square = rows.by.T @ rows.by
     square += (RIDGE * np.trace(square) / len(square) + TINY) * np.eye(len(square))
-    found: Vector = np.asarray(np.linalg.solve(square, rows.by.T @ rows.target).T, np.float64)
-    return found
+    coefficients: Vector = np.asarray(np.linalg.solve(square, rows.by.T @ rows.target).T, np.float64)
+    return coefficients
 
 
 def _residual(rows: BoostingRows, start: Vector) -> Vector:
@@ -212,8 +214,8 @@ def _threads() -> int:
     something else to do is ten times slower.
     """
     free = processors()
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(free, int(asked)) if asked.isdigit() and int(asked) > 0 else max(1, free // 2)
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return min(free, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else max(1, free // 2)
 
 
 def _node(dumped: dict[str, Any], num_numbers: int, sizes: tuple[int, ...]) -> Node:

@@ -68,14 +68,14 @@ def load_game(folder: Path, game: games.Game, key: dict[str, Any]) -> games.Game
     """
     fresh = game.begin()
     with _whole(folder):
-        found = _read(folder, key)
+        saved = _read(folder, key)
         pair = fresh.player.critic.target
         return games.GameProgress(
             player=_tree(folder, "player", fresh.player),
-            candidates=[_candidate(row) for row in found["candidates"]],
-            networks={n: _tree(folder, f"network-{n}", pair) for n in found["networks"]},
-            kept=found["kept"],
-            seconds=found["seconds"],
+            candidates=[_candidate(row) for row in saved["candidates"]],
+            networks={n: _tree(folder, f"network-{n}", pair) for n in saved["networks"]},
+            kept=saved["kept"],
+            seconds=saved["seconds"],
         )
 
 
@@ -95,9 +95,9 @@ def load_frontier(
     """
     fresh = frontier.begin()
     with _whole(folder):
-        found = _read(folder, key)
+        saved = _read(folder, key)
         learner, multipliers, own = _tree(folder, "learner", (fresh.learner, fresh.multipliers, fresh.own))
-        return frontiers.FrontierProgress(learner, multipliers, own, found["step"], found["losses"], found["seconds"])
+        return frontiers.FrontierProgress(learner, multipliers, own, saved["step"], saved["losses"], saved["seconds"])
 
 
 def save_orthogonal(folder: Path, progress: orthogonal.OrthogonalProgress, key: dict[str, Any]) -> None:
@@ -118,12 +118,12 @@ def load_orthogonal(
         FolderError: if there is none, it is damaged, or it belongs to another training.
     """
     with _whole(folder):
-        found = _read(folder, key)
+        saved = _read(folder, key)
         fresh = training.begin().learner
         learner, best = (_tree(folder, name, fresh) for name in ("learner", "best"))
         return orthogonal.OrthogonalProgress(
-            learner, orthogonal.Best(best, found["best_step"], found["explained"]),
-            found["step"], found["losses"], found["seconds"],
+            learner, orthogonal.Best(best, saved["best_step"], saved["explained"]),
+            saved["step"], saved["losses"], saved["seconds"],
         )  # fmt: skip
 
 
@@ -143,10 +143,10 @@ def load_trees(folder: Path, key: dict[str, Any]) -> tuple[NetworkArrays, Effect
         FolderError: if there is none, it is damaged, or it belongs to another training.
     """
     with _whole(folder):
-        found = _read(folder, key)
+        saved = _read(folder, key)
         with (folder / JUDGE).open("rb") as handle, np.load(handle) as file:
             judge = EffectScore(*(file[name] for name in EffectScore._fields))
-        return read_network(folder / NETWORK), judge, float(found["seconds"])
+        return read_network(folder / NETWORK), judge, float(saved["seconds"])
 
 
 def _write(folder: Path, key: dict[str, Any], trees: dict[str, Any], plain: dict[str, Any]) -> None:

@@ -179,11 +179,11 @@ def _bisection(ask: BestResponder, bound: Floats, rounds: int, least_gap: float)
         middle = (low + high) / 2
         if not low < middle < high or ask.upper - lp.lower(ends) <= least_gap:
             break
-        found = ask.best(np.array([middle]))
-        if rule.feasible(ask.constraints, found[1]):
-            within, high = found, middle
+        response = ask.best(np.array([middle]))
+        if rule.feasible(ask.constraints, response[1]):
+            within, high = response, middle
         else:
-            over, low = found, middle
+            over, low = response, middle
         ends = _two_ends(ask, over, within)
         ask.record(lp.mixture(ends))
     return lp.mixture(ends)
@@ -218,8 +218,8 @@ def _checked_constraints(cmdp: TabularCMDP, limits: ArrayLike, scale: ArrayLike 
     try:
         constraints = rule.constraints(limits, scale)
     except ValueError as error:
-        where, _, found = str(error).partition(": ")
-        raise ModelError(found, where=where) from None
+        where, _, reason = str(error).partition(": ")
+        raise ModelError(reason, where=where) from None
     if len(constraints.limits) != cmdp.num_costs:
         raise ModelError(
             f"expected {cmdp.num_costs} numbers, one a cost of the model, found {len(constraints.limits)}.",

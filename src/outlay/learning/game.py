@@ -230,8 +230,8 @@ def play(game: Game, progress: GameProgress | None = None) -> Iterator[tuple[Gam
         heads = np.asarray(look(pair, w, None), np.float64)
         own = fitted = game.coords.of(heads)
         if game.measure is not None:
-            found = game.measure(game.policy(pair, multiplier))
-            fitted = found if np.isfinite(found).all() else own
+            measured = game.measure(game.policy(pair, multiplier))
+            fitted = measured if np.isfinite(measured).all() else own
         elif progress.player.extra is not None:
             extra = evaluate(progress.player.extra, pair, w, batch)
             progress.player = progress.player._replace(extra=extra)

@@ -82,8 +82,8 @@ class HeldOut:
 
     def moments(self, learner: Learner) -> EffectMoments:
         """Sums for the averaged networks of a learner."""
-        found = [self._sums(learner, jax.tree.map(jnp.asarray, batch)) for batch in self._batches]
-        sums = [sum((np.asarray(each[i], np.float64) for each in found), np.zeros(self._shape)) for i in range(6)]
+        parts = [self._sums(learner, jax.tree.map(jnp.asarray, batch)) for batch in self._batches]
+        sums = [sum((np.asarray(each[i], np.float64) for each in parts), np.zeros(self._shape)) for i in range(6)]
         cross, effect, left, total, square, count = sums
         return EffectMoments(cross, effect, left, square - total**2 / np.maximum(count, 1))
 

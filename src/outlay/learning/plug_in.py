@@ -132,21 +132,21 @@ def _corners(model: TabularCMDP, allowed: NDArray[np.bool_], unit: Vector, most:
         return float(x[0]), float(x[1:] @ unit)
 
     costly, cheap = responds(0.0), responds(np.inf)
-    found = {0.0: costly}
+    corners = {0.0: costly}
     if costly[1] - cheap[1] <= 1e-12 * max(abs(costly[1]), 1e-12):
         return [0.0]
     # Between the most expensive corner and the cheapest; the widest gap under the chord first.
     steepest = (costly[0] - cheap[0]) / (costly[1] - cheap[1])
     heap = [(-np.inf, steepest, costly, cheap)]
-    while heap and len(found) < most:
+    while heap and len(corners) < most:
         _, slope, left, right = heapq.heappop(heap)
         corner = responds(slope)
         gain = (corner[0] - slope * corner[1]) - (left[0] - slope * left[1])
         if gain <= 1e-10 * max(abs(left[0]), 1e-12):
             continue
-        found[slope] = corner
+        corners[slope] = corner
         for a, b in ((left, corner), (corner, right)):
             if a[1] - b[1] > 1e-12:
                 heapq.heappush(heap, (-gain, (a[0] - b[0]) / (a[1] - b[1]), a, b))
-    top = max(max(found), steepest)
-    return sorted({*found, 2 * top + 1e-9})
+    top = max(max(corners), steepest)
+    return sorted({*corners, 2 * top + 1e-9})

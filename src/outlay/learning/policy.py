@@ -39,10 +39,10 @@ class Policy(NamedTuple):
     ) -> NDArray[np.int64]:
         """`[n]` index of the action in states `codes [n, F]`, `numbers [n, 2·F']` that allow `allowed [n, K]`."""
         weights = jnp.asarray(self.weights * self.spread, jnp.float32)
-        found = _choose(
+        chosen = _choose(
             self.pair, jnp.asarray(codes), jnp.asarray(numbers), jnp.asarray(allowed), weights, self.threshold
         )
-        return np.asarray(found).astype(np.int64)
+        return np.asarray(chosen).astype(np.int64)
 
 
 @eqx.filter_jit

@@ -104,15 +104,15 @@ class TreesTraining:
         data, rows = self.data, self.learn_rows[~self.data.forced[self.learn_rows]]
         share = np.bincount(np.asarray(data.action[rows]), minlength=data.num_actions) / max(1, len(rows))
         basis = smooth_basis(data.actions, self.train.action_degree, data.campaign.meta.none)
-        found: list[Vector] = []
+        values: list[Vector] = []
         for row in np.eye(data.num_actions) if basis is None else np.asarray(basis):
             left = np.where(share > 0, row - row @ share, 0.0)
-            for known in found:
+            for known in values:
                 left = left - ((left * known) @ share) * known
             size = float(np.sqrt(left**2 @ share))
             if size > CONSTANT:
-                found.append(left / size)
-        return np.array(found) if found else np.zeros((1, data.num_actions))
+                values.append(left / size)
+        return np.array(values) if values else np.zeros((1, data.num_actions))
 
 
 class _Effects(NamedTuple):
@@ -142,21 +142,21 @@ def learn(training: TreesTraining, report: Report) -> tuple[NetworkArrays, Effec
     for half in range(2):
         report(0.05 + 0.25 * half, f"trees: what happens anyway, half {half + 1} of 2")
         halves.append(usual(columns, half))
-    said = _crossed(columns, halves)
+    predictions = _crossed(columns, halves)
     report(0.55, "trees: effects on the day")
-    today = (columns.outcome - said.day)[:, training.learned]
-    functions, moved = _turned(training.functions, columns, said.policy, today[:, :1])
+    today = (columns.outcome - predictions.day)[:, training.learned]
+    functions, moved = _turned(training.functions, columns, predictions.policy, today[:, :1])
     day, changed = _effects(columns, today, today, moved, np.ones(len(moved), np.bool_))
     later = None
     if training.discount > 0 and columns.known[columns.held].any() and columns.known[columns.learn].any():
         report(0.65, "trees: what a day means for the next ones")
-        aim, plain = _without_luck(training, columns, halves, said, today - changed)
+        aim, plain = _without_luck(training, columns, halves, predictions, today - changed)
         report(0.75, "trees: effects on what comes after the day")
         later, _ = _effects(columns, aim, plain, moved, columns.known)
     report(0.9, "trees: levels")
     held, rows = columns.held, choice_rows(training.data, HELD_ROWS, training.seed)
-    judge = EffectScore(rows, columns.action[held], today[held, 0], said.policy[held])
-    return _network(training, columns, functions, day, later, said.value), judge
+    judge = EffectScore(rows, columns.action[held], today[held, 0], predictions.policy[held])
+    return _network(training, columns, functions, day, later, predictions.value), judge
 
 
 def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
@@ -164,9 +164,9 @@ def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
     data = training.data
     rows = choice_rows(data, LOOK_ROWS, training.seed)
     assert isinstance(network.body, Trees)
-    said = network.body.sums(*data.features(rows)).value
+    values = network.body.sums(*data.features(rows)).value
     weight, bias = (part[0].astype(np.float64) for part in network.head)
-    q = (said @ weight + bias).reshape(len(rows), data.num_actions, network.num_heads)
+    q = (values @ weight + bias).reshape(len(rows), data.num_actions, network.num_heads)
     return Answers(network, *answered(training.coords, training.bound, training.money, q, data.allowed(rows)))
 
 
@@ -195,18 +195,18 @@ def _effects(
     """Effects that explain `aim [N, h]`, of the size that suits `plain`, and what they say in every row `[N, h]`."""
     learn = columns.learn[columns.chosen[columns.learn] & known[columns.learn]]
     held = columns.held[known[columns.held]]
-    found, slopes, left = [], [], aim
+    effects, slopes, left = [], [], aim
     for by, settings in ((moved[:, :1], EFFECT), (moved[:, 1:], SHAPE)):
         if by.shape[1]:
             taught, kept = (BoostingRows(rows, left[rows], by[rows]) for rows in (learn, held))
-            found.append(boost(columns.table, taught, kept, settings))
-            slopes.append(found[-1](columns.table.x))
+            effects.append(boost(columns.table, taught, kept, settings))
+            slopes.append(effects[-1](columns.table.x))
             left = left - np.einsum("nhj,nj->nh", slopes[-1], by)
     slope = np.concatenate(slopes, axis=2)
     changed = np.einsum("nhj,nj->nh", slope, moved)
     cross, square = (plain[held] * changed[held]).sum(axis=0), np.square(changed[held]).sum(axis=0)
     size = np.clip(cross / np.maximum(square, TINY), *RESIZE)
-    return _Effects(tuple(found), slope, size), size * changed
+    return _Effects(tuple(effects), slope, size), size * changed
 
 
 def _without_luck(

@@ -161,8 +161,8 @@ def usual(columns: TrainingColumns, half: int) -> Usual:
         nothing = np.zeros_like(day)
         return Usual(day, policy, nothing, nothing)
     next_day = columns.gamma[:, None] * day[columns.after]
-    told = columns.fit(known, next_day)(x)[:, :, 0]
-    value = columns.gamma[:, None] * _solved(columns, known, np.hstack([day, told]))[columns.after]
+    predicted = columns.fit(known, next_day)(x)[:, :, 0]
+    value = columns.gamma[:, None] * _solved(columns, known, np.hstack([day, predicted]))[columns.after]
     judged = choice[columns.known[choice]] if columns.known[choice].any() else known
     return Usual(day, policy, value, columns.fit(judged, value)(x)[:, :, 0])
 
@@ -172,13 +172,13 @@ def _policy(columns: TrainingColumns, rows: Ints, others: Ints) -> Vector:
     count, x = columns.allowed.shape[1], columns.table.x[others]
     taken = np.eye(count)[columns.action]
     if columns.propensity is None:
-        said = columns.fit(rows, taken)(x)[:, :, 0]
+        predicted = columns.fit(rows, taken)(x)[:, :, 0]
     else:
         # The row states the probability of its own action, without the noise of a draw.
         own, held = columns.propensity[:, None], columns.held
         given = BoostingRows(rows, own[rows], taken[rows])
-        said = boost(columns.table, given, BoostingRows(held, own[held], taken[held]), USUAL)(x)[:, 0]
-    some = np.where(columns.allowed[others], np.maximum(said, LEAST), 0.0)
+        predicted = boost(columns.table, given, BoostingRows(held, own[held], taken[held]), USUAL)(x)[:, 0]
+    some = np.where(columns.allowed[others], np.maximum(predicted, LEAST), 0.0)
     whole: Vector = some / np.maximum(some.sum(axis=1, keepdims=True), LEAST)
     return whole
 

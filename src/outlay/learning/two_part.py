@@ -79,14 +79,14 @@ def _mean_amount(data: Transitions, rows: Ints, select: Ints, column: int, seed:
     amount, half = np.asarray(data.outcome[rows, column], np.float64), np.asarray(data.user[rows]) % 2
     held = np.isin(rows, select, assume_unique=True)
     rng = np.random.default_rng(seed)
-    said = np.zeros((2, len(rows)))
+    means = np.zeros((2, len(rows)))
     for part in range(2):
         own = np.flatnonzero((half == part) & ~held)
         fit = np.sort(rng.choice(own, MOST_ROWS, replace=False)) if len(own) > MOST_ROWS else own
         judge = np.flatnonzero(held)
         judge = np.sort(rng.choice(judge, MOST_ROWS, replace=False)) if len(judge) > MOST_ROWS else judge
-        said[part] = _by_trees(data, rows, amount, fit, judge, seed)
-    return np.where(held, said.mean(axis=0), said[1 - half, np.arange(len(rows))])
+        means[part] = _by_trees(data, rows, amount, fit, judge, seed)
+    return np.where(held, means.mean(axis=0), means[1 - half, np.arange(len(rows))])
 
 
 def _by_trees(data: Transitions, rows: Ints, amount: Vector, fit: Ints, judge: Ints, seed: int) -> Vector:

@@ -127,7 +127,7 @@ def _block_steps(choices: Choices, rows: slice, low: float, high: float) -> tupl
     user = np.flatnonzero(net.max(axis=1) > net[position, start])
     value, cost, at = value[user], cost[user], start[user]
     price = np.full(len(user), high)
-    found: list[_Steps] = []
+    steps: list[_Steps] = []
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         while len(user):
             position = np.arange(len(user))
@@ -139,11 +139,11 @@ def _block_steps(choices: Choices, rows: slice, low: float, high: float) -> tupl
             price = np.minimum(slope[position, at], price)
             goes = np.flatnonzero(price > low)
             user, value, cost, at, price = user[goes], value[goes], cost[goes], at[goes], price[goes]
-            found.append((user + rows.start, at.astype(np.int32), price, extra[goes, at], gain[goes, at]))
-    if not found:
+            steps.append((user + rows.start, at.astype(np.int32), price, extra[goes, at], gain[goes, at]))
+    if not steps:
         empty = np.empty(0)
         return start, first, (user, start[:0].astype(np.int32), empty, empty, empty)
-    user, action, price, extra, gain = (np.concatenate([step[i] for step in found]) for i in range(5))
+    user, action, price, extra, gain = (np.concatenate([step[i] for step in steps]) for i in range(5))
     return start, first, (user, action, price, extra, gain)
 
 
@@ -270,15 +270,15 @@ def _slope(totals: Floats, spend: Floats, unit: Floats) -> Floats:
 def _lowest(slopes: Floats, heights: Floats, box: Floats) -> tuple[Floats, float, Floats]:
     """The point in the box `[m, 2]` where the highest cut is lowest, that height, and each cut's multiplier."""
     size = slopes.shape[1]
-    found = linprog(
+    solution = linprog(
         np.append(np.zeros(size), 1.0),
         A_ub=np.column_stack([slopes, -np.ones(len(slopes))]),
         b_ub=-heights,
         bounds=[*box.tolist(), (None, None)],
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    assert found.x is not None, found.message
-    return found.x[:size], float(found.x[size]), np.maximum(-found.ineqlin.marginals, 0.0)
+    assert solution.x is not None, solution.message
+    return solution.x[:size], float(solution.x[size]), np.maximum(-solution.ineqlin.marginals, 0.0)
 
 
 def _evaluate(choices: Choices, totals: Floats, prices: Floats) -> tuple[float, Floats]:

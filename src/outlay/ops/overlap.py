@@ -19,13 +19,13 @@ Hashes = NDArray[np.uint64]
 
 def mixed(*columns: ArrayLike) -> Hashes:
     """`[n]` one hash per row of columns `[n]` of 64 bits each. Source: SplitMix64 (Steele, Lea and Flood 2014)."""
-    found = np.zeros(len(np.asarray(columns[0])), np.uint64)
+    hashes = np.zeros(len(np.asarray(columns[0])), np.uint64)
     for column in columns:
-        z = (found ^ np.asarray(column).view(np.uint64)) + np.uint64(GOLDEN)
+        z = (hashes ^ np.asarray(column).view(np.uint64)) + np.uint64(GOLDEN)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(FIRST)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(SECOND)
-        found = z ^ (z >> np.uint64(31))
-    return found
+        hashes = z ^ (z >> np.uint64(31))
+    return hashes
 
 
 def smallest(hashes: Hashes, size: int = SIZE) -> Hashes:

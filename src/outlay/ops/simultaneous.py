@@ -91,7 +91,7 @@ def _reach(axes: Array, pairs: NDArray[np.intp]) -> Array:
     cosine = (axes[one] * axes[other]).sum(axis=1)
     flat = 1 - cosine**2 < FLAT  # the two sides are one line, and the ends are all there is
     plane = np.where(flat, 1.0, 1 - cosine**2)
-    rng, found = np.random.default_rng(0), []
+    rng, reaches = np.random.default_rng(0), []
     for _ in range(0, DRAWS, CHUNK):
         direction = rng.standard_normal((CHUNK, axes.shape[1]))
         t = direction / np.linalg.norm(direction, axis=1, keepdims=True) @ axes.T
@@ -104,5 +104,5 @@ def _reach(axes: Array, pairs: NDArray[np.intp]) -> Array:
                 between = (a > cosine * b) & (b > cosine * a) & ~flat
                 length = np.sqrt(np.maximum(a**2 + b**2 - 2 * cosine * a * b, 0.0) / plane)
                 largest = np.maximum(largest, np.where(between, length, np.maximum(a, b)).max(axis=1))
-            found.append(largest[largest > 0])
-    return np.concatenate(found)
+            reaches.append(largest[largest > 0])
+    return np.concatenate(reaches)

@@ -82,8 +82,8 @@ class Spread:
         n = self.users
         skewed = skewness(self.error**2 * n * (n - 1), self.third)
         alike = np.divide(1, skewed**2, out=np.zeros_like(skewed), where=skewed > 0)
-        found: Array = np.where(np.isposinf(self.largest), np.minimum(np.floor(alike + 0.5), FEWEST - 1), np.nan)
-        return found
+        equivalent: Array = np.where(np.isposinf(self.largest), np.minimum(np.floor(alike + 0.5), FEWEST - 1), np.nan)
+        return equivalent
 
     def above(self, factor: float) -> Array:
         """`[…]` by how much the bound lies above the value, at the probability at which a normal's is `factor` = z.
@@ -94,8 +94,8 @@ class Spread:
         second = self.error**2 * n * (n - 1) + most**2
         skewed = skewness(second, self.third + most**3)
         t = np.maximum(factor, _gamma(factor, np.maximum(skewed, 1e-12)))
-        found: Array = most / n + np.sqrt(second / (n * max(n - 1, 1))) * t
-        return np.where(np.isposinf(self.largest) & ~np.isnan(self.error), np.inf, found)
+        margin: Array = most / n + np.sqrt(second / (n * max(n - 1, 1))) * t
+        return np.where(np.isposinf(self.largest) & ~np.isnan(self.error), np.inf, margin)
 
     def scaled(self, users: int) -> Spread:
         """Return the spread to expect from another number of users."""
@@ -106,8 +106,8 @@ class Spread:
 def skewness(second: ArrayLike, third: ArrayLike) -> Array:
     """Skewness of the error of a mean, from Σψ² and Σψ³: 1/√k where k events of one size make it; 0 without spread."""
     two, three = np.asarray(second, np.float64), np.asarray(third, np.float64)
-    found: Array = np.divide(three, two**1.5, out=np.zeros_like(three), where=two > 0)
-    return found
+    skewed: Array = np.divide(three, two**1.5, out=np.zeros_like(three), where=two > 0)
+    return skewed
 
 
 def _largest(psi: Array) -> float:

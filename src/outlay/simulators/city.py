@@ -188,10 +188,10 @@ class GridMoves:
     def matrix(self) -> Floats:
         """`[n, n]` transition probabilities."""
         n = len(self.low)
-        found, row = np.zeros((n, n)), np.arange(n)
-        found[row, self.low] = 1 - self.up
-        found[row, self.low + 1] += self.up
-        return found
+        matrix, row = np.zeros((n, n)), np.arange(n)
+        matrix[row, self.low] = 1 - self.up
+        matrix[row, self.low + 1] += self.up
+        return matrix
 
     def draw(self, at: NDArray[np.intp], dice: Floats) -> NDArray[np.intp]:
         """`[n]` next points of n users, from dice in [0, 1)."""

@@ -174,8 +174,8 @@ class CityTruth:
         pull = _cells(PULL[:, None] + TOWN, np.full((len(PULL), len(TOWN)), TASTE), PULL_GRID).mean(axis=1)
         seeker = ndtr(LEAN[:, None] * CHANNEL - BAR).mean(axis=1)
         kinds = len(BASE) * len(PULL)
-        found = np.einsum("kd,kqb,qp->dbp", np.stack([1 - seeker, seeker], axis=1), base, pull) / kinds
-        return np.asarray(found[..., None] / len(self.city.baskets) * np.ones(len(self.city.baskets)))
+        share = np.einsum("kd,kqb,qp->dbp", np.stack([1 - seeker, seeker], axis=1), base, pull) / kinds
+        return np.asarray(share[..., None] / len(self.city.baskets) * np.ones(len(self.city.baskets)))
 
     def active_prob(self, day: int | None = None) -> Floats:
         """`[A, T, H, F, R]` probability of being active on a day of the calendar; None: without a rhythm."""
@@ -205,8 +205,8 @@ class CityTruth:
 
     def constants(self) -> Floats:
         """`[A, 2]` reward and cost of every constant coupon."""
-        found = [self.value(lambda p, a=action: np.full(p.shape[1:], a, np.int8)) for action in range(len(COUPONS))]  # type: ignore[misc]
-        return np.array([(one.reward, one.cost) for one in found])
+        responses = [self.value(lambda p, a=action: np.full(p.shape[1:], a, np.int8)) for action in range(len(COUPONS))]  # type: ignore[misc]
+        return np.array([(one.reward, one.cost) for one in responses])
 
     def one_day(self, price: float) -> CityResponse:
         """The rule that maximises the day's reward − price · cost, with true responses."""
@@ -236,19 +236,19 @@ class CityTruth:
             report: called with the share done and what is being done.
         """
         nothing = self.constants()
-        found = {price: self.best_response(price) for price in (LARGEST_PRICE * self.worth.max(), 0.0)}
+        responses = {price: self.best_response(price) for price in (LARGEST_PRICE * self.worth.max(), 0.0)}
         for turn in range(REFINEMENTS):
             if report is not None:
-                report(turn / REFINEMENTS, f"best response {len(found) + 1}")
-            prices = np.array(sorted(found, reverse=True))
-            points = np.array([(found[price].reward, found[price].cost) for price in prices])
+                report(turn / REFINEMENTS, f"best response {len(responses) + 1}")
+            prices = np.array(sorted(responses, reverse=True))
+            points = np.array([(responses[price].reward, responses[price].cost) for price in prices])
             price, apart = _widest(prices, points)
-            if apart <= GAP * points[:, 0].max() or price in found:
+            if apart <= GAP * points[:, 0].max() or price in responses:
                 break
-            found[price] = self.best_response(price)
-        prices = np.array(sorted(found, reverse=True))
-        points = np.array([(found[price].reward, found[price].cost) for price in prices])
-        return CityCurve(prices, points, np.array([found[price].bound for price in prices]), nothing)
+            responses[price] = self.best_response(price)
+        prices = np.array(sorted(responses, reverse=True))
+        points = np.array([(responses[price].reward, responses[price].cost) for price in prices])
+        return CityCurve(prices, points, np.array([responses[price].bound for price in prices]), nothing)
 
     def _solve(self, price: float, choose: Choose | None) -> CityResponse:
         """Backward in time; `choose` None: the best response at the price."""
@@ -342,10 +342,10 @@ def optimum(folder: Path, report: Callable[[float, str], None] | None = None) ->
     if kept.exists():
         with np.load(kept) as file:
             return CityCurve(*(file[name] for name in CityCurve._fields))
-    found = CityTruth(city).curve(report)
+    curve = CityTruth(city).curve(report)
     with new_file(kept) as temporary, temporary.open("wb") as handle:
-        np.savez_compressed(handle, **found._asdict())
-    return found
+        np.savez_compressed(handle, **curve._asdict())
+    return curve
 
 
 def pull_of(seeker: NDArray[np.integer], point: NDArray[np.integer]) -> Floats:

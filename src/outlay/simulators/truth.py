@@ -88,11 +88,11 @@ class Truth:
     def values(self, policy: NDArray[Any], days: Sequence[int]) -> dict[str, float]:
         """True value of a policy, `[S]` action indices or `[S, K]` probabilities, by target."""
         names = self.names
-        found = dict(zip(names, measure(self.model, policy).tolist(), strict=True))
+        values = dict(zip(names, measure(self.model, policy).tolist(), strict=True))
         if days:
             whole = totals(self.model, policy, max(days))
-            found |= {str(Target(name, k)): float(whole[k - 1, j]) for k in days for j, name in enumerate(names)}
-        return found
+            values |= {str(Target(name, k)): float(whole[k - 1, j]) for k in days for j, name in enumerate(names)}
+        return values
 
 
 def mixed(parts: Sequence[dict[str, float]], weights: Vector) -> dict[str, float]:

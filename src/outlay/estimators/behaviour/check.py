@@ -190,9 +190,9 @@ def _compare(
     value: float, p: Array, given: NDArray[np.bool_], group: NDArray[np.intp], names: list[str]
 ) -> list[ShareComparison]:
     """One comparison for each group `[n]` that has rows, from predictions `[n]` and whether the action was given."""
-    rows, predicted, found = (np.bincount(group, w, len(names)) for w in (None, p, given))
+    rows, predicted, given_rows = (np.bincount(group, w, len(names)) for w in (None, p, given))
     used = np.flatnonzero(rows)
-    n, k = rows[used].astype(np.int64), found[used]
+    n, k = rows[used].astype(np.int64), given_rows[used]
     mean = np.minimum(predicted[used] / n, 1.0)
     # bdtr: k or fewer; bdtrc: more than its k.
     above = np.where(k == 0, 1.0, bdtrc(np.maximum(k - 1, 0), n, mean))

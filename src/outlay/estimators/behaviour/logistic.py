@@ -75,14 +75,14 @@ class Logistic:
         hessian = spread[:, None] * (share * (1 - share))
         ridge = np.full(field[-1] + 1, len(learn) * float((share * (1 - share)).mean()))
         weight = np.zeros((len(spread), K), np.float32)
-        found = cls(place, weight, offset)
-        best, last = held.loss(found._logits(held.matrix))[0], np.inf
+        model = cls(place, weight, offset)
+        best, last = held.loss(model._logits(held.matrix))[0], np.inf
         for _ in range(ROUNDS):
             weight = _descend(fitted, weight, offset, ridge[field], hessian)
             tried = cls(place, weight, offset)
             loss, _ = held.loss(tried._logits(held.matrix))
             if loss < best:
-                best, found = loss, tried
+                best, model = loss, tried
             if abs(last - loss) < SETTLED * len(select):
                 break
             last = loss
@@ -90,7 +90,7 @@ class Logistic:
             size = (weight.astype(np.float64) ** 2).sum(1)
             ridge = np.bincount(field, shrunk) / np.maximum(np.bincount(field, size), 1 / STRONGEST)
             ridge = np.clip(ridge, WEAKEST, STRONGEST)
-        return found._calibrated(held)
+        return model._calibrated(held)
 
     def probability(self, data: Transitions, rows: NDArray[np.int64]) -> Array:
         """`[n, K]`."""
@@ -108,16 +108,16 @@ class Logistic:
 
     def _calibrated(self, held: _FieldRows) -> Logistic:
         """Return the model with T and β; unchanged if the log-likelihood gains less than one per parameter (AIC)."""
-        said, K = held.matrix @ self.weight, len(self.offset)
+        logits, K = held.matrix @ self.weight, len(self.offset)
 
         def loss(x: Array) -> tuple[float, Array]:
-            value, rest = held.loss(np.float32(x[0]) * said + (self.offset + x[1:]).astype(np.float32))
-            slope = np.append(np.einsum("nk,nk->", rest, said, dtype=np.float64), rest.sum(0, dtype=np.float64))
-            return value / len(said), slope / len(said)
+            value, rest = held.loss(np.float32(x[0]) * logits + (self.offset + x[1:]).astype(np.float32))
+            slope = np.append(np.einsum("nk,nk->", rest, logits, dtype=np.float64), rest.sum(0, dtype=np.float64))
+            return value / len(logits), slope / len(logits)
 
         begin = np.append(1.0, np.zeros(K))
         x = _minimum(loss, begin)
-        if (loss(begin)[0] - loss(x)[0]) * len(said) <= K:
+        if (loss(begin)[0] - loss(x)[0]) * len(logits) <= K:
             return self
         return Logistic(self.place, np.float32(x[0]) * self.weight, self.offset + x[1:])
 
@@ -172,14 +172,14 @@ def _descend(rows: _FieldRows, weight: Single, offset: Array, ridge: Array, hess
         slope = transposed @ rest + penalty * w
         return (value + 0.5 * float((penalty * w * w).sum())) / n, (scale * slope).ravel() / n
 
-    found: Single = (scale * _minimum(loss, (weight / scale).ravel()).reshape(weight.shape)).astype(np.float32)
-    return found
+    best: Single = (scale * _minimum(loss, (weight / scale).ravel()).reshape(weight.shape)).astype(np.float32)
+    return best
 
 
 def _minimum(loss: Callable[[Array], tuple[float, Array]], begin: Array) -> Array:
     options = {"maxiter": STEPS, "maxcor": 6, "ftol": TOLERANCE, "gtol": 1e-7}
-    found: Array = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options).x
-    return found
+    argument: Array = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options).x
+    return argument
 
 
 def _columns(

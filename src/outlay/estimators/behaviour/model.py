@@ -45,14 +45,14 @@ class CountedShares:
     def fit(cls, states: States, learn: Array, select: Array) -> CountedShares:
         """Fit to counts `[S, K]` of LEARN and SELECT users."""
         base = constant_shares(learn.sum(0), states.allowed, learn.sum(1))
-        best, found = -np.inf, cls(base[None], np.inf)
+        best, model = -np.inf, cls(base[None], np.inf)
         for strength in STRENGTHS:
             share = (learn + strength * base) / (learn.sum(1, keepdims=True) + strength)
             among = np.maximum((share * states.allowed).sum(1, keepdims=True), np.finfo(float).tiny)
             likelihood = float((select * np.log(share / among)).sum())
             if likelihood > best:
-                best, found = likelihood, cls(share, float(strength))
-        return found
+                best, model = likelihood, cls(share, float(strength))
+        return model
 
     def probability(self, data: Transitions, rows: NDArray[np.int64]) -> Array:
         """`[n, K]`."""
@@ -108,10 +108,10 @@ class Behaviour:
 
     def probability(self, rows: NDArray[np.int64]) -> Array:
         """Return `[n, K]`: each row sums to 1 and is 0 where an action is not allowed. Forced rows have no meaning."""
-        found = np.empty((len(rows), self.data.num_actions))
+        probability = np.empty((len(rows), self.data.num_actions))
         for place, part in _chunks(rows, self.data.num_actions):
-            found[place] = self.model.probability(self.data, part)
-        return found
+            probability[place] = self.model.probability(self.data, part)
+        return probability
 
     def propensity(self, rows: NDArray[np.int64]) -> Array:
         """Return `[n]` of the logged action; 1 in forced rows.

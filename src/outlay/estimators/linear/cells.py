@@ -58,11 +58,11 @@ class Cells:
             return Cells.alike(key)
         met = np.zeros(len(self.rows) * kinds, np.bool_)
         met[key] = True
-        found = np.flatnonzero(met)
+        used = np.flatnonzero(met)
         number = np.empty(len(met), np.intp)
-        number[found] = np.arange(len(found))
+        number[used] = np.arange(len(used))
         of = number[key]
-        rows = np.empty(len(found), np.intp)
+        rows = np.empty(len(used), np.intp)
         rows[of] = np.arange(len(of))
         return Cells(rows, np.bincount(of).astype(np.float64), of)
 

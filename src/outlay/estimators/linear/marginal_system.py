@@ -208,8 +208,8 @@ def totals(
 
 def closed(panel: Panel) -> NDArray[np.bool_]:
     """`[n]` rows whose future is known or does not matter: those that a discounted value rests on."""
-    found: NDArray[np.bool_] = (panel.following >= 0) | panel.terminal
-    return found if panel.discount > 0 else np.ones(len(panel), np.bool_)
+    known: NDArray[np.bool_] = (panel.following >= 0) | panel.terminal
+    return known if panel.discount > 0 else np.ones(len(panel), np.bool_)
 
 
 def _states(rows: Index) -> StateActions:

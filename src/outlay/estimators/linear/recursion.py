@@ -82,7 +82,7 @@ def backward(
     """
     points, cells, wanted = moves.num_points, len(moves.logged), len(horizons)
     outcomes = ahead.values.shape[2]
-    found = Backward(
+    back = Backward(
         slope=np.zeros((cells, wanted)),
         offset=np.zeros((cells, wanted, outcomes)),
         visits=np.zeros((cells, wanted)),
@@ -95,26 +95,26 @@ def backward(
         if h in horizons:
             k = horizons.index(h)
             arrived[:, k] += np.bincount(moves.first, shares[k], points)
-            found.needs[k].add(stage, moves.first, shares[k])
+            back.needs[k].add(stage, moves.first, shares[k])
         dual = stage.reg.solver.solve_transposed(stage.arrivals(basis, arrived))
         both = basis.evaluate(stage.logged, np.hstack([theta, dual]))
         fitted, visits = both[:, :outcomes], both[:, outcomes:]
         slope = stage.inflation[:, None] * visits
-        found.slope[stage.cells] += slope
-        found.visits[stage.cells] += visits
-        found.offset[stage.cells] += slope[:, :, None] * (future_values(stage, ahead.values, h) - fitted)[:, None, :]
+        back.slope[stage.cells] += slope
+        back.visits[stage.cells] += visits
+        back.offset[stage.cells] += slope[:, :, None] * (future_values(stage, ahead.values, h) - fitted)[:, None, :]
         if stage.thin.any():  # the state-free means are estimated too
             free = stage.logged.state_free
             off = fitted - basis.evaluate(free, theta)
-            found.offset[stage.cells] += basis.evaluate(free, dual)[:, :, None] * off[:, None, :]
+            back.offset[stage.cells] += basis.evaluate(free, dual)[:, :, None] * off[:, None, :]
         moved, then = visits * stage.count[:, None], h - stage.gap
         for left in np.unique(then[(stage.following >= 0) & (then > 0)]):
             on = np.flatnonzero((stage.following >= 0) & (then == left))
             there = arriving.setdefault(int(left), np.zeros((points, wanted)))
-            for k, need in enumerate(found.needs):
+            for k, need in enumerate(back.needs):
                 there[:, k] += np.bincount(stage.following[on], moved[on, k], points)
                 need.add(stages[left - 1], stage.following[on], np.abs(moved[on, k]))
-    return found
+    return back
 
 
 def future_values(stage: Stage, values: Array, h: int) -> Array:

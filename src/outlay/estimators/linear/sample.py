@@ -74,13 +74,13 @@ class Sample:
         """A policy's moves, as these rows count them, in the regression of each of `lefts`."""
         counted = moves if self.usable is None else replace(moves, cells=moves.cells.counting(self.usable))
         known: dict[int, Stage] = {}
-        found = []
+        stages = []
         for left in lefts:
             reg = self.regression(left)
             if id(reg) not in known:
                 known[id(reg)] = Stage.of(reg, self.basis, counted, least_rows)
-            found.append(known[id(reg)])
-        return found
+            stages.append(known[id(reg)])
+        return stages
 
     def errors(self, moves: PolicyMoves, back: Backward, k: int) -> Array:
         """Return `[U, T']` what the usable rows of each user add to the error of value k of `back`."""
