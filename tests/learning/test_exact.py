@@ -379,7 +379,7 @@ def test_it_prints_as_a_table() -> None:
         ({"limits": [np.inf]}, r"limits: expected finite numbers, found \[inf\]"),
         ({"scale": [0.0]}, r"scale: expected numbers above 0, found \[0.0\]"),
         ({"scale": [1.0, 2.0]}, r"scale: expected 1 numbers, found shape \(2,\)"),
-        ({"method": "greedy"}, "method: is 'greedy'; expected one of lp, aim-greedy, aim-mean"),
+        ({"method": "greedy"}, "method: is 'greedy'; expected one of uniform, single-best, aim-mean, aim-greedy, lp"),
         ({"multipliers": "adam"}, "multipliers: is 'adam'; expected one of ogd, eg, duals"),
         ({"rounds": 0}, "rounds: is 0; expected a whole number, 1 or more"),
         ({"every": 2.5}, "every: is 2.5; expected a whole number"),
