@@ -1,4 +1,4 @@
-"""The methods that are compared: each learns from one log, and has a mixture that it serves and values that it learned.
+"""The methods that are compared. Each learns from one log; it has a mixture to serve and values that it learned.
 
     RL          an oracle's game, played once; every mixing rule observes the same candidates
     frontier    an oracle's best responses to every λ at once, or those of the counted model
@@ -45,7 +45,7 @@ Report = Callable[[float, str], None]
 NETWORK = "+network"  # after an oracle whose game has one more network, which measures the candidates
 TITLES = {"ddqn": "DDQN", "edrr": "EDRR", "bcq": "BCQ", "deepfm": "DeepFM", "din": "DIN"}
 COMPARED_RULES = ("single-best", "aim-mean", "aim-greedy", "lp")
-FRONTIER = "frontier"  # stands where other methods that look ahead have their mixing rule
+FRONTIER = "frontier"  # the name of a frontier in the place of a mixing rule
 COUNTED = "tabular"  # the oracle that counts instead of learning
 
 
@@ -94,18 +94,18 @@ class FittedResponse(NamedTuple):
 
 
 def rows_of(oracle: str, rule: str) -> tuple[str, str]:
-    """The rows of a rule: with its own weights, and with weights solved again."""
+    """Return the names of a rule's rows: with its own weights, and with weights solved again."""
     title = TITLES[oracle.removesuffix(NETWORK)] + (" with a cost network" if oracle.endswith(NETWORK) else "")
     return f"{title}, {rule}", f"{title}, {rule}{RE_SOLVED}"
 
 
 def frontier_row(oracle: str) -> str:
-    """The row of a frontier."""
+    """Return the name of a frontier's row."""
     return f"{FRONTIER}, {'counted' if oracle == COUNTED else oracle}"
 
 
 def response_row(kind: str, label_days: int) -> str:
-    """The row of a response model."""
+    """Return the name of a response model's row."""
     return f"{TITLES[kind]}, {label_days}-day label"
 
 
@@ -120,7 +120,7 @@ class RuleGroup(NamedTuple):
         return {name: RULES[name].init(constraints) for name in self.names}
 
     def step(self, state: dict[str, Any], member: Any, measurement: ArrayLike) -> dict[str, Any]:
-        """Every rule sees the policy."""
+        """Show the policy to every rule."""
         return {name: RULES[name].step(part, member, measurement) for name, part in state.items()}
 
     def mixture(self, state: dict[str, Any]) -> Mixture[Any]:
@@ -245,7 +245,7 @@ def write_values(data: Transitions, campaign: Campaign, fitting: FittedResponse,
 def price_response(
     data: Transitions, campaign: Campaign, fitting: FittedResponse, seed: int, folder: Path
 ) -> Contender:
-    """A response model priced in every state."""
+    """Price a response model in every state, and choose its mixture for the campaign's limits."""
     began = time.perf_counter()
     context = two_stage.context_of(data, campaign, seed, folder)
     offered = two_stage.policies(context, fitting.model)

@@ -30,7 +30,7 @@ from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.observed import observe
 
-HALVINGS = 60  # of the interval of λ
+BISECTIONS = 60  # of the interval of λ
 
 Floats = NDArray[np.floating[Any]]
 Rows = NDArray[np.int64]
@@ -47,7 +47,7 @@ class MethodValues(NamedTuple):
 
 
 class PricedPolicies(NamedTuple):
-    """One λ-policy, or two neighbouring ones mixed so that day one costs what it may."""
+    """One λ-policy, or two with neighbouring λ mixed so that day one costs exactly what it may."""
 
     prices: tuple[float, ...]
     weights: NDArray[np.float64]
@@ -87,17 +87,17 @@ class MethodEvaluator:
         return truth | {name: truth[str(Target(name, self.window))] / self.window for name in names}
 
     def immediate_of_log(self, measure: Measure) -> float:
-        """What day one costs per user under the log's policy, on *certify* users as observed."""
+        """Return what day one costs per user under the log's policy, as observed on *certify* users."""
         seen = observe(measure.panel, days=(1,))
         name = self.campaign.budgets[self.campaign.money].name
         return float(seen.value[seen.column(f"{name}@1")])
 
     def old(self, measure: Measure) -> MethodValues:
-        """The log's policy."""
+        """Return the values of the log's policy."""
         return MethodValues(measure.old(), None if self.known is None else self._windowed(self.known.old(self.days)))
 
     def constants(self, measure: Measure) -> tuple[MethodValues, str] | None:
-        """The best mixture of constant actions under the campaign's limits, and its actions in words."""
+        """Return the values of the best mixture of constants under the campaign's limits, and its actions in words."""
         actions = ConstantActions.of(replace(measure, split=SELECT), self.campaign)
         if actions is None:
             return None
@@ -107,7 +107,7 @@ class MethodEvaluator:
         return MethodValues(fitted, truth), best.words(self.data)
 
     def served(self, measure: Measure) -> MethodValues:
-        """The mixture that a bundle serves, measured on *certify* users."""
+        """Return the values of the mixture that a bundle serves, measured on *certify* users."""
         bundle = measure.served
         cached = _cached(bundle)
         members = [partial(_of_member, cached, number) for number in range(len(bundle.members))]
@@ -115,12 +115,12 @@ class MethodEvaluator:
         return MethodValues(combine(measure.members(), bundle.weights), truth)
 
     def immediate(self, measure: Measure, learned: Bundle, costs: Score, most: float) -> MethodValues | None:
-        """The paper's budget control.
+        """Return the values of a method under the paper's budget control.
 
         Args:
             measure: on *certify* users.
-            learned: whose Q of the reward, averaged over its members, is what is maximised.
-            costs: expected cost of the day, which looks at the state alone.
+            learned: its Q of the reward, averaged over the members, is maximised.
+            costs: expected cost of the day, from the state alone.
             most: what day one may cost per user.
 
         Returns:
@@ -225,7 +225,7 @@ def _greedy(value: Floats, cost: Floats, price: float, allowed: NDArray[np.bool_
 
 
 def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float) -> PricedPolicies | None:
-    """λ by halving: spend falls as λ rises."""
+    """Find λ by bisection: spend falls as λ rises."""
 
     def spend(price: float) -> float:
         action = _greedy(value, cost, price, allowed)
@@ -238,7 +238,7 @@ def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float
     low, high = 0.0, 1.0
     while spend(high) > most and high < 1e12:
         low, high = high, 2 * high
-    for _ in range(HALVINGS):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
         low, high = (middle, high) if spend(middle) > most else (low, middle)
     over, within = spend(low), spend(high)

@@ -245,8 +245,8 @@ def _outcomes(
     """A contender under both controls; `measure` is of what it serves, else of what it learned."""
     measured: dict[str, tuple[MethodValues | None, str | None]] = dict.fromkeys(CONTROLS, (None, contender.refused))
     if measure is not None and contender.learned is not None:
-        dear = f"even the cheapest actions cost more than {most:.4g} on day one"
-        measured["immediate"] = evaluator.immediate(measure, contender.learned, costs, most), dear
+        too_expensive = f"even the cheapest actions cost more than {most:.4g} on day one"
+        measured["immediate"] = evaluator.immediate(measure, contender.learned, costs, most), too_expensive
     if measure is not None and contender.bundle is not None:
         measured["total"] = evaluator.served(measure), None
     if (contender.rule or "").endswith(RE_SOLVED):  # what is learned is the same: the row beside it prices it

@@ -149,7 +149,7 @@ def beside_old(curve: BudgetCurve, wording: CurveWording) -> tuple[str, str]:
     """The curve beside the old policy: a headline, and a sentence below it, which may be empty.
 
     The users on whom the curve was measured also chose its mixtures, which flatters them. So the headline compares only
-    what a look at the certify users bounds; until then the comparison stands below it, with that said.
+    what a look at the certify users bounds; until then the comparison stands below it, with a warning.
     """
     old, money = curve.old, curve.money_limit
     ends = wording.ends(curve.least, curve.most, wording.budget_digits)
