@@ -12,8 +12,9 @@ import pytest
 from jax import Array
 from numpy.typing import NDArray
 
+from outlay.core.response import Past
 from outlay.nets.deepfm import ResponseShape
-from outlay.nets.din import DIN, MOST_AGE, PastDays, init, no_past
+from outlay.nets.din import DIN, MOST_AGE, init, no_past
 
 ROWS, BACK = 10, 4
 
@@ -34,18 +35,17 @@ def states(of: DIN, *shape: int) -> tuple[Array, Array]:
     return jnp.asarray(codes, jnp.int32), jnp.asarray(rng.normal(size=(*shape, of.shape.num_numbers)), jnp.float32)
 
 
-def past(of: DIN) -> PastDays:
+def past(of: DIN) -> Past:
     """Some rows with all four days, some with fewer, the first with none."""
     rng = np.random.default_rng(3)
     codes, numbers = states(of, ROWS, BACK)
     present = np.arange(BACK) < (np.arange(ROWS) % (BACK + 1))[:, None]
-    return PastDays(
+    return Past(
         codes=codes,
         numbers=numbers,
         action=jnp.asarray(rng.integers(0, 3, (ROWS, BACK))),
         outcome=jnp.asarray(rng.normal(size=(ROWS, BACK, 2)), jnp.float32),
-        age=jnp.asarray(rng.integers(1, 60, (ROWS, BACK))),
-        present=jnp.asarray(present),
+        age=jnp.where(present, jnp.asarray(rng.integers(1, 60, (ROWS, BACK))), -1),
     )
 
 
@@ -87,7 +87,7 @@ def test_both_calls_are_the_equations(sizes: tuple[int, ...], num_numbers: int, 
     assert found.shape == (ROWS, 3, 2)
     columns = [np.asarray(column) for column in days]
     for i in range(ROWS):
-        before = [[column[i, n] for column in columns[:5]] for n in range(BACK) if columns[5][i, n]]
+        before = [[column[i, n] for column in columns] for n in range(BACK) if columns[4][i, n] >= 0]
         for a in range(3):
             wanted = longhand(of, np.asarray(codes)[i], np.asarray(numbers, float)[i], a, before)
             np.testing.assert_allclose(found[i, a], wanted, rtol=1e-3, atol=1e-4)
@@ -100,25 +100,25 @@ def test_both_calls_are_the_equations(sizes: tuple[int, ...], num_numbers: int, 
 def test_what_stands_where_a_day_is_absent_does_not_matter() -> None:
     of = model()
     (codes, numbers), days = states(of, ROWS), past(of)
-    absent = ~days.present
+    absent = days.age < 0
     changed = days._replace(
         codes=jnp.where(absent[..., None], 0, days.codes),
         numbers=jnp.where(absent[..., None], 1e3, days.numbers),
         action=jnp.where(absent, 0, days.action),
         outcome=jnp.where(absent[..., None], -1e3, days.outcome),
-        age=jnp.where(absent, 0, days.age),
     )
     np.testing.assert_array_equal(every(of, codes, numbers, changed), every(of, codes, numbers, days))
-    longer = PastDays(*(jnp.concatenate([column, jnp.zeros_like(column)], axis=1) for column in days))
+    longer = Past(*(jnp.concatenate([column, jnp.zeros_like(column)], axis=1) for column in days))
+    longer = longer._replace(age=jnp.concatenate([days.age, jnp.full_like(days.age, -1)], axis=1))
     np.testing.assert_allclose(every(of, codes, numbers, longer), every(of, codes, numbers, days), atol=1e-5)
 
 
 def test_the_order_of_days_is_told_by_their_age_alone() -> None:
     of = model()
     (codes, numbers), days = states(of, ROWS), past(of)
-    turned = PastDays(*(column[:, ::-1] for column in days))
+    turned = Past(*(column[:, ::-1] for column in days))
     np.testing.assert_allclose(every(of, codes, numbers, turned), every(of, codes, numbers, days), rtol=1e-4, atol=1e-4)
-    older = days._replace(age=days.age % 30 + 1)
+    older = days._replace(age=jnp.where(days.age < 0, -1, days.age % 30 + 1))
     assert np.abs(np.asarray(every(of, codes, numbers, older) - every(of, codes, numbers, days)))[1:].max() > 1e-3
 
 
@@ -138,5 +138,5 @@ def test_no_past_is_a_past_without_days() -> None:
     of = model()
     codes, numbers = states(of, ROWS)
     days = past(of)
-    empty = days._replace(present=jnp.zeros_like(days.present))
+    empty = days._replace(age=jnp.full_like(days.age, -1))
     np.testing.assert_array_equal(every(of, codes, numbers, no_past(of, ROWS, 7)), every(of, codes, numbers, empty))

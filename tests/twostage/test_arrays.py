@@ -16,7 +16,6 @@ from outlay.bundles.response_reference import respond
 from outlay.core.response import Past, ResponseArrays
 from outlay.nets import deepfm, din
 from outlay.nets.deepfm import ResponseShape
-from outlay.nets.din import PastDays
 from outlay.twostage.answers import AnsweredRows, Response, answer
 from outlay.twostage.arrays import arrays
 from small_responses import random_past, random_states
@@ -55,7 +54,7 @@ def predicted(of: Response, codes: Any, numbers: Any, past: Past | None) -> NDAr
     days = None
     if past is not None:
         told = (past.outcome / OUTCOME_SPREAD).astype(np.float32)
-        days = PastDays(past.codes, past.numbers, past.action, told, np.maximum(past.age, 0), past.age >= 0)
+        days = Past(past.codes, past.numbers, past.action, told, past.age)
     rows = AnsweredRows(codes, numbers, np.zeros(len(codes), np.int32), days)
     found = np.asarray(answer(of.network, rows, logged=False), np.float64) * of.spread + of.mean
     return np.where(of.binary, expit(found), found)

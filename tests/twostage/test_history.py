@@ -30,8 +30,8 @@ def test_rows_before_are_of_the_same_user_latest_first() -> None:
 def test_past_days_tell_their_state_incentive_outcome_and_age() -> None:
     data = log()
     past = History.of(data, 2, np.array([1.0, 5.0])).gather(data, np.array([[2, 5], [0, 3]]))
-    assert past.present.tolist() == [[[True, True], [True, False]], [[False, False]] * 2]
-    assert past.age.tolist() == [[[3, 4], [2, 0]], [[0, 0], [0, 0]]]
+    assert (past.age >= 0).tolist() == [[[True, True], [True, False]], [[False, False]] * 2]
+    assert past.age.tolist() == [[[3, 4], [2, -1]], [[-1, -1], [-1, -1]]]
     assert past.action.tolist() == [[[1, 0], [0, 0]], [[0, 0], [0, 0]]]
     assert past.outcome[0].tolist() == [[[1, 2], [0, 0]], [[4, 8], [0, 0]]]  # costs in units of 5
     assert past.codes[..., 0].tolist() == [[[4, 3], [4, 0]], [[0, 0], [0, 0]]]

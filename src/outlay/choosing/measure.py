@@ -37,6 +37,7 @@ from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import horizons
 from outlay.estimators.weighted_residuals import weighted_residuals
 from outlay.ops.action_basis import ActionBasis, smooth_basis
+from outlay.twostage.history import History
 
 CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
 WITHIN = 3.0  # standard deviations: squares of plain features go no further
@@ -391,16 +392,12 @@ class Measure:
         """The days before some rows, where the bundle looks at them."""
         if self._history is None:
             return None
-        past = self._history.gather(self.data, rows)
-        return Past(past.codes, past.numbers, past.action, past.outcome, np.where(past.present, past.age, -1))
+        return self._history.gather(self.data, rows)
 
     @cached_property
-    def _history(self) -> Any:
+    def _history(self) -> History | None:
         if self.bundle is None or self.bundle.past_days == 0:
             return None
-        # It brings JAX with it, which no other evaluation needs.
-        from outlay.twostage.history import History
-
         return History.of(self.data, self.bundle.past_days, np.ones(self.data.outcome.shape[1]))
 
     def _chunks(self) -> list[NDArray[np.int64]]:

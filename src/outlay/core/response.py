@@ -16,7 +16,7 @@ the labels, the spread of past outcomes and DeepFM's division by N are in the ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,11 @@ class Past(NamedTuple):
         age: `[N, L]` days ago.
     """
 
-    codes: NDArray[np.int32]
-    numbers: Floats
-    action: NDArray[np.int32]
-    outcome: Floats
-    age: NDArray[np.int32]
+    codes: Any  # NumPy's int32 and float32, or JAX's while a network is trained
+    numbers: Any
+    action: Any
+    outcome: Any
+    age: Any
 
 
 @dataclass(frozen=True)

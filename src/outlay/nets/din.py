@@ -14,31 +14,18 @@ q·e taken element by element, and in ReLU for PReLU and Dice.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from outlay.nets.batches import Column
+from outlay.core.response import Past
 from outlay.nets.deepfm import Draw, Fields, ResponseShape, flatten, tower
 from outlay.nets.network import Linear
 
 UNIT_WIDTH = 36  # of the attention unit, as in the paper
 MOST_AGE = 31  # days ago; older days share a vector
-
-
-class PastDays(NamedTuple):
-    """The L days before each row. Where a day is absent the other entries say nothing."""
-
-    codes: Column  # [..., L, F]
-    numbers: Column  # [..., L, n]
-    action: Column  # [..., L]
-    outcome: Column  # [..., L, 1+m] in units of its spread
-    age: Column  # [..., L] days ago
-    present: Column  # [..., L] bool
 
 
 class DIN(eqx.Module):
@@ -53,27 +40,27 @@ class DIN(eqx.Module):
     dense: tuple[Linear, ...]  # the last one gives the heads
     shape: ResponseShape = eqx.field(static=True)
 
-    def logged(self, codes: Array, numbers: Array, action: Array, past: PastDays) -> Array:
+    def logged(self, codes: Array, numbers: Array, action: Array, past: Past) -> Array:
         """`[B, H]` the answer to one incentive each: `codes [B, F]`, `numbers [B, n]`, `action [B]`."""
         flat = flatten(self.fields(codes, numbers))
         pooled = self._pool((self._day(flat) + self._action_day[action])[:, None], past)[:, 0]
         return tower(self.dense, self._deep(flat) + self._action_deep[action] + pooled @ self._pooled_weight)
 
-    def every(self, codes: Array, numbers: Array, past: PastDays) -> Array:
+    def every(self, codes: Array, numbers: Array, past: Past) -> Array:
         """`[B, K, H]` the answer to every incentive."""
         flat = flatten(self.fields(codes, numbers))
         pooled = self._pool(self._day(flat)[:, None] + self._action_day, past)
         return tower(self.dense, self._deep(flat)[:, None] + self._action_deep + pooled @ self._pooled_weight)
 
-    def _pool(self, query: Array, past: PastDays) -> Array:
+    def _pool(self, query: Array, past: Past) -> Array:
         """Σ_l u_l e_l for queries `[B, Q, D]` → `[B, Q, D]`."""
         days = self._day(flatten(self.fields(past.codes, past.numbers))) + self._action_day[past.action]
-        days += past.outcome @ self.outcome + self.age[jnp.minimum(past.age, MOST_AGE)]
+        days += past.outcome @ self.outcome + self.age[jnp.clip(past.age, 0, MOST_AGE)]
         of_query, of_day, of_product = jnp.split(self.unit.weight, 3)
         # [q, e, q·e] W in three parts: the first two need not be made for every pair of query and day.
         product = (query[:, :, None] * days[:, None]) @ of_product
         hidden = jax.nn.relu(product + (query @ of_query)[:, :, None] + (days @ of_day)[:, None] + self.unit.bias)
-        relevance = jnp.where(past.present[:, None], self.relevance(hidden)[..., 0], 0.0)
+        relevance = jnp.where((past.age >= 0)[:, None], self.relevance(hidden)[..., 0], 0.0)
         return jnp.einsum("bql,bld->bqd", relevance, days)
 
     def _day(self, flat: Array) -> Array:
@@ -123,14 +110,13 @@ def init(shape: ResponseShape, num_outcomes: int, seed: int) -> DIN:
     )
 
 
-def no_past(model: DIN, rows: int, length: int) -> PastDays:
+def no_past(model: DIN, rows: int, length: int) -> Past:
     """The past of rows of which no day before is known."""
     at, zero = (rows, length), np.zeros((rows, length), np.int32)
-    return PastDays(
+    return Past(
         codes=np.zeros((*at, len(model.shape.sizes)), np.int32),
         numbers=np.zeros((*at, model.shape.num_numbers), np.float32),
         action=zero,
         outcome=np.zeros((*at, len(model.outcome)), np.float32),
-        age=zero,
-        present=zero.astype(np.bool_),
+        age=zero - 1,
     )

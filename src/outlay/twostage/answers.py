@@ -22,11 +22,12 @@ from jax import Array
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from outlay.core.response import Past
 from outlay.core.transitions import Transitions
 from outlay.nets import din
 from outlay.nets.batches import Column
 from outlay.nets.deepfm import DeepFM, ResponseShape
-from outlay.nets.din import DIN, PastDays
+from outlay.nets.din import DIN
 from outlay.twostage.history import History
 
 BLOCK_BYTES = 1 << 24  # of what a prediction holds beside its answers; larger ones fall out of the caches
@@ -38,7 +39,7 @@ class AnsweredRows(NamedTuple):
     codes: Column  # [..., F]
     numbers: Column  # [..., n]
     action: Column  # [...] in the log
-    past: PastDays | None  # for DIN
+    past: Past | None  # for DIN
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.response import Past
 from outlay.core.transitions import Transitions
-from outlay.nets.din import PastDays
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,21 @@ class History:
             before[:, place] = at = np.where(at >= 0, self.previous[at], -1)
         return before
 
-    def gather(self, data: Transitions, rows: NDArray[np.int64]) -> PastDays:
-        """The past of rows of any shape; absent days hold zeros."""
+    def gather(self, data: Transitions, rows: NDArray[np.int64]) -> Past:
+        """Return the past of rows of any shape; absent days hold zeros, and their age is −1."""
         shape = (*rows.shape, self.length)
         before = self.rows(rows.ravel()).ravel()
         present = before >= 0
         before = np.where(present, before, 0)
         today = np.repeat(data.day[rows.ravel()], self.length)
         codes, numbers = data.features(before)
-        past = PastDays(
+        past = Past(
             codes=codes,
             numbers=numbers,
             action=data.action[before].astype(np.int32),
             outcome=(data.outcome[before] / self.spread).astype(np.float32),
-            age=(today - data.day[before]).astype(np.int32),
-            present=present,
+            age=np.where(present, today - data.day[before], -1).astype(np.int32),
         )
         for column in past[:-1]:
             column[~present] = 0
-        return PastDays(*(column.reshape(*shape, *column.shape[1:]) for column in past))
+        return Past(*(column.reshape(*shape, *column.shape[1:]) for column in past))
