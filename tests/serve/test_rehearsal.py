@@ -69,9 +69,11 @@ def test_it_goes_on_in_every_server_of_the_ledger(now: list[float], ledger: Ledg
 def test_a_rehearsal_and_real_days_do_not_share_a_ledger(now: list[float], ledger: Ledger) -> None:
     assert check_rehearsal(ledger, "coupons", None) is None
     note_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC", now[0]))
-    with pytest.raises(OutlayError, match=r"--ledger: the ledger is of a rehearsal.*--rehearse 20, or take another"):
+    with pytest.raises(
+        OutlayError, match=r"--ledger: the ledger belongs to a rehearsal.*--rehearse 20, or use another"
+    ):
         check_rehearsal(ledger, "coupons", None)
-    with pytest.raises(OutlayError, match=r"--rehearse: is 30, and a day of the ledger's rehearsal lasts 20 seconds"):
+    with pytest.raises(OutlayError, match=r"--rehearse: is 30, but a day of the ledger's rehearsal lasts 20 seconds"):
         check_rehearsal(ledger, "coupons", new_rehearsal(30.0, "UTC", now[0]))
     assert check_rehearsal(ledger, "unknown", None) is None
 
@@ -93,7 +95,7 @@ def test_a_server_rehearses_and_its_ledger_serves_no_real_day_any_more(bundle: B
         wait_until(later)
         process.stop()
     config = ServeConfig.parse({"reserve": RESERVE})
-    with pytest.raises(OutlayError, match="the ledger is of a rehearsal"):
+    with pytest.raises(OutlayError, match="the ledger belongs to a rehearsal"):
         serve(ServerOptions(bundle.folder, path, config, port=0))
 
 
@@ -103,5 +105,5 @@ def test_a_ledger_with_real_decisions_does_not_rehearse(bundle: Bundle, tmp_path
         process.decide(request())
         process.stop()
     config = ServeConfig.parse({"reserve": RESERVE})
-    with pytest.raises(OutlayError, match="--rehearse: the ledger has decisions that were made by the real clock"):
+    with pytest.raises(OutlayError, match="--rehearse: the ledger has decisions that were made with the real clock"):
         serve(ServerOptions(bundle.folder, path, config, port=0, rehearse=10.0))

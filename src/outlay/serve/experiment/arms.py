@@ -4,12 +4,12 @@
     trial.entries(users)                       each user's arm, and the day from which the user is in it
     arm.decide(cases, episode)                 choices, as of the bundle in service (`deciding/decider.py`)
 
-The draw of arms is `experiments/split.py`, the one that `outlay experiment assign` writes and `analyze` reads. A user
-in the test is decided by the arm and by nothing else: the random slice is for the others. Guards, limits of users and
-the total cap count for all. An arm keeps what it began with, whatever bundle goes into service for the others.
+Arms are drawn by `experiments/split.py`, the draw that `outlay experiment assign` writes and `analyze` reads. For a
+user in the test, only the arm decides; the random slice is for all others. Guards, limits per user and the total cap
+apply to everybody. An arm keeps the bundle it began with, whatever bundle goes into service for other users.
 
-A constant and a holdout leave nothing to chance, yet their rows are choices and not forced: what the arm gave is what
-was tried. Their propensity, as everybody's, is that of the action in the arm.
+A constant and a holdout leave nothing to chance, but their rows are choices, not forced: the test compares what the
+arms give. Their propensity, like everybody's, is the probability of the action within the arm.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.ledger.money import MoneyError
 from outlay.serve.ledger.records import ID_LENGTH
 
-NAME_LENGTH = ID_LENGTH - 8  # in notes of pacing, a word stands before it
+NAME_LENGTH = ID_LENGTH - 8  # the notes of pacing put a word before it
 CONSTANT, HOLDOUT = "constant", "holdout"  # reasons
 
 
@@ -45,10 +45,10 @@ class ServedArm:
     Attributes:
         name: as in the file.
         kind: bundle, constant, random or holdout.
-        budget: minor units; None: none, as it gives nothing.
+        budget: minor units; None if the arm gives nothing.
         loaded: the bundle that decides; of an arm without one, that which the server began with, for what actions cost.
-        decider: of a bundle or a random arm.
-        given: what a constant gives, a holdout's none included; None where the decider decides.
+        decider: of an arm with a bundle or a random arm.
+        given: what a constant arm gives, or a holdout's none; None if the decider decides.
     """
 
     name: str
@@ -61,7 +61,7 @@ class ServedArm:
     def decide(
         self, cases: Sequence[EncodedRequest], episode: str, decider: Decider | None = None
     ) -> list[ChosenAction]:
-        """A choice for every case, by the arm's own decider or by what pacing made of it."""
+        """Return a choice for every case, by the arm's own decider or by the one that pacing derived from it."""
         by = decider or self.decider
         if by is None:
             return [self._same(case) for case in cases]
@@ -81,12 +81,12 @@ class ServedArm:
 
 
 class Enrolment(NamedTuple):
-    """Where a user is.
+    """A user's arm, and the days on which it decides.
 
     Attributes:
         arm: what decides.
-        since: day number from which it does.
-        end: day number from which it does no more.
+        since: first day number.
+        end: first day number after the last.
     """
 
     arm: ServedArm
@@ -112,7 +112,7 @@ class ServedExperiment:
 
     @property
     def name(self) -> str:
-        """The test's."""
+        """The test's name."""
         return self.experiment.meta.name
 
     @cached_property
@@ -127,15 +127,15 @@ class ServedExperiment:
 
     @property
     def budgets(self) -> dict[str, int]:
-        """Arm → minor units, of those that may spend."""
+        """Arm → minor units, for the arms that may spend."""
         return {arm.name: arm.budget for arm in self.arms if arm.budget is not None}
 
     def coverage(self, day: int) -> float:
-        """The part of every arm's share that is in the test on a day, by its number; 0 off the test."""
+        """Return the part of every arm's share that is in the test on a day number; 0 outside the test."""
         return self.experiment.coverage(day - self.first) if self.first <= day < self.end else 0.0
 
     def entries(self, users: Sequence[str]) -> list[Enrolment | None]:
-        """Where each user is, as canonical text; None where the ramp never lets the user in."""
+        """Return the enrolment of each user, given as canonical text; None if the ramp never admits the user."""
         arms, since = entries(self.experiment, users)
         return [
             None if day == OUTSIDE else Enrolment(self.arms[arm], self.first + day, self.end)
@@ -143,10 +143,10 @@ class ServedExperiment:
         ]
 
     def check_fits(self, loaded: LoadedBundle) -> None:
-        """What goes into service beside the arms has the same actions: requests name them for all.
+        """Check that a bundle to serve beside the arms has the same actions: requests name actions for all of them.
 
         Raises:
-            OutlayError: if it has others.
+            OutlayError: if it has other actions.
         """
         for arm in self.arms:
             own, new = arm.loaded, loaded
@@ -160,7 +160,7 @@ class ServedExperiment:
 
 
 def load_experiment(experiment: Experiment, loaded: LoadedBundle, config: ServeConfig) -> ServedExperiment:
-    """Load, verify and warm up what the arms need.
+    """Load, verify and warm up the bundles of the arms.
 
     Args:
         experiment: read and sealed.

@@ -1,9 +1,9 @@
-"""What the ledger knows of A/B tests: the first word about a test stands, and only its coverage may grow.
+"""A/B tests in the ledger's notes: a test is recorded once, and only its coverage may grow.
 
-    kind "experiment":  key NAME, then NAME:1, NAME:2, …       the whole file, as JSON, of each state of the ramp
+    kind "experiment":  key NAME, then NAME:1, NAME:2, …       the whole file, as JSON, for each state of the ramp
 
-Coverage grows on days to come, never on today's or an earlier one, and every server follows the last state that is
-noted. So all servers have the same users in the same arms on every day, whichever file they were started with.
+Coverage may grow on future days, never today or earlier, and every server follows the last state recorded. So all
+servers have the same users in the same arms on every day, whichever file they were started with.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from outlay.serve.ledger.ledger import Ledger, LedgerError, Note
 from outlay.serve.ledger.records import ID_LENGTH
 
 EXPERIMENT = "experiment"  # kind of the notes
-NAME_LENGTH = ID_LENGTH - 8  # behind it stands the number of the state
+NAME_LENGTH = ID_LENGTH - 8  # the number of the state is appended
 
 
 def check_experiment(ledger: Ledger, trial: ServedExperiment, day: int) -> bool:
-    """Whether the test is new to the ledger.
+    """Check a test against the ledger; return whether it is new there.
 
     Args:
         ledger: may not know the campaign.
-        trial: about to be served.
+        trial: the test to serve.
         day: today's number.
 
     Raises:
-        OutlayError: if the ledger holds the test with other content than coverage, its coverage would shrink or grow
-            on a day that has begun, or the name of an arm has money of another test.
+        OutlayError: if the ledger holds the test with different content other than coverage, its coverage would shrink
+            or would change on a day that has begun, or an arm's name was used by another test with a budget.
         LedgerError: if the ledger cannot be reached.
     """
     experiment = trial.experiment
@@ -49,7 +49,7 @@ def check_experiment(ledger: Ledger, trial: ServedExperiment, day: int) -> bool:
                 raise OutlayError(
                     f"had a budget in the test {other[-1].meta.name!r} of this ledger, and what was spent from it "
                     "would count here.", file=experiment.path, where=f"arm {arm.name!r}",
-                    way_out="Plan the test with names of its own for the arms.",
+                    way_out="Plan the test with arm names that no other test has used.",
                 )  # fmt: skip
     if known is None:
         return True
@@ -60,21 +60,21 @@ def check_experiment(ledger: Ledger, trial: ServedExperiment, day: int) -> bool:
             raise OutlayError(
                 f"coverage on day {past} would be {experiment.coverage(past):g}, and it was {live.coverage(past):g}: "
                 "that day has begun.", file=experiment.path, where="ramp",
-                way_out=f"Let it grow from day {day - trial.first + 1} on at the earliest.",
+                way_out=f"Let it grow from day {day - trial.first + 1} or later.",
             )  # fmt: skip
     return False
 
 
 def record_experiment(ledger: Ledger, trial: ServedExperiment, now: int) -> None:
-    """Note the test, or what grew of it, and its bundles.
+    """Record the test, or its grown coverage, and its bundles.
 
     Args:
-        ledger: knows the campaign.
-        trial: was checked.
+        ledger: it knows the campaign.
+        trial: a test that was checked.
         now: epoch ms.
 
     Raises:
-        OutlayError: if another server has noted another state in between.
+        OutlayError: if another server has recorded a different state in between.
         LedgerError: if the ledger cannot be written.
     """
     experiment, campaign = trial.experiment, trial.experiment.meta.campaign
@@ -86,12 +86,12 @@ def record_experiment(ledger: Ledger, trial: ServedExperiment, now: int) -> None
     key = f"{trial.name}:{len(known)}" if known else trial.name
     note = Note(kind=EXPERIMENT, key=key, ts=now, content=experiment.model_dump_json(by_alias=True, exclude_none=True))
     if ledger.note(campaign, note).content != note.content:
-        raise OutlayError(f"another server has just begun the test {trial.name!r} otherwise.", file=experiment.path,
-                          way_out="Start again: it says what differs.")  # fmt: skip
+        raise OutlayError(f"another server has just begun the test {trial.name!r} with other content.",
+                          file=experiment.path, way_out="Start again; the error then says what differs.")  # fmt: skip
 
 
 def follow_ramp(ledger: Ledger, trial: ServedExperiment) -> ServedExperiment:
-    """The test with the ramp that stands now. Raises LedgerError if the ledger cannot be reached."""
+    """Return the test with the latest ramp in the ledger. Raises LedgerError if the ledger cannot be reached."""
     states = _states(ledger, trial.experiment.meta.campaign).get(trial.name)
     if not states or states[-1].ramp == trial.experiment.ramp:
         return trial
@@ -99,26 +99,26 @@ def follow_ramp(ledger: Ledger, trial: ServedExperiment) -> ServedExperiment:
 
 
 def other_live_experiments(ledger: Ledger, campaign: str, served: str | None, day: int) -> list[Experiment]:
-    """Tests of the ledger that are not over and are not the one that is served."""
+    """Return the tests in the ledger that are not over, other than the one that is served."""
     states = _states(ledger, campaign)
     return [live[-1] for name, live in states.items() if name != served and day < (live[-1].end - EPOCH).days]
 
 
 def _states(ledger: Ledger, campaign: str) -> dict[str, list[Experiment]]:
-    """Test → its states, the latest last."""
+    """Return each test's states, the latest last."""
     try:
         notes = ledger.notes(campaign, EXPERIMENT)
     except LedgerError:
         if campaign in ledger.campaigns():
             raise
-        return {}  # a campaign that is new has no notes
-    found: dict[str, list[Experiment]] = {}
+        return {}  # a new campaign has no notes
+    states: dict[str, list[Experiment]] = {}
     for note in sorted(notes, key=_by_number):
         experiment = Experiment.parse(json.loads(note.content))
-        found.setdefault(experiment.meta.name, []).append(experiment)
-    return found
+        states.setdefault(experiment.meta.name, []).append(experiment)
+    return states
 
 
 def _by_number(note: Note) -> tuple[int, str]:
-    """States of a test in the order of their numbers: clocks of servers differ, and so do times of notes."""
+    """Sort states of a test by their numbers: the servers' clocks differ, and so do the times of notes."""
     return len(note.key), note.key

@@ -1,9 +1,21 @@
-"""Whose money pacing follows: that of users outside a test, or that of one arm.
+"""The budgets that are paced separately, and how much of each a day of the plan may cost.
+
+A budget belongs to the users outside an A/B test, or to one of its arms:
 
     arm        its cap by the plan's shares of the test's days, times the coverage of each day
     outside    the total cap less what arms hold back, by the plan's shares, times the part of users that is outside
 
-While its test is not over, an arm holds back its cap; afterwards what it reserved and spent.
+Until its test is over, an arm holds back its cap; afterwards it holds back what it reserved and spent. A day j gets
+
+    min(x · share_j / Σ shares · left,  room_j)         1 ≤ x ≤ 2, the smallest x that spends all but 1 %
+
+A reservation holds more than it costs until it expires, and the total cap counts what is held. So on the last days,
+money is held that will not be redeemed in time, and what is released after the end is never spent. With a share q
+redeemed, a day that costs s holds (1 − q)/q · s beyond what it costs until its reservations expire; at its end
+
+    spent so far + s_j + held beyond cost (of the days that have not expired) ≤ left         ⇒ room_j
+
+Where this is binding, earlier days are raised above their shares by x, to at most twice; beyond that, money is left.
 """
 
 from __future__ import annotations
@@ -20,9 +32,9 @@ from outlay.serve.experiment.arms import ServedArm, ServedExperiment
 from outlay.serve.ledger.caps import Tally, Totals
 
 UNSPENT = 0.01  # of the budget that may be left when the plan is over
-AHEAD = 2.0  # the most that a day may get of its share
-MORE = 1.15  # as much is supposed to be held: it is never just what was forecast, and the cap should not have to refuse
-HALVINGS = 12  # of the interval that holds x
+AHEAD = 2.0  # the most that a day may get, in multiples of its share
+MORE = 1.15  # margin on what is held: forecasts are never exact, and the cap should not have to refuse
+HALVINGS = 12  # of the interval that contains x
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,7 @@ class Schedule:
         return {self.plan.first + i: share * self.plan.days / sum(each) for i, share in enumerate(each)}
 
     def rest(self, today: int, done: float) -> list[float]:
-        """Shares of today, less the part that is done, and of every later day of the plan; empty outside of it."""
+        """Return the shares of today, less the part that is done, and of all later days; empty outside the plan."""
         if today not in self.shares:
             return []
         last = self.plan.first + self.plan.days
@@ -59,14 +71,14 @@ def money_by_day(
     held: Sequence[float] = (),
     day_cap: float = float("inf"),
 ) -> list[float]:
-    """What each day of the rest may cost.
+    """Return what each remaining day may cost.
 
     Args:
-        left: money that is not spent, nor expected to be by decisions that were made.
-        shares: `[n]` of today's rest and the days that follow; their sum is above 0.
+        left: money not spent so far, nor expected to be spent by decisions already made.
+        shares: `[n]` of the rest of today and the days that follow; their sum is above 0.
         budget: all money of the plan.
         redeemed: q, in (0, 1].
-        expiry_days: after which a reservation is released.
+        expiry_days: days until a reservation is released.
         held: what yesterday, the day before, … still hold beyond what they will cost.
         day_cap: the most that may be reserved on a day.
 
@@ -76,7 +88,7 @@ def money_by_day(
     total = sum(shares)
     base = [max(left, 0.0) * share / total for share in shares]
     beyond = (1 - redeemed) / redeemed
-    # Of a reservation that is made on a day, the part that is held at the end of that day and of later ones.
+    # The part of a day's reservations that is still held at the end of that day and of later ones.
     kept = [MORE * min(expiry_days - age, 1.0) for age in range(math.ceil(expiry_days))]
 
     def walk(ahead: float) -> list[float]:
@@ -101,17 +113,17 @@ def money_by_day(
     return walk(high)
 
 
-PACE = "pace"  # kind of the notes; of an arm, its name follows
+PACE = "pace"  # kind of the notes; for an arm, its name follows
 
 
 class BudgetState(NamedTuple):
-    """The money that is paced, and what became of it.
+    """A paced budget and what was spent from it.
 
     Attributes:
         total: minor units that may be spent.
         day_cap: the most that may be reserved on a day.
         days: money and decisions by day.
-        cap: what people have set of the total; another one begins a new path.
+        cap: the part of the total that is set by people; changing it begins a new path.
     """
 
     total: int
@@ -121,7 +133,7 @@ class BudgetState(NamedTuple):
 
     @classmethod
     def of(cls, totals: Totals) -> BudgetState | None:
-        """All money of a campaign; None where it has no total cap."""
+        """Return all money of a campaign; None if it has no total cap."""
         caps = totals.caps
         if caps.total is None:
             return None
@@ -130,13 +142,13 @@ class BudgetState(NamedTuple):
 
 @dataclass(frozen=True)
 class PacedBudget:
-    """Money that is paced on its own.
+    """Money that is paced separately.
 
     Attributes:
         schedule: of its days.
-        arm: whose; None: of all users outside the test.
+        arm: the arm that it belongs to; None: all users outside the test.
         live: arms of the test that is served.
-        end: day number from which they are no more.
+        end: first day number after that test.
     """
 
     schedule: Schedule
@@ -146,11 +158,11 @@ class PacedBudget:
 
     @property
     def kind(self) -> str:
-        """Of its notes."""
+        """The kind of its notes in the ledger."""
         return PACE if self.arm is None else f"{PACE} {self.arm}"
 
     def budget(self, totals: Totals, day: int) -> BudgetState | None:
-        """The money, and what became of it until today; None where there is no cap."""
+        """Return the money, and what was spent of it until today; None if there is no cap."""
         if self.arm is not None:
             cap = totals.caps.arms.get(self.arm)
             days = {each: tally for (arm, each), tally in totals.arm_days.items() if arm == self.arm}
@@ -163,12 +175,12 @@ class PacedBudget:
         kept = sum(cap for cap in live.values() if cap is not None)
         spent = sum(_spent(totals.arms[arm]) for arm in arms if live.get(arm) is None)
         outside = {day: _less(tally, arms, day, totals.arm_days) for day, tally in every.days.items()}
-        # What arms without a budget spend changes with every decision, and is no reason for a new path.
+        # What arms without a budget spend changes with every decision, so it must not begin a new path.
         return BudgetState(max(every.total - kept - spent, 0), every.day_cap, outside, every.cap - kept)
 
 
 def outside_budget(plan: Plan, trial: ServedExperiment | None) -> PacedBudget:
-    """Of users outside the test, or of all where there is none."""
+    """Return the budget of the users outside the test, or of all users if there is no test."""
     if trial is None:
         return PacedBudget(Schedule(plan))
     share = sum(arm.share for arm in trial.experiment.arms)
@@ -178,13 +190,13 @@ def outside_budget(plan: Plan, trial: ServedExperiment | None) -> PacedBudget:
 
 
 def arm_budget(plan: Plan, trial: ServedExperiment, arm: ServedArm) -> PacedBudget | None:
-    """Of an arm; None where no bundle decides, or the plan no money for its days."""
+    """Return the budget of an arm; None if no bundle decides in it, or the plan has no money for its days."""
     schedule = _weighted(plan, tuple(trial.coverage(plan.first + i) for i in range(plan.days)))
     return PacedBudget(schedule, arm.name) if arm.kind == "bundle" and schedule is not None else None
 
 
 def _weighted(plan: Plan, weights: tuple[float, ...]) -> Schedule | None:
-    """The plan with other shares; None where they are all 0."""
+    """Return the plan with its shares multiplied by weights; None if all of them become 0."""
     shares = tuple(share * weight for share, weight in zip(plan.shares or (1.0,) * plan.days, weights, strict=True))
     return Schedule(plan.model_copy(update={"shares": shares})) if sum(shares) > 0 else None
 
@@ -194,7 +206,7 @@ def _spent(tally: Tally) -> int:
 
 
 def _less(tally: Tally, arms: Collection[str], day: int, arm_days: Mapping[tuple[str, int], Tally]) -> Tally:
-    """What a day has outside the arms."""
+    """Return what a day has outside the arms."""
     inside = [arm_days[arm, day] for arm in arms if (arm, day) in arm_days]
     return Tally(
         tally.cap,

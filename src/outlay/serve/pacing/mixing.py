@@ -1,9 +1,10 @@
-"""The policies of a bundle as pacing sees them: what each earns and costs, and which mixture fits the money.
+"""A bundle's policies as pacing uses them: what each earns and costs, and which mixture fits the money.
 
-    weights     max αᵀr   s.t.   κ αᵀc ≤ money per decision, all other limits kept            (`ops/mixture_lp.py`)
-    spend       of a mixture at a price ρ: what the policies on the frontier cost whose own price is ρ times as high
+    weights     max αᵀr   s.t.   κ αᵀc ≤ money per decision, and all other limits              (`ops/mixture_lp.py`)
+    spend       of a mixture at a price ρ: the cost of the policies on the frontier whose own price is ρ times as high
 
-κ is what was spent over what was promised. Below the cheapest policy there is only the cheapest, and the price.
+κ is actual over predicted cost. If there is less money than the cheapest policy costs, the cheapest policy serves and
+only the price is left to steer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from outlay.bundles.pool import Pool
 
-ROUNDING = 1e-6  # a smaller weight is none
+ROUNDING = 1e-6  # smaller weights count as 0
 
 Vector = NDArray[np.float64]
 
@@ -32,7 +33,7 @@ class PolicyPool:
         limits: `[m]`, in the same units.
         money: which budget is money.
         own: `[P]` weights of the bundle's own mixture.
-        fold: `[P]` whose users had no part in each, where they were learned in folds; −1: of any fold.
+        fold: `[P]` the fold whose users each policy was not learned from, if there are folds; −1: any fold.
     """
 
     reward: Vector
@@ -44,11 +45,11 @@ class PolicyPool:
 
     @classmethod
     def of(cls, pool: Pool, minor: int) -> PolicyPool:
-        """As they were measured, with so many minor units in a unit of money."""
+        """Return a bundle's policies as they were measured, with `minor` minor units in a unit of money."""
         budgets = pool.bundle.manifest["budgets"]
         money = next(i for i, budget in enumerate(budgets) if budget["money"])
         sign = np.array([float(budget["sign"]) for budget in budgets])
-        sign[money] = 1.0  # whatever the campaign wants to be spent at least: a plan says how much
+        sign[money] = 1.0  # even if the campaign has a floor on money: the plan says how much to spend
         unit = np.ones(len(budgets))
         days = pool.bundle.manifest["campaign"]["campaign"]["horizon_days"]
         unit[money] = minor / (days if budgets[money]["per"] == "user" else 1)
@@ -58,9 +59,9 @@ class PolicyPool:
         return cls(pool.measurements[:, 0], costs, limits, money, pool.weights, fold)
 
     def mixture(self, limit: float, factor: float) -> Vector:
-        """`[P]` weights for so much money per decision, where policies cost `factor` times what was measured.
+        """Return `[P]` weights for `limit` minor units per decision, if policies cost `factor` times their measurement.
 
-        Of policies that were learned in folds each fold's are mixed by themselves, as training does.
+        If the policies were learned in folds, the policies of each fold are mixed separately, as in training.
         """
         from outlay.ops.mixture_lp import solve_mixture  # SciPy's solvers take half a second to load: only for a plan
 
@@ -79,24 +80,24 @@ class PolicyPool:
         return solved
 
     def spend(self, weights: Vector, price: float) -> float:
-        """Minor units per decision that a mixture at a price is measured to cost."""
+        """Return the measured cost of a mixture at a price, in minor units per decision."""
         cost = float(weights @ self.cost[:, self.money])
         costs, slopes = self._slopes
         if len(costs) < 2:
             return cost
-        # A mixture of the frontier that costs this much has this slope; ρ times as steep is where ρ leads.
+        # A mixture on the frontier that costs this much has this slope; at the price ρ it is ρ times as steep.
         log_slope = float(np.interp(cost, costs, slopes))
         here, there = (float(np.interp(-log_slope - log, -slopes, costs)) for log in (0.0, np.log(price)))
         return cost * there / here if here > 0 else cost
 
     def elasticity(self, weights: Vector) -> float:
-        """By how much more the spend falls, in logs, than the price rises; 1 where the policies cannot tell."""
+        """Return the fall of log spend per rise of log price; 1 if the policies do not show it."""
         dear, cheap = self.spend(weights, 0.5), self.spend(weights, 2.0)
         return float(np.log(dear / cheap) / np.log(4.0)) if dear > cheap > 0 else 1.0
 
     @cached_property
     def _slopes(self) -> tuple[Vector, Vector]:
-        """Of the frontier's edges: cost in the middle, ascending, and log of reward per cost, descending."""
+        """The frontier's edges: cost at the midpoint, ascending, and log of reward per cost, descending."""
         order = np.lexsort((-self.reward, self.cost[:, self.money]))
         corners: list[tuple[float, float]] = []
         for cost, reward in zip(self.cost[order, self.money].tolist(), self.reward[order].tolist(), strict=True):

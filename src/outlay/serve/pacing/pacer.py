@@ -1,9 +1,9 @@
-"""Pacing of a server: states are notes in the ledger, and what stands there is served.
+"""Pacing in a server: states are notes in the ledger, and all servers serve what is stored there.
 
-    decider = pacer.decider(base, episode, now)     what serves in this episode; asks the ledger only when one begins
-    pacer.tend(base, episode, now)                  each second, beside the decisions: corrects the price if it is time
+    decider = pacer.decider(base, episode, now)     the decider of this episode; reads the ledger only when one begins
+    pacer.tend(base, episode, now)                  every second, in the background: corrects the price when it is time
 
-Whoever comes first writes the next state; all others find it under its key and take it over. So any number of servers
+The first server to write the next state wins; all others find it under its key and adopt it. So any number of servers
 follow one state, and every decision is made with weights and a price that the ledger knows.
 """
 
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True)
 class _Paced:
-    """What serves in an episode; without a state, as the bundle is."""
+    """What serves in an episode; without a state it is the bundle itself."""
 
     base: Decider
     episode: str
@@ -44,7 +44,7 @@ class _Paced:
 
     @property
     def prefix(self) -> str:
-        """Of the notes' keys: another bundle has another pool, and states of its own."""
+        """The prefix of the notes' keys: another bundle has another pool, so it has states of its own."""
         return f"{self.episode}/{self.base.pool.bundle.id}/"
 
     def at(self, state: PacingState) -> _Paced:
@@ -53,7 +53,7 @@ class _Paced:
 
 
 class Pacer:
-    """Follows the plan of one budget of a campaign."""
+    """Follows the plan of one of a campaign's budgets."""
 
     def __init__(self, ledger: Ledger, config: ServeConfig, budget: PacedBudget) -> None:
         self._ledger = ledger
@@ -61,18 +61,18 @@ class Pacer:
         self._budget = budget
         self._lock = threading.Lock()
         self._paced: _Paced | None = None
-        import_module("outlay.ops.mixture_lp")  # half a second that no decision is to wait for
+        import_module("outlay.ops.mixture_lp")  # takes half a second, which no decision should wait for
 
     def decider(self, base: Decider, episode: str, now: int) -> Decider:
-        """The bundle's decider as it serves in this episode.
+        """Return the bundle's decider with the weights and the price of this episode.
 
         Args:
-            base: with the bundle's own weights.
+            base: the decider with the bundle's own weights.
             episode: of the decisions.
             now: epoch ms.
 
         Raises:
-            LedgerError: if the episode begins, and the ledger cannot be reached.
+            LedgerError: if the episode is new here and the ledger cannot be reached.
         """
         paced = self._paced
         if paced is None or paced.base is not base or paced.episode != episode:
@@ -81,10 +81,10 @@ class Pacer:
         return paced.decider
 
     def tend(self, base: Decider, episode: str, now: int) -> PacingState | None:
-        """Correct the price if it is time. What stands; None while the budget has no cap.
+        """Correct the price if it is time. Return the current state; None while the budget has no cap.
 
         Raises:
-            LedgerError: if the ledger cannot be reached; then what served goes on.
+            LedgerError: if the ledger cannot be reached; the previous state then stays in service.
         """
         with self._lock:
             paced = self._entered(base, episode, now)
@@ -98,7 +98,7 @@ class Pacer:
             return paced.state
 
     def _entered(self, base: Decider, episode: str, now: int) -> _Paced:
-        """What serves in this episode: as the ledger says, or begun here."""
+        """Return what serves in this episode: the state in the ledger, or a first state written here."""
         paced = self._paced
         if paced is None or paced.base is not base or paced.episode != episode:
             paced = _Paced(base, episode, self._setting(base), None, base)
@@ -113,7 +113,7 @@ class Pacer:
         return paced
 
     def _stands(self, paced: _Paced, state: PacingState) -> _Paced:
-        """Note a state. If another server was first, what it has noted since stands."""
+        """Write a state to the ledger. If another server was first, adopt the latest state that it wrote."""
         note = Note(
             kind=self._budget.kind,
             key=f"{paced.prefix}{state.step:06d}",
@@ -136,5 +136,5 @@ class Pacer:
 
 
 def _last(notes: list[Note], prefix: str) -> PacingState | None:
-    """The latest state under keys that begin so."""
+    """Return the latest state under keys with this prefix."""
     return next((_decode(note.content) for note in reversed(notes) if note.key.startswith(prefix)), None)

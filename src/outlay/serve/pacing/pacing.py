@@ -1,23 +1,23 @@
-"""Pacing: the spend follows the plan although traffic and redemption drift.
+"""Pacing: the spend follows the plan even if traffic and redemption drift.
 
-A slow loop and a fast one; the hard caps of the ledger need neither of them.
+There is a slow loop and a fast one; the ledger's hard caps depend on neither.
 
-    each episode     weights α of the policies that fit the money of its days, by the decisions forecast and the cost κ
-    in between       e = (spent since the anchor − planned) / money of a whole day,    an error within 2 % is none
+    each episode     weights α of the policies that fit the money of its days, given the forecast of decisions and κ
+    in between       e = (spent since the anchor − planned) / money of a whole day,    with a dead band of 2 %
                      I ← I + 2 e Δt,    log ρ → (I + 4 e) / ε  by at most 10 % in a correction,    ρ in [1/4, 4]
 
-ε is the elasticity of the spend: what a price does, by the policies' measurements and as the days have told since.
-Within an episode a user keeps a policy, so only the price ρ moves: a factor on all costs in what the policies maximise.
-The anchor is where the path of a day begins: midnight, or the moment when somebody counts again after a stop or a
-pause, or when a cap is changed. What was missed before it is not made up for in haste: it is part of what is left
-and goes to all days that remain, by their shares (`pacing/schedule.py`).
+ε is the elasticity of the spend: the effect of a price, by the policies' measurements and by what was observed since.
+A user keeps a policy for an episode, so only the price ρ moves within it: a factor on all costs in what the policies
+maximise. The anchor is where the path of a day begins: midnight, the moment when counting resumes after a stop or a
+pause, or when a cap is changed. What was missed before the anchor is not made up for at once: it is part of what is
+left, and is spread over all remaining days by their shares (`pacing/budgets.py`).
 
-A state is a value that holds everything the next one needs. It is noted in the ledger, and the first that is noted
-stands, so that all servers do the same (`pacing/pacer.py`). Outside of the plan, and on days without money, the
-cheapest policy serves at the highest price. Pure.
+A state is a value that holds everything the next one needs. It is written to the ledger, and the first one under a key
+is kept, so that all servers do the same (`pacing/pacer.py`). Outside the plan, and on days without money, the cheapest
+policy serves at the highest price. Pure.
 
-Source: ours. That spend is steered towards a path of its own by small steps is from Agarwal et al. (2014), *Budget
-pacing for targeted online advertisements*; here a price is steered, so that every decision keeps a known probability.
+Source: ours. Steering the spend along a path in small steps is from Agarwal et al. (2014), *Budget pacing for targeted
+online advertisements*; here a price is steered, so that every decision keeps a known probability.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from outlay.serve.pacing.snapshot import Forecast, PacingSetup, PathAnchor, Snap
 BAND = 0.02  # of a day's money
 GAIN = 4.0  # of the log of spend, per day's money of error
 LASTING = 2.0  # of I, per day's money of error and per day that it lasts
-ELASTIC = 0.25, 4.0  # ε that are believed
+ELASTIC = 0.25, 4.0  # bounds on ε
 STEP = math.log(1.1)
 LIMIT = math.log(4.0)
-LATEST = 0.999  # progress of an anchor: there is always some of the day left
-MISSED = 3  # corrections that may be late before it is a stop
+LATEST = 0.999  # the most progress of an anchor: a part of the day must be left
+MISSED = 3  # corrections that may be missed before it counts as a stop
 
 
 class PacingState(Struct, frozen=True, kw_only=True):
-    """Where pacing stands.
+    """The state of pacing.
 
     Attributes:
-        step: 0 at the start of the episode, then one more with every correction.
+        step: 0 at the start of the episode, one more with every correction.
         members: positions in the pool of the policies that serve.
         weights: of each, sum 1.
         price: ρ.
         integral: I.
-        limit: minor units per decision that the weights are for; None where they are the bundle's own.
-        cost: minor units per decision that they are measured to cost.
+        limit: minor units per decision that the weights were solved for; None if they are the bundle's own.
+        cost: measured cost of the mixture at price 1, minor units per decision.
         priced: the same at this price.
-        traffic: what came.
+        traffic: the decisions so far.
         anchor: of the day's path.
-        snapshot: what was known.
+        snapshot: what was known when the state was created.
     """
 
     step: int
@@ -75,7 +75,7 @@ class PacingState(Struct, frozen=True, kw_only=True):
 
 
 def begin(setting: PacingSetup, budget: BudgetState, now: Moment, before: PacingState | None) -> PacingState:
-    """The first state of an episode; `before` is the last one of whatever was served before, if anything was."""
+    """Return the first state of an episode; `before` is the last state of what was served before, if there is one."""
     if before is None:
         forecast = Forecast(setting, budget, now, TrafficHistory.opened(budget.days, now))
         anchor = _anchor(forecast, early=True)
@@ -95,7 +95,7 @@ def begin(setting: PacingSetup, budget: BudgetState, now: Moment, before: Pacing
 
 
 def correct(setting: PacingSetup, budget: BudgetState, now: Moment, before: PacingState) -> PacingState:
-    """The next state of an episode: the same weights at another price."""
+    """Return the next state of an episode: the same weights at another price."""
     forecast, anchor = _followed(setting, budget, now, before)
     snapshot = forecast.snapshot(anchor)
     weights = weights_of(before, len(setting.policies.own))
@@ -122,7 +122,7 @@ def correct(setting: PacingSetup, budget: BudgetState, now: Moment, before: Paci
 
 
 def weights_of(state: PacingState, count: int) -> Vector:
-    """`[P]` its weights over a pool of `count` policies."""
+    """Return a state's weights `[P]` over a pool of `count` policies."""
     weights = np.zeros(count)
     weights[state.members] = state.weights
     return weights
@@ -131,7 +131,7 @@ def weights_of(state: PacingState, count: int) -> Vector:
 def _followed(
     setting: PacingSetup, budget: BudgetState, now: Moment, before: PacingState
 ) -> tuple[Forecast, PathAnchor]:
-    """What is known now, and the anchor: a new one on another day, after a stop, or with another cap."""
+    """Return what is known now, and the anchor: a new one on another day, after a stop, or with another cap."""
     old, anchor = before.traffic, before.anchor
     stopped = now.ts - old.ts > MISSED * setting.minutes * 60_000
     traffic = old.continued(budget.days, now, before.cost, before.priced, stopped=stopped)
@@ -142,7 +142,7 @@ def _followed(
 
 
 def _anchor(forecast: Forecast, *, early: bool) -> PathAnchor:
-    """Here and now; or at midnight, if `early` is asked and it is hardly past."""
+    """Return an anchor at this moment; or at midnight, if `early` and midnight has only just passed."""
     now, cap = forecast.now, forecast.budget.cap
     if early and now.part * 1440 <= MISSED * forecast.setting.minutes:
         return PathAnchor(now.day, 0.0, 0.0, cap)

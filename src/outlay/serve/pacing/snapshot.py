@@ -1,8 +1,8 @@
-"""What the ledger tells pacing at one moment: what is spent and left, what a day and a decision may cost.
+"""What is known at one moment: what was spent and what is left, what a day and a decision may cost.
 
-    forecast = Outlook(setting, budget, now, traffic)
-    snapshot = forecast.snapshot(anchor)                 the day's path beside what was spent of it
-    forecast.per_decision(snapshot)                   what the weights of an episode are to cost
+    forecast = Forecast(setting, budget, now, traffic)
+    snapshot = forecast.snapshot(anchor)        planned and actual spend of the day
+    forecast.per_decision(snapshot)             what the weights of an episode may cost
 
 Pure.
 """
@@ -23,13 +23,13 @@ from outlay.serve.pacing.mixing import PolicyPool
 
 @dataclass(frozen=True)
 class PacingSetup:
-    """What stays the same.
+    """What does not change while pacing runs.
 
     Attributes:
         schedule: the plan.
-        policies: of the bundle.
-        expiry_days: after which a reservation is released.
-        episode_days: days of an episode; None: all of the campaign.
+        policies: the bundle's.
+        expiry_days: days until a reservation is released.
+        episode_days: days of an episode; None: the whole campaign.
     """
 
     schedule: Schedule
@@ -39,18 +39,18 @@ class PacingSetup:
 
     @property
     def minutes(self) -> float:
-        """Between two corrections."""
+        """Minutes between two corrections."""
         return self.schedule.plan.correct_minutes
 
 
 class PathAnchor(Struct, frozen=True):
-    """Where the path of a day begins.
+    """Where the planned path of a day's spend begins.
 
     Attributes:
-        day: the day.
-        progress: part of its decisions that had come.
+        day: its number.
+        progress: the part of its decisions that had come.
         spent: what they cost, minor units.
-        total: the cap of the path.
+        total: the cap that the path was planned for.
     """
 
     day: int
@@ -60,15 +60,15 @@ class PathAnchor(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """What was known when a state was made, for people. Money is minor units.
+    """What was known when a state was created. Money is in minor units.
 
     Attributes:
         redeemed: q, the share of what is granted that is settled in the end.
-        factor: κ, what decisions cost at price 1 over what the policies' measurements promise.
-        response: β, what a price does over what they promise.
-        forecast: decisions per unit of share; None where too little was counted.
-        left: not spent by then, nor expected to be by decisions that were made.
-        day_money: what the day may cost, as if it were whole from the anchor on.
+        factor: κ, actual over predicted cost of decisions at price 1.
+        response: β, actual over predicted effect of a price.
+        forecast: decisions per unit of share; None if too little was counted.
+        left: money not spent so far, nor expected to be spent by decisions already made.
+        day_money: what the day may cost, scaled to a whole day at the rate from the anchor on.
         spent: since the anchor.
         planned: since the anchor.
     """
@@ -85,13 +85,13 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is known at a moment.
+    """What can be predicted at a moment.
 
     Attributes:
-        setting: what stays the same.
-        budget: the money, as the ledger has it now.
+        setting: what does not change.
+        budget: the money, as the ledger counts it now.
         now: the moment.
-        traffic: what came, up to now.
+        traffic: the decisions so far.
     """
 
     setting: PacingSetup
@@ -101,9 +101,9 @@ class Forecast:
 
     @cached_property
     def redeemed(self) -> float:
-        """q; until the first day has expired, what the policies' measurements say of it."""
+        """q; until the reservations of the first day have expired, the policies' measurements suggest it."""
         days, seen = self.budget.days, self.traffic.seen
-        # Of a day that was counted in part, its decisions' part.
+        # If only a part of the day was counted, use that part of what it granted.
         granted = sum(days[d].granted * seen[d].decisions / max(days[d].decisions, 1) for d in seen if d in days)
         promised = sum(day.priced for day in seen.values())
         believed = min(promised / granted, 1.0) if granted > 0 and promised > 0 else 1.0
@@ -111,21 +111,21 @@ class Forecast:
 
     @cached_property
     def costs(self) -> dict[int, float]:
-        """Day → what its decisions will have cost."""
+        """Day → final cost of its decisions."""
         return {day: spend(tally, self.redeemed) for day, tally in self.budget.days.items()}
 
     @property
     def done(self) -> float:
-        """The part of the day's decisions that has come."""
+        """The part of the day's decisions that has come so far."""
         return progress(self.traffic.course, self.now.part)
 
     @property
     def today(self) -> float:
-        """What today's decisions will have cost."""
+        """Final cost of today's decisions so far."""
         return self.costs.get(self.now.day, 0.0)
 
     def snapshot(self, anchor: PathAnchor) -> Snapshot:
-        """Where the spend stands beside the path from the anchor."""
+        """Compare the spend with the planned path from the anchor."""
         factor, response = cost_factor(self.traffic.seen, self.budget.days, self.costs)
         at_anchor = self.budget.total - sum(self.costs.values()) + self.today - anchor.spent
         money = self._money(anchor.progress, at_anchor)
@@ -143,7 +143,7 @@ class Forecast:
         )
 
     def per_decision(self, snapshot: Snapshot) -> float | None:
-        """Minor units for each decision in the rest of the episode; None where traffic is not known."""
+        """Return minor units per decision for the rest of the episode; None if the traffic is not known."""
         days = self.setting.episode_days
         count = None if days is None else days - (self.now.day - self.setting.schedule.plan.first) % days
         money = sum(self._money(self.done, snapshot.left)[:count])
@@ -153,7 +153,7 @@ class Forecast:
         return None if snapshot.forecast is None else money / (snapshot.forecast * shares)
 
     def _money(self, done: float, left: float) -> list[float]:
-        """Of the rest of today and of each later day of the plan; empty where nothing is planned any more."""
+        """Return money for the rest of today and for each later day of the plan; empty once nothing is planned."""
         shares, expiry, days = (
             self.setting.schedule.rest(self.now.day, done),
             self.setting.expiry_days,
