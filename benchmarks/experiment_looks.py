@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.experiments.analyse import analyse
+from outlay.experiments.analyze import analyze
 from outlay.experiments.design import WEEK, Experiment
-from outlay.experiments.findings import ArmComparison, Course
 from outlay.experiments.moments import BEFORE, FIRST_WEEK, SINCE, Metric
+from outlay.experiments.results import ArmComparison, Course
 from outlay.experiments.sequential import obrien_fleming, spending_bounds
 from outlay.experiments.sums import DailySums
 
@@ -130,7 +130,7 @@ def added_up(
 
 def looks(found: ArmComparison, sums: DailySums) -> dict[str, bool]:
     """What was said falsely in an A/A test."""
-    course = found.course("active")
+    course = found.course_of("active")
     assert course is not None
     return {
         "planned, days 7 and 14": found.decided is not None,
@@ -153,7 +153,7 @@ def _daily(course: Course, sums: DailySums) -> bool:
 
 
 def _moved(found: ArmComparison, metric: str) -> bool:
-    course = found.course(metric)
+    course = found.course_of(metric)
     return course is not None and course.moved != 0
 
 
@@ -176,9 +176,9 @@ def study(world: World, users: int, repetitions: int) -> dict[str, float]:
     mean_days = sum(c * (b - a) for (a, c), b in zip(world.ramp, [d for d, _ in world.ramp[1:]] + [DAYS], strict=True))
     for _ in range(repetitions):
         sums = draw(world, users, 0.0, rng)
-        (found,) = analyse(sums, EXPERIMENT, METRICS, DAYS, money="cost").comparisons
+        (found,) = analyze(sums, EXPERIMENT, METRICS, DAYS, money="cost").comparisons
         other = draw(world, users, LIFT, rng)
-        (differs,) = analyse(other, EXPERIMENT, METRICS, DAYS, money="cost").comparisons
+        (differs,) = analyze(other, EXPERIMENT, METRICS, DAYS, money="cost").comparisons
         said.append(looks(found, sums) | covers(differs, LIFT, 0.45 * mean_days))
     return {name: float(np.mean([each[name] for each in said])) for name in said[0]}
 

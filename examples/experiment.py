@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 import outlay
 from outlay.core.cmdp import TabularCMDP
 from outlay.experiments.design import Arm, Experiment
-from outlay.experiments.findings import Findings
+from outlay.experiments.results import Analysis
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.ops.tabular import totals
 from outlay.simulators import habit
@@ -239,10 +239,10 @@ def _later(policy: Policy, days: int) -> TabularCMDP:
     return replace(model, start=start)
 
 
-def beside(findings: Findings, control: str, truth: dict[str, NDArray[np.float64]]) -> Iterator[str]:
+def beside(analysis: Analysis, control: str, truth: dict[str, NDArray[np.float64]]) -> Iterator[str]:
     """The lifts that were found and the true ones, a line each."""
     yield f"{'':26}{'found':>10}{'95 % at one look':>24}{'truth':>10}"
-    for comparison in findings.comparisons:
+    for comparison in analysis.comparisons:
         for place, metric in enumerate(("active", "cost")):
             lift = comparison.lift(metric)
             if lift is None or lift.relative is None:
@@ -294,11 +294,11 @@ def main() -> None:
         for line in rehearse(http, people, start, experiment.meta.days):
             print(line, flush=True)
     run(LOOK)
-    found = analyze_experiment(FOLDER / "closed", experiment).findings
+    analysis = analyze_experiment(FOLDER / "closed", experiment)
     states = FOLDER / "campaign" / "states.parquet"
     truth = truths(experiment, FOLDER / "old" / "bundle", states, experiment.meta.days)
     print("\nThe truth beside it, from the model and the policies as they were served; of 20 intervals 19 hold it:\n")
-    print("\n".join(beside(found, experiment.control.name, truth)))
+    print("\n".join(beside(analysis, experiment.control.name, truth)))
     print(f"\nDone in {time.monotonic() - began:.0f} s. Open {FOLDER}/test.html in a browser.")
 
 

@@ -26,14 +26,14 @@ def test_the_tables_end_with_the_verdict(folder: Path) -> None:
     assert found.code == 0
     assert found.out.splitlines()[0] == "spring: arms after day 14 of 14"
     for part in (
-        "new against old: at one look",
+        "new against old: at a single look",
         "planned decisions",
-        "by week, at one look",
-        "on any day",
-        "saved by CUPED",
+        "by week, at a single look",
+        "any day, with intervals that hold on all days at once",
+        "explained by CUPED",
     ):
         assert part in found.out
-    assert found.out.splitlines()[-1].startswith("After day 14 of 14: Take 'new': active is ")
+    assert found.out.splitlines()[-1].startswith("After day 14 of 14: Take “new”: active is ")
     assert "note: " in found.err
 
 
@@ -66,14 +66,14 @@ def test_a_file_changed_by_hand_is_refused(folder: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--day", 15), "a look after its end is one too many"),
+        (("--day", 15), "a look after its end would be one too many"),
         (("--column", "cost"), "--column: is 'cost'. Give every role once, e.g. --column cost="),
         (("--column", "cost="), "--column: is 'cost='"),
         (("--column", "cost=a", "--column", "cost=b"), "--column: is 'cost=b'. Give every role once"),
-        (("--day", 0), "day: is 0. Days of a look are counted from 1"),
+        (("--day", 0), "day: is 0; must be at least 1. Days of a look are counted from 1"),
         (("--assigned", "none.csv"), "none.csv, assigned: does not exist. Give what outlay experiment assign wrote"),
         (("--promised", "none.json"), "none.json, promised: does not exist. Give RUN/estimates.json"),
-        (("--promised", "old=none.json"), "'old' is no arm that stands against the control"),
+        (("--promised", "old=none.json"), "'old' is not an arm that is compared with the control"),
         (("--promised", "new=a.json", "--promised", "b.json"), "--promised: is 'b.json'. Give every arm once"),
     ],
 )

@@ -16,9 +16,9 @@ import pytest
 from conftest import Habit
 from outlay.core.cmdp import TabularCMDP
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import ArmComparison
+from outlay.experiments.results import Analysis, ArmComparison
 from outlay.experiments.split import OUTSIDE, assign
-from outlay.jobs.analyze_experiment import AnalyzeResult, analyze_experiment
+from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.jobs.plan_experiment import plan_experiment
 from outlay.ops.tabular import totals
 from outlay.serve.export.export import export_log
@@ -48,13 +48,13 @@ class Rehearsal:
 
     experiment: Experiment
     arms: list[list[str]]
-    result: AnalyzeResult
+    result: Analysis
     truth: dict[str, Any]
     said: str
 
     def against(self, arm: str) -> ArmComparison:
         """An arm against the control."""
-        return next(comparison for comparison in self.result.findings.comparisons if comparison.arm == arm)
+        return next(comparison for comparison in self.result.comparisons if comparison.arm == arm)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_users_land_where_assign_says(rehearsal: Rehearsal) -> None:
 
 def test_the_analysis_counts_the_users_of_the_test_only(rehearsal: Rehearsal) -> None:
     served = Counter(rehearsal.arms[-1])
-    assert {arm.name: arm.users for arm in rehearsal.result.findings.arms} == {
+    assert {arm.name: arm.users for arm in rehearsal.result.arms} == {
         arm.name: served[arm.name] for arm in rehearsal.experiment.arms
     }
     assert not rehearsal.against("new").blocked

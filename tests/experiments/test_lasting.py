@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from outlay.experiments import lasting
-from outlay.experiments.analyse import analyse
-from outlay.experiments.findings import ArmComparison, Change, Findings
+from outlay.experiments.analyze import analyze
+from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.lift import needed_pairs
 from outlay.experiments.moments import Metric
-from outlay.experiments.rows import ExperimentColumns
+from outlay.experiments.results import Analysis, ArmComparison, Change
 from outlay.experiments.sums import DailySums, read_sums
 from outlay.experiments.words import verdict
 from small_panels import experiment, opened, panel
@@ -31,19 +31,19 @@ def summed(log: pa.Table, days: int = 14) -> DailySums:
 
 
 @cache
-def by_week(*lifts: float, seed: int = 0, users: int = 8000) -> Findings:
+def by_week(*lifts: float, seed: int = 0, users: int = 8000) -> Analysis:
     days = 7 * len(lifts)
     log = panel(users, days, lift=np.repeat(lifts, 7), seed=seed)
     design = experiment(days=days, decisions=tuple(range(7, days + 1, 7)))
-    return analyse(summed(log, days), design, METRICS, days, money="cost")
+    return analyze(summed(log, days), design, METRICS, days, money="cost")
 
 
-def only(found: Findings) -> ArmComparison:
+def only(found: Analysis) -> ArmComparison:
     (comparison,) = found.comparisons
     return comparison
 
 
-def changed(found: Findings) -> Change:
+def changed(found: Analysis) -> Change:
     change = only(found).change
     assert change is not None
     return change
@@ -54,18 +54,18 @@ def test_an_arm_that_won_early_and_lost_late_is_not_recommended(late: float, see
     found = by_week(0.10, late, seed=seed)
     assert [d.side for d in only(found).decisions] == sides
     assert (only(found).outcome, changed(found).trend) == ("blocked", "reversed")
-    words = verdict(experiment(), found)
-    assert "No verdict on 'new': active was " in words
+    words = verdict(found)
+    assert "No verdict on “new”. Because active was " in words
     assert "higher on day 7, when it crossed the bound, " in words
     assert "Take" not in words
-    assert " in week 1, -" in words
+    assert " in week 1, −" in words
 
 
 def test_an_arm_that_lost_early_and_won_late_is_not_refused() -> None:
     found = by_week(-0.10, 0.25)
     assert [d.side for d in only(found).decisions] == [-1, 1]
     assert only(found).outcome == "blocked"
-    assert "Keep" not in verdict(experiment(), found)
+    assert "Keep" not in verdict(found)
 
 
 def test_a_last_decision_on_the_other_side_blocks_although_it_crosses_nothing() -> None:
@@ -80,22 +80,22 @@ def test_a_last_decision_on_the_other_side_blocks_although_it_crosses_nothing() 
 def test_an_effect_that_ends_is_not_taken_and_one_that_halves_is_told() -> None:
     gone, half = by_week(0.15, 0.0), by_week(0.20, 0.10)
     assert (only(gone).outcome, changed(gone).trend) == ("blocked", "fading")
-    assert "the effect did not last: +1" in verdict(experiment(), gone)
+    assert "the effect did not last: +1" in verdict(gone)
     assert (only(half).outcome, changed(half).trend) == ("better", "fading")
-    assert "Take 'new'" in verdict(experiment(), half)
-    assert " The effect fades: +" in verdict(experiment(), half)
+    assert "Take “new”" in verdict(half)
+    assert " The effect is fading: +" in verdict(half)
 
 
 def test_an_effect_that_grows_is_told() -> None:
     found = by_week(0.0, 0.15)
     assert (only(found).outcome, changed(found).trend) == ("better", "growing")
-    assert " The effect grows: " in verdict(experiment(), found)
+    assert " The effect is growing: " in verdict(found)
 
 
 def test_a_steady_effect_is_taken_and_no_change_is_told() -> None:
     found = by_week(0.10, 0.10)
     assert (only(found).outcome, changed(found).trend) == ("better", "steady")
-    assert "The effect" not in verdict(experiment(), found)
+    assert "The effect" not in verdict(found)
 
 
 def test_weeks_after_the_first_are_taken_together_and_a_broken_week_is_left_out() -> None:
@@ -103,10 +103,10 @@ def test_weeks_after_the_first_are_taken_together_and_a_broken_week_is_left_out(
     assert changed(found).weeks == "weeks 2 to 3"
     log = panel(4000, 21, lift=np.repeat([0.15, 0.0, -0.1], 7))
     design = experiment(days=21, decisions=(7, 14, 21))
-    (late,) = analyse(summed(log, 21), design, METRICS, 17, money="cost").comparisons
+    (late,) = analyze(summed(log, 21), design, METRICS, 17, money="cost").comparisons
     assert late.change is not None
     assert (late.change.day, late.change.weeks) == (14, "week 2")
-    (early,) = analyse(summed(log, 21), design, METRICS, 13, money="cost").comparisons
+    (early,) = analyze(summed(log, 21), design, METRICS, 13, money="cost").comparisons
     assert early.change is None
 
 
@@ -125,7 +125,7 @@ def test_the_change_is_the_difference_of_what_changed_within_users() -> None:
     log = panel(600, lift=np.repeat([0.3, 0.1], 7))
     came = np.array([int(user[1:]) % 9 for user in log["user"].to_pylist()])  # some come after the first week
     log = log.filter(pa.array(log["day"].to_numpy() >= came))
-    (found,) = analyse(summed(log), experiment(), METRICS, 14, money="cost").comparisons
+    (found,) = analyze(summed(log), experiment(), METRICS, 14, money="cost").comparisons
     arm, early, later = means(log)
     change = found.change
     assert change is not None
@@ -151,7 +151,7 @@ def test_a_lasting_effect_on_a_metric_that_falls_for_everybody_has_not_changed()
     log = panel(users, lift=np.full(14, 0.2))
     kept = rng.random(log.num_rows) < np.where(log["day"].to_numpy() < 7, 1.0, 0.5)
     active = pa.array(log["active"].to_numpy() * kept)
-    (found,) = analyse(summed(log.set_column(3, "active", active)), experiment(), METRICS, 14, money="cost").comparisons
+    (found,) = analyze(summed(log.set_column(3, "active", active)), experiment(), METRICS, 14, money="cost").comparisons
     assert found.change is not None
     assert found.change.since.absolute.high < found.change.first.absolute.low
     assert (found.change.trend, found.outcome) == ("steady", "better")
@@ -160,9 +160,9 @@ def test_a_lasting_effect_on_a_metric_that_falls_for_everybody_has_not_changed()
 def test_a_log_of_active_days_only_asks_who_was_assigned() -> None:
     """Users without an outcome are missing, and the others count from their first one: lifts shrink."""
     log = panel(8000, lift=0.10)
-    full = analyse(summed(log), experiment(), METRICS, 14, money="cost")
+    full = analyze(summed(log), experiment(), METRICS, 14, money="cost")
     days = log.filter(pc.field("active") > 0)
-    found = analyse(summed(days), experiment(), METRICS, 14, money="cost")
+    found = analyze(summed(days), experiment(), METRICS, 14, money="cost")
     (reason,) = only(found).blocked
     assert "the log has rows only where active is not 0 (5" in reason
     assert "--assigned arms.parquet" in reason
@@ -171,10 +171,10 @@ def test_a_log_of_active_days_only_asks_who_was_assigned() -> None:
     run = opened(days)
     run('CREATE TABLE given AS SELECT DISTINCT "user", arm, 0 AS day FROM log')
     listed = read_sums(run, "log", COLUMNS, experiment(), needed_pairs(METRICS), assigned="given")
-    assert only(analyse(listed, experiment(), METRICS, 14, money="cost")).outcome == "better"
+    assert only(analyze(listed, experiment(), METRICS, 14, money="cost")).outcome == "better"
 
 
 def test_rows_that_are_all_there_may_all_have_an_outcome() -> None:
     log = panel(2000, lift=0.2)
     log = log.set_column(3, "active", pa.array(log["active"].to_numpy() + 1))
-    assert only(analyse(summed(log), experiment(), METRICS, 14, money="cost")).blocked == []
+    assert only(analyze(summed(log), experiment(), METRICS, 14, money="cost")).blocked == []

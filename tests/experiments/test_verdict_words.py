@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,25 +10,25 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from outlay.experiments.analyse import analyse
+from outlay.experiments.analyze import analyze
+from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import ArmComparison, Findings
-from outlay.experiments.lift import needed_pairs
+from outlay.experiments.lift import IntervalEstimate, needed_pairs
 from outlay.experiments.moments import Metric
-from outlay.experiments.rows import ExperimentColumns
+from outlay.experiments.results import Analysis, ArmComparison
 from outlay.experiments.sums import read_sums
-from outlay.experiments.words import percent, verdict
+from outlay.experiments.words import change, relative, span, verdict
 from small_panels import START, experiment, opened, panel
 
 COLUMNS = ExperimentColumns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
 ARMS = [{"name": name, "kind": "constant", "action": 1.0, "share": 0.5, "budget": 9e6} for name in ("old", "new")]
 
 
-def analysed(log: pa.Table, day: int, design: Experiment | None = None) -> Findings:
+def analysed(log: pa.Table, day: int, design: Experiment | None = None) -> Analysis:
     design = design or experiment()
     metrics = [Metric(name, name) for name in (design.meta.metric, *design.meta.guardrails)]
     sums = read_sums(opened(log), "log", COLUMNS, design, needed_pairs(metrics))
-    return analyse(sums, design, metrics, day, money="cost")
+    return analyze(sums, design, metrics, day, money="cost")
 
 
 def costing(factor: float, days: slice = slice(None), **world: Any) -> pa.Table:
@@ -37,7 +38,7 @@ def costing(factor: float, days: slice = slice(None), **world: Any) -> pa.Table:
     return log.set_column(4, "cost", pa.array(np.where(dear, factor, 1) * log["cost"].to_numpy()))
 
 
-def only(found: Findings) -> ArmComparison:
+def only(found: Analysis) -> ArmComparison:
     (comparison,) = found.comparisons
     return comparison
 
@@ -45,18 +46,20 @@ def only(found: Findings) -> ArmComparison:
 def test_harm_on_a_day_that_was_not_planned_stops_the_test() -> None:
     found = analysed(panel(lift=-0.15), 6)
     assert only(found).outcome == "harm"
-    words = verdict(experiment(), found)
-    assert words.startswith("After day 6 of 14: Stop 'new': active is ")
-    assert "lower than under 'old'" in words
-    assert "95 % sure on all days at once); cost is lower (-" in words
-    assert words.endswith("To stop for harm needs no planned day.")
+    words = verdict(found)
+    assert words.startswith("After day 6 of 14: Stop “new”: active is ")
+    assert re.search(r"lower than under “old”; cost is [\d.]+ % lower\. ", words)
+    assert "With 95 % confidence on all days at once, the difference in active lies between −" in words
+    assert words.endswith("To stop for harm needs no planned day; to take an arm does.")
 
 
 def test_a_gain_on_a_day_that_was_not_planned_takes_nothing() -> None:
     found = analysed(panel(lift=0.15), 6)
     assert only(found).courses[0].now == 1
     assert only(found).outcome == "open"
-    assert "No verdict on 'new' yet. The next planned decision is after day 7" in verdict(experiment(), found)
+    words = verdict(found)
+    assert "nothing is decided about “new” yet; the next planned decision is after day 7." in words
+    assert "it already lies above 0" in words
 
 
 def test_after_a_bound_was_crossed_harm_is_a_verdict() -> None:
@@ -64,17 +67,19 @@ def test_after_a_bound_was_crossed_harm_is_a_verdict() -> None:
 
 
 def test_money_that_runs_away_is_a_reason_to_stop() -> None:
-    words = verdict(experiment(), analysed(costing(1.3), 6))
-    assert "cost is higher (+" in words
-    assert words.endswith(" Stop 'new' now if cost may not be higher: guardrails hold on any day.")
-    assert "Stop" not in verdict(experiment(), analysed(costing(0.7), 6))
+    words = verdict(analysed(costing(1.3), 6))
+    assert re.search(r"Let it run, unless it matters that cost is [\d.]+ % higher: nothing is decided", words)
+    assert words.endswith(" To stop because of a guardrail needs no planned day.")
+    assert "unless" not in (cheap := verdict(analysed(costing(0.7), 6)))
+    assert "To stop" not in cheap
 
 
 def test_an_arm_with_more_money_may_cost_more() -> None:
     design = experiment(arm=[ARMS[0], {**ARMS[1], "budget": 12e6}])
-    words = verdict(design, analysed(costing(1.3), 6, design))
-    assert "cost is higher (+" in words
-    assert "Stop" not in words
+    words = verdict(analysed(costing(1.3), 6, design))
+    assert "nothing is decided" in words
+    assert "unless" not in words
+    assert "To stop" not in words
 
 
 def test_what_once_moved_is_told_with_the_days_that_it_is_about() -> None:
@@ -83,22 +88,22 @@ def test_what_once_moved_is_told_with_the_days_that_it_is_about() -> None:
     cheap = (np.array(log["arm"].to_pylist()) == "new") & (log["day"].to_numpy() >= 3)
     log = log.set_column(4, "cost", pa.array(np.where(cheap, 0.86, 1) * log["cost"].to_numpy()))
     found = analysed(log, 14)
-    course = found.comparisons[0].course("cost")
+    course = found.comparisons[0].course_of("cost")
     assert course is not None
     assert (course.now, course.moved, course.harmful) == (0, 1, False)
     assert course.seen is not None
     first, last = course.seen
     assert (first, last < 14) == (1, True)
-    words = verdict(experiment(), found)
-    assert f"cost was higher over the first {last} days, but over 14 days that does not show (-" in words
+    words = verdict(found)
+    assert f"cost was higher over the first {last} days, but over 14 days no change shows" in words
     once = replace(course, points=[p for p in course.points if p.day == 1 or p.day > last])
     one = replace(found.comparisons[0], courses=[found.comparisons[0].courses[0], once])
-    assert "cost was higher on the first day, but over 14 days" in verdict(
-        experiment(), replace(found, comparisons=[one])
-    )
+    assert "cost was higher on the first day, but over 14 days" in verdict(replace(found, comparisons=[one]))
 
 
-@pytest.mark.parametrize(("factor", "outcome", "said"), [(0.7, "better", "Take 'new'"), (1.4, "worse", "Keep 'old'")])
+@pytest.mark.parametrize(
+    ("factor", "outcome", "said"), [(0.7, "better", "Take “new”: "), (1.4, "worse", "Keep “old”: under “new”, ")]
+)
 def test_where_less_is_better_a_fall_is_a_gain(factor: float, outcome: str, said: str) -> None:
     meta = {
         "name": "thrift",
@@ -112,15 +117,12 @@ def test_where_less_is_better_a_fall_is_a_gain(factor: float, outcome: str, said
     assert design.meta.better == "lower"
     found = analysed(costing(factor), 14, design)
     assert only(found).outcome == outcome
-    assert f"{said}: cost is " in verdict(design, found)
-    assert ("lower" if factor < 1 else "higher") + " under 'new' than under 'old'" in verdict(design, found)
+    assert re.search(rf"{said}cost is [\d.]+ % {'lower than under “old”' if factor < 1 else 'higher'}", verdict(found))
 
 
 def test_cost_decides_only_where_it_is_lower() -> None:
-    assert "Keep 'old', unless cost decides: no difference in active" in verdict(
-        experiment(), analysed(costing(0.7), 14)
-    )
-    assert "Keep 'old': no difference in active" in verdict(experiment(), analysed(costing(1.4), 14))
+    assert "Keep “old”, unless its cost decides: no difference in active" in verdict(analysed(costing(0.7), 14))
+    assert "Keep “old”: no difference in active" in verdict(analysed(costing(1.4), 14))
 
 
 def test_of_several_nothing_is_said_to_be_kept_while_one_is_blocked() -> None:
@@ -128,9 +130,9 @@ def test_of_several_nothing_is_said_to_be_kept_while_one_is_blocked() -> None:
     one = only(found)
     other = replace(one, arm="next")
     both = replace(found, comparisons=[one, other])
-    assert "Keep 'old'." in verdict(experiment(), both)
-    both = replace(found, comparisons=[one, replace(other, blocked=["the arm 'next' has no users"])])
-    assert "Keep 'old'" not in verdict(experiment(), both)
+    assert "Keep “old”: " in verdict(both)
+    both = replace(found, comparisons=[one, replace(other, blocked=["the arm “next” has no users"])])
+    assert "Keep" not in verdict(both)
 
 
 def test_without_a_verdict_there_is_no_outcome() -> None:
@@ -150,14 +152,19 @@ def test_a_relative_interval_that_contradicts_the_decision_is_not_shown() -> Non
     found = analysed(costing(inside, users=200), 14, design)
     assert only(found).outcome == "undecided"
     assert only(found).decisions[0].relative is None
-    assert "no difference in cost was found under 'new' (-" in verdict(design, found)
-    assert " a user; 95 % sure" in verdict(design, found)
+    assert "no difference in cost was found under “new”" in verdict(found)
+    assert re.search(
+        r"the difference in cost after day 14 lies between −[\d.]+ and \+[\d.]+ per user\.", verdict(found)
+    )
     assert only(analysed(costing(0.3, users=200), 14, design)).decisions[0].relative is not None
 
 
 def test_shares_of_a_percent_are_told_where_decisions_are_made() -> None:
-    assert [percent(x) for x in (0.123, -0.0123, 0.0061, -0.0001, -0.00002, 0.0)] == [
-        "+12.3 %", "-1.2 %", "+0.61 %", "-0.01 %", "-0.0020 %", "+0.00 %",
+    effects = [IntervalEstimate(x, x - half, x + half) for x, half in
+               ((0.123, 0.04), (-0.0123, 0.004), (0.0061, 0.001), (-0.0001, 0.0009), (0.0, 0.004))]  # fmt: skip
+    assert [span(relative(x)) for x in effects] == [
+        "+12.3 % (+8.3 % to +16.3 %)", "−1.2 % (−1.6 % to −0.8 %)", "+0.61 % (+0.51 % to +0.71 %)",
+        "−0.01 % (−0.10 % to +0.08 %)", "0.0 % (−0.4 % to +0.4 %)",
     ]  # fmt: skip
 
 
@@ -165,11 +172,12 @@ def test_the_size_is_that_of_the_last_decision() -> None:
     """On the day on which an effect first crosses a bound it is overstated; the last interval is as sound."""
     found = analysed(panel(lift=0.15), 14)
     comparison = only(found)
-    assert comparison.told == comparison.decisions[1]
-    words = verdict(experiment(), found)
-    assert f"{percent(comparison.lifts[0].relative.value).removeprefix('+')} higher" in words  # type: ignore[union-attr]
-    assert "after day 14 (" in words
-    assert "decided on day 7" in words
+    assert comparison.reported == comparison.decisions[1]
+    words = verdict(found)
+    assert f"active is {change(comparison.decisions[1], 1)} than under “old”" in words
+    assert change(comparison.decisions[1], 1) != change(comparison.decisions[0], 1)
+    assert "the difference in active after day 14 lies" in words
+    assert "Decided on day 7, as planned." in words
     faded = replace(comparison, decisions=[comparison.decisions[0], replace(comparison.decisions[1], z=1.0)])
-    assert (faded.told, faded.outcome) == (comparison.decisions[0], "better")
-    assert "under 'old' after day 7 (" in verdict(experiment(), replace(found, comparisons=[faded]))
+    assert (faded.reported, faded.outcome) == (comparison.decisions[0], "better")
+    assert "the difference in active after day 7 lies" in verdict(replace(found, comparisons=[faded]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ import pytest
 from outlay.core.errors import LogError, OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift
+from outlay.experiments.results import Analysis
 from outlay.experiments.split import assign
-from outlay.jobs.analyze_experiment import AnalyzeResult, analyze_experiment
+from outlay.jobs.analyze_experiment import analyze_experiment
 from small_panels import START, experiment, panel, written
 
 LOG = panel(users=600, days=14, lift=0.3)
 
 
-def active(result: AnalyzeResult) -> Lift:
-    found = result.findings.comparisons[0].lift("active")
+def active(result: Analysis) -> Lift:
+    found = result.comparisons[0].lift("active")
     assert found is not None
     return found
 
@@ -40,11 +42,11 @@ def dated(log: pa.Table) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> AnalyzeResult:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     return analyze_experiment(written(LOG, tmp_path_factory.mktemp("plain")), experiment())
 
 
-def test_the_export_of_a_server_is_read_as_it_is(plain: AnalyzeResult, tmp_path: Path) -> None:
+def test_the_export_of_a_server_is_read_as_it_is(plain: Analysis, tmp_path: Path) -> None:
     """Dates, `paid` for the cost, a folder a day, further decisions of a day apart, users outside the test."""
     outside = pa.array([("policy", "random", None)[i % 50 % 3] for i in range(700)])
     outsiders = panel(users=50, seed=9).set_column(2, "arm", outside)
@@ -56,9 +58,9 @@ def test_the_export_of_a_server_is_read_as_it_is(plain: AnalyzeResult, tmp_path:
             folder.mkdir(parents=True)
             pq.write_table(log.filter(pc.field("day") == day), folder / "part-0.parquet")
     found = analyze_experiment(tmp_path, experiment())
-    assert found.findings.day == 14
+    assert found.day == 14
     assert active(found).absolute.value == pytest.approx(active(plain).absolute.value)
-    assert [x.metric for x in found.findings.comparisons[0].lifts] == [
+    assert [x.metric for x in found.comparisons[0].lifts] == [
         "active",
         "cost",
         "cost_per_active",
@@ -73,7 +75,7 @@ def test_only_an_export_may_name_the_users_outside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "names", "texts"])
-def test_other_forms_say_the_same(plain: AnalyzeResult, tmp_path: Path, kind: str) -> None:
+def test_other_forms_say_the_same(plain: Analysis, tmp_path: Path, kind: str) -> None:
     columns: dict[str, str] = {}
     path = tmp_path / "log.csv"
     if kind == "csv":
@@ -89,7 +91,7 @@ def test_other_forms_say_the_same(plain: AnalyzeResult, tmp_path: Path, kind: st
     assert found.verdict == plain.verdict
 
 
-def test_a_day_may_be_an_expression(plain: AnalyzeResult, tmp_path: Path) -> None:
+def test_a_day_may_be_an_expression(plain: Analysis, tmp_path: Path) -> None:
     later = LOG.set_column(1, "day", pc.add(LOG["day"], 1))
     found = analyze_experiment(written(later, tmp_path), experiment(), columns={"day": "day - 1"})
     assert found.verdict == plain.verdict
@@ -97,7 +99,7 @@ def test_a_day_may_be_an_expression(plain: AnalyzeResult, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["moments", "texts"])
 def test_moments_with_a_time_zone_are_refused_until_one_says_whose_days_they_are(
-    plain: AnalyzeResult, tmp_path: Path, kind: str
+    plain: Analysis, tmp_path: Path, kind: str
 ) -> None:
     """Half an hour after midnight in Berlin, which is the day before in UTC."""
     midnight = pc.cast(dated(LOG)["day"], pa.timestamp("ms"))
@@ -117,11 +119,11 @@ def test_days_that_nobody_has_bar_the_verdict(tmp_path: Path) -> None:
     log = LOG.filter(pc.invert(pc.is_in(LOG["day"], pa.array([3, 4]))))
     found = analyze_experiment(written(log, tmp_path), experiment())
     assert found.verdict.startswith(
-        "After day 14 of 14: No verdict on 'new': the log has no row of anyone on 2026-03-05"
+        "After day 14 of 14: No verdict on “new”. Because the log has no row of any user on 2026-03-05"
     )
     assert any("on 2026-03-05 to 2026-03-06. Were they exported?" in note for note in found.notes)
     short = analyze_experiment(written(LOG.filter(pc.field("day") < 7), tmp_path), experiment(), day=14)
-    assert "no row of anyone on 2026-03-09 to 2026-03-15" in short.verdict
+    assert "no row of any user on 2026-03-09 to 2026-03-15" in short.verdict
 
 
 def test_a_metric_that_is_the_same_for_all_users_of_a_day_is_not_compared(tmp_path: Path) -> None:
@@ -142,9 +144,9 @@ def test_a_row_may_be_a_user_with_the_time_before_beside(tmp_path: Path) -> None
     })  # fmt: skip
     found = analyze_experiment(written(log, tmp_path), experiment(), day=14)
     assert active(found).covariate
-    assert [d.day for d in found.findings.comparisons[0].decisions] == [14]
+    assert [d.day for d in found.comparisons[0].decisions] == [14]
     assert any("Each row is a whole user" in note for note in found.notes)
-    assert "Take 'new'" in found.verdict
+    assert "Take “new”" in found.verdict
 
 
 def per_user(log: pa.Table) -> pa.Table:
@@ -154,7 +156,7 @@ def per_user(log: pa.Table) -> pa.Table:
 
 def test_of_a_row_per_user_nobody_knows_how_many_days_it_has(tmp_path: Path) -> None:
     """Seven days of a test of fourteen would be judged by the bound of its end."""
-    with pytest.raises(LogError, match=r"how many days of the test are in it\? Say so: --day 14 if the test is over"):
+    with pytest.raises(LogError, match=r"how many days of the test does it cover\? Say so: --day 14 if the test"):
         analyze_experiment(written(per_user(LOG), tmp_path), experiment())
 
 
@@ -163,9 +165,9 @@ def test_more_spent_than_the_budget_is_noted(tmp_path: Path) -> None:
         {"name": n, "kind": "constant", "action": 1.0, "share": 0.5, "budget": b} for n, b in (("old", 1e6), ("new", 5))
     ]
     found = analyze_experiment(written(LOG, tmp_path), experiment(arm=arms))
-    [note] = [note for note in found.notes if "nothing held it there" in note]
-    assert "'new' spent" in note
-    assert "its budget was 5:" in note
+    [note] = [note for note in found.notes if "nothing stopped it there" in note]
+    assert "“new” spent" in note
+    assert "its budget of 5;" in note
 
 
 def test_a_log_in_which_nobody_has_an_arm_is_refused(tmp_path: Path) -> None:
@@ -180,11 +182,11 @@ def test_a_row_per_user_does_not_say_on_how_many_days_money_was_paid(tmp_path: P
             "guardrails": ["cost", "redemption"]}  # fmt: skip
     users = per_user(LOG)
     found = analyze_experiment(written(users, tmp_path), experiment(experiment=meta), day=14)
-    assert [x.metric for x in found.findings.comparisons[0].lifts] == ["active", "cost", "cost_per_active"]
-    assert any("redemption is not told: a row per user" in note for note in found.notes)
+    assert [x.metric for x in found.comparisons[0].lifts] == ["active", "cost", "cost_per_active"]
+    assert any("redemption is not shown: a row per user" in note for note in found.notes)
     days = users.append_column("redeemed", users["active"])
     told = analyze_experiment(written(days, tmp_path), experiment(experiment=meta), day=14)
-    assert told.findings.comparisons[0].lift("redemption") is not None
+    assert told.comparisons[0].lift("redemption") is not None
 
 
 def test_a_row_per_user_may_be_of_a_test_with_a_ramp(tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_a_row_per_user_may_be_of_a_test_with_a_ramp(tmp_path: Path) -> None:
     arm = assign(design, LOG["user"].to_pylist(), 13)
     log = per_user(LOG.set_column(2, "arm", pa.array(np.array(["old", "new"])[arm])))
     alone = analyze_experiment(written(log, tmp_path), design, day=14)
-    assert sum(arm.users for arm in alone.findings.arms) == 600
+    assert sum(arm.users for arm in alone.arms) == 600
     pq.write_table(log.select(["user", "arm"]).append_column("day", pa.array([2] * 600)), tmp_path / "arms.parquet")
     listed = analyze_experiment(written(log, tmp_path), design, day=14, assigned=tmp_path / "arms.parquet")
     assert active(listed) == active(alone)
@@ -205,7 +207,7 @@ def test_a_daily_log_without_its_day_is_not_taken_for_a_row_per_user(tmp_path: P
 
 
 @pytest.mark.parametrize("form", ["%m/%d/%Y", "%d.%m.%Y"])
-def test_dates_of_other_forms_must_be_said(plain: AnalyzeResult, tmp_path: Path, form: str) -> None:
+def test_dates_of_other_forms_must_be_said(plain: Analysis, tmp_path: Path, form: str) -> None:
     days = [(START + datetime.timedelta(days=d)).strftime(form) for d in LOG["day"].to_pylist()]
     bare = pacsv.WriteOptions(quoting_style="none")  # texts in quotes would not be taken for dates anyway
     pacsv.write_csv(LOG.set_column(1, "day", pa.array(days)), tmp_path / "log.csv", bare)
@@ -224,7 +226,7 @@ def test_an_arm_that_is_none_is_named_before_users_are_found_in_two(tmp_path: Pa
     assert advice in str(caught.value)
 
 
-def test_a_list_may_be_csv_and_users_without_rows_are_told(plain: AnalyzeResult, tmp_path: Path) -> None:
+def test_a_list_may_be_csv_and_users_without_rows_are_told(plain: Analysis, tmp_path: Path) -> None:
     users = LOG.filter(pc.field("day") == 0).select(["user", "arm"])
     pacsv.write_csv(users.append_column("day", pa.array([0] * 600)), tmp_path / "arms.csv")
     path = written(LOG, tmp_path)
@@ -238,26 +240,26 @@ def test_a_list_may_be_csv_and_users_without_rows_are_told(plain: AnalyzeResult,
 def test_a_look_that_was_asked_for_is_not_called_the_last_whole_week(tmp_path: Path) -> None:
     found = analyze_experiment(written(LOG, tmp_path), experiment(), day=3)
     assert not any("last whole week" in note for note in found.notes)
-    with pytest.raises(OutlayError, match=r"day: is -3\. Days of a look are counted from 1"):
+    with pytest.raises(OutlayError, match=r"day: is -3; must be at least 1\. Days of a look are counted from 1"):
         analyze_experiment(written(LOG, tmp_path), experiment(), day=-3)
 
 
 def test_the_look_is_after_the_last_whole_week(tmp_path: Path) -> None:
     found = analyze_experiment(written(LOG.filter(pc.field("day") < 10), tmp_path), experiment())
-    assert (found.findings.day, found.observed) == (7, 10)
+    assert (found.day, found.observed) == (7, 10)
     assert any("look is after day 7" in note for note in found.notes)
     early = analyze_experiment(written(LOG.filter(pc.field("day") < 3), tmp_path), experiment())
-    assert early.findings.day == 3
-    assert any("no whole week" in note for note in early.notes)
-    assert "No verdict on 'new' yet" in early.verdict
+    assert early.day == 3
+    assert any("not whole weeks" in note for note in early.notes)
+    assert "nothing is decided about “new” yet" in early.verdict
 
 
 def test_a_look_after_the_planned_end_is_refused(tmp_path: Path) -> None:
     path = written(panel(users=600, days=20, lift=0.3), tmp_path)
-    with pytest.raises(OutlayError, match="planned for 14 days; a look after its end is one too many"):
+    with pytest.raises(OutlayError, match="planned for 14 days; a look after its end would be one too many"):
         analyze_experiment(path, experiment(), day=15)
     found = analyze_experiment(path, experiment())
-    assert found.findings.day == 14
+    assert found.day == 14
     assert any("3,600 rows after the planned end" in note for note in found.notes)
 
 
@@ -270,19 +272,19 @@ def test_a_list_of_the_assigned_counts_those_who_never_came(tmp_path: Path) -> N
     found = analyze_experiment(
         written(log.drop_columns(["arm"]), tmp_path), experiment(), assigned=tmp_path / "arms.parquet"
     )
-    assert sum(arm.users for arm in found.findings.arms) == 600
-    assert [check.of for check in found.findings.ratios] == ["assigned", "in the log"]
-    assert [check.passed for check in found.findings.ratios] == [True, False]
-    assert "No verdict on 'new'" in found.verdict
+    assert sum(arm.users for arm in found.arms) == 600
+    assert [check.of for check in found.ratios] == ["assigned", "in the log"]
+    assert [check.passed for check in found.ratios] == [True, False]
+    assert "No verdict on “new”" in found.verdict
     assert "are in the log" in found.verdict
-    assert isinstance(found.findings.comparisons[0].exposed[0], Lift)
+    assert isinstance(found.comparisons[0].exposed[0], Lift)
 
 
 def test_a_list_that_lacks_users_of_the_log_is_told(tmp_path: Path) -> None:
     users = LOG.filter(pc.field("day") == 0).select(["user", "arm"])
     pq.write_table(users.slice(0, 500), tmp_path / "arms.parquet")
     found = analyze_experiment(written(LOG, tmp_path), experiment(), assigned=tmp_path / "arms.parquet")
-    assert sum(arm.users for arm in found.findings.arms) == 500
+    assert sum(arm.users for arm in found.arms) == 500
     assert any("100 users are in an arm in the log but not on the list" in note for note in found.notes)
 
 
@@ -315,18 +317,21 @@ def test_what_was_promised_stands_beside(tmp_path: Path, estimates: Path) -> Non
     path = written(LOG, tmp_path)
     for given in (estimates, {"new": estimates}):
         found = analyze_experiment(path, experiment(), promised=given)
-        assert [(p.metric, p.days, p.agrees) for p in found.promised["new"]] == [("active", 7, True)]
-    assert any("is over 'old'. If these are not the same policy, the two need not agree" in n for n in found.notes)
-    assert not any("by then the ramp's users" in note for note in found.notes)
+        assert [(p.metric, p.days, p.agrees) for p in found.promised] == [("active", 7, True)]
+    assert any(
+        "is relative to “old”. If these are not the same policy, the two need not agree" in n for n in found.notes
+    )
+    assert not any("by then, the users of the ramp" in note for note in found.notes)
     ramp = experiment(ramp=[{"day": 0, "coverage": 0.5}, {"day": 4, "coverage": 1.0}])
     ramped = analyze_experiment(path, ramp, promised=estimates)
     assert any(
-        "promised is of 7 days; by then the ramp's users had been in the test for 7.0" in n for n in ramped.notes
+        "The promise is for 7 days; by then, the users of the ramp had been in the test for 7.0" in n
+        for n in ramped.notes
     )
     (row,) = found.to_dict()["promised"]
     assert (row["arm"], row["metric"], row["agrees"]) == ("new", "active", True)
     estimates.write_text("{}")
-    with pytest.raises(OutlayError, match="is no evaluation"):
+    with pytest.raises(OutlayError, match="is not an evaluation"):
         analyze_experiment(path, experiment(), promised=estimates)
 
 
@@ -336,11 +341,12 @@ def test_every_arm_may_have_a_promise_and_a_file_alone_is_of_the_only_one(tmp_pa
     arm = np.where([int(u[1:]) % 3 == 0 for u in LOG["user"].to_pylist()], "more", LOG["arm"].to_pylist())
     path = written(LOG.set_column(2, "arm", pa.array(arm)), tmp_path)
     both = analyze_experiment(path, design, promised={"new": estimates, "more": estimates})
-    assert list(both.promised) == ["new", "more"]
-    assert both.promised["new"] != both.promised["more"]
+    new, more = both.promised
+    assert (new.arm, more.arm) == ("new", "more")
+    assert replace(new, arm="more") != more
     for wrong, said in (
-        (estimates, "does not say of which arm .*Give new="),
-        ({"old": estimates}, "'old' is no arm that stands against the control. Those that do: new, more"),
+        (estimates, "does not say which arm .*Give new="),
+        ({"old": estimates}, "'old' is not an arm that is compared with the control. The arms that are: new, more"),
         ({"new": tmp_path / "no.json"}, "no.json, promised: does not exist"),
     ):
         with pytest.raises(OutlayError, match=said):
@@ -387,10 +393,10 @@ def test_arms_drawn_by_the_file_need_no_note(tmp_path: Path) -> None:
     design = experiment()
     arm = assign(design, LOG["user"].to_pylist(), 0)
     log = LOG.set_column(2, "arm", pa.array(np.array(["old", "new"])[arm]))
-    assert analyze_experiment(written(log, tmp_path), design).notes == []
+    assert analyze_experiment(written(log, tmp_path), design).notes == ()
 
 
-def test_the_document_is_plain_json(plain: AnalyzeResult) -> None:
+def test_the_document_is_plain_json(plain: Analysis) -> None:
     found = json.loads(json.dumps(plain.to_dict(), allow_nan=False))
     assert found["verdict"] == plain.verdict
     assert found["comparisons"][0]["decided"] == 7

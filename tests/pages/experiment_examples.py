@@ -1,116 +1,136 @@
-"""Contents of a test's page as an analysis would fill them: won, lost, undecided, blocked, with several arms."""
+"""Analyses of a test as the page takes them: won, lost, undecided, blocked, with several arms."""
 
 from __future__ import annotations
 
 import datetime
 import math
-from dataclasses import replace
-from itertools import accumulate
+from typing import Any
 
-from outlay.pages.content import Interval
-from outlay.pages.experiment_content import (
+from outlay.experiments.design import Experiment
+from outlay.experiments.lift import Difference, IntervalEstimate, Lift, Withheld
+from outlay.experiments.results import (
+    Analysis,
     ArmComparison,
-    ArmLine,
-    CourseDay,
-    CourseLine,
-    DecisionLine,
-    Effect,
-    ExperimentContent,
-    GroupLine,
-    MetricLine,
+    ArmState,
+    Course,
+    CoursePoint,
     Outcome,
-    PromiseLine,
-    RatioLine,
+    PlannedDecision,
+    Promise,
+    RatioCheck,
+    Segment,
 )
 
-REASON = "the arm 'new' has 5,506 users where 6,006 were planned (p = 3e-06)"
+REASON = "the arm “new” has 5,506 users where 6,006 were planned (p = 3e-06)"
 
 
-def effect(value: float, half: float, unit: float = 5.0) -> Effect:
+def effect(value: float, half: float, unit: float = 5.0) -> Difference:
     """A relative change of `value` ± `half` on a control of `unit`."""
-    relative = Interval(value, value - half, value + half)
-    return Effect(Interval(*(unit * (end or 0.0) for end in relative)), relative)
+    relative = IntervalEstimate(value, value - half, value + half)
+    return Difference(IntervalEstimate(unit * value, unit * relative.low, unit * relative.high), relative)
 
 
-def course(metric: str, value: float, half: float, days: int, moved: int = 0, since: int = 1) -> CourseLine:
-    """An effect whose interval narrows to `half` by the last day; where it moved, it stayed so from a day on."""
+def lift(metric: str, value: float, half: float = 0.01, unit: float = 5.0, covariate: bool = False) -> Lift:
+    """The same as one look shows it."""
+    x = effect(value, half, unit)
+    return Lift(
+        x.absolute, x.relative, metric=metric, control=unit, treatment=unit * (1 + value), std_error=unit * half / 2,
+        log_error=half / 2, p_value=0.01, covariate=covariate, cautious=False,
+    )  # fmt: skip
+
+
+def point(day: int, look: Difference, always: Difference) -> CoursePoint:
+    return CoursePoint(
+        look.absolute, look.relative, day=day, always=always.absolute, always_relative=always.relative
+    )  # fmt: skip
+
+
+def course(metric: str, value: float, half: float, days: int, wanted: int = 0) -> Course:
+    """An effect whose interval narrows to `half` by the last day."""
     wide = [half * math.sqrt(days / day) for day in range(1, days + 1)]
-    told = (
-        CourseDay(day=day, look=effect(value, w), always=effect(value, 1.5 * w)) for day, w in enumerate(wide, start=1)
-    )
-    return CourseLine(metric=metric, days=tuple(told), now=moved, moved=moved, seen=(since, days) if moved else None)
+    points = [point(day, effect(value, w), effect(value, 1.5 * w)) for day, w in enumerate(wide, start=1)]
+    return Course(metric, wanted, points)
+
+
+def decision(day: int, z: float, bound: float, value: float, half: float) -> PlannedDecision:
+    x = effect(value, half)
+    return PlannedDecision(x.absolute, x.relative, day=day, z=z, bound=bound)
 
 
 def compared(
     arm: str = "new", outcome: Outcome | None = "better", value: float = 0.031, day: int = 14
 ) -> ArmComparison:
     """An arm whose effect on `active` is `value` ± 1 %, `cost` lower, `redemption` unmoved."""
-    side = {"better": 1, "blocked": 1, "worse": -1}.get(outcome or "", 0)
-    metrics = (
-        MetricLine(name="active", control=5.0, treatment=5 * (1 + value), effect=effect(value, 0.01), saved=0.6),
-        MetricLine(name="cost", control=4.0, treatment=3.9, effect=effect(-0.025, 0.01, 4.0)),
-        MetricLine(name="redemption", withheld="an arm has 12 users; 30 are needed"),
-    )
-    return ArmComparison(
+    side = int(math.copysign(1, value)) if outcome in ("better", "blocked", "worse") else 0
+    wanted = int(math.copysign(1, value)) if outcome == "better" else 1
+    lifts: list[Lift | Withheld] = [
+        lift("active", value, covariate=True),
+        lift("cost", -0.025, unit=4.0),
+        Withheld("redemption", "an arm has 12 users; 30 are needed"),
+    ]
+    found = ArmComparison(
         arm=arm,
-        outcome=outcome,
-        metrics=metrics,
-        decisions=tuple(
-            DecisionLine(day=d, z=z, bound=bound, effect=effect(value, half), side=side)
+        contestant=outcome is not None,
+        over=day >= 14,
+        lifts=lifts,
+        exposed=[],
+        saved={"active": 0.6},
+        decisions=[
+            decision(d, side * z or 0.5, bound, value, half)
             for d, z, bound, half in ((7, 3.4, 2.96, 0.021), (14, 6.1, 1.97, 0.01))
             if d <= day
-        ),
-        course=course("active", value, 0.01, day),
-        guardrails=(
-            course("cost", -0.025, 0.01, day, moved=-1, since=4),
+        ],
+        change=None,
+        courses=[
+            course("active", value, 0.01, day, wanted),
+            course("cost", -0.025, 0.01, day, -1),
             course("redemption", 0.01, 0.02, day),
-        ),
-        groups=tuple(
-            GroupLine(name=name, users=3000, metrics=tuple(replace(m, saved=None) for m in metrics))
-            for name in ("lapsed", "regular")
-        ),
+        ],
+        segments=[Segment(name, 3000, lifts) for name in ("lapsed", "regular")],
         detectable=0.0142,
-        blocked=(REASON,) if outcome == "blocked" else (),
+        blocked=[REASON] if outcome == "blocked" else [],
     )
+    assert found.outcome == outcome
+    return found
 
 
-def example(*comparisons: ArmComparison, day: int = 14) -> ExperimentContent:
+def example(*comparisons: ArmComparison, day: int = 14, **meta: Any) -> Analysis:
     """A test of two weeks, by default of one arm that has won."""
     comparisons = comparisons or (compared(),)
     names = ["old", *(comparison.arm for comparison in comparisons)]
     blocked = {comparison.arm for comparison in comparisons if comparison.blocked}
-    due = list(accumulate([0.1, 0.1, *[1.0] * 12]))
-    arms = tuple(
-        ArmLine(name=name, kind="bundle", users=6000 - 500 * (name in blocked), planned=1 / len(names),
-                share=1 / len(names), budget=30_000.0 - 1000 * i, spent=1500.0 * day,
-                spent_by_day=tuple(1500.0 * d for d in range(1, day + 1)))
-        for i, name in enumerate(names)
-    )  # fmt: skip
-    return ExperimentContent(
-        name="spring",
-        campaign="habit",
-        metric="active",
-        start=datetime.date(2026, 3, 2),
+    experiment = Experiment.parse({
+        "experiment": {"name": "spring", "campaign": "habit", "start": datetime.date(2026, 3, 2), "days": 14,
+                       "metric": "active", "guardrails": ["cost", "redemption"], "decisions": [7, 14]} | meta,
+        "ramp": [{"day": 0, "coverage": 0.1}, {"day": 2, "coverage": 1.0}],
+        "arm": [{"name": name, "kind": "bundle", "bundle": "bundle", "share": 1 / len(names),
+                 "budget": 30_000.0 - 1000 * i} for i, name in enumerate(names)],
+    })  # fmt: skip
+    arms = [
+        ArmState(name=arm.name, kind=arm.kind, users=6000 - 500 * (arm.name in blocked), planned_share=arm.share,
+                 share=arm.share, budget=arm.budget, spent=1500.0 * day,
+                 spent_by_day=[1500.0 * d for d in range(1, day + 1)])
+        for arm in experiment.arms
+    ]  # fmt: skip
+    return Analysis(
+        experiment=experiment,
         day=day,
-        days=14,
-        decisions=(7, 14),
-        confidence=0.95,
-        arm_confidence=1 - 0.05 / len(comparisons),
-        power=0.8,
+        observed=16,
+        alpha=0.05 / len(comparisons),
         arms=arms,
-        pace=tuple(x / due[-1] for x in due),
-        ratios=tuple(
-            RatioLine(arm=arm.name, of="in the log", control=6000, treatment=arm.users, planned=1.0,
-                      p_value=1e-6 if arm.name in blocked else 0.37, passed=arm.name not in blocked)
+        ratios=[
+            RatioCheck(arm=arm.name, of="in the log", part="", control=6000, treatment=arm.users, planned=1.0,
+                       p_value=1e-6 if arm.name in blocked else 0.37)
             for arm in arms[1:]
-        ),
-        comparisons=comparisons,
+        ],
+        comparisons=list(comparisons),
         promised=(
-            PromiseLine(arm=names[1], metric="active", days=3, estimator="fqe", promised=Interval(0.02, 0.0, 0.04),
-                        happened=Interval(0.01, -0.01, 0.03), agrees=True),
-            PromiseLine(arm=names[1], metric="active", days=7, estimator="fqe", promised=Interval(0.09, 0.08, 0.10),
-                        happened=Interval(0.031, 0.01, 0.052), agrees=False, caution="the clip binds"),
+            Promise(arm=names[1], metric="active", days=3, estimator="fqe",
+                    promised=IntervalEstimate(0.02, 0.0, 0.04), happened=IntervalEstimate(0.01, -0.01, 0.03),
+                    agrees=True, caution=None),
+            Promise(arm=names[1], metric="active", days=7, estimator="fqe",
+                    promised=IntervalEstimate(0.09, 0.08, 0.10), happened=IntervalEstimate(0.031, 0.01, 0.052),
+                    agrees=False, caution="the clip binds"),
         ),
         notes=("The log has 16 days.",),
-        settings={"test": {"name": "spring", "decisions": (7, 14)}},
     )  # fmt: skip

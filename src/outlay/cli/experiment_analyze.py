@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +12,8 @@ from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stder
 from outlay.core.errors import OutlayError
 
 if TYPE_CHECKING:
-    from outlay.experiments.findings import ArmComparison, RatioCheck
-    from outlay.experiments.lift import IntervalEstimate, Lift, Withheld
-    from outlay.jobs.analyze_experiment import AnalyzeResult
+    from outlay.experiments.lift import Difference, Lift, Withheld
+    from outlay.experiments.results import Analysis, ArmComparison, RatioCheck
 
 
 def analyze(
@@ -59,30 +58,30 @@ def analyze(
 
     use_threads(threads)
     write = None if report is None else _page_writer(report)
-    with progress("analyze", quiet=quiet or as_json) as told:
-        result = job(
+    with progress("analyze", quiet=quiet or as_json) as show:
+        analysis = job(
             log, experiment, day=day, columns=_columns(column or []), assigned=assigned,
-            promised=_promised(promised or []), threads=threads, progress=told,
+            promised=_promised(promised or []), threads=threads, progress=show,
         )  # fmt: skip
     if write is not None:
-        write(result)
+        write(analysis)
     if as_json:
-        print_json(result.to_dict())
+        print_json(analysis.to_dict())
         return
-    for note in result.notes:
+    for note in analysis.notes:
         stderr.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     if not quiet:
         if report is not None:
-            stdout.print(f"{report} written: one page, no network needed.", markup=False, highlight=False)
-        _show(result)
+            stdout.print(f"{report} written: one page that works offline.", markup=False, highlight=False)
+        _show(analysis)
 
 
-def _page_writer(path: Path) -> Callable[[AnalyzeResult], object]:
-    """What writes the page; whatever stands in its way is told before the log is read."""
-    from outlay.jobs.experiment_report import check_report_path, write_experiment_report
+def _page_writer(path: Path) -> Callable[[Analysis], object]:
+    """The function that writes the page; what prevents it is reported before the log is read."""
+    from outlay.pages.experiment import check_page_path, write_page
 
-    check_report_path(path)
-    return lambda result: write_experiment_report(result, path)
+    check_page_path(path)
+    return lambda analysis: write_page(analysis, path)
 
 
 def _columns(given: list[str]) -> dict[str, str]:
@@ -110,74 +109,78 @@ def _promised(given: list[str]) -> dict[str, str | Path] | Path | None:
     return found or None
 
 
-def _show(result: AnalyzeResult) -> None:
-    found, meta = result.findings, result.experiment.meta
+def _show(analysis: Analysis) -> None:
+    from outlay.core.wording import exact, number
+    from outlay.experiments.words import relative
+
+    meta = analysis.experiment.meta
     table(
-        f"{meta.name}: arms after day {found.day} of {meta.days}",
+        f"{meta.name}: arms after day {analysis.day} of {meta.days}",
         ("arm", "users", "share", "planned", "sample ratio p", f"spent ({meta.unit})", "budget"),
         [
-            (arm.name, arm.users, f"{arm.share:.2%}", f"{arm.planned_share:.2%}", _ratio(arm.name, found.ratios),
-             _money(arm.spent), _money(arm.budget))
-            for arm in found.arms
+            (arm.name, arm.users, f"{number(100 * arm.share, 2)} %", f"{number(100 * arm.planned_share, 2)} %",
+             _ratio(arm.name, analysis.ratios), _money(arm.spent), _money(arm.budget))
+            for arm in analysis.arms
         ],
     )  # fmt: skip
-    for comparison in found.comparisons:
-        _show_comparison(comparison, result)
-    if result.promised:
+    for comparison in analysis.comparisons:
+        _show_comparison(comparison, analysis.control, exact(meta.confidence))
+    if analysis.promised:
         table(
-            "promised against happened, relative",
+            "promised and happened, relative",
             ("arm", "metric", "days", "estimator", "promised", "happened", "agree"),
             [
-                (arm, p.metric, p.days, p.estimator, _span(p.promised), _span(p.happened), p.agrees)
-                for arm, told in result.promised.items()
-                for p in told
+                (p.arm, p.metric, p.days, p.estimator, _span(relative(p.promised)), _span(relative(p.happened)),
+                 p.agrees)
+                for p in analysis.promised
             ],
-        )
-    stdout.print(result.verdict, markup=False, highlight=False)
+        )  # fmt: skip
+    stdout.print(analysis.verdict, markup=False, highlight=False)
 
 
-def _show_comparison(comparison: ArmComparison, result: AnalyzeResult) -> None:
+def _show_comparison(comparison: ArmComparison, control: str, level: str) -> None:
     from outlay.experiments.lift import Withheld
+    from outlay.experiments.words import p_value
 
-    control, level = result.experiment.control.name, f"{100 * result.experiment.meta.confidence:.4g} %"
-    columns = ("per user", control, comparison.arm, f"difference, {level}", f"relative, {level}", "saved by CUPED")
+    columns = ("per user", control, comparison.arm, f"difference, {level}", f"relative, {level}", "explained by CUPED")
     views = [("", comparison.lifts), (", users with a row only, never decisive", comparison.exposed)]
     for which, lifts in views:
         if not lifts:
             continue
+        saved = {} if which else comparison.saved
         table(
-            f"{comparison.arm} against {control}: at one look{which}",
+            f"{comparison.arm} against {control}: at a single look{which}",
             columns,
-            [_line(x, {} if which else comparison.saved) for x in lifts],
+            [_line(x, saved.get(x.metric)) for x in lifts],
         )
-        if comparison.saved and not which:
-            stdout.print("  – CUPED adjusts the difference, which so is not just one value less the other",
+        if saved:
+            stdout.print("  – CUPED adjusts the difference, so it is not simply one value less the other",
                          markup=False, highlight=False)  # fmt: skip
         for x in lifts:
             if isinstance(x, Withheld):
-                stdout.print(f"  – {x.metric}: not given: {x.reason}", markup=False, highlight=False)
+                stdout.print(f"  – {x.metric}: not shown: {x.reason}", markup=False, highlight=False)
             elif x.cautious:
-                stdout.print(f"  – {x.metric}: the interval is widened, since few users make most of it and an arm is "
-                             "small", markup=False, highlight=False)  # fmt: skip
+                stdout.print(f"  – {x.metric}: the interval is widened, since a few users account for most of it and "
+                             "an arm is small", markup=False, highlight=False)  # fmt: skip
     if comparison.decisions:
         table(
-            "planned decisions, intervals that hold over all of them",
+            "planned decisions, with intervals that hold over all of them",
             ("after day", "z", "bound", "relative", "crossed"),
-            [(str(d.day), d.z, d.bound, _span(d.relative), bool(d.side)) for d in comparison.decisions],
+            [(str(d.day), d.z, d.bound, _span(d), bool(d.side)) for d in comparison.decisions],
         )
     if comparison.change is not None:
         change = comparison.change
         table(
-            f"{change.first.metric} by week, at one look, per day of the users who came in week 1",
+            f"{change.first.metric} by week, at a single look, per day of the users who came in week 1",
             ("week 1", change.weeks, "p of no change", "the effect is"),
-            [(_relative(change.first), _relative(change.since), f"{change.p_value:.2g}", change.trend)],
+            [(_span(change.first), _span(change.since), p_value(change.p_value), change.trend)],
         )
     table(
-        "on any day, intervals that hold on all days at once",
+        "any day, with intervals that hold on all days at once",
         ("", "relative, so far", "now", "seen on days"),
         [
-            (course.metric, _span(course.points[-1].always_relative),
-             {1: "higher", -1: "lower", 0: "not visibly other"}[course.now],
+            (course.metric, _span(course.points[-1].on_all_days),
+             {1: "higher", -1: "lower", 0: "no change shows"}[course.now],
              None if course.seen is None else " to ".join(map(str, dict.fromkeys(course.seen))))
             for course in comparison.courses
             if course.points
@@ -186,41 +189,38 @@ def _show_comparison(comparison: ArmComparison, result: AnalyzeResult) -> None:
     if comparison.segments:
         main = comparison.lifts[0].metric
         table(
-            f"{main} by segment, at one look: to understand, not to decide by",
+            f"{main} by segment, at a single look: for understanding, not for deciding",
             ("segment", "users", f"relative, {level}"),
-            [(s.name, s.users, _relative(s.lifts[0])) for s in comparison.segments],
+            [(s.name, s.users, _span(s.lifts[0])) for s in comparison.segments],
         )
 
 
 def _ratio(arm: str, checks: Sequence[RatioCheck]) -> str | None:
-    """P-values of all users; of the assigned and of those in the log where these differ."""
+    """P-values of all users; separately for the assigned and for those in the log if these differ."""
+    from outlay.experiments.words import p_value
+
     whole = [check for check in checks if check.arm == arm and not check.part]
-    told = [f"{check.p_value:.3g}" + (f" {check.of}" if len(whole) > 1 else "") for check in whole]
-    return ", ".join(told) or None
+    return ", ".join(p_value(c.p_value) + (f" {c.of}" if len(whole) > 1 else "") for c in whole) or None
 
 
 def _money(x: float | None) -> str | None:
     return None if x is None else f"{x:,.0f}" if abs(x) >= 100 else f"{x:,.2f}"
 
 
-def _line(x: Lift | Withheld, explained: Mapping[str, float]) -> tuple[object, ...]:
-    from outlay.experiments.lift import Withheld
+def _line(x: Lift | Withheld, saved: float | None) -> tuple[object, ...]:
+    from outlay.core.wording import percent
+    from outlay.experiments.lift import Difference, Withheld
+    from outlay.experiments.words import span
 
     if isinstance(x, Withheld):
         return x.metric, None, None, None, None, None
-    a = x.absolute
-    saved = explained.get(x.metric)
-    difference = f"{a.value:+.4g} ({a.low:+.4g} to {a.high:+.4g})"
-    return x.metric, x.control, x.treatment, difference, _relative(x), None if saved is None else f"{saved:.0%}"
+    difference = span(Difference(x.absolute, None)).replace(" per user", "")
+    return x.metric, x.control, x.treatment, difference, _span(x), None if saved is None else percent(max(saved, 0.0))
 
 
-def _relative(x: Lift | Withheld) -> str:
-    from outlay.experiments.lift import Withheld
-
-    return "–" if isinstance(x, Withheld) else _span(x.relative)
-
-
-def _span(x: IntervalEstimate | None) -> str:
+def _span(x: Difference | Withheld) -> str | None:
+    """A relative effect with its interval, if there is one."""
+    from outlay.experiments.lift import Difference
     from outlay.experiments.words import span
 
-    return "–" if x is None else span(x)
+    return span(x) if isinstance(x, Difference) and x.relative is not None else None

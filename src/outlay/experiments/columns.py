@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from outlay.core.errors import LogError, OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import BEFORE, Metric
-from outlay.experiments.rows import ExperimentColumns
 from outlay.logs.reading import literal
 from outlay.logs.source import WHOLE, Source, Term, nearest
 
@@ -23,6 +22,28 @@ DEFAULTS: dict[str, tuple[str, ...]] = {  # the columns that a role is looked fo
 DATES = """Write 2026-03-02, or say how dates are written: --column "day=strptime(day, '%d.%m.%Y')"."""
 ZONED = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"  # a text that ends in a time zone
 OUTSIDE = "policy", "random"  # what a server gives users who are not in the test: its bundle, and the random slice
+
+
+@dataclass(frozen=True)
+class ExperimentColumns:
+    """SQL over the log, by what it stands for.
+
+    Attributes:
+        user: canonical text.
+        arm: text; NULL where the user is in no arm.
+        day: whole number, 0 on the first day of the test; None where a row is a user.
+        segment: text, or None.
+        values: metric → DOUBLE; NULL is missing, which a row of a user in the test may not be.
+        before: the same for the days before the start, where a row is a user; with days it comes from their rows. There
+            NULL counts as 0: it costs precision, and moves nothing.
+    """
+
+    user: str
+    arm: str
+    day: str | None
+    segment: str | None
+    values: Mapping[str, str]
+    before: Mapping[str, str]
 
 
 @dataclass(frozen=True)

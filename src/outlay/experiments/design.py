@@ -12,7 +12,7 @@ import datetime
 import hashlib
 import json
 import tomllib
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -186,6 +186,12 @@ class Experiment(_TomlTable):
     def last_growth(self) -> int:
         """The day from which coverage grows no more."""
         return next(step.day for step in self.ramp if step.coverage == self.ramp[-1].coverage)
+
+    @property
+    def budget_due(self) -> tuple[float, ...]:
+        """`[days]` the share of a budget that is due by the end of each day, if every user's day is worth the same."""
+        due = list(accumulate(self.coverage(day) for day in range(self.meta.days)))
+        return tuple(part / due[-1] for part in due)
 
     def coverage(self, day: int) -> float:
         """The part of every arm's share that is in the test on a day; 0 before day 0, the last step's after the end."""

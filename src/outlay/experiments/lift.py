@@ -48,28 +48,52 @@ class IntervalEstimate:
     low: float
     high: float
 
+    @property
+    def side(self) -> int:
+        """+1 or −1 if the interval lies above or below 0, else 0."""
+        return int(self.low > 0) - int(self.high < 0)
+
 
 @dataclass(frozen=True)
-class Lift:
-    """One metric of one arm less the control.
+class Difference:
+    """An arm less the control.
+
+    Attributes:
+        absolute: in the metric's unit per user.
+        relative: over the control; None if there is no positive value to compare with.
+    """
+
+    absolute: IntervalEstimate
+    relative: IntervalEstimate | None
+
+    def consistent(self) -> Difference:
+        """Without the relative interval, which is made on the logarithm, if only one of the two contains 0."""
+        x, y = self.absolute, self.relative
+        if y is None or (x.low > 0) != (y.low > 0) or (x.high > 0) != (y.high > 0):
+            return Difference(x, None)
+        return Difference(x, y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lift(Difference):
+    """The difference in one metric, at a single look.
+
+    With a covariate, `absolute` is less what the users' past explains of it. `relative` is None if the mean of an arm,
+    or the control's plus the difference, is not positive.
 
     Attributes:
         metric: its name.
-        control, treatment: the two means or ratios, of what users did.
-        absolute: the difference; with a covariate less what the users' past explains of it.
-        relative: the same over the control; None where a mean, or the control's with the difference, is not positive.
+        control, treatment: the two means or ratios, not adjusted.
         std_error: of the difference.
-        log_error: of ln(1 + relative); None as `relative`.
-        p_value: two-sided, of no difference, at one look.
-        covariate: whether the time before the start was used (CUPED); not where the error would be larger with it.
-        cautious: whether both arms were given the variance of both together, since one is too small to know its own.
+        log_error: of ln(1 + relative); None like `relative`.
+        p_value: two-sided, under no difference.
+        covariate: whether the days before the start were used (CUPED); they are not if that would widen the interval.
+        cautious: whether both arms were given the pooled variance, since one is too small to know its own.
     """
 
     metric: str
     control: float
     treatment: float
-    absolute: IntervalEstimate
-    relative: IntervalEstimate | None
     std_error: float
     log_error: float | None
     p_value: float
@@ -81,12 +105,12 @@ class Lift:
         """The difference in standard errors."""
         return self.absolute.value / self.std_error
 
-    def widened(self, errors: float) -> tuple[IntervalEstimate, IntervalEstimate | None]:
-        """Both intervals, `errors` standard errors to either side."""
+    def widened(self, errors: float) -> Difference:
+        """The same difference with intervals of `errors` standard errors to either side."""
         absolute = _plus(self.absolute.value, errors * self.std_error)
         if self.relative is None or self.log_error is None:
-            return absolute, None
-        return absolute, _times(self.relative.value, errors * self.log_error)
+            return Difference(absolute, None)
+        return Difference(absolute, _times(self.relative.value, errors * self.log_error))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
-from outlay.experiments import doubts
+from outlay.experiments.checks import negative_money, spans
 from outlay.experiments.moments import BEFORE, Metric, UserMoments
 from outlay.experiments.rows import LARGEST
 from outlay.logs.roles import Log, open_log
@@ -148,12 +148,12 @@ def _notes(log: Log, first: int, last: int) -> list[str]:
     notes = []
     if empty:
         told = (lambda day: str(log.when(day))) if log.dates else (lambda day: f"day {day}")
-        days = doubts.spans([int(day) for (day,) in empty], told)
+        days = spans([int(day) for (day,) in empty], told)
         notes.append(f"the past log has no row of anyone on {days}, which count as days on which nobody did anything. "
                      "Were they exported?")  # fmt: skip
     [(least,)] = log.source.run(f'SELECT min(cost{log.campaign.money}) FROM roles WHERE "time" >= {first}')
     if least is not None and least < 0:
-        notes.append(doubts.below_zero(log.campaign.budgets[log.campaign.money].name, float(least)))
+        notes.append(negative_money(log.campaign.budgets[log.campaign.money].name, float(least)))
     return notes
 
 

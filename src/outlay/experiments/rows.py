@@ -8,37 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from outlay.core.errors import LogError
+from outlay.experiments.columns import ExperimentColumns, canonical_sql
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import BEFORE
+from outlay.logs.reading import literal
+from outlay.logs.source import Source, Term, nearest
 
+ASSIGN = "Give what outlay experiment assign wrote"
 LARGEST = 1e60  # of an outcome: beyond it, sums of cubes have no float
 
 Run = Callable[[str], list[tuple[Any, ...]]]  # runs an SQL statement, gives its rows
-
-
-@dataclass(frozen=True)
-class ExperimentColumns:
-    """SQL over the log, by what it stands for.
-
-    Attributes:
-        user: canonical text.
-        arm: text; NULL where the user is in no arm.
-        day: whole number, 0 on the first day of the test; None where a row is a user.
-        segment: text, or None.
-        values: metric → DOUBLE; NULL is missing, which a row of a user in the test may not be.
-        before: the same for the days before the start, where a row is a user; with days it comes from their rows. There
-            NULL counts as 0: it costs precision, and moves nothing.
-    """
-
-    user: str
-    arm: str
-    day: str | None
-    segment: str | None
-    values: Mapping[str, str]
-    before: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -199,4 +182,111 @@ def refuse_wrong_rows(run: Run, faults: Mapping[str, bool], assigned: bool) -> N
         raise LogError(
             f"{example[2]} users and days have more than one row, as user {example[0]!r} on day {example[1]}.",
             where="user, day", way_out="Sum them into a row per user and day.",
+        )  # fmt: skip
+
+
+def refuse_several_rows(source: Source, columns: ExperimentColumns) -> None:
+    """Check that a row is a user if the log has no days.
+
+    Raises:
+        LogError: if a user has several rows.
+    """
+    if columns.day is not None:
+        return
+    found = source.run(
+        f"SELECT u, count(*) FROM (SELECT {columns.user} AS u FROM log_kept) GROUP BY u HAVING count(*) > 1 LIMIT 1"
+    )
+    if found:
+        raise LogError(f"is missing in the log, and users have several rows, as user {found[0][0]!r}.",
+                       file=source.file, where="column 'day'", way_out="Say which column is the day: --column "
+                       "day=NAME; a log without days has one row for a user.")  # fmt: skip
+
+
+def read_assigned(source: Source, path: Path, *, daily: bool) -> str:
+    """The table `assigned`: user, arm, day; where a row of the log is a user, the day counts as 0.
+
+    Raises:
+        LogError: if the file is not what `outlay experiment assign` wrote, or holds a user twice.
+    """
+    if not path.is_file():
+        raise LogError("does not exist.", file=path, where="assigned", way_out=f"{ASSIGN}.")
+    if path.suffix not in (".parquet", ".csv"):
+        raise LogError("is neither .parquet nor .csv.", file=path, where="assigned", way_out=f"{ASSIGN}.")
+    read = "read_parquet({})" if path.suffix == ".parquet" else "read_csv({}, header = true, all_varchar = true)"
+    relation = read.format(literal(path))
+    types = {str(row[0]): str(row[1]).split("(")[0] for row in source.run(f"DESCRIBE SELECT * FROM {relation}")}
+    for name in ("user", "arm"):
+        if name not in types:
+            raise LogError("is missing.", file=path, where=f"column {name!r}", way_out=nearest(name, types))
+    user = canonical_sql(Term("user", "user", '"user"', types["user"]))
+    day = "CAST(day AS BIGINT)" if daily and "day" in types else "0"
+    source.run(
+        f'CREATE TEMP TABLE assigned AS SELECT {user} AS "user", CAST(arm AS VARCHAR) AS arm, {day} AS day '
+        f"FROM {relation} WHERE arm IS NOT NULL"
+    )
+    twice = source.run('SELECT "user", count(*) OVER () FROM assigned GROUP BY "user" HAVING count(*) > 1 LIMIT 1')
+    if twice:
+        raise LogError(f"holds {twice[0][1]} users more than once, as {twice[0][0]!r}.", file=path,
+                       where="column 'user'", way_out="Give one row per user.")  # fmt: skip
+    return "assigned"
+
+
+def list_notes(source: Source, assigned: str | None) -> list[str]:
+    """Notes on how the list of the assigned and the log differ. Reads `all_rows`.
+
+    Raises:
+        LogError: if most users who are in an arm in the log are not on the list: it is of an early day of the ramp.
+    """
+    if assigned is None:
+        return []
+    [(more, fewer, count)] = source.run(
+        f'WITH seen AS (SELECT DISTINCT "user" FROM all_rows WHERE day >= 0), '
+        f'inside AS (SELECT DISTINCT "user" FROM all_rows WHERE day >= 0 AND arm IS NOT NULL) '
+        f'SELECT (SELECT count(*) FROM inside ANTI JOIN {assigned} USING ("user")), '
+        f'(SELECT count(*) FROM {assigned} ANTI JOIN seen USING ("user")), (SELECT count(*) FROM {assigned})'
+    )
+    notes = []
+    if more > count:
+        raise LogError(
+            f"holds {count:,} users, and {more:,} others are in an arm in the log.", where="assigned",
+            way_out="Write the list for the last day of the test: outlay experiment assign --day.",
+        )  # fmt: skip
+    if more:
+        notes.append(
+            f"{more:,} users are in an arm in the log but not on the list of the assigned, and do not count. Write "
+            "the list for the last day of the test."
+        )
+    if fewer:
+        notes.append(f"{fewer:,} of {count:,} assigned users have no row in the log, and count with 0.")
+    return notes
+
+
+def refuse_ineligible(
+    source: Source, columns: ExperimentColumns, eligible: str, days: int, assigned: str | None
+) -> None:
+    """Users in an arm must have been eligible on their first row in it.
+
+    Args:
+        source: the log.
+        columns: SQL over it.
+        eligible: SQL of the condition.
+        days: of the test.
+        assigned: the list, whose arms and days count in place of the log's.
+
+    Raises:
+        LogError: if one was not.
+    """
+    listed = f'JOIN {assigned} a ON a."user" = l.u AND l.d >= a.day' if assigned else ""
+    found = source.run(
+        f"SELECT u, min(arm), count(*) OVER () FROM (SELECT l.u, l.d, l.may, {'a' if assigned else 'l'}.arm FROM "
+        f"(SELECT {columns.user} AS u, {columns.day or '0'} AS d, {columns.arm} AS arm, {eligible} AS may "
+        f"FROM log_kept) l {listed}) WHERE arm IS NOT NULL AND d >= 0 AND d < {days} "
+        "GROUP BY u HAVING NOT arg_min(may, d) LIMIT 1"
+    )
+    if found:
+        user, arm, count = found[0]
+        raise LogError(
+            f"{count:,} users in an arm were not eligible on their first row in it, as user {user!r} in {arm!r}.",
+            where="experiment.eligible", way_out="Find who let them in. If the log's columns have changed since they "
+            "were assigned, say who was eligible: --column eligible=SQL.",
         )  # fmt: skip

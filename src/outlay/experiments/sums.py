@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
+from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.design import WEEK, Experiment
 from outlay.experiments.moments import BEFORE, FIRST_WEEK, SINCE, UserMoments
-from outlay.experiments.rows import ExperimentColumns, Run, make_before, make_rows, refuse_wrong_rows
+from outlay.experiments.rows import Run, make_before, make_rows, refuse_wrong_rows
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -1,45 +1,74 @@
-"""The page of an A/B test: content in, one self-contained HTML page out, like the report's page."""
+"""The page of an A/B test: an analysis in, one self-contained HTML page out."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
+from outlay.core.errors import OutlayError
+from outlay.core.files import new_file
 from outlay.core.version import __version__
+from outlay.core.wording import NONE, number
+from outlay.experiments import words
+from outlay.experiments.lift import Difference, Lift, Withheld
+from outlay.experiments.results import Analysis, ArmComparison, ArmState
 from outlay.pages import experiment_charts as charts
-from outlay.pages import experiment_sections as found
-from outlay.pages import experiment_words as said
-from outlay.pages import words
-from outlay.pages.experiment_content import ArmComparison, ArmLine, Effect, ExperimentContent, MetricLine
+from outlay.pages import experiment_words as page_words
 from outlay.pages.page import Figure, scripts, template
 from outlay.pages.style import CONFIG
 
+Cell = tuple[str, str, bool]  # value, interval, whether it is relied on: as `tables.html` takes it
 
-def render(content: ExperimentContent) -> str:
-    """The page. Parts that `content` lacks are left out, with their headings."""
-    figures = _figures(content)
+
+def check_page_path(path: str | Path) -> Path:
+    """The path, if a page may be written there; to be called before the log is read.
+
+    Raises:
+        OutlayError: if it does not end in .html, or is a folder.
+    """
+    path = Path(path)
+    if path.suffix != ".html" or path.is_dir():
+        raise OutlayError(f"is {str(path)!r}.", where="--report", way_out="Give a file that ends in .html.")
+    return path
+
+
+def write_page(analysis: Analysis, path: str | Path) -> Path:
+    """Write the page of a test: one self-contained HTML file; an existing one is replaced as a whole.
+
+    Raises:
+        OutlayError: as `check_page_path`.
+    """
+    path = check_page_path(path)
+    with new_file(path) as temporary:
+        temporary.write_text(render(analysis), encoding="utf-8")
+    return path
+
+
+def render(analysis: Analysis) -> str:
+    """The page. Sections without data are left out, with their headings."""
+    figures = _figures(analysis)
     specs = {figure.name: figure.spec for made in figures.values() for figure in made}
+    lifts = [x for arm in analysis.comparisons for x in (*arm.lifts, *arm.exposed)]
     return template("experiment.html").render(
-        c=content,
+        a=analysis,
+        meta=analysis.experiment.meta,
         words=words,
-        said=said,
-        found=found,
+        page=page_words,
         figures=figures,
         specs=specs,
         config=CONFIG,
         scripts=scripts() if specs else None,
-        courses={arm.arm: _courses(arm) for arm in content.comparisons},
-        by_group={arm.arm: _groups(arm) for arm in content.comparisons if arm.groups},
-        metrics={arm.arm: [_metric(line) for line in arm.metrics] for arm in content.comparisons},
-        exposed={arm.arm: [_metric(line) for line in arm.exposed] for arm in content.comparisons},
-        widened=any(line.cautious for arm in content.comparisons for line in (*arm.metrics, *arm.exposed)),
-        spent=_spent(content),
-        settings={group: values for group, values in content.settings.items() if values},
+        courses={arm.arm: _courses(arm) for arm in analysis.comparisons},
+        by_segment={arm.arm: _by_segment(arm) for arm in analysis.comparisons if arm.segments},
+        widened=any(isinstance(x, Lift) and x.cautious for x in lifts),
+        spent=_spent(analysis),
+        settings=page_words.settings(analysis, __version__),
         version=__version__,
     )
 
 
-def _figures(c: ExperimentContent) -> dict[str, list[Figure]]:
+def _figures(a: Analysis) -> dict[str, list[Figure]]:
     """The figures of each section; no data, no figure."""
     made = defaultdict[str, list[Figure]](list)
 
@@ -47,24 +76,26 @@ def _figures(c: ExperimentContent) -> dict[str, list[Figure]]:
         if spec is not None:
             made[section].append(Figure(f"{section}-{len(made[section])}", title, spec))
 
-    for i, arm in enumerate(c.comparisons):
+    metric = a.experiment.meta.metric
+    for i, arm in enumerate(a.comparisons):
+        against = f"{arm.arm} against {a.control}"
         if arm.course is not None:
-            add(f"lift-{i}", f"{c.metric}: {arm.arm} against {c.control}", charts.effect_by_day(c, arm.course, arm))
+            add(f"lift-{i}", f"{metric}: {against}", charts.effect_by_day(a, arm, arm.course))
         for guardrail in arm.guardrails:
-            add(f"guardrails-{i}", guardrail.metric, charts.effect_by_day(c, guardrail, arm))
-        add(f"metrics-{i}", f"{arm.arm} against {c.control}", charts.metrics(c, arm))
-        add(f"segments-{i}", f"{c.metric}: {arm.arm} against {c.control}", charts.groups(c, arm))
-    if any(arm.budget and arm.spent_by_day for arm in c.arms):
-        add("spend", "Spending against the plan", charts.spending(c))
-    if c.promised:
-        add("promised", "Promised and happened", charts.promises(c))
+            add(f"guardrails-{i}", guardrail.metric, charts.effect_by_day(a, arm, guardrail))
+        add(f"metrics-{i}", against, charts.metrics(a, arm))
+        add(f"segments-{i}", f"{metric}: {against}", charts.segments(a, arm))
+    if any(arm.budget and arm.spent_by_day for arm in a.arms):
+        add("spend", "Spending against the plan", charts.spending(a))
+    if a.promised:
+        add("promised", "Promised and happened", charts.promises(a))
     return dict(made)
 
 
 def _courses(arm: ArmComparison) -> dict[str, Any]:
-    """Every followed metric by day: value, interval for all days."""
-    courses = (*((arm.course,) if arm.course else ()), *arm.guardrails)
-    effects = {course.metric: {day.day: day.always for day in course.days} for course in courses}
+    """Every followed metric by day: value, and the interval for all days."""
+    courses = [*([arm.course] if arm.course else []), *arm.guardrails]
+    effects = {course.metric: {point.day: point.on_all_days for point in course.points} for course in courses}
     days = sorted({day for by_day in effects.values() for day in by_day})
     return {
         "heads": list(effects),
@@ -72,12 +103,12 @@ def _courses(arm: ArmComparison) -> dict[str, Any]:
     }
 
 
-def _spent(c: ExperimentContent) -> dict[str, Any]:
+def _spent(a: Analysis) -> dict[str, Any]:
     """What each arm has spent by day, and as a share of its budget."""
-    arms = [arm for arm in c.arms if arm.spent_by_day]
+    arms = [arm for arm in a.arms if arm.spent_by_day]
 
-    def cell(arm: ArmLine, spent: float) -> tuple[str, str, bool]:
-        return found.money(spent), found.share(spent / arm.budget, 1) if arm.budget else "", True
+    def cell(arm: ArmState, spent: float) -> Cell:
+        return page_words.money(spent), page_words.share(spent / arm.budget, 1) if arm.budget else "", True
 
     days = zip(*(arm.spent_by_day for arm in arms), strict=True)
     rows = [
@@ -86,32 +117,15 @@ def _spent(c: ExperimentContent) -> dict[str, Any]:
     return {"heads": [arm.name for arm in arms], "rows": rows}
 
 
-def _groups(arm: ArmComparison) -> dict[str, Any]:
+def _by_segment(arm: ArmComparison) -> dict[str, Any]:
     """Every metric by segment."""
     return {
-        "heads": [line.name for line in arm.groups[0].metrics],
+        "heads": [x.metric for x in arm.segments[0].lifts],
         "rows": [
-            ([group.name, words.number(group.users, 0)], [_cell(line.effect) for line in group.metrics])
-            for group in arm.groups
+            ([segment.name, number(segment.users, 0)], [_cell(x) for x in segment.lifts]) for segment in arm.segments
         ],
     }
 
 
-def _cell(effect: Effect | None) -> tuple[str, str, bool]:
-    """Value, interval, and that it is relied on, as `tables.html` has it."""
-    return (words.NONE, "", True) if effect is None else (said.value(effect), said.ends(effect), True)
-
-
-def _metric(line: MetricLine) -> tuple[MetricLine, list[tuple[str, str]]]:
-    """A metric with its cells: control, arm, difference, relative difference, saved by CUPED."""
-    if line.effect is None or line.control is None or line.treatment is None:
-        return line, []
-    digits = words.decimals([line.effect.absolute])
-    difference = Effect(line.effect.absolute, None)
-    return line, [
-        (words.number(line.control, digits), ""),
-        (words.number(line.treatment, digits), ""),
-        (said.value(difference).removesuffix(" per user"), said.ends(difference).removesuffix(" per user")),
-        _cell(line.effect)[:2] if line.effect.relative is not None else (words.NONE, ""),
-        (words.NONE if line.saved is None else words.percent(max(line.saved, 0.0)), ""),
-    ]
+def _cell(x: Difference | Withheld | None) -> Cell:
+    return (words.value(x), words.ends(x), True) if isinstance(x, Difference) else (NONE, "", True)

@@ -1,7 +1,7 @@
 """The figures of an A/B test: effects by day with their bounds, spending against the plan, metrics, segments, promises.
 
-A band holds on all days at once and may be looked at on any; a bar with ends belongs to a planned decision. Shape and
-place say the same as colour.
+A band holds on all days at once and may be looked at on any day; a bar with ends belongs to a planned decision. Shape
+and place say the same as colour.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import altair as alt
 
-from outlay.pages import experiment_sections as found
-from outlay.pages import experiment_words as said
-from outlay.pages.content import Interval
-from outlay.pages.experiment_content import ArmComparison, CourseLine, Effect, ExperimentContent
+from outlay.experiments.lift import Difference, IntervalEstimate, Lift
+from outlay.experiments.results import Analysis, ArmComparison, Course
+from outlay.experiments.words import MOST, relative, span
+from outlay.pages import experiment_words
 from outlay.pages.style import (
     BLUE,
     GREEN,
@@ -45,23 +45,23 @@ _TWO_LINES = "split(replace(datum.label, /: (promised|happened)$/, ':\\n$1'), '\
 _LABEL = "datum.value === 0 ? '0' : datum.label"  # d3 would write +0
 
 
-def effect_by_day(c: ExperimentContent, course: CourseLine, arm: ArmComparison) -> Spec:
-    """A metric's effect after each day, its band, no difference; of the verdict's metric, the planned decisions."""
-    decides = course.metric == c.metric
-    relative = course.days[-1].always.relative is not None
-    days = [day for day in course.days if not relative or day.always.relative is not None]
-    made = [d for d in arm.decisions if decides and (not relative or d.effect.relative is not None)]
-    band: list[Spec] = [{"day": day.day, "what": ALWAYS, **_ends(day.always, relative)} for day in days]
+def effect_by_day(a: Analysis, arm: ArmComparison, course: Course) -> Spec:
+    """A metric's effect after each day, its band, no difference; for the verdict's metric, the planned decisions."""
+    decides = course is arm.course
+    in_percent = course.points[-1].always_relative is not None
+    points = [point for point in course.points if not in_percent or point.always_relative is not None]
+    decisions = [d for d in arm.decisions if decides and (not in_percent or d.relative is not None)]
+    band: list[Spec] = [{"day": p.day, "what": ALWAYS, **_ends(p.on_all_days, in_percent)} for p in points]
     bars: list[Spec] = [
-        {"day": d.day, "what": PLANNED, "side": str(arm.favours(d)), **_ends(d.effect, relative)} for d in made
+        {"day": d.day, "what": PLANNED, "side": str(arm.favours(d)), **_ends(d, in_percent)} for d in decisions
     ]
-    line, wash = (GREY, "#e3e6e9") if c.doubted(arm.arm) else (BLUE, "#cce3f0")
-    title = f"change in {course.metric}{'' if relative else ', per user'}"
-    settled = [row for row in band if row["day"] * 2 >= c.day] + bars[-1:]
-    scale = _frame(settled, band + bars, said.MOST if relative else math.inf)
-    x = alt.X("day:Q", title="after day", scale=_days_scale(c), axis=_days_axis(c))
-    y = alt.Y("low:Q", title=title, scale=scale, axis=_axis(relative))
-    tips = [value_tip("day", "after day"), text_tip("what"), *_end_tips(relative)]
+    line, wash = (GREY, "#e3e6e9") if a.doubted(arm.arm) else (BLUE, "#cce3f0")
+    title = f"change in {course.metric}{'' if in_percent else ', per user'}"
+    settled = [row for row in band if row["day"] * 2 >= a.day] + bars[-1:]
+    scale = _frame(settled, band + bars, MOST if in_percent else math.inf)
+    x = alt.X("day:Q", title="after day", scale=_days_scale(a), axis=_days_axis(a))
+    y = alt.Y("low:Q", title=title, scale=scale, axis=_axis(in_percent))
+    tips = [value_tip("day", "after day"), text_tip("what"), *_end_tips(in_percent)]
     color = alt.Color(
         "what:N",
         scale=named_colors({ALWAYS: wash, PLANNED: INK} if bars else {ALWAYS: wash}),
@@ -73,17 +73,17 @@ def effect_by_day(c: ExperimentContent, course: CourseLine, arm: ArmComparison) 
     )
     layers = [
         wide.encode(y=y, y2="high:Q", color=color),
-        *(_days_to_come(c) if decides else ()),
+        *(_days_to_come(a) if decides else ()),
         _no_difference("y", scale),
         base.mark_line(color=line, strokeWidth=2, clip=True, point=alt.OverlayMarkDef(size=36, color=line)).encode(
             y=alt.Y("value:Q", scale=scale)
         ),
         *(_bars(bars, scale, x, tips, color) if bars else ()),
     ]
-    last = days[-1]
-    text = f"{title}, {arm.arm} against {c.control}, by day: "
-    text += f"{said.span(last.always)} on all days at once, after day {last.day}"
-    text += "".join(f"; planned decision after day {d.day}: {said.span(d.effect)}" for d in made)
+    last = points[-1]
+    text = f"{title}, {arm.arm} against {a.control}, by day: "
+    text += f"{span(last.on_all_days)} on all days at once, after day {last.day}"
+    text += "".join(f"; planned decision after day {d.day}: {span(d)}" for d in decisions)
     return finished(alt.layer(*layers), 260 if decides else 200, text)
 
 
@@ -100,20 +100,22 @@ def _bars(bars: Sequence[Spec], scale: Any, x: Any, tips: Sequence[Any], color: 
     ]
 
 
-def spending(c: ExperimentContent) -> Spec:
+def spending(a: Analysis) -> Spec:
     """What each arm has spent by day as a share of its own budget, beside the plan."""
-    arms = [arm for arm in c.arms if arm.budget and arm.spent_by_day]
+    arms = [arm for arm in a.arms if arm.budget and arm.spent_by_day]
     names = [arm.name for arm in arms]
     data: list[Spec] = [
         {"day": day, "arm": arm.name, "share": spent / (arm.budget or 1.0), "spent": spent}
         for arm in arms
         for day, spent in enumerate((0.0, *arm.spent_by_day))
     ]
-    plan: list[Spec] = [{"day": day, "arm": PLAN, "share": share} for day, share in enumerate((0.0, *c.pace))]
+    plan: list[Spec] = [
+        {"day": day, "arm": PLAN, "share": share} for day, share in enumerate((0.0, *a.experiment.budget_due))
+    ]
     colors = {**_arm_colors(names), PLAN: QUIET}
     dashes = [*cycled(_DASHES, range(len(names))), [3, 4]]
     most = max([1.0, *(row["share"] for row in data)])
-    x = alt.X("day:Q", title="after day", axis=_days_axis(c), scale=_days_scale(c, 0))
+    x = alt.X("day:Q", title="after day", axis=_days_axis(a), scale=_days_scale(a, 0))
     y = alt.Y("share:Q", title="spent, of the arm's own budget", axis=alt.Axis(format="~%", tickCount=5),
               scale=alt.Scale(domain=[0, 1.06 * most], nice=False))  # fmt: skip
     legend = alt.Legend(title=None, symbolType="stroke", symbolSize=300, columns=2 if len(names) > 2 else 0)
@@ -126,37 +128,38 @@ def spending(c: ExperimentContent) -> Spec:
     full = alt.Chart(inline([{"share": 1.0, "words": "the whole budget"}]))
     rule = full.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.2).encode(y="share:Q")
     word = full.mark_text(align="left", baseline="bottom", dx=4, dy=-3, fontSize=10.5, color=INK)
-    text = f"spending by day: {found.spending(c)}"
+    text = f"spending by day: {experiment_words.spending(a)}"
     layers = [rule, word.encode(x=alt.value(0), y="share:Q", text="words:N"), lines]
     return finished(alt.layer(*layers), 240, text)
 
 
-def metrics(c: ExperimentContent, arm: ArmComparison) -> Spec | None:
-    """Relative effects on all metrics, at one look; None where there is none to draw."""
-    rows = [_row(line.name, line.effect.relative) for line in arm.metrics if line.effect and line.effect.relative]
-    return _forest(rows, f"{arm.arm} against {c.control}, all metrics", c.doubted(arm.arm)) if rows else None
+def metrics(a: Analysis, arm: ArmComparison) -> Spec | None:
+    """Relative effects on all metrics, at a single look; None if there is none to draw."""
+    rows = [_row(x.metric, x.relative) for x in arm.lifts if isinstance(x, Lift) and x.relative]
+    return _forest(rows, f"{arm.arm} against {a.control}, all metrics", a.doubted(arm.arm)) if rows else None
 
 
-def groups(c: ExperimentContent, arm: ArmComparison) -> Spec | None:
-    """The verdict's metric by segment, at one look; None where there is none to draw."""
-    effects = [(group.name, group.metrics[0].effect) for group in arm.groups]
-    rows = [_row(name, x.relative) for name, x in effects if x is not None and x.relative is not None]
-    return _forest(rows, f"{c.metric}, {arm.arm} against {c.control}, by segment", c.doubted(arm.arm)) if rows else None
+def segments(a: Analysis, arm: ArmComparison) -> Spec | None:
+    """The verdict's metric by segment, at a single look; None if there is none to draw."""
+    effects = [(segment.name, segment.lifts[0]) for segment in arm.segments]
+    rows = [_row(name, x.relative) for name, x in effects if isinstance(x, Lift) and x.relative]
+    text = f"{a.experiment.meta.metric}, {arm.arm} against {a.control}, by segment"
+    return _forest(rows, text, a.doubted(arm.arm)) if rows else None
 
 
-def promises(c: ExperimentContent) -> Spec:
+def promises(a: Analysis) -> Spec:
     """Each promise over what happened."""
     rows = []
-    for p in c.promised:
-        name = found.total(c, p)
+    for p in a.promised:
+        name = experiment_words.promise_name(a, p)
         rows += [
             {**_row(f"{name}: promised", p.promised), "kind": "promised"},
             {**_row(f"{name}: happened", p.happened), "kind": "happened"},
         ]
-    return _forest(rows, "promised and happened", all(c.doubted(p.arm) for p in c.promised))
+    return _forest(rows, "promised and happened", all(a.doubted(p.arm) for p in a.promised))
 
 
-def _row(name: str, x: Interval) -> Spec:
+def _row(name: str, x: IntervalEstimate) -> Spec:
     return {"name": name, "value": x.value, "low": x.low, "high": x.high, "kind": "happened"}
 
 
@@ -165,7 +168,7 @@ def _forest(rows: Sequence[Spec], text: str, doubted: bool) -> Spec:
     scale = _frame(rows, rows)
     names = alt.Axis(domain=False, ticks=False, labelColor=INK, labelLimit=210, labelExpr=_TWO_LINES)
     y = alt.Y("name:N", title=None, sort=None, axis=names)
-    tips = [text_tip("name"), *_end_tips(relative=True)]
+    tips = [text_tip("name"), *_end_tips(in_percent=True)]
     shapes = alt.Scale(domain=["happened", "promised"], range=["circle", "diamond"])
     base = alt.Chart(inline(rows)).encode(
         y=y,
@@ -184,25 +187,23 @@ def _forest(rows: Sequence[Spec], text: str, doubted: bool) -> Spec:
             x=along_x("value", "relative change", scale), shape=alt.Shape("kind:N", legend=None, scale=shapes)
         ),
     ]
-    told = "; ".join(f"{row['name']} {said.span(Effect(_interval(row), _interval(row)))}" for row in rows)
-    return finished(alt.layer(*layers), 34 * len(rows) + 20, f"{text}: {told}")
+    effects = "; ".join(
+        f"{row['name']} {span(relative(IntervalEstimate(row['value'], row['low'], row['high'])))}" for row in rows
+    )
+    return finished(alt.layer(*layers), 34 * len(rows) + 20, f"{text}: {effects}")
 
 
-def _interval(row: Spec) -> Interval:
-    return Interval(row["value"], row["low"], row["high"])
-
-
-def _ends(effect: Effect, relative: bool) -> Spec:
-    x = effect.relative if relative and effect.relative is not None else effect.absolute
+def _ends(effect: Difference, in_percent: bool) -> Spec:
+    x = effect.relative if in_percent and effect.relative is not None else effect.absolute
     return {"value": x.value, "low": x.low, "high": x.high}
 
 
-def _end_tips(relative: bool) -> list[Any]:
-    return [alt.Tooltip(f"{end}:Q", format=_PERCENT if relative else "+,.4~g") for end in ("value", "low", "high")]
+def _end_tips(in_percent: bool) -> list[Any]:
+    return [alt.Tooltip(f"{end}:Q", format=_PERCENT if in_percent else "+,.4~g") for end in ("value", "low", "high")]
 
 
-def _frame(settled: Sequence[Spec], rows: Sequence[Spec], most: float = said.MOST) -> Any:
-    """A scale around 0, the intervals of the later days, and what values lie near: the first days are wide."""
+def _frame(settled: Sequence[Spec], rows: Sequence[Spec], most: float = MOST) -> Any:
+    """A scale around 0, the later days' intervals and the values near them: the first days' intervals are too wide."""
     reach = max([abs(x) for row in settled for x in (row["low"], row["high"]) if abs(x) <= most] or [1.0])
     near = [row["value"] for row in rows if abs(row["value"]) <= 1.5 * reach]
     inside = [x for row in settled for x in (row["low"], row["high"]) if abs(x) <= reach]
@@ -215,28 +216,29 @@ def _no_difference(along: Literal["x", "y"], scale: Any) -> Any:
     return rule.encode(x=alt.X("at:Q", scale=scale)) if along == "x" else rule.encode(y=alt.Y("at:Q", scale=scale))
 
 
-def _days_to_come(c: ExperimentContent) -> list[Any]:
-    """Where the planned decisions stand that are still to come."""
-    rows = [{"day": day, "words": "decision"} for day in c.decisions if day > c.day]
+def _days_to_come(a: Analysis) -> list[Any]:
+    """Marks for the planned decisions that are still to come."""
+    rows = [{"day": day, "words": "decision"} for day in a.experiment.meta.decisions if day > a.day]
     if not rows:
         return []
-    base = alt.Chart(inline(rows)).encode(x=alt.X("day:Q", scale=_days_scale(c)))
+    base = alt.Chart(inline(rows)).encode(x=alt.X("day:Q", scale=_days_scale(a)))
     text = base.mark_text(align="right", baseline="top", dx=-4, fontSize=10.5, color=QUIET)
     rule = base.mark_rule(color=LINE, strokeDash=[2, 3], strokeWidth=1.4)
     return [rule, text.encode(text="words:N", y=alt.value(0))]
 
 
-def _days_scale(c: ExperimentContent, first: float = 0.5) -> Any:
-    return alt.Scale(domain=[first, c.days + 0.5], nice=False)
+def _days_scale(a: Analysis, first: float = 0.5) -> Any:
+    return alt.Scale(domain=[first, a.experiment.meta.days + 0.5], nice=False)
 
 
-def _days_axis(c: ExperimentContent) -> Any:
-    days = list(range(1, c.days + 1)) if c.days <= 14 else list(range(7, c.days + 1, 7))
+def _days_axis(a: Analysis) -> Any:
+    length = a.experiment.meta.days
+    days = list(range(1, length + 1)) if length <= 14 else list(range(7, length + 1, 7))
     return alt.Axis(values=days, format="d", grid=False)
 
 
-def _axis(relative: bool) -> Any:
-    return alt.Axis(format=_PERCENT if relative else "+,.3~g", tickCount=6, labelExpr=_LABEL)
+def _axis(in_percent: bool) -> Any:
+    return alt.Axis(format=_PERCENT if in_percent else "+,.3~g", tickCount=6, labelExpr=_LABEL)
 
 
 def _arm_colors(names: Sequence[str]) -> dict[str, str]:

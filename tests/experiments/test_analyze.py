@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -7,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from outlay.experiments.analyse import analyse
+from outlay.experiments.analyze import analyze
+from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.design import Experiment
-from outlay.experiments.findings import ArmComparison, Findings
 from outlay.experiments.lift import Lift, Withheld, needed_pairs
 from outlay.experiments.moments import Metric
-from outlay.experiments.rows import ExperimentColumns
+from outlay.experiments.results import Analysis, ArmComparison
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
 from outlay.experiments.sums import DailySums, read_sums
 from outlay.experiments.words import verdict
@@ -28,12 +29,12 @@ def summed(log: pa.Table, design: Experiment, columns: ExperimentColumns = COLUM
 
 def analysed(
     day: int = 14, design: Experiment | None = None, columns: ExperimentColumns = COLUMNS, **world: Any
-) -> Findings:
+) -> Analysis:
     design = design or experiment()
-    return analyse(summed(panel(**world), design, columns), design, METRICS, day, money="cost")
+    return analyze(summed(panel(**world), design, columns), design, METRICS, day, money="cost")
 
 
-def only(found: Findings) -> ArmComparison:
+def only(found: Analysis) -> ArmComparison:
     (comparison,) = found.comparisons
     return comparison
 
@@ -44,24 +45,22 @@ def test_a_real_lift_is_found_and_an_early_decision_stands() -> None:
     assert (found.decided.day, found.decided.side) == (7, 1)
     assert [d.day for d in found.decisions] == [7, 14]
     assert (found.blocked, found.outcome) == ([], "better")
-    words = verdict(experiment(), analysed(lift=0.15))
-    assert words.startswith("After day 14 of 14: Take 'new': active is")
-    assert "higher under 'new' than under 'old'" in words
-    assert "decided on day 7" in words
-    assert "cost is higher" in words
+    words = verdict(analysed(lift=0.15))
+    assert words.startswith("After day 14 of 14: Take “new”: active is ")
+    assert "higher than under “old”" in words
+    assert "Decided on day 7, as planned." in words
+    assert re.search(r"cost is [\d.]+ % higher", words)
 
 
 def test_a_harm_is_found_too() -> None:
-    words = verdict(experiment(), analysed(lift=-0.15))
-    assert "Keep 'old': active is" in words
-    assert "lower under 'new' than under 'old'" in words
+    words = verdict(analysed(lift=-0.15))
+    assert re.search(r"Keep “old”: under “new”, active is [\d.]+ % lower", words)
 
 
 def test_without_a_difference_the_end_says_so() -> None:
     found = analysed()
     assert only(found).decided is None
-    assert "Keep 'old': no difference in active was found" in verdict(experiment(), found)
-    assert "cost has not moved visibly" in verdict(experiment(), found)
+    assert "Keep “old”: no difference in active was found under “new”; no change in cost shows." in verdict(found)
 
 
 def test_several_contestants_get_one_advice() -> None:
@@ -69,26 +68,31 @@ def test_several_contestants_get_one_advice() -> None:
 
     def told(*found: ArmComparison) -> str:
         named = [replace(one, arm=name) for one, name in zip(found, "abc", strict=False)]
-        return verdict(experiment(), replace(analysed(), comparisons=named))
+        return verdict(replace(analysed(), comparisons=named))
 
-    assert "Take 'a'. active is" in told(won, level)
+    assert "Take “a”: active is" in told(won, level)
     assert "Keep" not in told(won, level)
-    assert "No difference in active was found under 'b'" in told(won, level)
-    assert "Take 'a' or 'b'; which of them is the better was not tested." in told(won, won)
-    assert "Keep 'old'. active is" in told(lost, level)
+    assert "No difference in active was found under “b”" in told(won, level)
+    assert "The test was not planned to decide which of “a” and “b” is best" in told(won, won)
+    assert "“a” beats “old”: active is" in told(won, won)
+    assert "Take" not in told(won, won)
+    assert "Keep “old”: under “a”, active is" in told(lost, level)
+    assert "Do not take “a”: under “a”, active is" in told(lost, won)
 
 
-@pytest.mark.parametrize(("day", "seen"), [(3, "yet. The next planned decision is after day 7"), (10, "yet: on day 7")])
-def test_between_planned_decisions_there_is_no_verdict(day: int, seen: str) -> None:
-    assert f"No verdict on 'new' {seen}" in verdict(experiment(), analysed(day))
+@pytest.mark.parametrize(("day", "due"), [(3, 7), (10, 14)])
+def test_between_planned_decisions_there_is_no_verdict(day: int, due: int) -> None:
+    words = verdict(analysed(day))
+    assert f"nothing is decided about “new” yet; the next planned decision is after day {due}." in words
+    assert ("On day 7 it did not cross the bound." in words) == (day == 10)
 
 
 def test_bounds_use_the_error_of_a_daily_effect() -> None:
     """Users differ, so two weeks hold less than twice the information of one, and the last bound comes near 1.96."""
     design = experiment()
     sums = summed(panel(), design)
-    found = only(analyse(sums, design, METRICS, 14, money="cost"))
-    course = found.course("active")
+    found = only(analyze(sums, design, METRICS, 14, money="cost"))
+    course = found.course_of("active")
     assert course is not None
     errors = [(p.absolute.high - p.absolute.low) / (2 * 1.959964) for p in course.points if p.day in (7, 14)]
     information = [(7 / errors[0]) ** 2, (14 / errors[1]) ** 2]
@@ -108,14 +112,14 @@ def test_the_interval_of_a_decision_is_as_wide_as_its_bound() -> None:
 
 def test_the_course_is_the_confidence_sequence_day_by_day() -> None:
     found = only(analysed())
-    course = found.course("cost")
+    course = found.course_of("cost")
     assert course is not None
     assert [p.day for p in course.points] == list(range(1, 15))
     for point in course.points:
         error = (point.absolute.high - point.absolute.low) / (2 * 1.959964)
         half = sequence_half_width(error, point.day, tuned_rho(14, 0.05), 0.05)
         assert (point.always.high - point.always.low) / 2 == pytest.approx(float(half), rel=1e-5)
-    assert found.course("cost_per_active") is None  # no guardrail
+    assert found.course_of("cost_per_active") is None  # no guardrail
 
 
 def test_the_time_before_saves_most_of_the_variance_of_lasting_users() -> None:
@@ -136,7 +140,7 @@ def test_users_without_a_row_are_left_out_of_a_second_view() -> None:
     run('CREATE TABLE assigned AS SELECT DISTINCT "user", arm, 0 AS day FROM log')
     there = '(SELECT * FROM log WHERE CAST(substr("user", 2) AS BIGINT) % 3 > 0)'
     sums = read_sums(run, there, COLUMNS, experiment(), needed_pairs(METRICS), assigned="assigned")
-    found = only(analyse(sums, experiment(), METRICS, 14, money="cost"))
+    found = only(analyze(sums, experiment(), METRICS, 14, money="cost"))
     (whole, *_), (some, *_) = found.lifts, found.exposed
     assert isinstance(whole, Lift)
     assert isinstance(some, Lift)
@@ -144,7 +148,7 @@ def test_users_without_a_row_are_left_out_of_a_second_view() -> None:
     assert some.control == pytest.approx(whole.control / shares[0])
     assert some.treatment == pytest.approx(whole.treatment / shares[1])
     came = log.filter(pa.array([int(user[1:]) % 3 > 0 for user in log["user"].to_pylist()]))
-    alone = only(analyse(summed(came, experiment()), experiment(), METRICS, 14, money="cost"))
+    alone = only(analyze(summed(came, experiment()), experiment(), METRICS, 14, money="cost"))
     assert some == alone.lifts[0]
     assert alone.exposed == []
 
@@ -165,36 +169,36 @@ def test_too_few_users_in_an_arm_block_the_verdict() -> None:
     kept = log.filter(pa.compute.field("arm") == "old")
     few = log.filter((pa.compute.field("arm") == "new") & (pa.compute.field("user") < "u23"))
     design = experiment()
-    found = analyse(summed(pa.concat_tables([kept, few]), design), design, METRICS, 14, money="cost")
+    found = analyze(summed(pa.concat_tables([kept, few]), design), design, METRICS, 14, money="cost")
     assert not found.ratios[0].passed
-    assert only(found).blocked[0].endswith("something other than the draw decides who is seen")
-    assert "No verdict on 'new'" in verdict(design, found)
-    assert "were planned (not by chance): something other" in verdict(design, found)
+    assert only(found).blocked[0].endswith("something other than chance decides who is seen")
+    assert "No verdict on “new”, and none of its numbers should be used. Because" in verdict(found)
+    assert "were planned (not by chance): something other" in verdict(found)
 
 
 def test_an_arm_without_users_blocks_the_verdict() -> None:
     design = experiment()
-    found = analyse(summed(panel().filter(pa.compute.field("arm") == "old"), design), design, METRICS, 14, money=None)
-    assert only(found).blocked == ["the arm 'new' has no users"]
+    found = analyze(summed(panel().filter(pa.compute.field("arm") == "old"), design), design, METRICS, 14, money=None)
+    assert only(found).blocked == ["the arm “new” has no users"]
 
 
 def test_a_constant_metric_blocks_the_verdict() -> None:
     log = panel()
     log = log.set_column(3, "active", pa.array(np.ones(log.num_rows)))
     design = experiment()
-    found = analyse(summed(log, design), design, METRICS, 14, money="cost")
+    found = analyze(summed(log, design), design, METRICS, 14, money="cost")
     (reason,) = only(found).blocked
     assert reason.startswith("active cannot be compared: 14 against 14 in the control, the same for every user")
-    assert "No verdict on 'new': active cannot" in verdict(design, found)
+    assert "No verdict on “new”. Because active cannot" in verdict(found)
 
 
 def test_two_contestants_share_the_error_and_a_holdout_gets_no_verdict() -> None:
     arms = [{"name": n, "kind": "constant", "action": 1.0, "share": 0.3, "budget": 1.0} for n in ("old", "new", "more")]
     design = experiment(arm=[*arms, {"name": "none", "kind": "holdout", "share": 0.1}])
-    found = analyse(summed(panel(), design), design, METRICS, 14, money="cost")
+    found = analyze(summed(panel(), design), design, METRICS, 14, money="cost")
     assert found.alpha == pytest.approx(0.025)
     assert [c.contestant for c in found.comparisons] == [True, True, False]
-    assert "each arm at 97.5 %, since 2 are tested" in verdict(design, found)
+    assert "each arm at 97.5 %, since 2 are tested" in verdict(found)
 
 
 def test_segments_stand_beside_the_whole() -> None:
@@ -210,10 +214,10 @@ def test_segments_stand_beside_the_whole() -> None:
 def test_a_log_of_users_has_one_look_and_the_bound_of_the_calendar() -> None:
     design = experiment()
     columns = ExperimentColumns('"user"', "arm", None, None, COLUMNS.values, {})
-    found = only(analyse(summed(panel(days=1), design, columns), design, METRICS, 14, money="cost"))
+    found = only(analyze(summed(panel(days=1), design, columns), design, METRICS, 14, money="cost"))
     (decision,) = found.decisions
     assert decision.bound == pytest.approx(spending_bounds([7, 14], obrien_fleming([0.5, 1.0], 0.05))[1])
-    course = found.course("active")
+    course = found.course_of("active")
     assert course is not None
     assert [p.day for p in course.points] == [14]
 

@@ -14,81 +14,73 @@ import pyarrow.parquet as pq
 import pytest
 
 from outlay.core.errors import OutlayError
-from outlay.jobs.analyze_experiment import AnalyzeResult, analyze_experiment
-from outlay.jobs.experiment_report import content, write_experiment_report
-from outlay.pages.experiment_content import ExperimentContent
+from outlay.experiments import words
+from outlay.experiments.results import Analysis
+from outlay.jobs.analyze_experiment import analyze_experiment
+from outlay.pages.experiment import render, write_page
 from small_panels import START, experiment, panel, written
 
 
-def analysed(folder: Path, log: pa.Table, *, day: int | None = None, **changes: Any) -> AnalyzeResult:
+def analysed(folder: Path, log: pa.Table, *, day: int | None = None, **changes: Any) -> Analysis:
     return analyze_experiment(written(log, folder), experiment(**changes), day=day)
 
 
-def shown(folder: Path, log: pa.Table, *, day: int | None = None, **changes: Any) -> ExperimentContent:
-    return content(analysed(folder, log, day=day, **changes))
-
-
 @pytest.fixture(scope="module")
-def won(tmp_path_factory: pytest.TempPathFactory) -> AnalyzeResult:
+def won(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     return analysed(tmp_path_factory.mktemp("won"), panel(users=1500, before=7, lift=0.3))
 
 
-def test_the_outcome_is_the_verdicts(won: AnalyzeResult, tmp_path: Path) -> None:
-    assert content(won).comparisons[0].outcome == "better"
-    assert "Take 'new'" in won.verdict
-    for lift, outcome, said in ((-0.3, "worse", "Keep 'old': "), (0.0, "undecided", "Keep 'old': no difference")):
+def test_the_outcome_is_the_verdicts(won: Analysis, tmp_path: Path) -> None:
+    assert won.comparisons[0].outcome == "better"
+    assert "Take “new”" in won.verdict
+    for lift, outcome, said in ((-0.3, "worse", "under “new”, active"), (0.0, "undecided", "no difference")):
         found = analysed(tmp_path, panel(users=1500, lift=lift))
-        assert content(found).comparisons[0].outcome == outcome
-        assert said in found.verdict
+        assert found.comparisons[0].outcome == outcome
+        assert f"Keep “old”: {said}" in found.verdict
     running = analysed(tmp_path, panel(users=1500).filter(pc.field("day") < 3))
-    assert content(running).comparisons[0].outcome == "open"
-    assert "No verdict on 'new' yet" in running.verdict
+    assert running.comparisons[0].outcome == "open"
+    assert "nothing is decided about “new” yet" in running.verdict
 
 
 def test_a_wrong_sample_ratio_blocks(tmp_path: Path) -> None:
     log = panel(users=3000)
-    found = shown(tmp_path, log.filter((pc.field("arm") == "old") | (pc.field("user") < "u2")))
+    found = analysed(tmp_path, log.filter((pc.field("arm") == "old") | (pc.field("user") < "u2")))
     comparison = found.comparisons[0]
     assert (comparison.outcome, found.ratios[0].passed) == ("blocked", False)
-    assert "something other than the draw decides who is seen" in comparison.blocked[0]
+    assert "something other than chance decides who is seen" in comparison.blocked[0]
 
 
-def test_what_the_analysis_found_stands_in_the_content(won: AnalyzeResult) -> None:
-    found, told = content(won), won.findings.comparisons[0]
-    comparison = found.comparisons[0]
-    assert [m.name for m in comparison.metrics] == [x.metric for x in told.lifts]
-    assert comparison.metrics[0].saved == told.saved["active"] > 0.1
-    assert [(d.day, d.side, d.bound) for d in comparison.decisions] == [
-        (d.day, d.side, d.bound) for d in told.decisions
-    ]
+def test_what_the_analysis_found_stands_on_the_page(won: Analysis) -> None:
+    html = render(won)
+    comparison = won.comparisons[0]
+    assert comparison.saved["active"] > 0.1
     assert [c.metric for c in comparison.guardrails] == ["cost"]
     assert comparison.course is not None
-    last, point = comparison.course.days[-1], told.courses[0].points[-1]
-    assert (last.always.absolute.low, last.look.absolute.low) == (point.always.low, point.absolute.low)
-    assert comparison.detectable == told.detectable
-    assert [(a.name, a.users, a.budget, a.spent) for a in found.arms] == [
-        (a.name, a.users, a.budget, a.spent) for a in won.findings.arms
-    ]
-    assert len(found.arms[0].spent_by_day) == 14
-    assert found.settings["test"]["seal"] == won.experiment.seal()
+    assert len(won.arms[0].spent_by_day) == 14
+    assert won.experiment.seal() in html
+    assert comparison.detectable is not None
+    last = comparison.course.points[-1]
+    figures = [*comparison.decisions, last.on_all_days]
+    for text in (f"detects a difference of {100 * comparison.detectable:.1f} %", *map(words.ends, figures)):
+        assert text in html
 
 
 def test_an_effect_that_fades_reaches_the_page_and_the_json(tmp_path: Path) -> None:
     result = analysed(tmp_path, panel(users=3000, lift=np.repeat([0.3, 0.1], 7)))
-    line = content(result).comparisons[0].change
+    change = result.comparisons[0].change
     told = result.to_dict()["comparisons"][0]["change"]
-    assert line is not None
-    assert (line.trend, told["trend"], told["side"]) == ("fading", "fading", -1)
-    assert line.first.relative is not None
-    assert line.first.relative.value == told["first"]["relative"]["value"]
-    assert "The effect fades: +" in result.verdict
+    assert change is not None
+    assert (change.trend, told["trend"], told["side"]) == ("fading", "fading", -1)
+    assert change.first.relative is not None
+    assert change.first.relative.value == told["first"]["relative"]["value"]
+    assert "The effect is fading: +" in result.verdict
     weeks = analysed(tmp_path, panel(users=300, days=7), day=7)
     assert weeks.to_dict()["comparisons"][0]["change"] is None
 
 
 def test_the_pace_follows_the_ramp(tmp_path: Path) -> None:
     ramp = [{"day": 0, "coverage": 0.5}, {"day": 4, "coverage": 1.0}]
-    pace = shown(tmp_path, panel(users=300), ramp=ramp).pace
+    pace = analysed(tmp_path, panel(users=300), ramp=ramp).experiment.budget_due
     assert pace[3] == pytest.approx(4 * 0.5 / (4 * 0.5 + 10))
     assert (len(pace), pace[-1]) == (14, 1)
 
@@ -101,7 +93,7 @@ def test_only_contestants_have_an_outcome_and_a_planned_ratio_of_their_own(tmp_p
         {"name": "new", "kind": "constant", "action": 2.0, "share": 0.4, "budget": 9e6},
         {"name": "none", "kind": "holdout", "share": 0.2},
     ]
-    found = shown(tmp_path, log.set_column(2, "arm", pa.array(arm.astype(str))), arm=arms)
+    found = analysed(tmp_path, log.set_column(2, "arm", pa.array(arm.astype(str))), arm=arms)
     assert [c.outcome for c in found.comparisons if c.arm == "none"] == [None]
     assert {r.arm: r.planned for r in found.ratios} == {"new": 1.0, "none": 0.5}
     assert found.arms[2].budget is None
@@ -109,34 +101,34 @@ def test_only_contestants_have_an_outcome_and_a_planned_ratio_of_their_own(tmp_p
 
 def test_a_log_of_users_has_no_days_of_spending(tmp_path: Path) -> None:
     log = panel(users=600).group_by(["user", "arm"]).aggregate([("active", "sum"), ("cost", "sum")])
-    found = shown(tmp_path, log.rename_columns(["user", "arm", "active", "cost"]), day=14)
+    found = analysed(tmp_path, log.rename_columns(["user", "arm", "active", "cost"]), day=14)
     assert found.arms[0].spent is not None
-    assert found.arms[0].spent_by_day == ()
-    assert [len(c.days) for c in found.comparisons[0].guardrails] == [1]
+    assert found.arms[0].spent_by_day == []
+    assert [len(c.points) for c in found.comparisons[0].guardrails] == [1]
 
 
-def test_the_page_is_one_file_and_is_replaced_whole(won: AnalyzeResult, tmp_path: Path) -> None:
+def test_the_page_is_one_file_and_is_replaced_whole(won: Analysis, tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "test.html"
-    assert write_experiment_report(won, path) == path
+    assert write_page(won, path) == path
     first = path.read_text(encoding="utf-8")
     assert first.startswith("<!doctype html>")
     assert "Take “new”: active is" in first
     os.utime(path, (time.time() - 100,) * 2)
     before = path.stat().st_mtime
-    write_experiment_report(won, path)
+    write_page(won, path)
     assert path.stat().st_mtime > before
     assert [p.name for p in path.parent.iterdir()] == ["test.html"]
 
 
 @pytest.mark.parametrize("name", ["log.parquet", "page", "folder.html"])
-def test_nothing_but_a_page_is_written_over(won: AnalyzeResult, tmp_path: Path, name: str) -> None:
+def test_nothing_but_a_page_is_written_over(won: Analysis, tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(OutlayError, match=r"Give a file that ends in \.html"):
-        write_experiment_report(won, tmp_path / name)
+        write_page(won, tmp_path / name)
 
 
 def test_harm_a_lost_day_and_users_without_rows_reach_the_page(tmp_path: Path) -> None:
-    harm = content(analyze_experiment(written(panel(users=1500, lift=-0.3), tmp_path), experiment(), day=5))
+    harm = analyze_experiment(written(panel(users=1500, lift=-0.3), tmp_path), experiment(), day=5)
     assert harm.comparisons[0].outcome == "harm"
     assert harm.comparisons[0].course is not None
     assert harm.comparisons[0].course.harmful
@@ -144,15 +136,15 @@ def test_harm_a_lost_day_and_users_without_rows_reach_the_page(tmp_path: Path) -
     entry = np.array([int(user[1:]) % 7 for user in log["user"].to_pylist()])
     lost = (np.array(log["arm"].to_pylist()) == "new") & (entry == 3)
     log = log.filter(pa.array((log["day"].to_numpy() >= entry) & ~lost))
-    lines = shown(tmp_path, log).ratios
+    lines = analysed(tmp_path, log).ratios
     assert [(line.part, line.passed) for line in lines] == [("", False), ("who came on 2026-03-05", False)]
     users = panel(users=1000, days=1).select(["user", "arm"])
     pq.write_table(users, tmp_path / "arms.parquet")
     half = panel(users=1000).filter(pc.not_equal(pc.utf8_slice_codeunits(pc.field("user"), -1), "7"))
-    found = content(analyze_experiment(written(half, tmp_path), experiment(), assigned=tmp_path / "arms.parquet"))
-    assert [line.name for line in found.comparisons[0].exposed] == ["active", "cost", "cost_per_active", "redemption"]
+    found = analyze_experiment(written(half, tmp_path), experiment(), assigned=tmp_path / "arms.parquet")
+    assert [x.metric for x in found.comparisons[0].exposed] == ["active", "cost", "cost_per_active", "redemption"]
 
 
 def test_money_has_the_unit_of_the_file(tmp_path: Path) -> None:
     meta = {"name": "spring", "campaign": "habit", "start": START, "days": 14, "metric": "active", "unit": "yuan"}
-    assert shown(tmp_path, panel(users=300), experiment=meta).unit == "yuan"
+    assert analysed(tmp_path, panel(users=300), experiment=meta).experiment.meta.unit == "yuan"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from outlay.experiments.findings import ArmComparison, Course, CoursePoint
 from outlay.experiments.lift import IntervalEstimate
-from outlay.experiments.promise import promises
+from outlay.experiments.promises import promises
+from outlay.experiments.results import ArmComparison, Course, CoursePoint
 
 HAPPENED = IntervalEstimate(0.05, 0.03, 0.07)
 
@@ -32,7 +32,7 @@ def document(gain: float | None = 0.30, half: float = 0.1) -> dict[str, Any]:
 
 
 def compared(*metrics: str) -> ArmComparison:
-    point = CoursePoint(7, HAPPENED, HAPPENED, HAPPENED, HAPPENED)
+    point = CoursePoint(HAPPENED, HAPPENED, day=7, always=HAPPENED, always_relative=HAPPENED)
     courses = [Course(metric, 0, [point]) for metric in metrics]
     return ArmComparison("new", True, False, [], [], {}, [], None, courses, [], None, [])
 

@@ -8,7 +8,7 @@ import pytest
 from small_experiments import content
 
 from outlay.core.errors import LogError
-from outlay.experiments.agreement import check_agreement
+from outlay.experiments.checks import check_assignment
 from outlay.experiments.design import Experiment
 from outlay.experiments.split import OUTSIDE, entries
 from small_panels import START, opened
@@ -29,7 +29,7 @@ def rows(experiment: Experiment, *, from_day: int | None = None, shift: int = 0)
 def checked(experiment: Experiment, log: pa.Table) -> list[str]:
     run = opened(log)
     run("CREATE VIEW test_rows AS SELECT * FROM log")
-    return check_agreement(run, experiment)
+    return check_assignment(run, experiment)
 
 
 def test_arms_of_the_file_are_recognised_and_nothing_is_said() -> None:
@@ -41,7 +41,9 @@ def test_rows_from_before_the_ramp_let_a_user_in_are_refused() -> None:
     spring = Experiment.parse(content(start=START))
     with pytest.raises(LogError) as caught:
         checked(spring, rows(spring, from_day=0))
-    assert re.search(r"before they were assigned, as user 'u\d+' on day 0, whom the ramp lets in on", str(caught.value))
+    assert re.search(
+        r"before they were assigned, for example user 'u\d+' on day 0, whom the ramp lets in on", str(caught.value)
+    )
     assert "Leave the arm empty" in str(caught.value)
 
 
@@ -51,7 +53,7 @@ def test_days_that_are_off_by_one_are_asked_about(shift: int, cure: str) -> None
     spring = Experiment.parse(content(start=START))
     with pytest.raises(LogError) as caught:
         checked(spring, rows(spring, shift=shift))
-    assert "Are days counted from 1, or told in another time zone?" in str(caught.value)
+    assert "Are days counted from 1, or in another time zone?" in str(caught.value)
     assert f'--column "day={cure}"' in str(caught.value)
     assert "Leave the arm empty" not in str(caught.value)
 
@@ -88,4 +90,6 @@ def test_a_few_users_in_another_arm_are_said() -> None:
     for k in moved:
         arms[k] = "none"
     (note,) = checked(spring, log.set_column(1, "arm", pa.array(arms)))
-    assert note.startswith(f"5 of {len(arms):,} users looked at are in another arm than the file draws, as user")
+    assert note.startswith(
+        f"5 of {len(arms):,} users in a sample are in another arm than the file draws, for example user"
+    )

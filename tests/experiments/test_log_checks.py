@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outlay.experiments import doubts
-from outlay.experiments.rows import ExperimentColumns
+from outlay.experiments.checks import log_notes, log_reasons, spans
+from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.sums import DailySums, read_sums
 from small_panels import experiment, opened, rows
 
@@ -27,49 +27,49 @@ def counted(*rows: int) -> DailySums:
 
 
 def test_a_log_with_rows_on_all_days_raises_no_doubt() -> None:
-    assert doubts.reasons(sums(), DESIGN, 14) == []
-    assert doubts.notes(sums(), DESIGN, 14, "cost") == []
+    assert log_reasons(sums(), DESIGN, 14) == []
+    assert log_notes(sums(), DESIGN, 14, "cost") == []
 
 
 def test_days_without_a_row_of_anyone_bar_a_verdict_from_then_on() -> None:
     gap = counted(6, 6, 6, 0, 0, 0, 6, 6, 6, 0, 6, 6, 6, 6)
-    assert doubts.reasons(gap, DESIGN, 3) == []
-    (reason,) = doubts.reasons(gap, DESIGN, 14)
-    assert "no row of anyone on 2026-03-05 to 2026-03-07, 2026-03-11, which" in reason
-    (note,) = doubts.notes(gap, DESIGN, 7, "cost")
-    assert "no row of anyone on 2026-03-05 to 2026-03-07. Were they exported?" in note
+    assert log_reasons(gap, DESIGN, 3) == []
+    (reason,) = log_reasons(gap, DESIGN, 14)
+    assert "no row of any user on 2026-03-05 to 2026-03-07, 2026-03-11, which" in reason
+    (note,) = log_notes(gap, DESIGN, 7, "cost")
+    assert "no row of any user on 2026-03-05 to 2026-03-07. Were they exported?" in note
 
 
 def test_a_look_beyond_the_log_has_days_without_rows() -> None:
-    (reason,) = doubts.reasons(counted(6, 6, 6, 6, 6, 6, 6), DESIGN, 8)
-    assert "no row of anyone on 2026-03-09," in reason
+    (reason,) = log_reasons(counted(6, 6, 6, 6, 6, 6, 6), DESIGN, 8)
+    assert "no row of any user on 2026-03-09," in reason
 
 
 def test_many_gaps_are_counted() -> None:
-    (reason,) = doubts.reasons(counted(*(6, 0) * 7), DESIGN, 14)
+    (reason,) = log_reasons(counted(*(6, 0) * 7), DESIGN, 14)
     assert "2026-03-11 and other days, 7 in all" in reason
 
 
 @pytest.mark.parametrize(("last", "told"), [(299, True), (300, False), (900, False)])
 def test_a_last_day_with_less_than_half_the_rows_is_noted(last: int, told: bool) -> None:
-    found = doubts.notes(counted(10, 600, 610, 590, 600, 600, last), DESIGN, 7, "cost")
-    assert found == (["The last day, 2026-03-08, has 299 rows, the median day before it 600. Was it exported before it "
-                      "had ended?"] if told else [])  # fmt: skip
+    found = log_notes(counted(10, 600, 610, 590, 600, 600, last), DESIGN, 7, "cost")
+    assert found == (["The last day, 2026-03-08, has 299 rows; the median day before it has 600. Was it exported "
+                      "before it ended?"] if told else [])  # fmt: skip
 
 
 def test_where_a_row_is_a_user_days_are_not_asked_about() -> None:
     users = replace(counted(6), daily=False)
-    assert doubts.reasons(users, DESIGN, 14) == []
-    assert doubts.notes(users, DESIGN, 14, "cost") == []
+    assert log_reasons(users, DESIGN, 14) == []
+    assert log_notes(users, DESIGN, 14, "cost") == []
 
 
 def test_money_below_zero_is_noted() -> None:
-    (note,) = doubts.notes(sums(least=-2.5), DESIGN, 14, "cost")
+    (note,) = log_notes(sums(least=-2.5), DESIGN, 14, "cost")
     assert note.startswith("cost is below 0 in some rows, down to -5. Are these refunds")
-    assert doubts.notes(sums(least=-2.5), DESIGN, 14, None) == []
+    assert log_notes(sums(least=-2.5), DESIGN, 14, None) == []
 
 
 def test_runs_of_days_are_told_together() -> None:
-    assert doubts.spans([], str) == ""
-    assert doubts.spans([4], str) == "4"
-    assert doubts.spans([1, 2, 3, 7, 9, 10], str) == "1 to 3, 7, 9 to 10"
+    assert spans([], str) == ""
+    assert spans([4], str) == "4"
+    assert spans([1, 2, 3, 7, 9, 10], str) == "1 to 3, 7, 9 to 10"

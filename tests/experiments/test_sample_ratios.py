@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from outlay.experiments.analyse import analyse
+from outlay.experiments.analyze import analyze
+from outlay.experiments.checks import ratio_reasons, sample_ratios
+from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.lift import needed_pairs, sample_ratio
 from outlay.experiments.moments import Metric
-from outlay.experiments.ratios import reasons, sample_ratios
-from outlay.experiments.rows import ExperimentColumns
 from outlay.experiments.sums import DailySums, read_sums
 from small_panels import experiment, opened, panel
 
@@ -33,7 +33,7 @@ def summed(kept: NDArray[np.bool_], segment: str | None = None) -> DailySums:
 def test_where_all_is_well_there_is_one_check_of_an_arm() -> None:
     (check,) = sample_ratios(summed(CAME, SEGMENT), experiment(), 7)
     assert (check.arm, check.of, check.part, check.passed) == ("new", "in the log", "", True)
-    assert reasons([check], experiment(), 1) == []
+    assert ratio_reasons([check], experiment(), 1) == []
 
 
 def test_a_day_that_lost_users_is_named_though_all_days_together_agree() -> None:
@@ -46,9 +46,9 @@ def test_a_day_that_lost_users_is_named_though_all_days_together_agree() -> None
     third = next(day for day in days if day.part == "who came on 2026-03-05")
     assert (third.control, third.treatment) == tuple(sums.users[3].sum(axis=1))
     assert third.p_value == pytest.approx(7 * sample_ratio(third.control, third.treatment, 1.0))
-    (reason,) = reasons([whole, *days], experiment(), 1)
-    assert reason.startswith("the arms have the users that were planned in all, but not among users who came on 2026-")
-    blocked = analyse(sums, experiment(), ACTIVE, 7, money=None).comparisons[0]
+    (reason,) = ratio_reasons([whole, *days], experiment(), 1)
+    assert reason.startswith("the arms have the planned users in all, but not among users who came on 2026-")
+    blocked = analyze(sums, experiment(), ACTIVE, 7, money=None).comparisons[0]
     assert (blocked.outcome, blocked.blocked) == ("blocked", [reason])
 
 
@@ -64,8 +64,8 @@ def test_a_segment_that_lost_users_is_named() -> None:
     whole, *parts = sample_ratios(sums, experiment(), 7)
     assert not whole.passed
     assert "in the segment 'second'" in [part.part for part in parts]
-    (reason,) = reasons([whole, *parts], experiment(), 1)
-    assert "something other than the draw decides who is seen, most of all for users" in reason
+    (reason,) = ratio_reasons([whole, *parts], experiment(), 1)
+    assert "something other than chance decides who is seen, above all among users" in reason
     assert "in the segment 'second' (" in reason
 
 
