@@ -77,14 +77,14 @@ def test_an_unseen_cause_that_the_propensities_know_contradicts_the_fitted_evalu
     for robust in (dr["reward@1"], mis["reward@1"], mis["reward"]):
         assert robust.recommended
         assert abs(robust.value - 0.5) < 3.5 * robust.std_error
-    assert confounded.diagnostics["reproduction"]["ok"]  # the old policy is given back, so this says nothing
-    agreement = confounded.diagnostics["agreement"]
-    assert not agreement["ok"]
-    assert "standard errors apart" in agreement["words"]
+    assert confounded.diagnostics.reproduction.ok  # the old policy is given back, so this says nothing
+    agreement = confounded.diagnostics.agreement
+    assert not agreement.ok
+    assert "standard errors apart" in agreement.words
 
 
 def test_what_is_contradicted_is_shown_not_recommended_and_certifies_nothing(confounded: Evaluation) -> None:
-    words = confounded.diagnostics["agreement"]["words"]
+    words = confounded.diagnostics.agreement.words
     for e in numbers(confounded, "policy", "fqe").values():
         assert e.value is not None
         assert not e.recommended
@@ -98,23 +98,23 @@ def test_what_is_contradicted_is_shown_not_recommended_and_certifies_nothing(con
     assert words in confounded.verdict
     assert confounded.verdict.endswith("or test the policy on some users.")
     for row in confounded.segments:
-        assert not row["recommended"]
-        assert row["caution"] == words
-    assert not any(d["recommended"] for d in confounded.differences if d["estimator"] == "fqe")
-    assert any(d["recommended"] for d in confounded.differences if d["estimator"] == "dr")
+        assert not row.recommended
+        assert row.caution == words
+    assert not any(d.recommended for d in confounded.differences if d.estimator == "fqe")
+    assert any(d.recommended for d in confounded.differences if d.estimator == "dr")
 
 
 def test_days_that_differ_are_seen_where_the_old_policy_is_not_given_back(tmp_path: Path) -> None:
     """Everybody is active on the first day and hardly anybody later; the state does not tell days apart."""
     columns = log_of(lambda _: [0.3, 0.3, 0.4], lambda known, _: np.where(known["day"] == 0, 0.9, 0.2))
     found = evaluated(tmp_path, columns, 'propensity = "p"', [0, 1.0, 0])
-    check = found.diagnostics["reproduction"]
-    assert not check["ok"]
-    assert "is fitted as" in check["words"]
-    assert found.certificate.withheld == check["words"]
+    check = found.diagnostics.reproduction
+    assert not check.ok
+    assert "is fitted as" in check.words
+    assert found.certificate.withheld == check.words
     assert "Do not serve it" in found.verdict
     assert "days differ" in found.verdict
-    assert {e.caution for e in numbers(found, "old", "fqe").values()} == {check["words"]}
+    assert {e.caution for e in numbers(found, "old", "fqe").values()} == {check.words}
     one = numbers(found, "policy", "dr")["reward@1"]  # which takes no day for another
     assert one.recommended
     assert abs(one.value - 0.9) < 3.5 * one.std_error
@@ -133,11 +133,11 @@ def by_city(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
 
 
 def test_a_behaviour_model_that_does_not_fit_is_told_and_weights_are_not_relied_on(by_city: Evaluation) -> None:
-    told = by_city.diagnostics["propensities"]
-    assert told["source"] == "behaviour model"
-    assert not told["ok"]
-    assert "segment" in told["words"]
-    assert "does not fit" in told["words"]
+    told = by_city.diagnostics.propensities
+    assert told is not None
+    assert not told.ok
+    assert "segment" in told.words
+    assert "does not fit" in told.words
     given, said = 0, set[str | None]()
     for name in ("dr", "mis", "snpdis", "pdis"):
         for e in numbers(by_city, "policy", name).values():
@@ -147,8 +147,8 @@ def test_a_behaviour_model_that_does_not_fit_is_told_and_weights_are_not_relied_
             given += e.value is not None
     assert given > 8
     assert "the behaviour model does not fit the log" in said
-    assert by_city.diagnostics["agreement"]["words"] == "not checked: the behaviour model does not fit the log"
-    assert by_city.diagnostics["agreement"]["ok"]
+    assert by_city.diagnostics.agreement.words == "not checked: the behaviour model does not fit the log"
+    assert by_city.diagnostics.agreement.ok
 
 
 def test_the_old_policy_needs_no_propensities_and_is_not_doubted_with_the_model(by_city: Evaluation) -> None:
@@ -165,14 +165,15 @@ def test_a_behaviour_model_that_fits_is_used_and_told(tmp_path: Path) -> None:
         lambda known, action: 0.1 + 0.2 * action + 0.1 * known["level"],
     )
     found = evaluated(tmp_path, columns, "", [0.1, 0.4, 0.5])
-    told = found.diagnostics["propensities"]
-    assert (told["source"], told["ok"]) == ("behaviour model", True)
-    assert found.diagnostics["agreement"]["ok"]
-    assert "agree with it" in found.diagnostics["agreement"]["words"]
+    told = found.diagnostics.propensities
+    assert told is not None
+    assert told.ok
+    assert found.diagnostics.agreement.ok
+    assert "agree with it" in found.diagnostics.agreement.words
     truth = 0.1 + 0.2 * (0.4 + 2 * 0.5) + 0.1
     for name in ("fqe", "dr", "mis", "snpdis"):
         e = numbers(found, "policy", name)["reward@1"]
         assert e.recommended
         assert abs(e.value - truth) < 3.5 * e.std_error
-    for line in found.diagnostics["overlap"]:
-        assert abs(line["mean_ratio"] - 1) < 4 * line["mean_ratio_error"]
+    for line in found.diagnostics.overlap:
+        assert abs(line.mean_ratio - 1) < 4 * line.mean_ratio_error  # type: ignore[operator]

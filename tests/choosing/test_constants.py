@@ -39,12 +39,12 @@ def test_a_gain_that_a_constant_has_too_is_not_that_of_the_policy(tmp_path: Path
     found = judged(tmp_path, rising(), [0.0, 0.6, 0.4], 2.0)
     assert found.verdict.startswith("Serve a constant: the policy brings +")
     assert "but a constant may do as well: 2 for " in found.verdict
-    assert found.titles["constants"] == "best constant mixture"
+    assert found.policies["constants"] == "best constant mixture"
 
 
 def test_constants_over_the_limit_are_not_called_the_best(tmp_path: Path) -> None:
     found = judged(tmp_path, rising(), [1.0, 0.0, 0.0], 0.25)
-    assert found.titles["constants"] == "constants nearest to the limits"
+    assert found.policies["constants"] == "constants nearest to the limits"
     assert found.notes["constants"].startswith(
         "1 for 100% of users; no constant mixture keeps the limits: misses coupon_cost by 0.1"
     )

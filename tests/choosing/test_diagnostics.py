@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from outlay.choosing.diagnostics import LEAST_SHARE, daily, overlap, paths, shares
+from outlay.choosing.diagnostics import LEAST_SHARE, DayMeans, MatchingPaths, daily, matching_paths, overlap, shares
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import CERTIFY, Transitions
@@ -50,43 +50,43 @@ def at() -> Measure:
 
 def test_overlap_is_told_by_segment(at: Measure) -> None:
     few, many = overlap(at, always(1), HALF)
-    assert few == {
+    assert asdict(few) == {
         "segment": "few", "choices": 3, "matched": pytest.approx(2 / 3), "ess": pytest.approx(2.0),
         "mean_ratio": pytest.approx(4 / 3), "mean_ratio_error": pytest.approx(np.std([0, 4 / 3, 0, 0], ddof=1) / 2),
-        "unseen": [], "unseen_share": 0.0,
+        "unseen": (), "unseen_share": 0.0,
     }  # fmt: skip
-    assert (many["choices"], many["matched"], many["ess"], many["mean_ratio"]) == (4, 0.0, 0.0, 0.0)
-    assert (many["unseen"], many["unseen_share"]) == ([1.0], 1.0)
+    assert (many.choices, many.matched, many.ess, many.mean_ratio) == (4, 0.0, 0.0, 0.0)
+    assert (many.unseen, many.unseen_share) == ((1.0,), 1.0)
 
 
 def test_a_drawn_action_is_unseen_in_its_share(at: Measure) -> None:
     drawn = replace(always(1), parts=(np.tile([0.25, 0.75], (8, 1)),))
     few, many = overlap(at, drawn, HALF)
-    assert many["matched"] == few["matched"] == 1
-    assert many["mean_ratio"] == pytest.approx(0.5)
-    assert (many["unseen"], many["unseen_share"]) == ([1.0], 0.75)
-    assert few["mean_ratio"] == pytest.approx((0.5 + 1.5 + 1.5) / 3)
+    assert many.matched == few.matched == 1
+    assert many.mean_ratio == pytest.approx(0.5)
+    assert (many.unseen, many.unseen_share) == ((1.0,), 0.75)
+    assert few.mean_ratio == pytest.approx((0.5 + 1.5 + 1.5) / 3)
 
 
 def test_a_mixture_weighs_its_members(at: Measure) -> None:
     few, many = overlap(at, always(0, 1, weights=[0.75, 0.25]), HALF)
-    assert few["mean_ratio"] == pytest.approx((0.75 * 2 + 0.25 * 2 + 0.25 * 2) / 3)
-    assert many["mean_ratio"] == pytest.approx(0.75 * 2)
-    assert (few["matched"], many["unseen_share"]) == (1.0, 0.25)
+    assert few.mean_ratio == pytest.approx((0.75 * 2 + 0.25 * 2 + 0.25 * 2) / 3)
+    assert many.mean_ratio == pytest.approx(0.75 * 2)
+    assert (few.matched, many.unseen_share) == (1.0, 0.25)
 
 
 def test_paths_are_told_for_every_number_of_days(at: Measure) -> None:
     """Of four users, user 1 was given 1 on the first day, and had no choice on the second."""
-    one, two = paths(weigh(at.panel, np.ones(8, int), days=(1, 2), propensity=HALF), (1, 2))
-    assert one == {"days": 1, "users": 4, "matched": 0.25, "ess": 1.0, "clipped": 0.0, "heaviest": 1.0}
-    assert two["matched"] == 0.25
-    nobody = paths(weigh(at.panel, np.ones(8, int), days=(3,), propensity=HALF), (3,))
-    assert nobody == [{"days": 3, "users": 0, "matched": 0.0, "ess": 0.0, "clipped": 0.0, "heaviest": None}]
+    one, two = matching_paths(weigh(at.panel, np.ones(8, int), days=(1, 2), propensity=HALF), (1, 2))
+    assert one == MatchingPaths(days=1, users=4, matched=0.25, ess=1.0, clipped=0.0, heaviest=1.0)
+    assert two.matched == 0.25
+    nobody = matching_paths(weigh(at.panel, np.ones(8, int), days=(3,), propensity=HALF), (3,))
+    assert nobody == (MatchingPaths(days=3, users=0, matched=0.0, ess=0.0, clipped=0.0, heaviest=None),)
 
 
 def test_shares_of_both_policies_are_those_of_rows_with_a_choice(at: Measure) -> None:
     drawn = replace(always(1), parts=(np.tile([0.25, 0.75], (8, 1)),))
-    found = {(s["policy"], s["segment"], s["action"]): s["share"] for s in shares(at, drawn)}
+    found = {(s.policy, s.segment, s.action): s.share for s in shares(at, drawn)}
     assert found == {
         ("old", "few", 0.0): pytest.approx(1 / 3), ("old", "few", 1.0): pytest.approx(2 / 3),
         ("old", "many", 0.0): 1.0, ("old", "many", 1.0): 0.0,
@@ -96,24 +96,24 @@ def test_shares_of_both_policies_are_those_of_rows_with_a_choice(at: Measure) ->
 
 def test_a_segment_with_hardly_a_choice_is_left_out_and_none_at_all_is_no_table(at: Measure) -> None:
     without = Measure(log(forced=[0, 0, 0, 1, 1, 1, 1, 1]), CERTIFY, None)
-    assert {s["segment"] for s in shares(without, always(1))} == {"few"}
-    assert [line["segment"] for line in overlap(without, always(1), HALF)] == ["few"]
+    assert {s.segment for s in shares(without, always(1))} == {"few"}
+    assert [line.segment for line in overlap(without, always(1), HALF)] == ["few"]
     nothing = Measure(log(forced=np.ones(8)), CERTIFY, None)
-    assert shares(nothing, always(1)) == []
-    assert overlap(nothing, always(1), HALF) == []
+    assert shares(nothing, always(1)) == ()
+    assert overlap(nothing, always(1), HALF) == ()
     assert LEAST_SHARE < 3 / 7
 
 
 def test_everything_is_fit_for_json(at: Measure) -> None:
     fitted = at.evaluator().fit(np.zeros(8, int), days=(1, 2))
-    told = [overlap(at, always(1), HALF), shares(at, always(1)), daily("policy", fitted)]
-    json.dumps(told, allow_nan=False)
+    lines: list[Any] = [*overlap(at, always(1), HALF), *shares(at, always(1)), *daily("policy", fitted)]
+    json.dumps([asdict(line) for line in lines], allow_nan=False)
 
 
 def test_days_are_told_up_to_the_first_that_is_withheld(at: Measure) -> None:
     means = np.array([[1.0, 2.0], [0.5, 3.0], [np.nan, np.nan], [0.5, 1.0]])
     fitted = replace(at.evaluator().fit(None, days=(1,)), daily=means)
-    assert daily("old", fitted) == [
-        {"policy": "old", "day": 1, "reward": 1.0, "costs": [2.0]},
-        {"policy": "old", "day": 2, "reward": 0.5, "costs": [3.0]},
-    ]
+    assert daily("old", fitted) == (
+        DayMeans(policy="old", day=1, reward=1.0, costs=(2.0,)),
+        DayMeans(policy="old", day=2, reward=0.5, costs=(3.0,)),
+    )

@@ -77,10 +77,10 @@ def test_every_estimator_keeps_the_contract(name: str, at: Measure) -> None:
 
 
 def test_a_mixture_is_that_of_its_parts(at: Measure, told: PolicyEstimates) -> None:
-    fits = [at.evaluator().fit(part, days=at.days) for part in told.subject.parts]
-    assert told.fitted.value == pytest.approx(combine(fits, told.subject.weights).value)
-    parts = [estimate_policy(at, part, at.propensity()) for part in told.subject.members()]
-    assert [part.subject.name for part in parts] == ["member 0", "member 1"]
+    fits = [at.evaluator().fit(part, days=at.days) for part in told.policy.parts]
+    assert told.fitted.value == pytest.approx(combine(fits, told.policy.weights).value)
+    parts = [estimate_policy(at, part, at.propensity()) for part in told.policy.members()]
+    assert [part.policy.name for part in parts] == ["member 0", "member 1"]
     for name in ("dr", "mis", "pdis"):
         whole, mean = told.joints[name].value, np.mean([part.joints[name].value for part in parts], axis=0)
         given = np.isfinite(whole) & np.isfinite(mean)  # together members may carry what one alone cannot
@@ -100,19 +100,19 @@ def test_what_hardly_any_user_carries_is_withheld_at_all(at: Measure) -> None:
 
 
 def test_members_have_no_members(told: PolicyEstimates) -> None:
-    parts = told.subject.members()
+    parts = told.policy.members()
     assert parts[0].members() == []
 
 
 def test_a_reason_fills_where_there_is_none(at: Measure, told: PolicyEstimates) -> None:
-    doubted = told.doubted("dr", "for a reason")
+    doubted = told.with_caution("dr", "for a reason")
     own = [c for c in told.cautions["dr"] if c]
     assert own
     assert [c for c in doubted.cautions["dr"] if c != "for a reason"] == own
     assert all(doubted.cautions["dr"])
     assert doubted.cautions["mis"] == told.cautions["mis"]
-    assert told.doubted("dr", None) is told
-    assert told.doubted("none", "a reason") is told
+    assert told.with_caution("dr", None) is told
+    assert told.with_caution("none", "a reason") is told
     for e in doubted.rows(at.data.campaign, LEVEL):
         assert not (e.estimator == "dr" and e.recommended)
 
@@ -120,7 +120,7 @@ def test_a_reason_fills_where_there_is_none(at: Measure, told: PolicyEstimates) 
 def test_a_difference_is_paired_and_relied_on_where_both_are(at: Measure, told: PolicyEstimates) -> None:
     campaign = at.data.campaign
     other = estimate_policy(at, constant(at, 3, 6), at.propensity(), estimators=("fqe", "dr", "pdis"))
-    doubted = other.doubted("fqe", "for a reason")
+    doubted = other.with_caution("fqe", "for a reason")
     mine = {(e.estimator, e.target): e for e in told.rows(campaign, LEVEL)}
     its = {(e.estimator, e.target): e for e in other.rows(campaign, LEVEL)}
     less = told.rows_less(other, campaign, LEVEL)

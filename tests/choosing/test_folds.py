@@ -194,7 +194,7 @@ def test_every_estimator_is_pooled_from_what_the_folds_say_where_states_are_not_
             np.testing.assert_allclose(found.influence[view.users_of(CERTIFY)], one.influence, rtol=1e-6)
     assert at.behaviour_check() is not None
     told = _members(at, whole, propensity)
-    assert [each.subject.name for each in told] == ["fold 1", "fold 2"]
+    assert [each.policy.name for each in told] == ["fold 1", "fold 2"]
     assert told[0].fitted.value == pytest.approx(single["fqe"][0].value)
     among = np.zeros(len(data.users), np.bool_)
     mine = folds[1].users_of(CERTIFY)
@@ -255,7 +255,7 @@ def test_everyone_measures_the_mixture_each_by_the_policies_of_their_fold(run: R
 def test_an_evaluation_rests_on_all_users_and_is_one_look(run: Run) -> None:
     found = outlay.evaluate(run)
     assert found.certificate.users == len(run.data().users) == 6000
-    assert found.look == 1
+    assert found.certificate.look == 1
     assert len(looks(run.data(), EVERYONE)) == 2  # and the curve's
     by = {(e.policy, e.estimator, e.target): e for e in [*found.estimates, *found.beside]}
     folds = [by[f"fold {k}", "fqe", "coupon_cost"] for k in (1, 2, 3, 4)]
@@ -264,8 +264,8 @@ def test_an_evaluation_rests_on_all_users_and_is_one_look(run: Run) -> None:
     assert whole.value == pytest.approx(shares @ [e.value for e in folds])
     errors = np.array([e.std_error for e in folds])
     assert whole.std_error == pytest.approx(np.sqrt(shares**2 @ errors**2), rel=0.02)
-    assert {"old", "constants", "mixture"} <= set(found.titles)
-    assert "fold 3, on its users" in found.titles.values()
+    assert {"old", "constants", "mixture"} <= set(found.policies)
+    assert "fold 3, on its users" in found.policies.values()
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -273,8 +273,8 @@ def test_two_runs_of_as_many_folds_are_compared_pair_by_pair_and_others_are_not(
     run: Run, folded: Path, finished: Path
 ) -> None:
     found = outlay.evaluate(run, against=folded)
-    same = [d for d in found.differences if d["against"] == "against" and d["target"] == "reward"]
-    assert [d["value"] for d in same if d["value"] is not None] == pytest.approx([0.0] * len(same), abs=1e-9)
+    same = [d for d in found.differences if d.against == "against" and d.target == "reward"]
+    assert [d.value for d in same if d.value is not None] == pytest.approx([0.0] * len(same), abs=1e-9)
     with pytest.raises(FolderError, match=r"folds = 1, .*folds = 4.*same --folds"):
         outlay.evaluate(run, against=finished)
 
@@ -302,7 +302,7 @@ def test_networks_learn_in_folds_and_go_on_where_they_were_killed(habit: Habit, 
     assert not np.array_equal(*networks)
     found = outlay.evaluate(resumed)
     assert found.certificate.users == 6000
-    assert found.diagnostics["curve"]["refused"] is None or found.diagnostics["curve"]["policies"] > 1
+    assert found.diagnostics.curve.refused is None or found.diagnostics.curve.policies > 1  # type: ignore[union-attr]
 
 
 def test_a_constant_action_that_several_folds_serve_is_one_member() -> None:

@@ -76,8 +76,8 @@ def test_claims_are_about_the_days_that_the_log_shows(judged: tuple[Evaluation, 
     assert certificate.window == 7
     assert certificate.certified
     assert certificate.budgets[0].value == pytest.approx(of(found, "policy", "coupon_cost").value)
-    gain = next(d for d in found.differences if (d["against"], d["estimator"], d["target"]) == ("old", "fqe", "reward"))
-    assert certificate.gain == pytest.approx(gain["value"])
+    gain = next(d for d in found.differences if (d.against, d.estimator, d.target) == ("old", "fqe", "reward"))
+    assert certificate.gain == pytest.approx(gain.value)
     assert "over the first 7 days" in found.verdict
 
 
@@ -110,9 +110,9 @@ def test_what_lies_beyond_the_window_is_shown_with_its_room_and_not_relied_on(
             assert beyond.caution.startswith("48% of its weight lies after the first 7 days")
             assert "it lies between" in beyond.caution
     assert found.window is not None
-    assert found.window["days"] == 7
-    assert found.window["beyond"] == pytest.approx(0.9**7)
-    assert "48 % of the discounted weight" in found.window["words"]
+    assert found.window.days == 7
+    assert found.window.beyond == pytest.approx(0.9**7)
+    assert "48 % of the discounted weight" in found.window.words
     assert found.to_dict()["condition"].startswith("if the features say enough")
 
 
@@ -145,7 +145,7 @@ def test_a_second_basis_and_the_network_s_with_plain_features_beside(
     found, data = judged
     second = next(e for e in found.estimates if (e.estimator, e.target) == ("fqe2", "reward@7"))
     assert second.value == pytest.approx(of(found, "policy", "reward@7").value, rel=0.05)
-    assert "fqe2" in {d["estimator"] for d in found.diagnostics["agreement"]["differences"]}
+    assert "fqe2" in {d.estimator for d in found.diagnostics.agreement.differences}
     second_one = Measure(data, CERTIFY, None).second
     assert isinstance(second_one, Sequential)
     assert second_one.paths

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,8 @@ def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], jud
     assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-3])
     found = package.evaluate(judged[0], policy=judged[1], learned_here=True)
     assert printed[-2] == found.verdict
-    assert printed[-1].startswith("Sure and certified hold if ")
-    assert found.look == 1
+    assert printed[-1].startswith('"Sure" and "certified" hold if ')
+    assert found.certificate.look == 1
     assert "look 1 at these" in line(printed, "Certificate at 97.5 %")
 
 
@@ -123,11 +124,15 @@ def test_what_is_doubted_has_a_star_in_every_table(
     judged: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, policy, _ = judged
-    found = package.evaluate(data, policy=policy).to_dict()
-    for e in [*found["estimates"], *found["beside"], *found["segments"]]:
-        if e["estimator"] == "fqe":
-            e |= {"recommended": False, "caution": "for a reason"}
-    judge._show(found, Transitions.open(data).campaign)
+    result = package.evaluate(data, policy=policy)
+    doubted: dict[str, Any] = {
+        name: tuple(
+            replace(e, recommended=False, caution="for a reason") if e.estimator == "fqe" else e
+            for e in getattr(result, name)
+        )
+        for name in ("estimates", "beside", "segments")
+    }
+    judge._show(replace(result, **doubted), Transitions.open(data).campaign)
     shown = capsys.readouterr().out.splitlines()
     old, constants, asked = shown[2:5]
     assert (old.count("*"), constants.count("*"), asked.count("*")) == (1, 4, 4)  # old totals are observed

@@ -14,6 +14,7 @@ from outlay.core.target import Target, longest_total
         (Target("reward", 7), "reward@7"),
         (Target("reward", kind="discounted"), "reward/discounted"),
         (Target("reward", kind="long run"), "reward/long run"),
+        (Target("cost", kind="decision"), "cost/decision"),
         (Target("cost@home", 3), "cost@home@3"),
         (Target("cost/user"), "cost/user"),
         (Target("cost@home"), "cost@home"),

@@ -86,7 +86,7 @@ def assert_honest(job: Job) -> None:
     line = certificate.budgets[0]
     assert line.kept == (line.bound is not None and line.bound <= line.limit)  # too few events give no bound
     assert certificate.certified <= line.kept  # and not where the figure has a star
-    assert job.evaluation.diagnostics["reproduction"]["ok"]
+    assert job.evaluation.diagnostics.reproduction.ok
     assert job.evaluation.verdict.split(":")[0][:40] in job.page
 
 

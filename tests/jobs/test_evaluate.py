@@ -14,7 +14,7 @@ import pytest
 
 import outlay
 from conftest import Habit
-from outlay.choosing.run import Run
+from outlay.choosing.evaluation import Evaluation
 from outlay.core.errors import BundleError, FolderError, OutlayError
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.ops.tabular import measure, totals
@@ -141,7 +141,7 @@ def test_only_certify_users_are_looked_at(run: Path) -> None:
 
 def test_the_same_bundle_looked_at_twice_is_one_look(run: Path) -> None:
     first, again = outlay.evaluate(run), outlay.evaluate(run)
-    assert (first.look, again.look) == (1, 1)
+    assert (first.certificate.look, again.certificate.look) == (1, 1)
     assert first.to_dict() == again.to_dict()
 
 
@@ -152,12 +152,12 @@ def test_a_second_run_on_the_same_data_is_a_second_look_with_half_the_error(habi
     for seed in (0, 1):
         run = outlay.train(tmp_path / "data", tmp_path / f"run-{seed}", seed=seed, method="aim-greedy")
         found = outlay.evaluate(run)
-        looks.append((found.look, found.alpha))
+        looks.append((found.certificate.look, found.certificate.alpha))
         errors = sum(m["weight"] * m["std_error"][1] for m in run.manifest["members"])
         margins.append(run.manifest["margin"][0] / errors)
     assert looks == [(1, pytest.approx(0.025)), (2, pytest.approx(0.0125))]
     assert margins[1] > margins[0]  # the second run knew at training time that it would be the second look
-    assert outlay.evaluate(tmp_path / "run-0").look == 1
+    assert outlay.evaluate(tmp_path / "run-0").certificate.look == 1
     assert len(json.loads((tmp_path / "data" / "looks.json").read_text())) == 2
 
 
@@ -238,5 +238,5 @@ def test_a_moved_run_is_still_whole(run: Path, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere" / "run"
     moved.parent.mkdir()
     run.rename(moved)
-    assert outlay.evaluate(moved).look == 1
-    assert Run.open(moved).estimates() is not None
+    assert outlay.evaluate(moved).certificate.look == 1
+    assert Evaluation.read(moved) is not None

@@ -49,9 +49,9 @@ def test_a_policy_is_judged_where_states_are_too_many_to_count(gappy: tuple[Eval
     found, data = gappy
     assert data.states is None
     assert data.forced[data.rows_of(CERTIFY)].any()
-    assert found.diagnostics["reproduction"]["ok"]
-    assert found.diagnostics["agreement"]["ok"]
-    assert found.diagnostics["propensities"]["ok"]
+    assert found.diagnostics.reproduction.ok
+    assert found.diagnostics.agreement.ok
+    assert all(check.ok for check in found.diagnostics.results)
     first = data.users["first_row"][data.users_of(CERTIFY)]
     three = data.allowed(first)[:, 2]
     coupon = np.where(three, 0.1 + 2 * 0.2 + 3 * 0.7, 0.3 + 2 * 0.7)
@@ -81,7 +81,7 @@ def test_the_old_policy_is_given_back_by_every_estimator_there(gappy: tuple[Eval
             value = by[estimator, target].value
             assert value is not None
             assert abs(value - seen.value) < 3 * seen.std_error
-    assert "constants" in found.titles
+    assert "constants" in found.policies
     assert "3 for" not in found.notes["constants"]  # not everybody may be given 3
 
 
@@ -99,7 +99,7 @@ def test_one_decision_a_user_is_all_that_a_log_may_hold(tmp_path: Path) -> None:
         assert e.std_error is not None
         truth = active if e.target.startswith("reward") else cost
         assert abs(e.value - truth) < 3.5 * e.std_error, (e.estimator, e.target)
-    assert found.diagnostics["agreement"]["ok"]
+    assert found.diagnostics.agreement.ok
 
 
 def test_a_segment_of_one_user_has_no_number_and_a_reason(tmp_path: Path) -> None:
@@ -108,18 +108,18 @@ def test_a_segment_of_one_user_has_no_number_and_a_reason(tmp_path: Path) -> Non
     alone = data.user_ids()[int(data.users_of(CERTIFY)[0])].as_py()
     columns["part"] = ["rare" if user == alone else "other" for user in columns["user_id"]]
     found = judged(tmp_path, columns, [0.3, 0.3, 0.4], log=f'{PROPENSITY}\nsegment = "part"')
-    rare = [row for row in found.segments if row["segment"] == "rare"]
-    assert {row["policy"] for row in rare} == {"old", "policy", "gain"}
+    rare = [row for row in found.segments if row.segment == "rare"]
+    assert {row.policy for row in rare} == {"old", "policy", "gain"}
     for row in rare:
-        assert row["users"] == 1
-        assert row["value"] is row["low"] is row["high"] is None
-        assert not row["recommended"]
-        assert row["withheld"] == "1 of these users are in it; 30 are needed"
-    (line,) = [line for line in found.diagnostics["overlap"] if line["segment"] == "rare"]
-    assert line["choices"] == 4
-    others = [row for row in found.segments if row["segment"] == "other"]
-    assert {row["users"] for row in others} == {399}
-    assert any(row["value"] is not None for row in others)
+        assert row.users == 1
+        assert row.value is row.low is row.high is None
+        assert not row.recommended
+        assert row.withheld == "1 of these users are in it; 30 are needed"
+    (line,) = [line for line in found.diagnostics.overlap if line.segment == "rare"]
+    assert line.choices == 4
+    others = [row for row in found.segments if row.segment == "other"]
+    assert {row.users for row in others} == {399}
+    assert any(row.value is not None for row in others)
 
 
 def test_few_users_certify_nothing_and_say_so(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_total_that_is_withheld_does_not_forbid_what_is_certified(tmp_path: Pa
     assert found.certificate.certified
     assert found.certificate.withheld is None
     assert found.verdict.startswith("Serve a constant: ")  # which is what the policy is
-    assert [row["day"] for row in found.daily if row["policy"] == "policy"] == [1]
+    assert [row.day for row in found.daily if row.policy == "policy"] == [1]
 
 
 def test_what_the_log_cannot_carry_is_the_reason_in_certificate_and_verdict(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_what_the_log_cannot_carry_is_the_reason_in_certificate_and_verdict(tmp_
     assert "(most often 3)" in reason
     assert reason in found.verdict
     assert found.verdict.endswith("A longer or larger log, or fewer actions, may support an answer.")
-    unseen = [line for line in found.diagnostics["overlap"] if line["unseen"]]
+    unseen = [line for line in found.diagnostics.overlap if line.unseen]
     assert unseen == []  # level is no segment; by segment every action was given
 
 
@@ -180,8 +180,8 @@ def test_users_who_join_later_and_are_others_do_not_refuse_a_log_that_is_right(t
                "coupon": rng.integers(1, 4, len(day)).astype(float), "p": np.full(len(day), 1 / 3),
                "active": (rng.random(len(day)) < 0.3 * (1 + late)).astype(int)}  # fmt: skip
     found = judged(tmp_path, columns, [1.0, 0, 0], log=PROPENSITY, campaign="report_days = [1, 3, 6, 30]")
-    assert found.diagnostics["reproduction"]["ok"], found.diagnostics["reproduction"]["words"]
-    assert found.diagnostics["agreement"]["ok"]
+    assert found.diagnostics.reproduction.ok, found.diagnostics.reproduction.words
+    assert found.diagnostics.agreement.ok
     relied = {(e.estimator, e.target): e for e in found.estimates if e.recommended}
     truth = {"reward@1": 0.3 * (0.5 + 2 * 0.5), "reward@3": 0.9 * (0.5 + 2 * 0.3) / 0.8, "reward@6": 1.8}
     for estimator, target in (("fqe", "reward@1"), ("dr", "reward@1"), ("mis", "reward@1"), ("fqe", "reward@3"),

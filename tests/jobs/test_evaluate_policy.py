@@ -76,7 +76,7 @@ def test_a_table_of_what_a_member_does_gives_the_members_numbers_without_the_run
                 one, two = getattr(e, name), getattr(other, name)
                 assert one is two is None or one == pytest.approx(two, rel=1e-6), (e.estimator, e.target, name)
             assert (e.withheld, e.recommended) == (other.withheld, other.recommended)
-    assert (alone.look, beside.look) == (1, 1)
+    assert (alone.certificate.look, beside.certificate.look) == (1, 1)
     assert not (run / "estimates.json").exists()  # which is about the mixture of the run
 
 
@@ -96,7 +96,7 @@ def test_a_policy_that_learned_from_none_is_measured_on_all(found: Evaluation, h
             assert e.std_error == pytest.approx(before * math.sqrt(0.15), rel=0.2)
     assert (every.users, found.users) == ("all", "certify")
     assert every.certificate.users == len(Transitions.open(habit.data).users)
-    assert (every.look, outlay.evaluate(data, policy=policy, learned_here=True).look) == (1, 2)
+    assert (every.certificate.look, outlay.evaluate(data, policy=policy, learned_here=True).certificate.look) == (1, 2)
 
 
 def test_the_truth_lies_in_the_intervals_of_what_is_recommended(found: Evaluation, habit: Habit) -> None:
@@ -119,30 +119,30 @@ def test_differences_are_those_of_the_values_and_the_truth_lies_in_them(found: E
     mine = {(e.estimator, e.target): e for e in found.estimates}
     other = {(e.estimator, e.target): e for e in found.beside if e.policy == "against"}
     a, b = (true_values(habit, habit_states(habit, rule, SURE)) for rule in (generous, thrifty))
-    rows = [d for d in found.differences if d["against"] == "against"]
-    assert {(d["estimator"], d["target"]) for d in rows} == set(mine) == set(other)
+    rows = [d for d in found.differences if d.against == "against"]
+    assert {(d.estimator, d.target) for d in rows} == set(mine) == set(other)
     for d in rows:
-        target = d["target"]
-        one, two = mine[d["estimator"], target], other[d["estimator"], target]
-        assert d["recommended"] == (one.recommended and two.recommended)
-        if d["value"] is None:
-            assert d["withheld"] == (one.withheld or two.withheld)
+        target = d.target
+        one, two = mine[d.estimator, target], other[d.estimator, target]
+        assert d.recommended == (one.recommended and two.recommended)
+        if d.value is None:
+            assert d.withheld == (one.withheld or two.withheld)
             continue
         assert one.value is not None
         assert two.value is not None
         assert one.std_error is not None
         assert two.std_error is not None
-        assert d["value"] == pytest.approx(one.value - two.value)
-        if d["estimator"] in ("fqe", "dr"):  # users are the same, and both give any coupon to most of them
-            least = {"fqe": 0.75, "dr": 1.0}[d["estimator"]]
-            assert d["std_error"] < least * math.hypot(one.std_error, two.std_error)
-        if d["recommended"]:
-            assert abs(d["value"] - (a[target] - b[target])) < 3.5 * d["std_error"]
-    assert {d["against"] for d in found.differences} == {"old", "against"}
+        assert d.value == pytest.approx(one.value - two.value)
+        if d.estimator in ("fqe", "dr"):  # users are the same, and both give any coupon to most of them
+            least = {"fqe": 0.75, "dr": 1.0}[d.estimator]
+            assert d.std_error < least * math.hypot(one.std_error, two.std_error)  # type: ignore[operator]
+        if d.recommended:
+            assert abs(d.value - (a[target] - b[target])) < 3.5 * d.std_error  # type: ignore[operator]
+    assert {d.against for d in found.differences} == {"old", "against"}
     old = {e.target: e.value for e in found.beside if (e.policy, e.estimator) == ("old", "fqe")}
     for d in found.differences:
-        if (d["against"], d["estimator"]) == ("old", "fqe"):
-            assert d["value"] == pytest.approx(mine["fqe", d["target"]].value - old[d["target"]])  # type: ignore[operator]
+        if (d.against, d.estimator) == ("old", "fqe"):
+            assert d.value == pytest.approx(mine["fqe", d.target].value - old[d.target])  # type: ignore[operator]
 
 
 def test_the_document_has_what_is_promised_about_the_policy_asked_for(found: Evaluation) -> None:
@@ -180,17 +180,17 @@ def test_the_document_has_what_is_promised_about_the_policy_asked_for(found: Eva
 def test_segments_are_parts_of_all_users_and_their_gains_differences(
     found: Evaluation, habit: Habit, habit_data: Transitions
 ) -> None:
-    users = {row["segment"]: row["users"] for row in found.segments}
+    users = {row.segment: row.users for row in found.segments}
     assert list(users) == ["active", "inactive"]
     assert sum(users.values()) == len(habit_data.users_of(CERTIFY)) == found.certificate.users
-    by = {(r["segment"], r["policy"], r["target"]): r for r in found.segments}
+    by = {(r.segment, r.policy, r.target): r for r in found.segments}
     mine = {e.target: e.value for e in found.estimates if e.estimator == "fqe"}
     for target, value in mine.items():
         for segment in users:
-            one, old, gain = (by[segment, policy, target]["value"] for policy in ("policy", "old", "gain"))
-            assert gain == pytest.approx(one - old)
+            one, old, gain = (by[segment, policy, target].value for policy in ("policy", "old", "gain"))
+            assert gain == pytest.approx(one - old)  # type: ignore[operator]
         if target != "coupon_cost":  # per decision it is a ratio of two means
-            parts = sum(users[s] * by[s, "policy", target]["value"] for s in users) / sum(users.values())
+            parts = sum(users[s] * by[s, "policy", target].value for s in users) / sum(users.values())  # type: ignore[misc,operator]
             assert parts == pytest.approx(value)
     level = pq.read_table(habit.folder / "states.parquet")["level"].to_numpy()
     for segment, among in (("inactive", level <= 1), ("active", level > 1)):
@@ -198,14 +198,14 @@ def test_segments_are_parts_of_all_users_and_their_gains_differences(
         there = replace(habit.truth, start=start)
         for target, policy in (("policy", habit_states(habit, generous, SURE)), ("old", np.full((10, 11), 1 / 11))):
             e = by[segment, target, "reward@7"]
-            assert abs(e["value"] - totals(there, policy, 7)[-1][0]) < 3.5 * e["std_error"], segment
+            assert abs(e.value - totals(there, policy, 7)[-1][0]) < 3.5 * e.std_error, segment  # type: ignore[operator]
 
 
 def test_a_policy_is_a_look_by_what_its_file_says(data: Path, habit: Habit, tmp_path: Path) -> None:
     first = habit_policy(habit, tmp_path / "first.parquet", generous)
     again = shutil.copy(first, tmp_path / "again.parquet")
     other = habit_policy(habit, tmp_path / "other.parquet", thrifty)
-    looks = [outlay.evaluate(data, policy=path).look for path in (first, again, first, other, again)]
+    looks = [outlay.evaluate(data, policy=path).certificate.look for path in (first, again, first, other, again)]
     assert looks == [1, 1, 1, 2, 1]
     assert len(json.loads((data / "looks.json").read_text())) == 2
     assert outlay.evaluate(data, policy=other).certificate.confidence == pytest.approx(1 - 0.05 / 4)
@@ -215,11 +215,11 @@ def test_the_policy_it_is_held_against_has_been_looked_at_too(data: Path, habit:
     """Its figures on the certify users are in the table: chosen by them, it has to be its second look."""
     first = habit_policy(habit, tmp_path / "first.parquet", generous)
     other = habit_policy(habit, tmp_path / "other.parquet", thrifty)
-    assert outlay.evaluate(data, policy=first, against=other).look == 1
+    assert outlay.evaluate(data, policy=first, against=other).certificate.look == 1
     third = habit_policy(habit, tmp_path / "third.parquet", generous, SURE)
-    assert outlay.evaluate(data, policy=third).look == 3
-    assert outlay.evaluate(data, policy=other, against="old").look == 2
-    assert outlay.evaluate(data, policy=first, against=first).look == 1
+    assert outlay.evaluate(data, policy=third).certificate.look == 3
+    assert outlay.evaluate(data, policy=other, against="old").certificate.look == 2
+    assert outlay.evaluate(data, policy=first, against=first).certificate.look == 1
 
 
 def test_old_is_the_default_to_hold_it_against(data: Path, habit: Habit, tmp_path: Path) -> None:
@@ -249,11 +249,10 @@ def test_a_run_is_held_against_another_run_and_against_a_table(habit: Habit, run
     assert len(json.loads((run / "data" / "looks.json").read_text())) == 2
     back = outlay.evaluate(run / "data", policy=table, against=run)
     a, b = (
-        {(d["estimator"], d["target"]): d["value"] for d in each.differences if d["against"] == "against"}
-        for each in (found, back)
+        {(d.estimator, d.target): d.value for d in each.differences if d.against == "against"} for each in (found, back)
     )
     for key, value in a.items():
-        assert value is b[key] is None or value == pytest.approx(-b[key], abs=1e-9)
+        assert value is b[key] is None or value == pytest.approx(-b[key], abs=1e-9)  # type: ignore[operator]
     assert found.notes.keys() == {"constants"}
 
 
@@ -261,12 +260,12 @@ def test_a_frontier_that_was_evaluated_costs_no_look_to_be_held_against(habit: H
     """Its mixture is a look and its curve the next; the bundle of another budget and every comparison cost none."""
     shutil.copytree(habit.data, tmp_path / "data")
     run = outlay.train(tmp_path / "data", tmp_path / "run")
-    assert outlay.evaluate(run).look == 1
+    assert outlay.evaluate(run).certificate.look == 1
     outlay.frontier(run, budgets=[2.0], export=tmp_path / "bundle")
     assert outlay.load_bundle(tmp_path / "bundle").manifest["certificate"]["look"] == 2
     policy = habit_policy(habit, tmp_path / "policy.parquet", generous)
     found = outlay.evaluate(tmp_path / "data", policy=policy, against=run)
-    assert found.look == 3
+    assert found.certificate.look == 3
     assert found.certificate.users == 6000  # who certify the run: all, in four folds
     assert len(json.loads((tmp_path / "data" / "looks.json").read_text())) == 3
 

@@ -14,10 +14,11 @@ import pytest
 import outlay
 from campaign_files import campaign_file, panel
 from conftest import TRAIN, Habit
+from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.run import Run
 from outlay.core.errors import InfeasibleError
-from outlay.jobs.report import content
 from outlay.ops.tabular import measure, totals
+from outlay.pages.results import RunResults
 
 QUICK = "[train]\nfolds = 1\nlayers = [16, 8]\nmin_steps = 600\nepochs = 1.0\naction_degree = 0"
 FLOOR = """
@@ -45,8 +46,8 @@ def test_a_floor_and_a_ceiling_are_kept_together(habit: Habit, tmp_path: Path) -
     assert cost <= 1.05 * 2.2
     assert value >= 0.95 * 0.6
     for metric in run.metrics()[5:]:
-        assert metric["measured"][2] == pytest.approx(metric["measured"][0], abs=1e-6)
-        assert 0.3 < metric["measured"][2] < 1
+        assert metric.measured[2] == pytest.approx(metric.measured[0], abs=1e-6)
+        assert 0.3 < metric.measured[2] < 1
     for member in run.manifest["members"]:
         assert member["fitted"][2] > 0
     found = outlay.evaluate(run)
@@ -55,9 +56,9 @@ def test_a_floor_and_a_ceiling_are_kept_together(habit: Habit, tmp_path: Path) -
     assert line.value is not None
     assert line.bound is not None
     assert line.bound < line.value  # a lower bound
-    page = content(Run.open(tmp_path / "run"))
+    page = RunResults.read(Run.open(tmp_path / "run"))
     assert [budget.sign for budget in page.budgets] == [1, -1]
-    assert page.candidates[-1].measured.costs[1] > 0
+    assert page.candidates[-1].measured[2] > 0
 
 
 def test_a_floor_that_no_policy_reaches_is_infeasible(habit: Habit, tmp_path: Path) -> None:
@@ -162,15 +163,15 @@ def test_an_untidy_log_goes_the_whole_way(untidy_run: Run) -> None:
     assert untidy_run.manifest["oracle"] == "trees and orthogonal"  # auto: nothing to count
     bundle = outlay.load_bundle(untidy_run.bundle)
     assert bundle.manifest["heads"] == ["reward", "money", "decisions"]
-    found = untidy_run.estimates()
+    found = Evaluation.read(untidy_run.folder)
     assert found is not None
-    served = {e["target"]: e for e in found["estimates"] if (e["policy"], e["estimator"]) == ("mixture", "fqe")}
-    assert served["money"]["withheld"] is None
-    assert 0 < served["money"]["value"] < 1.3
+    served = {e.target: e for e in found.estimates if (e.policy, e.estimator) == ("mixture", "fqe")}
+    assert served["money"].value is not None
+    assert 0 < served["money"].value < 1.3
     assert "decisions" not in served
-    assert json.loads((untidy_run.folder / "estimates.json").read_text()) == found
+    assert json.loads((untidy_run.folder / "estimates.json").read_text()) == json.loads(json.dumps(found.to_dict()))
     page = outlay.report(untidy_run).read_text(encoding="utf-8")
-    assert found["verdict"].split(":")[0] in page
+    assert found.verdict.split(":")[0] in page
 
 
 def test_what_is_not_allowed_is_never_given(untidy_run: Run, tmp_path: Path) -> None:
@@ -228,7 +229,8 @@ def test_a_cost_that_is_the_same_in_every_row_leaves_the_rest_to_be_learned(tmp_
     budget = f'[[budget]]\nname = "fee"\ncost = "fee"\nat_most = {2 * fee!r}\n'
     path = campaign_file(tmp_path, columns, tail=budget + QUICK)
     run = outlay.train(path, tmp_path / "run", method="aim-greedy", oracle="bcq")
-    critic, measured = run.metrics()[-1]["critic"], run.metrics()[-1]["measured"]
+    critic, measured = run.metrics()[-1].critic, run.metrics()[-1].measured
+    assert critic is not None
     assert critic[0] == pytest.approx(measured[0], rel=0.1)
     assert critic[2] == pytest.approx(fee, rel=0.02)
     assert measured[2] == pytest.approx(fee)

@@ -84,9 +84,9 @@ def test_a_run_says_what_it_is(habit: Habit, finished: Path) -> None:
     assert settings["layers"] == [16, 8]
     assert settings["imitation_threshold"] == 0.3
     metrics = run.metrics()
-    assert [m["step"] for m in metrics] == list(range(100, run.manifest["steps"] + 1, 100))
-    assert metrics[-1]["original_parameters"] == len(metrics) * run.manifest["parameters"]
-    assert max(m["stored_parameters"] for m in metrics) <= 3 * run.manifest["parameters"]
+    assert [m.step for m in metrics] == list(range(100, run.manifest["steps"] + 1, 100))
+    assert metrics[-1].original_parameters == len(metrics) * run.manifest["parameters"]
+    assert max(m.stored_parameters for m in metrics) <= 3 * run.manifest["parameters"]
     assert sum(m["weight"] for m in run.manifest["members"]) == pytest.approx(1)
     assert pq.read_table(finished / "candidates.parquet").num_rows == len(metrics)
     bundle = outlay.load_bundle(run.bundle)

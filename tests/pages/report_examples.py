@@ -1,86 +1,87 @@
-"""Report contents as a run would fill them: 150 candidates, one or two budgets, a training that settles."""
+"""Results of a run as training and evaluation leave them: 150 candidates, one or two budgets, an evaluation."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from outlay.choosing.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
+from outlay.choosing.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
+from outlay.choosing.run import CandidateRecord, Run
+from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
-from outlay.pages.content import BudgetLine, DailyRow, Interval, PolicyRow, ReportContent, ShareRow
-from outlay.pages.evidence_content import (
-    Against,
-    Bound,
-    Certificate,
-    Check,
-    Evidence,
-    FitLine,
-    Gain,
-    OverlapLine,
-    PathLine,
-    SegmentLine,
-)
-from outlay.pages.learned_content import Candidate, Measured, MemberPoint, Point, TrainingPoint
+from outlay.estimators import agreement
+from outlay.estimators.behaviour import check as behaviour_check
+from outlay.estimators.certificate import BudgetBound, Certificate
+from outlay.estimators.observed import Reproduction
+from outlay.pages.results import RunResults
 
 COUPONS = [1 + i / 2 for i in range(11)]
-VERDICT = "Serve the mixture: it wins 0.21 active days a week per user over the old policy and spends 0.35 yuan less."
+VERDICT = "Serve the mixture: it wins 0.2 active a day per user over the old policy and spends 0.2 yuan more."
 NO_PATH = "no user's logged path is the policy's for 7 days"
 FEW = "it rests on the weights of 8 effective users; 100 are needed"
 CLIPPED = "the clip binds for 9.26% of the weights, which biases it"
 NETWORK = 29_419  # parameters of one policy
+BUDGETS: list[dict[str, Any]] = [
+    {"name": "coupon_cost", "cost": "coupon_cost", "at_most": 2.0},
+    {"name": "reach", "cost": "reach", "at_least": 0.52},
+]
+POLICIES = {"old": "old policy", "constants": "best constant mixture", "mixture": "aim-greedy, as served",
+            "member 0": "member 0", "member 1": "member 1", "against": "second (lp)"}  # fmt: skip
 
 
-def example(budgets: int = 1) -> ReportContent:
-    """A finished and evaluated report; with two budgets the second is a floor."""
-    rng = np.random.default_rng(0)
-    lines = (
-        BudgetLine(name="coupon_cost", limit=2.0, unit="yuan"),
-        BudgetLine(name="reach", limit=0.52, sign=-1),
-    )[:budgets]
-    candidates = _candidates(rng, budgets)
-    kept = [c for c in candidates if c.kept]
-    weights = (0.62, 0.38) if budgets == 1 else (0.55, 0.3, 0.15)
-    members = tuple(
-        MemberPoint(
-            name=f"member {i}", weight=w, multiplier=c.multiplier,
-            measured=Measured(critic=c.measured, fitted=_shift(c.measured, 0.004 - 0.006 * i, 0.02 - 0.06 * i)),
-        )
-        for i, (c, w) in enumerate(zip(kept, weights, strict=True))
-    )  # fmt: skip
-    return ReportContent(
-        title="habit", unit="yuan", reward_label="active days", action_label="coupon (yuan)",
-        verdict=VERDICT,
-        certified=True, confidence=0.95, method="aim-greedy", budgets=lines,
-        notes=("λ never reached its upper end.", "The log's propensities were used as they stand."),
-        policies=_policies(budgets), candidates=candidates, members=members,
-        mixture=Measured(critic=_mean(members, "critic"), fitted=_mean(members, "fitted")),
-        old=Point(0.572, (2.31, 0.60)[:budgets]),
-        training=_training(rng, budgets), shares=_shares(), daily=_daily(budgets), certificate=_certificate(budgets),
-        segments=_segments(lines), estimates=_estimates(lines), against=_against(lines), evidence=_evidence(),
-        settings={
-            "Provenance": {"data hash": "blake2b:9f86d081884c7d659a2feaa0c55ad015", "rows": 1_400_000, "users": 200_000,
-                           "seed": 0, "outlay": "0.1.0", "jax": "0.6.2"},
-            "Schedule": {"preset": "paper", "discount": 0.8, "batch": 512, "epochs": 2.0, "layers": [128, 64],
-                         "learning_rate": 0.001, "shares": [0.9, 0.05, 0.05], "multiplier_max": None},
-        },
-    )  # fmt: skip
+def example(budgets: int = 1) -> RunResults:
+    """A run that was trained and evaluated; with two budgets the second is a floor."""
+    candidates, steps = _candidates(np.random.default_rng(0), budgets)
+    return RunResults(run(budgets, _members(candidates, steps)), candidates, _evaluation(budgets))
 
 
-def _shift(point: Point, reward: float, cost: float) -> Point:
-    return Point(point.reward + reward, tuple(c + (cost if j == 0 else -cost / 20) for j, c in enumerate(point.costs)))
+def run(
+    budgets: int = 1, members: list[dict[str, Any]] | None = None, about: dict[str, Any] | None = None, **changes: Any
+) -> Run:
+    """A run in memory; `about` changes the campaign, `changes` the manifest."""
+    manifest: dict[str, Any] = {
+        "campaign": campaign(budgets, **(about or {})), "campaign_file": "campaign.toml", "members": members or [],
+        "method": "aim-greedy", "oracle": "bcq", "seed": 0, "steps": 15_000, "seconds": 31.5, "parameters": NETWORK,
+        "stored_parameters": (budgets + 2) * NETWORK, "multiplier_max": [0.6] * budgets,
+        "multiplier_mean": [0.1] * budgets, "candidates_measured_by": "the critic", "margin": [0.031, 0.008][:budgets],
+        "notes": ["λ never reached its upper end.", "The log's propensities were used as they stand."],
+        "source": "log.parquet", "data_hash": "9f86d081884c7d659a2feaa0c55ad015",
+        "versions": {"outlay": "0.1.0", "jax": "0.6.2"},
+    }  # fmt: skip
+    return Run(Path("runs/first"), {**manifest, **changes})
 
 
-def _mean(members: tuple[MemberPoint, ...], figure: str) -> Point:
-    points = [getattr(m.measured, figure) for m in members]
-    weights = [m.weight for m in members]
-    costs = tuple(
-        sum(w * p.costs[j] for w, p in zip(weights, points, strict=True)) for j in range(len(points[0].costs))
-    )
-    return Point(sum(w * p.reward for w, p in zip(weights, points, strict=True)), costs)
+def campaign(budgets: int, **meta: Any) -> dict[str, Any]:
+    """The campaign as a manifest has it."""
+    content = {
+        "campaign": {"name": "habit", "unit": "yuan", **meta},
+        "log": {"source": "log.parquet", "user": "user", "time": "day", "action": "coupon", "reward": "active",
+                "segment": "state", "features": {"categorical": ["state"]}},
+        "budget": BUDGETS[:budgets],
+        "train": {"preset": "paper"},
+    }  # fmt: skip
+    Campaign.parse(content, Path("campaign.toml"))
+    return content
 
 
-def _candidates(rng: np.random.Generator, budgets: int) -> tuple[Candidate, ...]:
-    kept = (31, 104) if budgets == 1 else (31, 88, 104)
+def evaluated(results: RunResults, **changes: Any) -> RunResults:
+    """The same results with a changed evaluation."""
+    assert results.evaluation is not None
+    return replace(results, evaluation=replace(results.evaluation, **changes))
+
+
+def certified(results: RunResults, **changes: Any) -> RunResults:
+    """The same results with a changed certificate."""
+    return evaluated(results, certificate=replace(results.evaluated.certificate, **changes))
+
+
+def _candidates(rng: np.random.Generator, budgets: int) -> tuple[tuple[CandidateRecord, ...], list[int]]:
+    kept = [31, 104] if budgets == 1 else [31, 88, 104]
     made = []
     for i in range(150):
         price = 0.11 * (1 - math.exp(-i / 12)) + 0.03 * math.sin(i / 6) * math.exp(-i / 60)
@@ -91,118 +92,108 @@ def _candidates(rng: np.random.Generator, budgets: int) -> tuple[Candidate, ...]
         if i in kept:
             cost = 1.83 if i == 31 else 2.24
             reward = 0.648 - 0.045 * max(0.0, 3.1 - cost) ** 1.5
-        second = 0.45 + 0.09 * cost / 2 + rng.normal(0, 0.01)
+        measured = (reward, cost, 0.45 + 0.09 * cost / 2 + rng.normal(0, 0.01))[: 1 + budgets]
         made.append(
-            Candidate(step=100 * (i + 1), multiplier=(price, price / 3)[:budgets],
-                      measured=Point(reward, (cost, second)[:budgets]), kept=i in kept)
-        )  # fmt: skip
-    return tuple(made)
-
-
-def _training(rng: np.random.Generator, budgets: int) -> tuple[TrainingPoint, ...]:
-    points = []
-    for i in range(1500):
-        price = 0.11 * (1 - math.exp(-i / 120)) + 0.03 * math.sin(i / 60) * math.exp(-i / 600)
-        cost = 2.9 - 8.2 * price + rng.normal(0, 0.08)
-        points.append(
-            TrainingPoint(
-                step=10 * i, multiplier=(price, price / 3 + 0.01)[:budgets],
-                measured=Point(0.6, (cost, 0.5 + 0.02 * cost)[:budgets]),
-                stored_parameters=NETWORK * min(1 + i // 10, budgets + 2), original_parameters=NETWORK * (1 + i // 10),
-                loss=0.05 + math.exp(-i / 80) + abs(rng.normal(0, 0.01)),
+            CandidateRecord(
+                step=100 * (i + 1), multiplier=(price, price / 3)[:budgets], measured=measured, critic=measured,
+                loss=0.05 + math.exp(-i / 8) + abs(rng.normal(0, 0.01)), kept=min(1 + i, budgets + 2),
+                stored_parameters=NETWORK * min(1 + i, budgets + 2), original_parameters=NETWORK * (1 + i),
             )
         )  # fmt: skip
-    return tuple(points)
+    return tuple(made), [100 * (i + 1) for i in kept]
 
 
-def _policies(budgets: int) -> tuple[PolicyRow, ...]:
-    def row(name: str, kind: str, seven: float, cost: float, certified: bool | None, note: str = "") -> PolicyRow:
-        totals = {
-            d: Interval(seven * f, seven * f - w, seven * f + w)
-            for d, f, w in ((1, 0.13, 0.006), (3, 0.41, 0.018), (7, 1.0, 0.041))
-        }
-        costs = {"coupon_cost": Interval(cost, cost - 0.021, cost + 0.021)}
-        if budgets == 2:
-            costs["reach"] = Interval(0.5 + cost / 60, 0.49 + cost / 60, 0.51 + cost / 60)
-        return PolicyRow(name=name, kind=kind, note=note, totals=totals, costs=costs, certified=certified)  # type: ignore[arg-type]
-
-    return (
-        row("old policy", "old", 4.41, 2.31, None, "what the log shows"),
-        row("best constant mixture", "constant", 4.47, 1.97, True, "3.5 yuan for 62 %, 4 yuan for 38 %"),
-        row("aim-greedy, as served", "chosen", 4.62, 1.958, True, "2 members"),
-        row("member 0", "member", 4.51, 1.80, None, "62 % of users"),
-        row("member 1", "member", 4.81, 2.25, None, "38 % of users"),
-        row("single-best", "method", 4.52, 1.88, True),
-        row("uniform", "method", 4.66, 2.12, False, "the original method"),
-    )
+def _members(candidates: tuple[CandidateRecord, ...], steps: list[int]) -> list[dict[str, Any]]:
+    kept = [c for c in candidates if c.step in steps]
+    weights = (0.62, 0.38) if len(kept) == 2 else (0.55, 0.3, 0.15)
+    shifts = [(0.004 - 0.006 * i, 0.02 - 0.06 * i, 0.001) for i in range(len(kept))]
+    return [
+        {"step": c.step, "weight": w, "multiplier": c.multiplier, "critic": c.critic,
+         "fitted": [x + shift for x, shift in zip(c.measured, shifts[i], strict=False)]}
+        for i, (c, w) in enumerate(zip(kept, weights, strict=True))
+    ]  # fmt: skip
 
 
-def _shares() -> tuple[ShareRow, ...]:
+def _evaluation(budgets: int) -> Evaluation:
+    names = ("reward", *(str(budget["name"]) for budget in BUDGETS[:budgets]))
+    mine = _estimates("mixture", 0.0, names)
+    against = [PairedDifference(against=name, **asdict(e)) for name in ("old", "against") for e in mine]
+    return Evaluation(
+        subject="mixture", policies=POLICIES, verdict=VERDICT, confidence=0.95, estimates=mine,
+        beside=(*_observed(names), *_estimates("old", -0.2, names),
+                *_fitted("constants", -0.1, names), *_fitted("member 0", -0.05, names),
+                *_fitted("member 1", 0.06, names), *_fitted("against", -0.02, names)),
+        differences=tuple(against), segments=_segments(names), certificate=_certificate(budgets),
+        diagnostics=_diagnostics(), notes={"constants": "3.5 for 62 % of users, 4 for 38 % of users"},
+        daily=_daily(budgets), shares=_shares(), window=None, users="certify",
+    )  # fmt: skip
+
+
+def _shares() -> tuple[ActionShare, ...]:
     rows = []
     for segment, new in (("inactive", (4.6, 1.0)), ("active", (2.1, 0.8))):
         dense = np.exp(-0.5 * ((np.array(COUPONS) - new[0]) / new[1]) ** 2)
         for action, share in zip(COUPONS, dense / dense.sum(), strict=True):
-            rows.append(ShareRow(segment=segment, policy="old", action=action, share=1 / 11))
-            rows.append(ShareRow(segment=segment, policy="new", action=action, share=float(share)))
+            rows.append(ActionShare(segment=segment, policy="old", action=action, share=1 / 11))
+            rows.append(ActionShare(segment=segment, policy="new", action=action, share=float(share)))
     return tuple(sorted(rows, key=lambda r: (r.segment != "inactive", r.policy != "old")))
 
 
-def _daily(budgets: int) -> tuple[DailyRow, ...]:
+def _daily(budgets: int) -> tuple[DayMeans, ...]:
     return tuple(
-        DailyRow(
-            policy="old",
-            day=d + 1,
-            reward=0.58 + 0.011 * d - 0.0008 * d * d,
-            costs=(2.18 + 0.03 * d, 0.58 + 0.004 * d)[:budgets],
-        )
+        DayMeans(policy="old", day=d + 1, reward=0.58 + 0.011 * d - 0.0008 * d * d,
+                 costs=(2.18 + 0.03 * d, 0.58 + 0.004 * d)[:budgets])
         for d in range(7)
-    )
-
-
-def _certificate(budgets: int) -> Certificate:
-    bounds = (
-        Bound(budget="coupon_cost", value=1.958, bound=1.9757, margin=0.031, kept=True),
-        Bound(budget="reach", value=0.541, bound=0.533, margin=0.008, kept=True),
-    )[:budgets]
-    return Certificate(
-        bounds=bounds, confidence=0.975, look=1, level=0.025, users=30_000,
-        gain=Gain(target="reward", value=0.0211, bound=0.0124),
-        rests_on=("The logged propensities are right.", "Users behave next month as they did in the log."),
     )  # fmt: skip
 
 
-def _segments(lines: tuple[BudgetLine, ...]) -> tuple[SegmentLine, ...]:
+def _certificate(budgets: int) -> Certificate:
+    lines = (
+        BudgetBound(budget="coupon_cost", value=1.958, bound=1.9757, limit=2.0, floor=False, kept=True),
+        BudgetBound(budget="reach", value=0.541, bound=0.533, limit=0.52, floor=True, kept=True),
+    )[:budgets]
+    return Certificate(
+        certified=True, words="certified", budgets=lines, confidence=0.975, look=1, alpha=0.025, users=30_000,
+        gain=0.0211, gain_bound=0.0124, gain_most=0.0298, withheld=None,
+    )  # fmt: skip
+
+
+def _segments(names: tuple[str, ...]) -> tuple[SegmentEstimate, ...]:
     """Inactive users gain, active ones may not; one segment is too small for a number."""
     made = []
+    limits = {"coupon_cost": 2.0, "reach": 0.52}
     for segment, users, gain in (("inactive", 12_000, 0.344), ("active", 17_990, -0.047), ("new", 10, None)):
-        for target, old in (("reward@7", 4.7), *((line.name, line.limit) for line in lines)):
+        for target, old in (("reward@7", 4.7), *((name, limits[name]) for name in names[1:])):
             few = f"{users} users are in it"
             values = {} if gain is None else {"old": old, "mixture": old + gain, "gain": gain}
-            estimates = [
-                _estimate(policy, "fqe", target, values[policy], 0.095, recommended=True)
-                if policy in values
-                else Estimate(policy=policy, estimator="fqe", target=target, value=None, withheld=few)
-                for policy in ("old", "mixture", "gain")
-            ]
-            made.append(SegmentLine(segment=segment, users=users, target=target, old=estimates[0], new=estimates[1],
-                                    gain=estimates[2]))  # fmt: skip
+            for policy in ("old", "mixture", "gain"):
+                e = Estimate(policy=policy, estimator="fqe", target=target, value=None, withheld=few)
+                if policy in values:
+                    e = _estimate(policy, "fqe", target, values[policy], 0.095, recommended=True)
+                made.append(SegmentEstimate(segment=segment, users=users, **asdict(e)))
     return tuple(made)
 
 
-def _estimates(lines: tuple[BudgetLine, ...]) -> tuple[Estimate, ...]:
+def _estimates(policy: str, shift: float, names: tuple[str, ...]) -> tuple[Estimate, ...]:
     """Fitted and marginalised agree; the week's doubly robust number is withheld, the clipped ones are biased."""
     made = []
-    names = ("reward", *(line.name for line in lines))
-    for policy, shift in (("mixture", 0.0), ("old", -0.2)):
-        for name, value in zip(names, (0.727, 2.0, 0.55), strict=False):
-            for estimator in ("fqe", "mis"):
-                made.append(_estimate(policy, estimator, name, value + shift, 0.02, recommended=True))
-            made += [
-                _totals(policy, name, days, value * days + shift, estimator)
-                for days in (1, 3, 7)
-                for estimator in ("fqe", "dr", "mis", "snpdis")
-            ]
+    for name, value in zip(names, (0.727, 2.0, 0.55), strict=False):
+        for estimator in ("fqe", "mis"):
+            made.append(_estimate(policy, estimator, name, value + shift, 0.02, recommended=True))
+        made += [
+            _totals(policy, name, days, value * days + shift, estimator)
+            for days in (1, 3, 7)
+            for estimator in ("fqe", "dr", "mis", "snpdis")
+        ]
     return tuple(made)
+
+
+def _fitted(policy: str, shift: float, names: tuple[str, ...]) -> tuple[Estimate, ...]:
+    return tuple(e for e in _estimates(policy, shift, names) if e.estimator == "fqe")
+
+
+def _observed(names: tuple[str, ...]) -> tuple[Estimate, ...]:
+    return tuple(replace(e, estimator="observed") for e in _fitted("old", -0.2, names) if "@" in e.target)
 
 
 def _totals(policy: str, name: str, days: int, value: float, estimator: str) -> Estimate:
@@ -217,33 +208,35 @@ def _totals(policy: str, name: str, days: int, value: float, estimator: str) -> 
     return _estimate(policy, estimator, target, value, 0.02, ess=967.0, recommended=True)
 
 
-def _against(lines: tuple[BudgetLine, ...]) -> tuple[Against, ...]:
-    return tuple(
-        Against(title=title, estimates=tuple(e for e in _estimates(lines) if e.policy == "mixture"))
-        for title in ("the old policy", "second (lp)")
-    )
-
-
-def _evidence() -> Evidence:
+def _diagnostics() -> Diagnostics:
     """A behaviour model, all checks passed, and a value that the log never gave to active users."""
-    return Evidence(
-        checks=(
-            Check(name="propensities", ok=True, words="The model of the old policy fits 70,000 rows with a choice."),
-            Check(name="reproduction", ok=True, words="the estimator gives the old policy's observed totals back"),
-            Check(name="agreement", ok=True, words="all 10 other estimates that can be relied on agree with it"),
+    actions = tuple(
+        behaviour_check.ShareComparison(action=a, among="all", rows=70_000, predicted=0.0909, observed=0.0912, z=0.3)
+        for a in COUPONS
+    )
+    return Diagnostics(
+        propensities=behaviour_check.BehaviourCheck(
+            rows=70_000, log_loss=2.39, constant_log_loss=2.4, actions=actions, worst=actions[0], comparisons=11,
+            least_propensity=0.08, least_action=1.0, ok=True,
+            words="The model of the old policy fits 70,000 rows with a choice.",
+        ),
+        reproduction=Reproduction(True, "the estimator gives the old policy's observed totals back", ("reward@1",)),
+        agreement=agreement.Agreement(
+            True,
+            "all 10 other estimates that can be relied on agree with it",
+            (agreement.Difference("mis", "reward@1", 0.001, 0.002, 0.008),),
         ),
         paths=(
-            PathLine(days=1, users=30_000, matched=0.153, ess=967.0, clipped=0.0, heaviest=0.0013),
-            PathLine(days=3, users=30_000, matched=0.0011, ess=7.9, clipped=0.093, heaviest=0.13),
-            PathLine(days=7, users=29_000, matched=0.0, ess=0.0, clipped=0.093, heaviest=None),
+            MatchingPaths(days=1, users=30_000, matched=0.153, ess=967.0, clipped=0.0, heaviest=0.0013),
+            MatchingPaths(days=3, users=30_000, matched=0.0011, ess=7.9, clipped=0.093, heaviest=0.13),
+            MatchingPaths(days=7, users=29_000, matched=0.0, ess=0.0, clipped=0.093, heaviest=None),
         ),
         overlap=(
-            OverlapLine(segment="inactive", choices=32_000, matched=0.16, ess=3654.0, mean_ratio=1.001, error=0.016,
-                        unseen=(), unseen_share=0.0),
-            OverlapLine(segment="active", choices=30_000, matched=0.18, ess=3627.0, mean_ratio=1.007, error=None,
-                        unseen=(5.5, 6.0), unseen_share=0.0031),
+            SegmentOverlap(segment="inactive", choices=32_000, matched=0.16, ess=3654.0, mean_ratio=1.001,
+                           mean_ratio_error=0.016, unseen=(), unseen_share=0.0),
+            SegmentOverlap(segment="active", choices=30_000, matched=0.18, ess=3627.0, mean_ratio=1.007,
+                           mean_ratio_error=None, unseen=(5.5, 6.0), unseen_share=0.0031),
         ),
-        model=tuple(FitLine(action=a, rows=70_000, predicted=0.0909, observed=0.0912) for a in COUPONS),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from report_examples import example
 
 from outlay.comparing.results import Comparison, MethodRow, SeedMean
 from outlay.core.campaign import BudgetLimit
-from outlay.pages import page
+from outlay.pages import report
 from outlay.pages.comparison import render
 
 BROWSER = next(
@@ -355,7 +355,7 @@ def test_the_page_asks_for_nothing_from_outside() -> None:
 
 def test_both_pages_have_the_same_look() -> None:
     styles = [
-        html.partition("<style>")[2].partition("</style>")[0] for html in (page.render(example()), render(found()))
+        html.partition("<style>")[2].partition("</style>")[0] for html in (report.render(example()), render(found()))
     ]
     assert len(styles[0]) > 2_000
     assert styles[1].startswith(styles[0].rstrip())
@@ -363,7 +363,7 @@ def test_both_pages_have_the_same_look() -> None:
 
 def test_both_pages_draw_their_figures_with_the_same_script() -> None:
     scripts = [re.findall(r"<script>\n?(const figures.*?)</script>", html, re.DOTALL)
-               for html in (page.render(example()), render(found()))]  # fmt: skip
+               for html in (report.render(example()), render(found()))]  # fmt: skip
     assert len(scripts[0]) == 1
     assert scripts[0] == scripts[1]
 

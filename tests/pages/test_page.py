@@ -14,11 +14,10 @@ from typing import Any
 
 import altair as alt
 import pytest
-from report_examples import CLIPPED, FEW, NO_PATH, example
+from report_examples import CLIPPED, FEW, NO_PATH, campaign, certified, evaluated, example, run
 
-from outlay.pages.content import BudgetLine, Interval, PolicyRow, ReportContent, ShareRow
-from outlay.pages.learned_content import Candidate
-from outlay.pages.page import render
+from outlay.pages.report import render
+from outlay.pages.results import RunResults
 
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -72,14 +71,9 @@ def full(budgets: int) -> str:
     return render(example(budgets))
 
 
-def bare(**changes: Any) -> ReportContent:
-    """A report before anything was evaluated or trained."""
-    known: dict[str, Any] = {
-        "title": "habit", "unit": "yuan", "reward_label": "active days", "action_label": "coupon (yuan)",
-        "verdict": "Not evaluated yet: run outlay evaluate.", "certified": None, "confidence": 0.95,
-        "method": "aim-greedy", "budgets": (BudgetLine(name="coupon_cost", limit=2.0, unit="yuan"),),
-    }  # fmt: skip
-    return ReportContent(**{**known, **changes})
+def bare(**changes: Any) -> RunResults:
+    """A run without candidates, members and evaluation; `changes` to the manifest."""
+    return RunResults(run(**changes), (), None)
 
 
 @pytest.mark.parametrize("budgets", [1, 2])
@@ -112,26 +106,33 @@ def test_the_page_asks_for_nothing_from_outside_and_stays_near_a_megabyte() -> N
 
 
 def test_names_from_files_are_escaped_everywhere() -> None:
-    budget = BudgetLine(name=NASTY, limit=2.0, unit=NASTY)
-    evidence = example().evidence
-    assert evidence is not None
-    content = dataclasses.replace(
-        bare(title=NASTY, verdict=NASTY, reward_label=NASTY, action_label=NASTY, method=NASTY, notes=(NASTY,)),
-        budgets=(budget,),
-        policies=(PolicyRow(name=NASTY, kind="chosen", note=NASTY, costs={NASTY: Interval(1.9, 1.8, 2.0)}),),
-        candidates=(Candidate(step=1, multiplier=(0.1,), measured=example().candidates[0].measured),),
-        shares=(ShareRow(segment=NASTY, policy="old", action=1.0, share=1.0),),
-        segments=tuple(dataclasses.replace(line, segment=NASTY) for line in example().segments[:1]),
-        estimates=tuple(dataclasses.replace(e, caution=NASTY, recommended=False) for e in example().estimates[:2]),
-        against=(dataclasses.replace(example().against[0], title=NASTY),),
-        evidence=dataclasses.replace(
-            evidence,
-            checks=(dataclasses.replace(evidence.checks[0], words=NASTY),),
-            overlap=(dataclasses.replace(evidence.overlap[1], segment=NASTY),),
+    budget = {"name": NASTY, "cost": "c", "at_most": 2.0}
+    example_one = example().evaluated
+    line = dataclasses.replace(example_one.certificate.budgets[0], budget=NASTY)
+    evaluation = dataclasses.replace(
+        example_one,
+        verdict=NASTY,
+        policies=dict.fromkeys(example_one.policies, NASTY),
+        notes=dict.fromkeys(example_one.policies, NASTY),
+        estimates=tuple(
+            dataclasses.replace(e, target=e.target.replace("coupon_cost", NASTY), caution=NASTY, recommended=False)
+            for e in example_one.estimates
         ),
-        settings={NASTY: {NASTY: NASTY}},
-    )  # fmt: skip
-    html = render(content)
+        segments=tuple(dataclasses.replace(e, segment=NASTY) for e in example_one.segments[:3]),
+        shares=(dataclasses.replace(example_one.shares[0], segment=NASTY),),
+        certificate=dataclasses.replace(example_one.certificate, budgets=(line,)),
+        diagnostics=dataclasses.replace(
+            example_one.diagnostics,
+            reproduction=dataclasses.replace(example_one.diagnostics.reproduction, words=NASTY),
+            overlap=(dataclasses.replace(example_one.diagnostics.overlap[1], segment=NASTY),),
+        ),
+    )
+    about = campaign(1, name=NASTY, unit=NASTY)
+    manifest: dict[str, Any] = {
+        "campaign": about | {"budget": [budget]}, "method": NASTY, "notes": [NASTY], "versions": {NASTY: NASTY},
+        "candidates_measured_by": NASTY,
+    }  # fmt: skip
+    html = render(RunResults(run(**manifest), example().candidates[:1], evaluation))
     page = _Page(html)
     assert "alert(" not in "".join(str(tag) + str(list(attrs)) for tag, attrs in page.tags)
     assert html.count("<script") == 3
@@ -144,49 +145,43 @@ def test_names_from_files_are_escaped_everywhere() -> None:
 def test_a_report_before_training_and_evaluation_is_only_a_heading() -> None:
     html = render(bare())
     page = _Page(html)
-    assert page.sections == []
+    assert page.sections == ["settings"]
     assert "Not evaluated yet" in page.text
     assert len(html) < 20_000, "no scripts without figures"
 
 
-@pytest.mark.parametrize(
-    ("field", "sections"),
-    [("policies", ["policies"]), ("shares", ["shares"]), ("segments", ["segments"]), ("certificate", ["certificate"]),
-     ("estimates", ["estimates"]), ("evidence", ["evidence"]),
-     ("training", ["training", "stored"]), ("daily", ["daily"]), ("settings", ["settings"])],
-)  # fmt: skip
-def test_a_part_that_is_missing_takes_its_section_along(field: str, sections: list[str]) -> None:
-    content = example()
-    absent: Any = {} if field == "settings" else None if field in ("certificate", "evidence") else ()
-    page = _Page(render(dataclasses.replace(content, **{field: absent})))
-    assert page.sections == [name for name in SECTIONS if name not in sections]
+@pytest.mark.parametrize("field", ["shares", "segments", "daily"])
+def test_a_part_that_is_missing_takes_its_section_along(field: str) -> None:
+    page = _Page(render(evaluated(example(), **{field: ()})))
+    assert page.sections == [name for name in SECTIONS if name != field]
+
+
+def test_where_one_model_answers_every_price_there_is_no_course_of_training() -> None:
+    results = dataclasses.replace(example(), run=run(method="frontier", members=example().run.manifest["members"]))
+    assert _Page(render(results)).sections == [name for name in SECTIONS if name not in ("training", "stored")]
 
 
 def test_a_report_after_training_alone_shows_the_plane_without_evaluation() -> None:
-    done = example()
-    page = _Page(
-        render(bare(candidates=done.candidates, members=done.members, mixture=done.mixture, training=done.training))
-    )
-    assert page.sections == ["plane", "training", "stored"]
+    page = _Page(render(dataclasses.replace(example(), evaluation=None)))
+    assert page.sections == ["plane", "training", "stored", "settings"]
 
 
-def test_members_without_a_fitted_figure_and_a_limit_without_counterpart_are_drawn_all_the_same() -> None:
-    done = example()
-    members = tuple(dataclasses.replace(m, measured=dataclasses.replace(m.measured, fitted=None)) for m in done.members)
-    budget = dataclasses.replace(done.budgets[0], per="user")
-    page = _Page(render(dataclasses.replace(done, members=members, budgets=(budget,), old=None)))
-    assert "plane-0" in page.figures
-    assert "at most" not in json.dumps(page.figures["plane-0"]), (
-        "a total per user has no place among means per decision"
+def test_members_without_a_comparable_fitted_figure_are_drawn_all_the_same() -> None:
+    budget = {"name": "coupon_cost", "cost": "coupon_cost", "at_most": 14.0, "per": "user"}
+    results = example()
+    per_user = dataclasses.replace(
+        results, run=run(campaign=campaign(1) | {"budget": [budget]}, members=results.run.manifest["members"])
     )
+    page = _Page(render(per_user))
+    assert "member, critic" in json.dumps(page.figures["plane-0"])
+    assert "fitted" not in json.dumps(page.figures["plane-0"]), "a total per user has no place among means per decision"
 
 
 def test_a_refused_certificate_says_why_and_shows_no_bound() -> None:
-    certificate = example().certificate
-    assert certificate is not None
-    refused = dataclasses.replace(certificate, bounds=(), refused="Too few users gave the policy's actions.")
-    page = _Page(render(dataclasses.replace(example(), certificate=refused, certified=False)))
-    assert "Too few users gave the policy's actions." in page.text
+    line = dataclasses.replace(example().evaluated.certificate.budgets[0], value=None, bound=None, kept=False)
+    words = "Too few users gave the policy's actions."
+    page = _Page(render(certified(example(), budgets=(line,), withheld=words, certified=False)))
+    assert words in page.text
     assert "Not certified" in page.text
     assert "What it guarantees" not in page.text
 
@@ -201,29 +196,24 @@ def test_the_estimators_their_doubts_and_the_checks_stand_on_the_page() -> None:
 
 
 def test_a_check_that_was_not_passed_says_what_follows() -> None:
-    evidence = example().evidence
-    assert evidence is not None
-    failed = tuple(dataclasses.replace(check, ok=check.name != "agreement") for check in evidence.checks)
-    page = _Page(render(dataclasses.replace(example(), evidence=dataclasses.replace(evidence, checks=failed))))
+    diagnostics = example().evaluated.diagnostics
+    failed = dataclasses.replace(diagnostics, agreement=dataclasses.replace(diagnostics.agreement, ok=False))
+    page = _Page(render(evaluated(example(), diagnostics=failed)))
     assert "Not passed: agreement" in page.text
     assert "so the fitted evaluation is not recommended, and nothing is certified" in page.text
 
 
 def test_a_segment_without_a_number_keeps_its_row() -> None:
-    content = example()
-    alone = tuple(line for line in content.segments if line.segment == "new")
-    page = _Page(render(dataclasses.replace(content, segments=alone)))
+    alone = tuple(e for e in example().evaluated.segments if e.segment == "new")
+    page = _Page(render(evaluated(example(), segments=alone)))
     assert "No gain by segment can be given" in page.text
     assert not [name for name in page.figures if name.startswith("segments-")]
 
 
 def test_what_is_not_finite_never_reaches_the_page() -> None:
-    content = example()
-    wild = dataclasses.replace(
-        content.candidates[0],
-        measured=content.candidates[0].measured._replace(reward=float("nan"), costs=(float("inf"),)),
-    )
-    render(dataclasses.replace(content, candidates=(wild, *content.candidates[1:])))  # json would refuse NaN
+    results = example()
+    wild = dataclasses.replace(results.candidates[0], measured=(float("nan"), float("inf")))
+    render(dataclasses.replace(results, candidates=(wild, *results.candidates[1:])))  # json would refuse NaN
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
@@ -239,11 +229,11 @@ def test_a_real_browser_draws_every_figure(tmp_path: Path) -> None:
     places = {name: dom[dom.index(f'id="{name}"') :].partition("</figure>")[0] for name in _Page(html).figures}
     assert [name for name, place in places.items() if "<svg" not in place or "role-mark" not in place] == []
     assert "could not be drawn" not in _Page(dom).text
-    assert all(member.name in places["plane-1"] for member in example(2).members)
+    assert all(f"member {i}" in places["plane-1"] for i in range(3))
 
 
 def test_a_certified_policy_that_is_sure_to_lose_has_no_green_badge() -> None:
-    sure, loses = (_Page(render(dataclasses.replace(example(), loses=loses))) for loses in (False, True))
+    sure, loses = (_Page(render(certified(example(), gain_most=most))) for most in (0.03, -0.01))
     assert [
         next(attrs["class"] for tag, attrs in page.tags if "badge" in str(attrs.get("class"))) for page in (sure, loses)
     ] == ["badge yes", "badge open"]

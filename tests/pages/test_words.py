@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from report_examples import example
+from report_examples import evaluated, example, run
 
-from outlay.pages import learned_words, words
-from outlay.pages.content import BudgetLine, Interval
-from outlay.pages.learned_content import Point
+from outlay.core.campaign import BudgetLimit
+from outlay.pages import report_words, words
+from outlay.pages.words import Interval
 
 
 @pytest.mark.parametrize(
@@ -32,42 +32,44 @@ def test_a_column_has_the_digits_that_its_narrowest_interval_calls_for(half: flo
 
 
 def test_a_limit_reads_as_it_was_written() -> None:
-    assert words.limit(BudgetLine(name="c", limit=1.2, unit="yuan")) == "at most 1.2 yuan per decision"
-    assert words.limit(BudgetLine(name="r", limit=14, sign=-1, per="user")) == "at least 14 per user"
+    assert words.limit(BudgetLimit(name="c", limit=1.2, unit="yuan")) == "at most 1.2 yuan per decision"
+    assert words.limit(BudgetLimit(name="r", limit=14, sign=-1, per="user")) == "at least 14 per user"
 
 
 def test_a_point_keeps_a_ceiling_from_below_and_a_floor_from_above() -> None:
-    budgets = (BudgetLine(name="c", limit=2.0), BudgetLine(name="r", limit=0.5, sign=-1))
-    assert words.keeps_limits(Point(1.0, (2.0, 0.5)), budgets)
-    assert not words.keeps_limits(Point(1.0, (2.01, 0.6)), budgets)
-    assert not words.keeps_limits(Point(1.0, (1.9, 0.49)), budgets)
+    budgets = (BudgetLimit(name="c", limit=2.0), BudgetLimit(name="r", limit=0.5, sign=-1))
+    assert words.keeps_limits((1.0, 2.0, 0.5), budgets)
+    assert not words.keeps_limits((1.0, 2.01, 0.6), budgets)
+    assert not words.keeps_limits((1.0, 1.9, 0.49), budgets)
 
 
 def test_findings_carry_the_figures() -> None:
     content = example()
-    assert words.policies_finding(content) == (
-        "4.62 active days in 7 days against 4.41, for 1.958 against 2.310 yuan per decision"
+    assert report_words.policies_finding(content) == (
+        "5.09 active in 7 days against 4.89, for 2.000 against 1.800 yuan per decision"
     )
-    assert learned_words.stored_finding(content) == (
+    assert report_words.stored_finding(content) == (
         "88,257 parameters kept at the end; the original method would keep 4.41 million, 50 times as many"
     )
-    assert words.shares_finding(content) == "Mean coupon (yuan): active from 3.50 to 2.18, inactive from 3.50 to 4.49"
+    assert (
+        report_words.shares_finding(content)
+        == "Mean coupon (yuan): active from 3.50 to 2.18, inactive from 3.50 to 4.49"
+    )
 
 
 def test_a_finding_without_an_old_policy_claims_nothing() -> None:
-    content = example()
-    alone = tuple(row for row in content.policies if row.kind != "old")
-    assert words.policies_finding(dataclasses.replace(content, policies=alone)) == "Policies side by side"
+    alone = evaluated(example(), policies={"mixture": "as served"})
+    assert report_words.policies_finding(alone) == "Policies side by side"
 
 
 def test_the_target_of_an_estimate_is_said_with_its_unit() -> None:
     content = example(2)
-    assert words.target(content, "reward@7") == "active days, total of 7 days"
-    assert words.target(content, "reward@1") == "active days, total of 1 day"
-    assert words.target(content, "coupon_cost") == "coupon_cost, yuan per decision"
-    assert words.target(content, "reward") == "active days per decision, discounted mean"
+    assert report_words.target(content, "reward@7") == "active, total of 7 days"
+    assert report_words.target(content, "reward@1") == "active, total of 1 day"
+    assert report_words.target(content, "coupon_cost") == "coupon_cost, yuan per decision"
+    assert report_words.target(content, "reward") == "active per decision, discounted mean"
 
 
 def test_where_one_network_answers_every_price_there_are_no_steps_and_no_rule() -> None:
-    one = dataclasses.replace(example(), training=())
-    assert learned_words.candidates(one).endswith("one for each λ; the best mixture of them is served")
+    one = dataclasses.replace(example(), run=run(method="frontier"))
+    assert report_words.candidates(one).endswith("one for each λ; the best mixture of them is served")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def once_around(tmp_path_factory: pytest.TempPathFactory) -> Round:
     return Round(bundle, folder, exported, data, habit.model().cmdp())
 
 
-def covers(estimates: list[Estimate], target: str, truth: float, *estimators: str) -> None:
+def covers(estimates: Iterable[Estimate], target: str, truth: float, *estimators: str) -> None:
     found = {e.estimator: e for e in estimates if e.target == target and e.estimator in estimators}
     assert set(found) == set(estimators)
     for estimate in found.values():
@@ -139,7 +140,7 @@ def test_the_second_round_covers_the_truth_of_what_was_served(once_around: Round
     old = [e for e in result.beside if e.policy == "old"]
     covers(old, "reward@7", reward, "observed", "fqe", "dr", "mis", "snpdis", "pdis")
     covers(old, "coupon_cost@7", cost, "observed", "fqe", "dr", "mis", "snpdis", "pdis")
-    assert result.diagnostics["reproduction"]["ok"]
+    assert result.diagnostics.reproduction.ok
 
 
 def policy_of(here: Round, member: int) -> Path:

@@ -18,12 +18,13 @@ from outlay.choosing.candidates import CandidatePolicy, RunContext, measure
 from outlay.choosing.choose import choose_among
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.jobs.report import content
 from outlay.learning import multiplier_grid
 from outlay.learning.heads import Coordinates, coordinates
 from outlay.learning.plug_in import respond, table_network
 from outlay.learning.tabular import _means, counted_model
 from outlay.ops.tabular import constrained_optimum
+from outlay.pages import report_words
+from outlay.pages.results import RunResults
 from outlay.training import column_generation, frontier
 from outlay.training.column_generation import Gap, Generated, generate, pooled, words
 
@@ -142,9 +143,9 @@ def test_a_counted_training_has_all_the_corners_of_one_limit(habit: Habit, tmp_p
     (note,) = [note for note in run.manifest["notes"] if note.startswith("Gap: ")]
     assert "no policy of the counted model, whose best responses are exact, would add more than" in note
     assert "no gap to the true optimum" in note
-    page = content(run)
-    assert note in page.notes
-    assert page.settings["run"]["gap_value"] == gap["value"]
+    results = RunResults.read(run)
+    assert note in report_words.notes(results)
+    assert report_words.settings(results)["run"]["gap_value"] == gap["value"]
 
 
 def test_several_limits_on_rich_states_are_spent_but_for_their_margins(

@@ -1,19 +1,18 @@
-"""The checks that an evaluation has to pass, and what follows where it does not.
+"""The checks that an evaluation has to pass, and what follows where it fails one.
 
+    propensities   the behaviour model fits the log, where propensities are not logged
     reproduction   the fitted evaluation of the old policy gives its observed totals back
     agreement      other estimators, some of which assume less, do not contradict the fitted evaluation of the policy
-    behaviour      the behaviour model fits the log, where propensities are not logged
 
-A fitted evaluation that fails is shown and not recommended, and certifies nothing. Where it does not give the old
-policy's totals back, marginalised importance sampling is not recommended either, as it needs the same state. A
-behaviour model that fails does the same to every estimator that needs propensities. Where states are not counted,
-agreement that could not be checked is no pass: nothing is certified on one assumption alone.
+A fitted evaluation that fails a check is shown, but not recommended, and certifies nothing. If it does not give the old
+policy's totals back, marginalised importance sampling is not recommended either, because it needs the same state. A
+behaviour model that does not fit makes every estimator that needs propensities not recommended. Where states are not
+counted, agreement that could not be checked does not count as passed: nothing is certified on one assumption alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from outlay.choosing.estimates import PolicyEstimates
 from outlay.choosing.estimators import ESTIMATORS
@@ -22,35 +21,58 @@ from outlay.estimators.behaviour.check import BehaviourCheck
 from outlay.estimators.observed import Reproduction
 
 MISFIT = "the behaviour model does not fit the log"
+AS_LOGGED = "as logged; they were compared with the log when it was prepared"
 
 
-@dataclass(frozen=True)
-class Checks:
-    """Of one policy on one split.
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One check, as a table shows it.
 
     Attributes:
-        reproduction: of the old policy.
-        agreement: of the policy.
-        behaviour: None where propensities are as logged.
+        name: `propensities`, `reproduction` or `agreement`.
+        question: what it asks.
+        ok: whether it was passed; None if it could not be made.
+        words: what was found.
+        consequence: what follows if it was not passed.
     """
 
+    name: str
+    question: str
+    ok: bool | None
+    words: str
+    consequence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """The checks of one policy on one split.
+
+    Attributes:
+        propensities: fit of the behaviour model; None where propensities are as logged.
+        reproduction: of the old policy's totals.
+        agreement: of the estimators of the policy.
+    """
+
+    propensities: BehaviourCheck | None
     reproduction: Reproduction
     agreement: Agreement
-    behaviour: BehaviourCheck | None
 
     @classmethod
-    def of(cls, told: PolicyEstimates, reproduction: Reproduction, behaviour: BehaviourCheck | None) -> Checks:
-        """Those of a policy."""
+    def of(cls, estimates: PolicyEstimates, reproduction: Reproduction, behaviour: BehaviourCheck | None) -> Checks:
+        """Check the estimates of a policy."""
         if behaviour is not None and not behaviour.ok:
-            agreement = Agreement(told.steps is None and not told.by_day, f"{NOT_CHECKED}: {MISFIT}", ())
+            confirmed = estimates.steps is None and not estimates.by_day
+            agreement = Agreement(confirmed, f"{NOT_CHECKED}: {MISFIT}", ())
         else:
             others = {
-                name: (joint, told.cautions[name]) for name, joint in told.joints.items() if ESTIMATORS[name].checks
+                name: (joint, estimates.cautions[name])
+                for name, joint in estimates.joints.items()
+                if ESTIMATORS[name].checks
             }
             # Single steps do not need the basis.
             assume_less = (*(name for name in others if ESTIMATORS[name].assumes_less), ONE_STEP)
-            agreement = agree(told.fitted, others, told.steps, told.vague, assume_less=assume_less)
-        return cls(reproduction, agreement, behaviour)
+            agreement = agree(estimates.fitted, others, estimates.steps, estimates.vague, assume_less=assume_less)
+        return cls(propensities=behaviour, reproduction=reproduction, agreement=agreement)
 
     @property
     def refused(self) -> str | None:
@@ -59,28 +81,47 @@ class Checks:
             return self.reproduction.words
         return self.agreement.reason
 
-    def doubted(self, told: PolicyEstimates) -> PolicyEstimates:
-        """The same policy with the cautions that follow."""
-        refused = self.refused
-        if told.subject.name == "old" and self.reproduction.ok and self.agreement.words.startswith(NOT_CHECKED):
-            refused = None  # the log says too little of the other policy, which takes nothing from its own
-        misfit = self.behaviour is not None and not self.behaviour.ok and told.subject.name != "old"
-        for name in told.joints:
-            row = ESTIMATORS[name]
-            if row.fitted:
-                told = told.doubted(name, refused)
-            elif misfit:
-                told = told.doubted(name, MISFIT)
-            elif row.needs_state and not self.reproduction.ok:
-                told = told.doubted(name, self.reproduction.words)
-        return told
+    @property
+    def results(self) -> tuple[CheckResult, ...]:
+        """Every check, in the order in which they are shown."""
+        agreement = self.agreement
+        skipped = agreement.ok and not agreement.differences
+        return (
+            CheckResult(
+                "propensities",
+                "How likely was the old policy to give what it gave?",
+                True if self.propensities is None else self.propensities.ok,
+                AS_LOGGED if self.propensities is None else self.propensities.words,
+                "so nothing that needs propensities is recommended, and agreement is not checked",
+            ),
+            CheckResult(
+                "reproduction",
+                "Does the fitted evaluation give the old policy's observed totals back?",
+                self.reproduction.ok,
+                self.reproduction.words,
+                "so the fitted evaluation is not recommended, and nothing is certified",
+            ),
+            CheckResult(
+                "agreement",
+                "Do the other estimators, some of which assume less, agree with the fitted evaluation?",
+                None if skipped else agreement.ok,
+                agreement.words,
+                "so the fitted evaluation is not recommended, and nothing is certified",
+            ),
+        )
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        logged: dict[str, Any] = {"source": "as logged", "ok": True}
-        model = self.behaviour and {"source": "behaviour model", **self.behaviour.to_dict()}
-        return {
-            "propensities": model or logged,
-            "reproduction": {"ok": self.reproduction.ok, "words": self.reproduction.words},
-            "agreement": self.agreement.to_dict(),
-        }
+    def with_cautions(self, estimates: PolicyEstimates) -> PolicyEstimates:
+        """Return the estimates of a policy with the cautions that follow from the checks."""
+        refused, old = self.refused, estimates.policy.name == "old"
+        if old and self.reproduction.ok and self.agreement.words.startswith(NOT_CHECKED):
+            refused = None  # that the log says too little of the other policy takes nothing from the old one
+        misfit = self.propensities is not None and not self.propensities.ok and not old
+        for name in estimates.joints:
+            estimator = ESTIMATORS[name]
+            if estimator.fitted:
+                estimates = estimates.with_caution(name, refused)
+            elif misfit:
+                estimates = estimates.with_caution(name, MISFIT)
+            elif estimator.needs_state and not self.reproduction.ok:
+                estimates = estimates.with_caution(name, self.reproduction.words)
+        return estimates

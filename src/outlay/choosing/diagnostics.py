@@ -1,11 +1,12 @@
-"""What an evaluation rests on: propensities, overlap by segment, paths that match, estimators that agree.
+"""How much of a log is about a policy: paths that match it, overlap by segment, actions given, means of each day.
 
-Everything here is data for tables and JSON; its consequences (a number withheld, or shown and not recommended) are
-drawn where the numbers are made.
+Everything here is a result for tables and JSON. Its consequences (a number is withheld, or shown and not recommended)
+are drawn where the numbers are made.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,123 +20,186 @@ from outlay.estimators.importance import Weighted
 from outlay.ops.importance import effective_size, ratios
 from outlay.ops.intervals import std_error
 
-LEAST_SHARE = 0.01  # of the choices: a smaller segment is no part of the table of actions
+LEAST_SHARE = 0.01  # of the choices: a smaller segment is left out of the table of actions
 
 
-def paths(weighed: Weighted, days: tuple[int, ...]) -> list[dict[str, Any]]:
-    """How much of the log goes the policy's way, by number of days.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchingPaths:
+    """How many users were given what the policy gives, on all of their first days.
 
-    Args:
-        weighed: plain importance sampling of the policy.
-        days: k.
-
-    Returns:
-        For each k: users whose k days the log tells, the share of them that match for all k days, the effective number
-        of users, the share of weights at which the clip binds, and the share of all weight that the heaviest user has.
+    Attributes:
+        days: how many days.
+        users: users whose window covers them.
+        matched: share of those users whose logged actions are the policy's on all of these days.
+        ess: effective number of users: what the weights of the matching ones are worth.
+        clipped: share of the weights at which the clip of importance sampling binds.
+        heaviest: share of all weight that one user has; None without a match.
     """
-    found = []
+
+    days: int
+    users: int
+    matched: float
+    ess: float
+    clipped: float
+    heaviest: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentOverlap:
+    """Single decisions of the policy against the log, in one segment, over rows with a choice.
+
+    Attributes:
+        segment: its name.
+        choices: rows with a choice.
+        matched: share of them in which the log gave an action that the policy may give.
+        ess: effective number of them.
+        mean_ratio: mean of π/p; 1 where propensities are right.
+        mean_ratio_error: its standard error, by user; None for a single user.
+        unseen: actions that the policy gives there and the log never gave.
+        unseen_share: their share of what the policy gives.
+    """
+
+    segment: str
+    choices: int
+    matched: float
+    ess: float
+    mean_ratio: float
+    mean_ratio_error: float | None
+    unseen: tuple[float, ...]
+    unseen_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayMeans:
+    """Means per user on one day of a policy, not discounted.
+
+    Attributes:
+        policy: `old` or the name of the evaluated policy.
+        day: day of the user, from 1: that of the first row.
+        reward: mean reward.
+        costs: `[m]` mean costs, in the unit of each budget.
+    """
+
+    policy: str
+    day: int
+    reward: float
+    costs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionShare:
+    """How often a policy gives an action in a segment.
+
+    Attributes:
+        segment: its name; `all users` where the campaign has no segments.
+        policy: `old` or `new`.
+        action: the value given.
+        share: of the segment's decisions, in [0, 1]; the shares of a segment and policy sum to 1.
+    """
+
+    segment: str
+    policy: str
+    action: float
+    share: float
+
+
+def matching_paths(weighed: Weighted, days: tuple[int, ...]) -> tuple[MatchingPaths, ...]:
+    """Return a line for each number of `days`; `weighed` is plain importance sampling of the policy."""
+    lines = []
     for k in days:
-        at = weighed.column(str(Target("reward", k)))
-        mass = weighed.mass[:, at]
-        found.append({
-            "days": k,
-            "users": int(weighed.covered[at]),
-            "matched": float(weighed.matched[at]),
-            "ess": float(weighed.ess[at]),
-            "clipped": float(weighed.clipped[at]),
-            "heaviest": float(mass.max() / mass.sum()) if mass.sum() > 0 else None,
-        })  # fmt: skip
-    return found
+        place = weighed.column(str(Target("reward", k)))
+        mass = weighed.mass[:, place]
+        lines.append(
+            MatchingPaths(
+                days=k,
+                users=int(weighed.covered[place]),
+                matched=float(weighed.matched[place]),
+                ess=float(weighed.ess[place]),
+                clipped=float(weighed.clipped[place]),
+                heaviest=float(mass.max() / mass.sum()) if mass.sum() > 0 else None,
+            )
+        )
+    return tuple(lines)
 
 
-def overlap(at: Measure, subject: EvaluatedPolicy, propensity: NDArray[np.float64]) -> list[dict[str, Any]]:
-    """One step of the policy against the log, by segment, over rows with a choice.
-
-    Returns:
-        For each segment with choices: their number, the share in which the log gave what the policy may give, the
-        effective number of them, the mean of π(a)/p(a) with its standard error by user (1, if propensities are right),
-        and the actions that the policy gives there and the log never gave, with the policy's share of them.
-    """
-    panel, data, segment, free = at.panel, at.data, *_segments(at)
-    logged = _given(at, None, segment, free)
+def overlap(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.float64]) -> tuple[SegmentOverlap, ...]:
+    """Return a line for each segment that has rows with a choice; `propensity` `[n]` is of the logged actions."""
+    panel, data, segment, free = measure.panel, measure.data, *_segments(measure)
+    logged = _given(measure, None, segment, free)
     ratio, given, gives = np.zeros(len(free)), np.zeros(len(free), np.bool_), np.zeros(logged.shape)
-    for part, weight in zip(subject.parts, subject.weights, strict=True):
+    for part, weight in zip(policy.parts, policy.weights, strict=True):
         chance = panel.follow(part).of(panel.action)
         one = ratios(chance, propensity, panel.forced)[free]
         ratio += weight * one
         given |= one > 0
-        gives += weight * _given(at, part, segment, free)
-    found = []
+        gives += weight * _given(measure, part, segment, free)
+    lines = []
     for s, name in enumerate(data.segments):
         rows = np.flatnonzero(segment == s)
         if len(rows) == 0:
             continue
         here = ratio[rows]
         by_user = np.bincount(panel.user[free[rows]], here - 1, panel.num_users) * panel.num_users / len(rows)
+        error = float(std_error(by_user))
         unseen = np.flatnonzero((logged[s] == 0) & (gives[s] > 0))
-        found.append({
-            "segment": name,
-            "choices": len(rows),
-            "matched": float(given[rows].mean()),
-            "ess": float(effective_size(here)),
-            "mean_ratio": float(here.mean()),
-            "mean_ratio_error": _finite(float(std_error(by_user))),
-            "unseen": data.actions[unseen].tolist(),
-            "unseen_share": float(gives[s, unseen].sum() / gives[s].sum()),
-        })  # fmt: skip
-    return found
+        lines.append(
+            SegmentOverlap(
+                segment=name,
+                choices=len(rows),
+                matched=float(given[rows].mean()),
+                ess=float(effective_size(here)),
+                mean_ratio=float(here.mean()),
+                mean_ratio_error=error if np.isfinite(error) else None,
+                unseen=tuple(data.actions[unseen].tolist()),
+                unseen_share=float(gives[s, unseen].sum() / gives[s].sum()),
+            )
+        )
+    return tuple(lines)
 
 
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
-
-
-def daily(policy: str, fitted: Fitted) -> list[dict[str, Any]]:
-    """Means of each day per user whose window reaches it, up to the first that is withheld.
-
-    `[{policy, day, reward, costs}]`.
-    """
-    rows: list[dict[str, Any]] = []
+def daily(policy: str, fitted: Fitted) -> tuple[DayMeans, ...]:
+    """Return the means of each day per user whose window reaches it, up to the first day that is withheld."""
+    days = []
     for day, today in enumerate(fitted.daily, start=1):
         if not np.isfinite(today).all():
             break
-        rows.append({"policy": policy, "day": day, "reward": float(today[0]), "costs": today[1:].tolist()})
-    return rows
+        days.append(DayMeans(policy=policy, day=day, reward=float(today[0]), costs=tuple(today[1:].tolist())))
+    return tuple(days)
 
 
-def shares(at: Measure, subject: EvaluatedPolicy) -> list[dict[str, Any]]:
-    """How often each action is given in each segment, in the states of the log, by the old policy and the subject.
+def shares(measure: Measure, policy: EvaluatedPolicy) -> tuple[ActionShare, ...]:
+    """Return how often the old and the evaluated policy give each action, by segment, in the states of the log.
 
     Segments with hardly any choices are left out.
     """
-    data, segment, free = at.data, *_segments(at)
-    tables = {"old": _given(at, None, segment, free)}
+    data, segment, free = measure.data, *_segments(measure)
+    tables = {"old": _given(measure, None, segment, free)}
     tables["new"] = np.sum(
-        [w * _given(at, part, segment, free) for part, w in zip(subject.parts, subject.weights, strict=True)], axis=0
+        [w * _given(measure, part, segment, free) for part, w in zip(policy.parts, policy.weights, strict=True)], axis=0
     )
-    return [
-        {"segment": data.segments[s], "policy": policy, "action": float(data.actions[a]),
-         "share": float(table[s, a] / table[s].sum())}
-        for policy, table in tables.items()
+    return tuple(
+        ActionShare(segment=data.segments[s], policy=name, action=float(data.actions[a]),
+                    share=float(table[s, a] / table[s].sum()))
+        for name, table in tables.items()
         for s in range(len(data.segments))
         if tables["old"][s].sum() > LEAST_SHARE * len(segment)
         for a in range(data.num_actions)
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
-def _segments(at: Measure) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """The segment of each row with a choice, and those rows."""
-    free = np.flatnonzero(~at.panel.forced)
-    segment = at.data.users["segment"][at.data.user[at.panel.rows[free]]].astype(np.int64)
+def _segments(measure: Measure) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Return the segment of each row with a choice, and the numbers of those rows."""
+    free = np.flatnonzero(~measure.panel.forced)
+    segment = measure.data.users["segment"][measure.data.user[measure.panel.rows[free]]].astype(np.int64)
     return segment, free
 
 
 def _given(
-    at: Measure, part: NDArray[Any] | None, segment: NDArray[np.int64], free: NDArray[np.intp]
+    measure: Measure, part: NDArray[Any] | None, segment: NDArray[np.int64], free: NDArray[np.intp]
 ) -> NDArray[np.float64]:
-    """`[segments, K]` how many rows with a choice are given each action."""
-    target = at.panel.follow(part)
-    kinds, size = len(target.table), len(at.data.segments)
+    """Return `[segments, K]` how many rows with a choice are given each action."""
+    target = measure.panel.follow(part)
+    kinds, size = len(target.table), len(measure.data.segments)
     count = np.bincount(segment * kinds + target.kind[free], minlength=size * kinds).reshape(size, kinds)
     given: NDArray[np.float64] = count @ target.table
     return given

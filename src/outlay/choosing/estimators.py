@@ -1,9 +1,9 @@
 """The estimators that an evaluation runs, one row each: how each is called, what it rests on, and what it is used for.
 
-    fqe     fitted Q evaluation                   assumes a state that says enough, days alike, Q in its basis
+    fqe     fitted Q evaluation                   assumes a sufficient state, stationary days, Q in its basis
     fqe2    the same on another basis             assumes the same of its basis; where states are not counted
     dr      doubly robust, per decision           assumes neither within the log's days
-    mis     marginalised importance sampling      assumes a state that says enough, V in the basis of fqe
+    mis     marginalised importance sampling      assumes a sufficient state, V in the basis of fqe
     snpdis, pdis   clipped importance sampling    neither; shown for comparison
 
 All but the fitted ones need the log's propensities.
@@ -124,17 +124,18 @@ def _weighted_paths(kind: importance.Kind) -> Callable[[Question], Joint]:
 ESTIMATORS: dict[str, Estimator] = {
     "fqe": Estimator(
         title="fitted Q evaluation",
-        note="fitted values, and where states are not counted by day and by propensities; the certificate rests on it",
-        assumes="where states are counted: the state says enough, outcomes and moves depend on state and action alone, "
-        "the same on every day. Elsewhere propensities, and values nearly linear in the features and the days before",
+        note="fitted values; where states are not counted, by day and with propensities. The certificate rests on it",
+        assumes="where states are counted: the state is sufficient, and outcomes and moves depend on state and action "
+        "alone, in the same way on every day. Elsewhere: propensities, and values that are nearly linear in the "
+        "features and the days before",
         estimate=_fitted,
         needs_propensities=False,
         needs_state=True,
     ),
     "fqe2": Estimator(
         title="fitted Q evaluation on another basis",
-        note="the same on a basis of its own, which no network made",
-        assumes="the same, with features that no network made; where it differs from the first, neither is believed",
+        note="the same on another basis, which no network made",
+        assumes="the same, with features that no network made; if the two differ, neither is believed",
         estimate=_second,
         needs_propensities=False,
         needs_state=True,
@@ -142,9 +143,9 @@ ESTIMATORS: dict[str, Estimator] = {
     ),
     "dr": Estimator(
         title="doubly robust",
-        note="fitted values, corrected by the users whose logged paths go the policy's way",
-        assumes="propensities alone inside the days of the log; in discounted means a fitted value closes the sum. It "
-        "needs users whose logged path is the policy's",
+        note="fitted values, corrected by the users whose logged paths match the policy",
+        assumes="propensities alone inside the days of the log; discounted means are completed by a fitted value. "
+        "It needs users whose logged paths match the policy",
         estimate=_doubly_robust,
         checks=True,
         assumes_less=True,
@@ -152,22 +153,21 @@ ESTIMATORS: dict[str, Estimator] = {
     "mis": Estimator(
         title="marginalised importance sampling",
         note="logged rows, reweighted by state and action",
-        assumes="propensities, and a state that says all that matters for what follows; for discounted means days are "
-        "alike too",
+        assumes="propensities and a sufficient state; for discounted means, stationary days too",
         estimate=_marginalised,
         needs_state=True,
         checks=True,
     ),
     "snpdis": Estimator(
         title="importance sampling, clipped and self-normalised",
-        note="logged paths, weights cut off at 20 and divided by their mean; for comparison",
+        note="logged paths, with weights clipped at 20 and divided by their mean; for comparison",
         assumes="propensities alone inside the days of the log; biased where the clip binds",
         estimate=_weighted_paths("self-normalised"),
         totals_only=True,
     ),
     "pdis": Estimator(
         title="importance sampling, clipped",
-        note="the same, not divided",
+        note="the same, not divided by the mean",
         assumes="propensities alone inside the days of the log; biased where the clip binds",
         estimate=_weighted_paths("plain"),
         totals_only=True,

@@ -1,76 +1,206 @@
-"""What an evaluation found, as the report, the command line and --json have it."""
+"""The result of an evaluation. The report, the terminal, `--json` and estimates.json all take it as it is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
+from outlay.choosing.checks import Checks
+from outlay.choosing.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
+from outlay.choosing.run import ESTIMATES
+from outlay.choosing.window import Window
+from outlay.core.campaign import Campaign
+from outlay.core.errors import FolderError
 from outlay.core.estimate import Estimate
+from outlay.core.files import write_json
+from outlay.core.target import Target
 from outlay.estimators.certificate import CONDITION, Certificate
 
+PolicyKind = Literal["old", "constant", "method", "chosen", "member"]
 
-@dataclass(frozen=True)
-class Evaluation:
-    """`to_dict` is what --json prints and, for the mixture of a run, estimates.json.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedDifference(Estimate):
+    """The evaluated policy less another one, paired by user.
 
     Attributes:
-        subject: the name of the policy that was evaluated: `mixture` or `policy`.
-        titles: what tables call each policy, in their order.
-        estimates: of that policy, by every estimator.
-        beside: of the others: the old policy, constants, members, the one it is held against.
-        differences: `[{against, …estimate}]` of that policy less another, paired by user.
-        segments: `[{segment, users, …estimate}]` by the segment of a user's first row; policy `gain`: less the old one.
-        certificate: of that policy.
-        confidence: of the intervals; the certificate has its own, by the look.
-        look: which look at the certify users this was.
-        alpha: what that look may spend.
-        verdict: one sentence that says what to do.
-        diagnostics: what it rests on: propensities, reproduction, agreement, paths, overlap.
-        notes: a few words beside a policy, by its name.
-        daily: per policy and day: means per user of reward and costs, `[{policy, day, reward, costs}]`.
-        shares: actions by segment, `[{segment, policy, action, share}]`.
-        window: where states are not counted: `{days, beyond, words}` of the days that claims are about, whose means
-            stand in the place of discounted ones; else None.
-        users: on whom it was measured: `certify`, or `all` where the policy learned from none of them.
-        condition: what every "sure" and "certified" rests on.
+        against: name of the other policy.
     """
 
-    subject: str
-    titles: dict[str, str]
-    estimates: list[Estimate]
-    beside: list[Estimate]
-    differences: list[dict[str, Any]]
-    segments: list[dict[str, Any]]
-    certificate: Certificate
-    confidence: float
+    against: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentEstimate(Estimate):
+    """An estimate for the users of one segment; the policy `gain` is the evaluated policy less the old one.
+
+    Attributes:
+        segment: its name; a user belongs to the segment of the first row.
+        users: how many users it has.
+    """
+
+    segment: str
+    users: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveLook:
+    """The look that certifies every other budget of a frontier (`certify.py`), in a few numbers.
+
+    Attributes:
+        policies: mixtures whose bounds hold together.
+        look: number of the look.
+        alpha: error probability that the look may spend.
+        refused: why it certifies nothing, or None.
+    """
+
+    policies: int
     look: int
     alpha: float
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostics(Checks):
+    """What the numbers rest on: the checks, and how much of the log is about the policy.
+
+    Attributes:
+        paths: by number of days, ascending.
+        overlap: by segment.
+        curve: the look at a frontier's other budgets; None where there was none.
+    """
+
+    paths: tuple[MatchingPaths, ...]
+    overlap: tuple[SegmentOverlap, ...]
+    curve: CurveLook | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """One policy in the table of results.
+
+    Attributes:
+        name: its title.
+        kind: the log's policy, constant actions, another method's mixture, the evaluated policy, or a member of it.
+        note: a few words beside the name; may be empty.
+        totals: `{days: total of the reward per user}`; numbers that are withheld are left out.
+        costs: `{budget: cost in the unit of that budget}`; the same.
+        certified: whether all limits are certified; None for all but the evaluated policy.
+    """
+
+    name: str
+    kind: PolicyKind
+    note: str
+    totals: Mapping[int, Estimate]
+    costs: Mapping[str, Estimate]
+    certified: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """An evaluation of one policy.
+
+    Attributes:
+        subject: name of the evaluated policy in the estimates: `mixture` or `policy`.
+        policies: `{name: title}` of every policy, in the order of the tables.
+        estimates: of the evaluated policy, by every estimator.
+        beside: of the others: the old policy, constant actions, members, the policy it is compared with.
+        differences: between the evaluated policy and others.
+        segments: by segment, fitted values of the old and the evaluated policy, and the gain.
+        certificate: of the evaluated policy.
+        confidence: of the intervals; the certificate has its own, which depends on the look.
+        verdict: one sentence that says what to do.
+        diagnostics: what the numbers rest on.
+        notes: `{name: a few words beside the policy}`.
+        daily: means per user of the first days, of the old and the evaluated policy.
+        shares: how often each action is given in each segment, by the old (`old`) and the evaluated policy (`new`).
+        window: the days that claims are about, where means over them stand in for discounted ones; else None.
+        users: who was measured: `certify`, or `all` where the policy learned from none of them.
+        condition: what every "sure" and "certified" rests on: `if …`.
+    """
+
     verdict: str
-    diagnostics: dict[str, Any]
-    notes: dict[str, str]
-    daily: list[dict[str, Any]]
-    shares: list[dict[str, Any]]
-    window: dict[str, Any] | None = None
-    users: str = "certify"
+    confidence: float
+    estimates: tuple[Estimate, ...]
+    certificate: Certificate
+    differences: tuple[PairedDifference, ...]
+    segments: tuple[SegmentEstimate, ...]
+    subject: str
+    policies: Mapping[str, str]
+    beside: tuple[Estimate, ...]
+    diagnostics: Diagnostics
+    notes: Mapping[str, str]
+    daily: tuple[DayMeans, ...]
+    shares: tuple[ActionShare, ...]
+    window: Window | None
+    users: Literal["certify", "all"]
     condition: str = CONDITION
 
+    @property
+    def title(self) -> str:
+        """What tables call the evaluated policy."""
+        return self.policies[self.subject]
+
+    def value(self, policy: str, estimator: str, target: str) -> Estimate | None:
+        """Return one estimate; None where it was not made or its number is withheld."""
+        key = policy, estimator, target
+        every = (*self.estimates, *self.beside)
+        return next((e for e in every if (e.policy, e.estimator, e.target) == key and e.value is not None), None)
+
+    def rows(self, campaign: Campaign) -> list[PolicyRow]:
+        """Return the table of results: totals and costs of every policy, by the fitted evaluation.
+
+        The old policy's totals are the observed ones.
+        """
+        kinds: dict[str, PolicyKind] = {"old": "old", "constants": "constant", "against": "method",
+                                        self.subject: "chosen"}  # fmt: skip
+        rows = []
+        for name, title in self.policies.items():
+            by = "observed" if name == "old" else "fqe"
+            totals = {k: self.value(name, by, str(Target("reward", k))) for k in campaign.meta.report_days}
+            costs = {budget.name: self.value(name, "fqe", budget.name) for budget in campaign.budgets}
+            rows.append(
+                PolicyRow(
+                    name=title,
+                    kind=kinds.get(name, "member"),
+                    note=self.notes.get(name, ""),
+                    totals={k: e for k, e in totals.items() if e is not None},
+                    costs={budget: e for budget, e in costs.items() if e is not None},
+                    certified=self.certificate.certified if name == self.subject else None,
+                )
+            )
+        return rows
+
     def to_dict(self) -> dict[str, Any]:
-        """JSON."""
-        return {
-            "verdict": self.verdict,
-            "confidence": self.confidence,
-            "estimates": [estimate.to_dict() for estimate in self.estimates],
-            "certificate": {**asdict(self.certificate), "look": self.look, "alpha": self.alpha},
-            "differences": self.differences,
-            "segments": self.segments,
-            "subject": self.subject,
-            "policies": self.titles,
-            "beside": [estimate.to_dict() for estimate in self.beside],
-            "diagnostics": self.diagnostics,
-            "notes": self.notes,
-            "daily": self.daily,
-            "shares": self.shares,
-            "window": self.window,
-            "users": self.users,
-            "condition": self.condition,
-        }
+        """Return the fields, for JSON."""
+        return asdict(self)
+
+    def write(self, folder: Path) -> None:
+        """Write estimates.json into a RUN folder."""
+        write_json(folder / ESTIMATES, self.to_dict())
+
+    @classmethod
+    def read(cls, folder: Path) -> Evaluation | None:
+        """Read estimates.json of a RUN folder; None before the evaluation.
+
+        Raises:
+            FolderError: if the file is damaged, or another version wrote it.
+        """
+        path, way_out = folder / ESTIMATES, f"Run outlay evaluate {folder} again."
+        if not path.exists():
+            return None
+        try:
+            return TypeAdapter(cls).validate_json(path.read_bytes())
+        except ValidationError as error:
+            if any(problem["type"] == "json_invalid" for problem in error.errors()):
+                raise FolderError("is not valid JSON.", file=path, way_out=way_out) from None
+            fields = sorted({".".join(map(str, problem["loc"])) for problem in error.errors()})
+            raise FolderError(
+                f"was written by another version of outlay; absent or of another type: {', '.join(fields[:9])}.",
+                file=path,
+                way_out=way_out,
+            ) from None

@@ -1,21 +1,97 @@
-"""A RUN folder, opened: its manifest and what lies beside it."""
+"""A RUN folder: the manifest, and the record of the training."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.files import read_manifest
 from outlay.core.transitions import Transitions
 
-EVALUATION = {"beside", "certificate", "condition", "confidence", "daily", "diagnostics", "differences", "estimates",
-              "notes", "policies", "segments", "shares", "subject", "verdict", "window"}  # fmt: skip
 ESTIMATES = "estimates.json"
 UNFINISHED = "Finish it with: outlay train … --resume, or train again."
+
+
+Vector = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRecord:
+    """A member of the mixture, as the manifest has it. Measurements are `[1+m]`: the reward, then each cost.
+
+    Attributes:
+        weight: share of users who get it, in (0, 1].
+        multiplier: `[m]` λ that it answers, reward per unit of cost.
+        critic: measurement by the critic of the training; None without one.
+        fitted: measurement by the fitted evaluation of the fixed policy.
+        step: gradient step at which it was found; None for a constant action.
+    """
+
+    weight: float
+    multiplier: Vector
+    critic: Vector | None
+    fitted: Vector
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateRecord:
+    """A policy that training measured: one line of metrics.jsonl. Measurements are `[1+m]`, per decision.
+
+    Attributes:
+        step: gradient step.
+        multiplier: `[m]` λ that it answers, reward per unit of cost.
+        measured: the measurement that the rule chose by.
+        critic: measurement by the critic; None without one.
+        loss: loss of the critic; None without one.
+        kept: how many policies the rule keeps after this one.
+        stored_parameters: numbers stored for policies by this run's rule.
+        original_parameters: the same by the original method, which keeps every candidate.
+    """
+
+    step: int
+    multiplier: Vector
+    measured: Vector
+    critic: Vector | None
+    loss: float | None
+    kept: int
+    stored_parameters: int
+    original_parameters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsRecord:
+    """Groups of rows with similar predictions: `[G]` each, as in `twostage/calibration.py`; None for not known."""
+
+    predicted: tuple[float, ...]
+    observed: tuple[float, ...]
+    std_error: tuple[float | None, ...]
+    count: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRecord:
+    """How outcomes follow the predictions of one head of a response model.
+
+    Attributes:
+        head: `reward` or the name of a budget.
+        slope: of outcomes on predictions, 1 where predictions are right; None if all predictions are equal.
+        slope_error: its standard error.
+        expected_error: mean distance of predicted and observed over the tenths, in the unit of the label.
+        tenths: rows by prediction, ascending.
+    """
+
+    head: str
+    slope: float | None
+    slope_error: float | None
+    expected_error: float
+    tenths: GroupsRecord
 
 
 @dataclass(frozen=True)
@@ -23,7 +99,7 @@ class Run:
     """A finished training.
 
     Attributes:
-        folder: where it lies.
+        folder: the RUN folder.
         manifest: its manifest.json.
     """
 
@@ -51,19 +127,19 @@ class Run:
 
     @property
     def fold_weights(self) -> list[list[float]]:
-        """`[K, k]` of the members of its bundle in the mixture of each fold; one row where there were no folds."""
+        """`[K, k]` weights of the bundle's members in the mixture of each fold; a single row without folds."""
         return list(self.manifest.get("fold_weights", [[]]))
 
-    @property
+    @cached_property
     def campaign(self) -> Campaign:
-        """The campaign it was trained for, settings as used."""
+        """The campaign that it was trained for, with the settings that were used."""
         return Campaign.parse(self.manifest["campaign"], Path(self.manifest["campaign_file"]))
 
     def data(self) -> Transitions:
-        """The transitions it was trained on.
+        """Open the transitions that it was trained on.
 
         Raises:
-            FolderError: if they are gone, damaged, or not the ones it was trained on.
+            FolderError: if they are gone, damaged, or not those that it was trained on.
         """
         data = Transitions.open(self.folder / self.manifest["data"])
         if data.manifest["data_hash"] != self.manifest["data_hash"]:
@@ -74,27 +150,18 @@ class Run:
             )
         return data
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """metrics.jsonl: one record per candidate."""
+    @cached_property
+    def members(self) -> tuple[MemberRecord, ...]:
+        """The members of the mixture."""
+        return TypeAdapter(tuple[MemberRecord, ...]).validate_python(self.manifest["members"])
+
+    @cached_property
+    def calibration(self) -> tuple[CalibrationRecord, ...]:
+        """Calibration of a response model, a record for each head; empty without such a model."""
+        return TypeAdapter(tuple[CalibrationRecord, ...]).validate_python(self.manifest.get("calibration", ()))
+
+    def metrics(self) -> tuple[CandidateRecord, ...]:
+        """Read metrics.jsonl: a record for each candidate."""
         lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
-
-    def estimates(self) -> dict[str, Any] | None:
-        """estimates.json, or None before the evaluation.
-
-        Raises:
-            FolderError: if it is damaged, or another version wrote it.
-        """
-        path = self.folder / ESTIMATES
-        if not path.exists():
-            return None
-        way_out = f"Run outlay evaluate {self.folder} again."
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            raise FolderError("is not valid JSON.", file=path, way_out=way_out) from None
-        absent = EVALUATION - set(found)
-        if absent:
-            raise FolderError(f"was written by another version of outlay: {', '.join(sorted(absent))} is absent.",
-                              file=path, way_out=way_out)  # fmt: skip
-        return dict(found)
+        read = TypeAdapter(CandidateRecord)
+        return tuple(read.validate_json(line) for line in lines)

@@ -1,13 +1,12 @@
 """Which days claims are about: all days to come, discounted, or the first k days of a user, which the log shows.
 
 days = window_of(data)         # None, or k
-window_words(data)["words"]    # what a page says of it, once
+claims_window(data)            # None, or a Window with the sentence that pages show
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,7 +26,7 @@ class Window:
     Attributes:
         days: k.
         beyond: share γ^k of the discounted weight that lies after them.
-        words: what a page says of it.
+        words: one or two sentences that say so.
     """
 
     days: int
@@ -74,8 +73,8 @@ def claimed(campaign: Campaign, days: int | None) -> int | None:
     return days if all(budget.per == "decision" for budget in campaign.budgets) else None
 
 
-def window_words(data: Transitions) -> dict[str, Any] | None:
-    """The window as JSON has it, with what a page says of it; None where values are discounted."""
+def claims_window(data: Transitions) -> Window | None:
+    """Return the days that claims are about, with the sentence that pages show; None where values are discounted."""
     days, campaign = window_of(data), data.campaign
     if days is None:
         return None
@@ -90,4 +89,4 @@ def window_words(data: Transitions) -> dict[str, Any] | None:
         f"what comes after is not claimed. {100 * beyond:.2g} % of the discounted weight (discount "
         f"{campaign.meta.discount:g}) lies there, where the log gives no more than the range of a row ({seen})."
     )
-    return asdict(Window(days, beyond, words))
+    return Window(days, beyond, words)

@@ -4,6 +4,7 @@
     Target("reward", 7)                  `reward@7`           the undiscounted total of a user's first 7 days
     Target("reward", kind="discounted")  `reward/discounted`  the discounted mean, where `reward` is one over a window
     Target("reward", kind="long run")    `reward/long run`    see `estimators/long_run.py`
+    Target("cost", kind="decision")      `cost/decision`      the observed mean per decision of the log
 
 Tables, JSON and the columns of a `Joint` hold the text; `Target.parse` reads it.
 """
@@ -14,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["", "discounted", "long run"]
-KINDS: tuple[Kind, ...] = ("discounted", "long run")
+Kind = Literal["", "discounted", "long run", "decision"]
+KINDS: tuple[Kind, ...] = ("discounted", "long run", "decision")
 
 
 @dataclass(frozen=True, slots=True)

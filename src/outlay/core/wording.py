@@ -10,10 +10,10 @@ NONE = "–"
 
 
 class HasInterval(Protocol):
-    """A value with the ends of its interval; the ends are None where there is no interval."""
+    """A value with the ends of its interval; None where there is no number or no interval."""
 
     @property
-    def value(self) -> float:
+    def value(self) -> float | None:
         """The point estimate."""
 
     @property
@@ -44,7 +44,7 @@ def plain(value: float) -> str:
 
 def decimals(intervals: Iterable[HasInterval | None]) -> int:
     """Digits after the point for a column: as its narrowest interval needs, else three significant digits."""
-    known = [i for i in intervals if i is not None and math.isfinite(i.value)]
+    known = [i for i in intervals if i is not None and i.value is not None and math.isfinite(i.value)]
     halves = [(i.high - i.low) / 2 for i in known if i.low is not None and i.high is not None and i.high > i.low]
     if halves:
         half = min(halves)

@@ -90,6 +90,8 @@ class Certificate:
             alone.
         window: days k of a user that it is about, each weighing the same; None: all days to come, discounted (or, of
             budgets per user, the horizon).
+        look: number of the look at the certify users that it was; None where looks are not counted.
+        alpha: error probability that the look may spend; None likewise.
     """
 
     certified: bool
@@ -103,6 +105,13 @@ class Certificate:
     withheld: str | None
     policies: int = 1
     window: int | None = None
+    look: int | None = None
+    alpha: float | None = None
+
+    @property
+    def loses(self) -> bool:
+        """Whether the mixture surely brings less than the old policy, at `confidence`."""
+        return self.gain_most is not None and self.gain_most < 0
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""

@@ -29,15 +29,11 @@ class Reproduction:
         ok: every total that both have is within its tolerance, and there is one at least.
         words: one sentence.
         targets: the totals compared.
-        difference: `[…]` fitted − observed.
-        tolerance: `[…]` 3 joint standard errors + 1 % of the observed total.
     """
 
     ok: bool
     words: str
     targets: tuple[str, ...]
-    difference: NDArray[np.float64]
-    tolerance: NDArray[np.float64]
 
 
 def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
@@ -64,7 +60,7 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
         per_decision, psi = ratio(
             float(cost.mean()), cost - cost.mean(), float(decisions.mean()), decisions - decisions.mean()
         )
-        names.append(f"{name}/decision")
+        names.append(str(Target(name, kind="decision")))
         value.append(per_decision)
         columns.append(psi)
         mass.append(decisions)
@@ -85,12 +81,12 @@ def reproduces(observed: Joint, fitted_old: Joint) -> Reproduction:
         and fitted_old.withheld[fitted_old.column(target)] is None
     ]
     if not shared:
-        return Reproduction(False, "not checked: no total was both observed and fitted", (), np.empty(0), np.empty(0))
+        return Reproduction(False, "not checked: no total was both observed and fitted", ())
     seen = [observed.column(target) for target in shared]
     fit = [fitted_old.column(target) for target in shared]
     difference = fitted_old.value[fit] - observed.value[seen]
     joint = std_error(fitted_old.influence[:, fit] - observed.influence[:, seen])
-    tolerance = 3 * joint + 0.01 * np.abs(observed.value[seen])
+    tolerance = 3 * joint + 0.01 * np.abs(observed.value[seen])  # three joint standard errors and 1 % of the total
     off = ~(np.abs(difference) <= tolerance)
     if not off.any():
         words = "the estimator gives the old policy's observed totals back"
@@ -100,4 +96,4 @@ def reproduces(observed: Joint, fitted_old: Joint) -> Reproduction:
             f"the estimator does not give the old policy's observed totals back: {shared[t]} is fitted as "
             f"{fitted_old.value[fit[t]]:.4g} and observed as {observed.value[seen[t]]:.4g}"
         )
-    return Reproduction(not off.any(), words, tuple(shared), difference, tolerance)
+    return Reproduction(bool(not off.any()), words, tuple(shared))

@@ -35,7 +35,7 @@ from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
 from outlay.choosing.verdict import verdict
-from outlay.choosing.window import Window, window_words
+from outlay.choosing.window import claims_window
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
@@ -120,7 +120,7 @@ def frontier(
         folds=len(stored.shares),
         check=stored.manifest["check"],
         band=None if known is None else _band(known),
-        window=None if (window := window_words(mixtures.data)) is None else Window(**window),
+        window=claims_window(mixtures.data),
     )  # fmt: skip
     if export is not None and known is not None:
         report(0.9, "writing the bundle")

@@ -9,9 +9,12 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from outlay.pages import learned_words, words
-from outlay.pages.content import BudgetLine, Interval, PolicyRow, ReportContent
-from outlay.pages.learned_content import CalibrationLine
+from outlay.choosing.evaluation import PolicyRow
+from outlay.choosing.run import CalibrationRecord
+from outlay.core.campaign import BudgetLimit
+from outlay.core.estimate import Estimate
+from outlay.pages import report_words, words
+from outlay.pages.results import RunResults
 from outlay.pages.style import (
     BLUE,
     BLUES,
@@ -37,26 +40,28 @@ KIND_COLORS = {"chosen": BLUE, "old": GREY, "constant": GREEN, "method": PURPLE,
 KIND_SHAPES = ["diamond", "square", "triangle-up", "circle", "circle"]
 
 
-def policy_totals(content: ReportContent) -> Spec:
+def policy_totals(results: RunResults) -> Spec:
     """The total over the longest horizon of every policy, with intervals."""
-    days = max(d for row in content.policies for d in row.totals)
-    rows = [(row, row.totals.get(days)) for row in content.policies]
-    return _forest(rows, f"{content.reward_label} per user in {words.days(days)}")
+    days = max(d for row in results.policies for d in row.totals)
+    rows = [(row, row.totals.get(days)) for row in results.policies]
+    return _forest(rows, f"{results.reward_label} per user in {words.days(days)}")
 
 
-def policy_costs(content: ReportContent, budget: BudgetLine) -> Spec:
+def policy_costs(results: RunResults, budget: BudgetLimit) -> Spec:
     """The cost of every policy against its limit, with intervals."""
-    rows = [(row, row.costs.get(budget.name)) for row in content.policies]
+    rows = [(row, row.costs.get(budget.name)) for row in results.policies]
     return _forest(rows, f"{budget.name} ({words.per(budget)})", budget)
 
 
-def _forest(rows: Sequence[tuple[PolicyRow, Interval | None]], title: str, budget: BudgetLine | None = None) -> Spec:
+def _forest(rows: Sequence[tuple[PolicyRow, Estimate | None]], title: str, budget: BudgetLimit | None = None) -> Spec:
     data = [
-        {"policy": row.name, "kind": row.kind, "value": i.value, "low": i.low, "high": i.high}
-        for row, i in rows
-        if i is not None
+        {"policy": row.name, "kind": row.kind, "value": e.value, "low": e.low, "high": e.high}
+        for row, e in rows
+        if e is not None
     ]
-    ends = [end for _, i in rows if i is not None for end in i] + ([budget.limit] if budget else [])
+    ends = [end for _, e in rows if e is not None for end in (e.value, e.low, e.high)] + (
+        [budget.limit] if budget else []
+    )
     scale = scale_around(ends)
     y = alt.Y("policy:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
     color = alt.Color("kind:N", legend=None, scale=named_colors(KIND_COLORS))
@@ -74,15 +79,17 @@ def _forest(rows: Sequence[tuple[PolicyRow, Interval | None]], title: str, budge
     return finished(alt.layer(*layers), 34 * len(data) + 14, f"{title} by policy")
 
 
-def calibration(content: ReportContent, line: CalibrationLine) -> Spec:
-    """What a response model said against what came, with two standard errors, beside the line where both agree."""
+def calibration(results: RunResults, record: CalibrationRecord) -> Spec:
+    """Draw predictions of a response model against outcomes, with two standard errors, and the line of agreement."""
+    tenths = record.tenths
+    columns = zip(tenths.predicted, tenths.observed, tenths.std_error, tenths.count, strict=True)
     data = [
-        {"predicted": t.predicted, "observed": t.observed, "rows": t.rows,
-         "low": t.observed - 2 * (t.std_error or 0), "high": t.observed + 2 * (t.std_error or 0)}
-        for t in line.tenths
+        {"predicted": predicted, "observed": observed, "rows": rows,
+         "low": observed - 2 * (error or 0), "high": observed + 2 * (error or 0)}
+        for predicted, observed, error, rows in columns
     ]  # fmt: skip
-    title = learned_words.calibration_title(content, line)
-    scale = scale_around([value for t in line.tenths for value in (t.predicted, t.observed)])
+    title = report_words.calibration_title(results, record)
+    scale = scale_around([*tenths.predicted, *tenths.observed])
     low, high = scale["domain"]
     ends = [{"predicted": low, "observed": low}, {"predicted": high, "observed": high}]
     y = alt.Y("observed:Q", title="observed", scale=scale, axis=alt.Axis(tickCount=5))
@@ -95,16 +102,16 @@ def calibration(content: ReportContent, line: CalibrationLine) -> Spec:
     return finished(alt.layer(agree, bars, points), 210, f"{title}: observed against predicted, by tenths")
 
 
-def action_shares(content: ReportContent) -> Spec:
+def action_shares(results: RunResults) -> Spec:
     """The share of each action by segment and policy: bars of 100 %, darker for a higher value."""
     data = [
         {"bar": _bar(row.segment, row.policy), "segment": row.segment, "policy": row.policy, "action": row.action,
          "share": row.share, "label": words.plain(row.action) if row.share >= 0.07 else ""}
-        for row in sorted(content.shares, key=lambda row: row.action)
+        for row in sorted(results.evaluated.shares, key=lambda row: row.action)
     ]  # fmt: skip
-    segments, policies = (list(dict.fromkeys(names)) for names in zip(*words.mean_actions(content), strict=True))
+    segments, policies = (list(dict.fromkeys(names)) for names in zip(*report_words.mean_actions(results), strict=True))
     bars = [_bar(segment, policy) for segment in segments for policy in policies]
-    actions = sorted({row.action for row in content.shares})
+    actions = sorted({row.action for row in results.evaluated.shares})
     dark_from = actions[0] + 0.65 * (actions[-1] - actions[0])
     labels = alt.Axis(
         labelExpr="split(datum.label, '\\n')", domain=False, ticks=False, labelColor=INK, labelOverlap=False
@@ -116,10 +123,10 @@ def action_shares(content: ReportContent) -> Spec:
     tooltip = [
         text_tip("segment"),
         text_tip("policy"),
-        value_tip("action", content.action_label),
+        value_tip("action", results.action_label),
         alt.Tooltip("share:Q", format=".1%"),
     ]
-    legend = alt.Legend(title=content.action_label, gradientLength=150, gradientThickness=9)
+    legend = alt.Legend(title=results.action_label, gradientLength=150, gradientThickness=9)
     color = alt.Color("action:Q", scale=alt.Scale(domain=[actions[0], actions[-1]], range=BLUES), legend=legend)
     base = alt.Chart(inline(data)).encode(y=y, order=order, tooltip=tooltip)
     rects = base.mark_bar(stroke="white", strokeWidth=0.8, height={"band": 0.78}).encode(
@@ -137,20 +144,20 @@ def action_shares(content: ReportContent) -> Spec:
         x=inside, text="label:N", detail="action:O", color=alt.condition(on_dark, alt.value("white"), alt.value(INK))
     )
     chart = alt.layer(rects, texts).resolve_scale(color="independent")
-    return finished(chart, 42 * len(bars) + 10, f"share of each {content.action_label} by segment and policy")
+    return finished(chart, 42 * len(bars) + 10, f"share of each {results.action_label} by segment and policy")
 
 
 def _bar(segment: str, policy: str) -> str:
     return f"{segment}\n{policy}"
 
 
-def mean_action(content: ReportContent) -> Spec:
+def mean_action(results: RunResults) -> Spec:
     """The mean value given in each segment, old and new side by side."""
-    means = words.mean_actions(content)
+    means = report_words.mean_actions(results)
     names = list(dict.fromkeys(policy for _, policy in means))
     data = [{"segment": s, "policy": p, "mean": value} for (s, p), value in means.items()]
     segments = list(dict.fromkeys(s for s, _ in means))
-    title = f"mean {content.action_label}"
+    title = f"mean {results.action_label}"
     x = along_x("mean", title, scale_around(means.values(), pad=0.12))
     y = alt.Y("segment:N", title=None, sort=segments, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
     legend = alt.Legend(title=None)
@@ -167,19 +174,19 @@ def mean_action(content: ReportContent) -> Spec:
     return finished(alt.layer(line, points), 44 * len(segments) + 20, f"{title} by segment")
 
 
-def daily(content: ReportContent, budget_index: int | None) -> Spec:
+def daily(results: RunResults, budget_index: int | None) -> Spec:
     """The reward (None) or one cost, day by day, a line per policy."""
-    budget = None if budget_index is None else content.budgets[budget_index]
+    budget = None if budget_index is None else results.budgets[budget_index]
     data: list[Spec] = [
         {"day": row.day, "policy": row.policy,
          "value": row.reward if budget_index is None else row.costs[budget_index]}
-        for row in content.daily
+        for row in results.evaluated.daily
     ]  # fmt: skip
-    title = f"{budget.name} ({f'{budget.unit} per user'.strip()})" if budget else f"{content.reward_label} per user"
-    names = list(dict.fromkeys(row.policy for row in content.daily))
+    title = f"{budget.name} ({f'{budget.unit} per user'.strip()})" if budget else f"{results.reward_label} per user"
+    names = list(dict.fromkeys(row.policy for row in results.evaluated.daily))
     colors = policy_colors(names)
     legend = alt.Legend(title=None) if len(names) > 1 else None
-    days = sorted({row.day for row in content.daily})
+    days = sorted({row.day for row in results.evaluated.daily})
     axis = alt.Axis(values=days, format="d") if len(days) <= 15 else alt.Axis(tickCount=8, format="d")
     limit = [budget.limit] if budget and budget.per == "decision" else []
     scale = scale_around([*(d["value"] for d in data), *limit])

@@ -22,9 +22,9 @@ from outlay.core.target import Target
 from outlay.core.version import __version__
 from outlay.pages import comparison_charts as charts
 from outlay.pages import comparison_words, words
-from outlay.pages.content import Interval
 from outlay.pages.page import Figure, scripts, template
 from outlay.pages.style import CONFIG
+from outlay.pages.words import Interval
 
 GROUPS = {"log": "", "constant": "", "two-stage": "Two-stage: predict k days, then price",
           "rl": "Looking ahead: an oracle and a mixing rule, or the frontier"}  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from outlay.pages.content import ReportContent
+from outlay.pages.results import RunResults
 from outlay.pages.style import (
     BLUE,
     GREY,
@@ -27,49 +27,49 @@ from outlay.pages.style import (
 )  # fmt: skip
 
 
-def multipliers(content: ReportContent) -> Spec:
+def multipliers(results: RunResults) -> Spec:
     """λ over training steps, a line per budget."""
     data = [
         {"step": t.step, "budget": b.name, "value": t.multiplier[j]}
-        for t in thinned(content.training)
-        for j, b in enumerate(content.budgets)
+        for t in thinned(results.course)
+        for j, b in enumerate(results.budgets)
     ]
-    title = f"λ ({content.reward_label} per unit of cost)"
-    legend = alt.Legend(title=None) if len(content.budgets) > 1 else None
-    chart = _lines(data, "budget", title, [b.name for b in content.budgets], legend)
+    title = f"λ ({results.reward_label} per unit of cost)"
+    legend = alt.Legend(title=None) if len(results.budgets) > 1 else None
+    chart = _lines(data, "budget", title, [b.name for b in results.budgets], legend)
     return finished(chart, 210, f"{title} over training steps")
 
 
-def measured_cost(content: ReportContent, budget_index: int) -> Spec:
+def measured_cost(results: RunResults, budget_index: int) -> Spec:
     """The critic's cost of the policy of each step, against the limit."""
-    j, budget = budget_index, content.budgets[budget_index]
-    measured = thinned([t for t in content.training if t.measured is not None])
-    data: list[Spec] = [
-        {"step": t.step, "budget": budget.name, "value": t.measured.costs[j]} for t in measured if t.measured
-    ]
+    j, budget = budget_index, results.budgets[budget_index]
+    measured = thinned([(c.step, c.critic[1 + j]) for c in results.course if c.critic is not None])
+    data: list[Spec] = [{"step": step, "budget": budget.name, "value": cost} for step, cost in measured]
     title = f"{budget.name} ({f'{budget.unit} per decision'.strip()})"
-    limit = [] if budget.plane_limit is None else [budget.plane_limit]
-    scale = scale_around([*middle([d["value"] for d in data]), *limit])
-    lines = _lines(data, "budget", title, [b.name for b in content.budgets], None, scale)
-    layers = [lines, *(limit_line(limit[0], budget, "y", scale) if limit else [])]
-    return finished(alt.layer(*layers), 210, f"{title} over training steps, with its limit")
+    scale = scale_around([*middle([d["value"] for d in data]), budget.limit])
+    lines = _lines(data, "budget", title, [b.name for b in results.budgets], None, scale)
+    return finished(
+        alt.layer(lines, *limit_line(budget.limit, budget, "y", scale)),
+        210,
+        f"{title} over training steps, with its limit",
+    )
 
 
-def training_loss(content: ReportContent) -> Spec:
+def training_loss(results: RunResults) -> Spec:
     """The loss of the critic."""
     data: list[Spec] = [
-        {"step": t.step, "what": "loss", "value": t.loss} for t in thinned(content.training) if t.loss is not None
+        {"step": t.step, "what": "loss", "value": t.loss} for t in thinned(results.course) if t.loss is not None
     ]
     scale = scale_around(middle([d["value"] for d in data]))
     return finished(_lines(data, "what", "loss (scaled)", ["loss"], None, scale), 210, "loss over training steps")
 
 
-def stored_parameters(content: ReportContent) -> Spec:
+def stored_parameters(results: RunResults) -> Spec:
     """Numbers held for policies: this run's rule and the original method, on a logarithmic axis."""
-    known = thinned([t for t in content.training if t.stored_parameters])
-    ours, original = content.method, "original method (keeps every network)"
-    data: list[Spec] = [{"step": t.step, "rule": ours, "value": t.stored_parameters} for t in known]
-    data += [{"step": t.step, "rule": original, "value": t.original_parameters} for t in known if t.original_parameters]
+    known = thinned([c for c in results.course if c.stored_parameters])
+    ours, original = results.method, "original method (keeps every network)"
+    data: list[Spec] = [{"step": c.step, "rule": ours, "value": c.stored_parameters} for c in known]
+    data += [{"step": c.step, "rule": original, "value": c.original_parameters} for c in known if c.original_parameters]
     low, high = (math.log10(end([d["value"] for d in data])) for end in (min, max))
     ticks = [m * 10**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 3)]
     axis = alt.Axis(format="~s", values=ticks)

@@ -7,10 +7,14 @@ from typing import Any
 
 import altair as alt
 
+from outlay.choosing.diagnostics import MatchingPaths, SegmentOverlap
+from outlay.choosing.evaluation import SegmentEstimate
+from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate
+from outlay.estimators.certificate import BudgetBound
 from outlay.pages import evidence_words, words
-from outlay.pages.content import ReportContent
-from outlay.pages.evidence_content import Bound, SegmentLine
+from outlay.pages.report_words import target
+from outlay.pages.results import RunResults
 from outlay.pages.style import (
     BLUE,
     GREEN,
@@ -33,20 +37,19 @@ USES = {"recommended": BLUE, "not recommended": GREY}
 TWO = 2  # standard errors of a bar
 
 
-def certificate_bound(content: ReportContent, bound: Bound) -> Spec:
-    """One budget: the estimate, its one-sided bound, the limit and what was aimed at."""
-    budget = next(b for b in content.budgets if b.name == bound.budget)
-    aimed = budget.limit - budget.sign * bound.margin
-    scale = scale_around([bound.value, bound.bound, budget.limit, aimed], pad=0.15)
+def certificate_bound(budget: BudgetLimit, line: BudgetBound, margin: float) -> Spec:
+    """Draw one limit: the estimate, its one-sided bound, the limit and what was aimed at when choosing."""
+    aimed = budget.limit - budget.sign * margin
+    scale = scale_around([line.value, line.bound, budget.limit, aimed], pad=0.15)
     names = ["estimate", f"{'upper' if budget.sign > 0 else 'lower'} bound", "aimed at when choosing"]
-    points = [{"what": n, "value": v} for n, v in zip(names, (bound.value, bound.bound, aimed), strict=True)]
+    points = [{"what": n, "value": v} for n, v in zip(names, (line.value, line.bound, aimed), strict=True)]
     title = f"{budget.name} ({words.per(budget)})"
-    color = GREEN if bound.kept else ORANGE
+    color = GREEN if line.kept else ORANGE
     legend = alt.Legend(title=None, columns=2)
     pointer = "triangle-left" if budget.sign > 0 else "triangle-right"
     shapes = alt.Scale(domain=names, range=["circle", pointer, "cross"])
     colors = named_colors(dict(zip(names, (color, color, QUIET), strict=True)))
-    span = alt.Chart(inline([{"from": bound.value, "to": bound.bound}])).mark_rule(color=color, strokeWidth=4)
+    span = alt.Chart(inline([{"from": line.value, "to": line.bound}])).mark_rule(color=color, strokeWidth=4)
     marks = alt.Chart(inline(points)).mark_point(filled=True, size=150, opacity=1)
     layers = [
         *limit_line(budget.limit, budget, "x", scale),
@@ -62,10 +65,10 @@ def certificate_bound(content: ReportContent, bound: Bound) -> Spec:
     return finished(alt.layer(*layers), 60, f"certificate of {budget.name}")
 
 
-def estimators(content: ReportContent, estimates: Sequence[Estimate]) -> Spec:
-    """One quantity by every estimator; the recommended ones filled, the withheld ones in words."""
-    title = words.target(content, estimates[0].target)
-    budget = next((b for b in content.budgets if b.name == estimates[0].target), None)
+def estimators(results: RunResults, estimates: Sequence[Estimate]) -> Spec:
+    """Draw one quantity by every estimator; recommended ones are filled, withheld ones stand in words."""
+    title = target(results, estimates[0].target)
+    budget = next((b for b in results.budgets if b.name == estimates[0].target), None)
     ends = [end for e in estimates for end in (e.value, e.low, e.high)] + ([budget.limit] if budget else [])
     scale = scale_around(ends)
     layers = _forest([_row(e.estimator, e) for e in estimates], title, scale)
@@ -74,17 +77,16 @@ def estimators(content: ReportContent, estimates: Sequence[Estimate]) -> Spec:
     return finished(alt.layer(*layers), 30 * len(estimates) + 14, f"{title} by estimator")
 
 
-def segment_gains(content: ReportContent, lines: Sequence[SegmentLine]) -> Spec:
-    """What each segment gains in one quantity, beside the line of no change."""
-    title = f"change in {words.target(content, lines[0].target)}"
-    scale = scale_around([0.0, *(end for line in lines for end in (line.gain.value, line.gain.low, line.gain.high))])
-    layers = _forest([_row(line.segment, line.gain) for line in lines], title, scale)
-    return finished(alt.layer(*_at(0.0, "no change", scale), *layers), 34 * len(lines) + 20, f"{title} by segment")
+def segment_gains(results: RunResults, gains: Sequence[SegmentEstimate]) -> Spec:
+    """Draw what each segment gains in one quantity, beside the line of no change."""
+    title = f"change in {target(results, gains[0].target)}"
+    scale = scale_around([0.0, *(end for e in gains for end in (e.value, e.low, e.high))])
+    layers = _forest([_row(e.segment, e) for e in gains], title, scale)
+    return finished(alt.layer(*_rule(0.0, "no change", scale), *layers), 34 * len(gains) + 20, f"{title} by segment")
 
 
-def matching_paths(content: ReportContent) -> Spec:
-    """The share of users whose logged actions are the policy's, by number of days."""
-    lines = content.evidence.paths if content.evidence else ()
+def matching_paths(lines: Sequence[MatchingPaths]) -> Spec:
+    """Draw the share of users whose logged actions are the policy's, by number of days."""
     data = [
         {"days": words.days(line.days), "matched": line.matched, "users": line.users, "effective": line.ess,
          "label": f"{evidence_words.share(line.matched)}, {words.number(line.ess, 0)} effective"}
@@ -101,18 +103,17 @@ def matching_paths(content: ReportContent) -> Spec:
     return finished(alt.layer(bars, texts), 36 * len(data) + 14, "share of users whose logged path is the policy's")
 
 
-def mean_ratios(content: ReportContent) -> Spec:
-    """The mean of π/p by segment, with two standard errors, beside 1."""
-    lines = content.evidence.overlap if content.evidence else ()
+def mean_ratios(lines: Sequence[SegmentOverlap]) -> Spec:
+    """Draw the mean of π/p by segment, with two standard errors, beside 1."""
     rows, ends = [], [1.0]
     for line in lines:
-        reach = TWO * (line.error or 0.0)
+        reach = TWO * (line.mean_ratio_error or 0.0)
         low, high = line.mean_ratio - reach, line.mean_ratio + reach
         ends += [low, high]
         rows.append({"name": line.segment, "use": "recommended", "value": line.mean_ratio, "low": low, "high": high})
     scale = scale_around(ends)
     title = "mean of π/p"
-    layers = [*_at(1.0, "right propensities", scale), *_forest(rows, title, scale)]
+    layers = [*_rule(1.0, "right propensities", scale), *_forest(rows, title, scale)]
     return finished(alt.layer(*layers), 34 * len(rows) + 20, f"{title} by segment")
 
 
@@ -123,7 +124,7 @@ def _row(name: str, e: Estimate) -> dict[str, Any]:
 
 
 def _forest(rows: Sequence[dict[str, Any]], title: str, scale: Any) -> list[Any]:
-    """Values with their intervals, one row each; where there is no value, words stand in its place."""
+    """Draw values with their intervals, one row each; words stand in the place of a value that is withheld."""
     y = alt.Y("name:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
     tooltip = [
         text_tip("name"),
@@ -147,9 +148,9 @@ def _forest(rows: Sequence[dict[str, Any]], title: str, scale: Any) -> list[Any]
     return layers
 
 
-def _at(value: float, said: str, scale: Any) -> list[Any]:
-    """A dashed rule with its words at the foot."""
-    chart = alt.Chart(inline([{"at": value, "words": said}])).encode(x=alt.X("at:Q", scale=scale))
+def _rule(value: float, label: str, scale: Any) -> list[Any]:
+    """Draw a dashed rule with its label at the foot."""
+    chart = alt.Chart(inline([{"at": value, "words": label}])).encode(x=alt.X("at:Q", scale=scale))
     look: dict[str, Any] = {"align": "left", "baseline": "top", "dx": 4, "fontSize": 10.5}
     texts = chart.encode(text="words:N", y=alt.value(0))
     return [

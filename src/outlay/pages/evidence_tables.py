@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outlay.choosing.evaluation import Evaluation
 from outlay.core.estimate import Estimate
-from outlay.core.target import Target
+from outlay.core.target import Target, longest_total
 from outlay.pages import evidence_words, words
-from outlay.pages.content import ReportContent
+from outlay.pages.report_words import target
+from outlay.pages.results import RunResults
 
 MOST_FIGURES = 4
 
@@ -17,8 +19,8 @@ Cell = tuple[str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Quantities against estimators or policies, as texts.
+class EstimateTable:
+    """Quantities against estimators or policies, as text.
 
     Attributes:
         heads: of the columns beside the first ones.
@@ -29,71 +31,73 @@ class Table:
     rows: tuple[tuple[tuple[str, ...], tuple[Cell, ...]], ...]
 
 
-def side_by_side(content: ReportContent, estimates: Sequence[Estimate]) -> Table:
-    """A row for each quantity, a column for each estimator."""
+def side_by_side(results: RunResults, estimates: Sequence[Estimate]) -> EstimateTable:
+    """Return a row for each quantity and a column for each estimator."""
     by = {(e.target, e.estimator): e for e in estimates}
     names = tuple(dict.fromkeys(e.estimator for e in estimates))
     rows = [
-        ((words.target(content, target),), _cells([by.get((target, name)) for name in names]))
-        for target in dict.fromkeys(e.target for e in estimates)
+        ((target(results, text),), _cells([by.get((text, name)) for name in names]))
+        for text in dict.fromkeys(e.target for e in estimates)
     ]
-    return Table(names, tuple(rows))
+    return EstimateTable(names, tuple(rows))
 
 
-def segments(content: ReportContent) -> list[tuple[str, Table]]:
-    """Old, new and change of each segment: a table for the reward's longest total and one for each budget."""
+def differences(results: RunResults) -> list[tuple[str, EstimateTable]]:
+    """Return a table for each policy that the mixture is compared with, under its title; the old policy first."""
+    by: dict[str, list[Estimate]] = {}
+    for e in results.evaluated.differences:
+        by.setdefault(e.against, []).append(e)
+    titles = {**results.evaluated.policies, "old": "the old policy"}
+    return [(titles[name], side_by_side(results, estimates)) for name, estimates in by.items()]
+
+
+def segments(results: RunResults) -> list[tuple[str, EstimateTable]]:
+    """Return old, new and change of each segment: a table for the reward's longest total and one for each budget."""
     return [
         (
-            words.target(content, target),
-            Table(
+            target(results, text),
+            EstimateTable(
                 ("old policy", "as served", "change"),
                 tuple(
-                    ((line.segment, words.number(line.users, 0)), _cells([line.old, line.new, line.gain]))
-                    for line in content.segments
-                    if line.target == target
+                    ((line.gain.segment, words.number(line.gain.users, 0)), _cells(line))
+                    for line in results.segments
+                    if line.gain.target == text
                 ),
             ),
         )
-        for target in segment_targets(content)
+        for text in segment_targets(results)
     ]
 
 
-def segment_targets(content: ReportContent) -> list[str]:
-    """The quantities by segment that are shown, of those that are there."""
-    known = {line.target for line in content.segments}
-    first = evidence_words.longest(known)
-    return [target for target in (first, *(b.name for b in content.budgets)) if target in known]
+def segment_targets(results: RunResults) -> list[str]:
+    """Return the quantities by segment that are shown, of those that were estimated."""
+    known = {line.gain.target for line in results.segments}
+    return [text for text in (longest_total(known), *(b.name for b in results.budgets)) if text in known]
 
 
-def compared(content: ReportContent) -> list[list[Estimate]]:
-    """What several estimators say of the mixture: its longest total and its budgets first."""
+def compared(results: RunResults) -> list[list[Estimate]]:
+    """Return the mixture's estimates for the quantities to draw: its longest total and its budgets first."""
     groups: dict[str, list[Estimate]] = defaultdict(list)
-    for e in content.estimates:
-        if e.policy == "mixture":
-            groups[e.target].append(e)
-    shown = [t for t, each in groups.items() if sum(e.value is not None for e in each) > 1]
-    days = sorted({int(t.partition("@")[2]) for t in shown if "@" in t}, reverse=True)
-    names = [b.name for b in content.budgets]
-    order = [
-        *(str(Target("reward", d)) for d in days[:1]),
-        *names,
-        "reward",
-        *(str(Target("reward", d)) for d in days[1:]),
-    ]
-    return [groups[target] for target in order if target in shown][:MOST_FIGURES]
+    for e in results.evaluated.estimates:
+        groups[e.target].append(e)
+    shown = [text for text, each in groups.items() if sum(e.value is not None for e in each) > 1]
+    days = {span for text in shown if (span := Target.parse(text).days) is not None}
+    totals = [str(Target("reward", span)) for span in sorted(days, reverse=True)]
+    order = [*totals[:1], *(b.name for b in results.budgets), "reward", *totals[1:]]
+    return [groups[text] for text in order if text in shown][:MOST_FIGURES]
 
 
-def listed(content: ReportContent) -> tuple[list[Estimate], list[Estimate]]:
-    """All estimates, those of the mixture and the others, quantity by quantity."""
-    targets = list(dict.fromkeys(e.target for e in content.estimates))
-    ordered = sorted(content.estimates, key=lambda e: targets.index(e.target))
-    return [e for e in ordered if e.policy == "mixture"], [e for e in ordered if e.policy != "mixture"]
+def by_quantity(evaluation: Evaluation) -> tuple[list[Estimate], list[Estimate]]:
+    """Return the estimates of the evaluated policy and those of the others, quantity by quantity."""
+    order = list(dict.fromkeys(e.target for e in (*evaluation.estimates, *evaluation.beside)))
+    mine, others = (sorted(es, key=lambda e: order.index(e.target)) for es in (evaluation.estimates, evaluation.beside))
+    return mine, others
 
 
 def _cells(estimates: Sequence[Estimate | None]) -> tuple[Cell, ...]:
-    """One row, rounded alike: as finely as the best of the numbers to be relied on calls for."""
-    known = [evidence_words.interval(e) for e in estimates if e is not None and e.recommended]
-    digits = words.decimals(known or [evidence_words.interval(e) for e in estimates if e is not None])
+    """Return one row, rounded alike: as finely as the best of the numbers to be relied on needs."""
+    given = [e for e in estimates if e is not None]
+    digits = words.decimals([e for e in given if e.recommended] or given)
     return tuple(
         (words.NONE, "", True) if e is None or e.value is None else (*evidence_words.estimate(e, digits), e.recommended)
         for e in estimates

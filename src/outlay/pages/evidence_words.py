@@ -1,196 +1,197 @@
-"""The evaluation in words: the certificate, gains by segment, what each estimator says, and what all of it rests on."""
+"""The evaluation in words: the certificate, gains by segment, the estimates, and what they rest on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from outlay.choosing import estimators
+from outlay.choosing.checks import CheckResult
+from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate
-from outlay.core.target import Target
-from outlay.pages.content import Interval, ReportContent
-from outlay.pages.evidence_content import Bound, SegmentLine
-from outlay.pages.words import NONE, budget, days, decimals, exact, number, per, plain, target
+from outlay.core.target import Target, longest_total
+from outlay.estimators.certificate import CONDITIONS, LEAST_USERS, BudgetBound, Certificate
+from outlay.estimators.units import objective
+from outlay.pages.report_words import target
+from outlay.pages.results import RunResults
+from outlay.pages.words import NONE, Interval, days, decimals, exact, number, per, plain
 
-ESTIMATORS = {name: (row.title, row.assumes) for name, row in estimators.ESTIMATORS.items()}
-
-CHECKS = {
-    "propensities": ("How likely was the old policy to give what it gave?",
-                     "so what needs propensities is not recommended, and agreement is not checked"),
-    "reproduction": ("Does the fitted evaluation give the old policy's observed totals back?",
-                     "so the fitted evaluation is not recommended, and nothing is certified"),
-    "agreement": ("Do the other estimators, some of which assume less, contradict the fitted evaluation?",
-                  "so the fitted evaluation is not recommended, and nothing is certified"),
-}  # fmt: skip
+STATIONARY = (
+    "Outcomes and moves depend on state and action alone, in the same way on every day of the log; that is why a week "
+    "of log can say something about the days after it."
+)
+SAME_USERS = "The users of the next campaign are like those of this one."
 
 
-def certificate_finding(content: ReportContent) -> str:
-    """Each bound against its limit."""
-    certificate = content.certificate
-    if certificate is None or certificate.refused:
+def refusal(results: RunResults) -> str | None:
+    """Return why the certificate has no bounds, or None."""
+    certificate = results.evaluated.certificate
+    if any(line.bound is None for line in certificate.budgets):
+        return certificate.withheld or certificate.words
+    return certificate.words if certificate.users < LEAST_USERS else None
+
+
+def certificate_lines(results: RunResults) -> list[tuple[BudgetLimit, BudgetBound, float]]:
+    """Return each limit with its bound and the margin that it was tightened by when the mixture was chosen."""
+    margins = results.run.manifest["margin"]
+    return list(zip(results.budgets, results.evaluated.certificate.budgets, margins, strict=True))
+
+
+def certificate_finding(results: RunResults) -> str:
+    """Return each bound against its limit."""
+    if refusal(results):
         return "No certificate"
     parts = []
-    for bound in certificate.bounds:
-        line = budget(content, bound.budget)
-        side = "at most" if line.sign > 0 else "at least"
+    for budget, line, margin in certificate_lines(results):
+        side = "at most" if budget.sign > 0 else "at least"
         parts.append(
-            f"{bound.budget} is {side} {bound_numbers(bound)[2]} {per(line)} "
-            f"({'inside' if bound.kept else 'outside'} the limit of {plain(line.limit)})"
+            f"{budget.name} is {side} {bound_numbers(line, margin)[2]} {per(budget)} "
+            f"({'inside' if line.kept else 'outside'} the limit of {plain(budget.limit)})"
         )
-    return f"With {exact(certificate.confidence)} confidence {' and '.join(parts)}"
+    return f"With {exact(results.evaluated.certificate.confidence)} confidence {' and '.join(parts)}"
 
 
-def bound_numbers(bound: Bound) -> tuple[str, str, str]:
-    """Margin, estimate and bound, rounded alike."""
-    digits = decimals([Interval(bound.value, min(bound.value, bound.bound), max(bound.value, bound.bound))])
-    return number(bound.margin, digits), number(bound.value, digits), number(bound.bound, digits)
+def bound_numbers(line: BudgetBound, margin: float) -> tuple[str, str, str]:
+    """Return margin, estimate and bound, rounded alike."""
+    assert line.value is not None
+    assert line.bound is not None
+    digits = decimals([Interval(line.value, min(line.value, line.bound), max(line.value, line.bound))])
+    return number(margin, digits), number(line.value, digits), number(line.bound, digits)
 
 
-def guarantee(content: ReportContent) -> str:
-    """What the certificate promises: of this mixture, or of all mixtures of the frontier at once."""
-    certificate = content.certificate
-    assert certificate is not None
+def guarantee(certificate: Certificate) -> str:
+    """Return what the certificate promises: for this mixture, or for all mixtures of the frontier at once."""
     alpha = exact(1 - certificate.confidence)
     if certificate.policies == 1:
         return f"the chance that this mixture is certified and yet breaks a limit is at most {alpha}."
     return (
-        f"the bounds hold for {certificate.policies} policies together, and so for every mixture of them and for every "
-        f"budget of the curve, by one look: the chance that any of these is certified and yet breaks a limit is at "
-        f"most {alpha}. Another budget costs no further look."
+        f"the bounds hold for {certificate.policies:,} policies together, and so for every mixture of them and for "
+        "every budget of the curve, at the cost of one look: the chance that any of these is certified and yet "
+        f"breaks a limit is at most {alpha}. Another budget costs no further look."
     )
 
 
-def gain(content: ReportContent) -> str:
-    """What the mixture brings beyond the old policy, and at least."""
-    certificate = content.certificate
-    if certificate is None or certificate.gain is None:
-        return "The gain over the old policy could not be measured, or too few events make it to bound it."
-    found = certificate.gain
-    digits = decimals([Interval(found.value, found.bound, 2 * found.value - found.bound)])
-    value, bound = signed(found.value, digits), signed(found.bound, digits)
+def rests_on(results: RunResults) -> list[str]:
+    """Return what must be true for the certificate to hold, a sentence each."""
+    stationary = [STATIONARY] if results.window is None else []
+    return [*stationary, *(f"{condition[0].upper()}{condition[1:]}." for condition in CONDITIONS), SAME_USERS]
+
+
+def gain(results: RunResults) -> str:
+    """Return what the mixture brings beyond the old policy, and its lower bound."""
+    certificate = results.evaluated.certificate
+    if certificate.gain is None or certificate.gain_bound is None:
+        return "The gain over the old policy could not be measured, or it rests on too few events to be bounded."
+    value, bound = certificate.gain, certificate.gain_bound
+    digits = decimals([Interval(value, bound, 2 * value - bound)])
     return (
-        f"Beyond the old policy it brings {value} ({target(content, found.target)}): with "
-        f"{exact(certificate.confidence)} confidence {bound} at least."
+        f"Beyond the old policy it brings {signed(value, digits)} ({target(results, objective(results.campaign))}); "
+        f"with {exact(certificate.confidence)} confidence at least {signed(bound, digits)}."
     )
 
 
 def share(part: float) -> str:
-    """A share that may be tiny: `0.0011` → `0.110 %`."""
+    """Return a share that may be tiny: `0.0011` → `0.110 %`."""
     return f"{number(100 * part)} %"
 
 
 def signed(value: float, digits: int) -> str:
-    """A difference, with its sign."""
+    """Return a difference, with its sign."""
     text = number(value, digits)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
-def longest(targets: Iterable[str]) -> str | None:
-    """The reward's total of most days among some targets, else the reward's discounted mean."""
-    named = set(targets)
-    totals = [int(t.partition("@")[2]) for t in named if t.startswith("reward@")]
-    return str(Target("reward", max(totals))) if totals else "reward" if "reward" in named else None
-
-
-def segments_finding(content: ReportContent) -> str:
-    """The segments that gain or lose most."""
-    wanted = longest(line.target for line in content.segments)
-    lines = [line for line in content.segments if line.target == wanted and line.gain.value is not None]
-    if wanted is None or not lines:
+def segments_finding(results: RunResults) -> str:
+    """Return the segments that gain or lose most."""
+    wanted = longest_total(line.gain.target for line in results.segments)
+    gains = [line.gain for line in results.segments if line.gain.target == wanted and line.gain.value is not None]
+    if wanted is None or not gains:
         return "No gain by segment can be given"
-    lines = sorted(lines, key=lambda line: -abs(line.gain.value or 0.0))
-    digits = decimals([interval(line.gain) for line in lines])
-    shown = [f"{line.segment} {signed(line.gain.value or 0.0, digits)}{_clearly(line)}" for line in lines[:3]]
-    return f"Gain over the old policy in {target(content, wanted)}: {'; '.join(shown)}"
+    digits = decimals(gains)
+    most = sorted(gains, key=lambda e: -abs(e.value or 0.0))[:3]
+    shown = [
+        f"{e.segment} {signed(e.value or 0.0, digits)}{' (it may be none)' if _may_be_none(e) else ''}" for e in most
+    ]
+    return f"Gain over the old policy in {target(results, wanted)}: {'; '.join(shown)}"
 
 
-def _clearly(line: SegmentLine) -> str:
-    low, high = line.gain.low, line.gain.high
-    return " (it may be none)" if low is not None and high is not None and low <= 0 <= high else ""
+def _may_be_none(e: Estimate) -> bool:
+    return e.low is not None and e.high is not None and e.low <= 0 <= e.high
 
 
-def estimates_finding(content: ReportContent) -> str:
-    """What the estimators that can be relied on say of the longest total, and which cannot."""
-    mine = [e for e in content.estimates if e.policy == "mixture"]
-    wanted = longest(e.target for e in mine)
-    asked = [e for e in mine if e.target == wanted]
-    relied = [e for e in asked if e.recommended]
+def estimates_finding(results: RunResults) -> str:
+    """Return the longest total by the estimators that can be relied on, and name those that cannot."""
+    mine = results.evaluated.estimates
+    wanted = longest_total(e.target for e in mine)
+    relied = [e for e in mine if e.target == wanted and e.recommended]
     if wanted is None or not relied:
         return "No estimate can be relied on"
-    digits = decimals([interval(e) for e in relied])
-    said = _listed([f"{number(e.value, digits)} by {e.estimator}" for e in relied])
-    others = _listed([e.estimator for e in asked if not e.recommended])
-    text = f"{target(content, wanted)}: {said}"
+    digits = decimals(relied)
+    values = _listed([f"{number(e.value, digits)} by {e.estimator}" for e in relied])
+    others = _listed([e.estimator for e in mine if e.target == wanted and not e.recommended])
+    text = f"{target(results, wanted)}: {values}"
     return f"{text}; {others} cannot tell" if others else text
 
 
-def interval(e: Estimate) -> Interval | None:
-    """A number with its ends; None where it is withheld."""
-    return None if e.value is None else Interval(e.value, e.low, e.high)
-
-
 def estimate(e: Estimate, digits: int | None = None) -> tuple[str, str]:
-    """Value and interval, rounded alike."""
+    """Return value and interval, rounded alike."""
     if e.value is None:
         return NONE, NONE
-    digits = decimals([interval(e)]) if digits is None else digits
+    digits = decimals([e]) if digits is None else digits
     ends = NONE if e.low is None or e.high is None else f"{number(e.low, digits)} to {number(e.high, digits)}"
     return number(e.value, digits), ends
 
 
 def use(e: Estimate) -> str:
-    """Whether to act on a number, and why not."""
+    """Return whether to act on a number, and why not."""
     if e.withheld:
         return f"withheld: {e.withheld}"
     return "recommended" if e.recommended else f"not recommended: {e.caution}" if e.caution else "for comparison"
 
 
-def reasons(content: ReportContent) -> list[str]:
-    """Why numbers of the policy are withheld or not recommended, a sentence for each reason."""
-    groups: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for e in content.estimates:
-        reason = e.withheld or e.caution
-        if e.policy != "mixture" or reason is None:
-            continue
-        what = "gives no number" if e.withheld else "is not recommended"
-        groups.setdefault((what, reason), {}).setdefault(e.estimator, []).append(e.target)
+def reasons(results: RunResults) -> list[str]:
+    """Return why numbers of the policy are withheld or not recommended, a sentence for each reason."""
+    groups: dict[tuple[bool, str], dict[str, list[str]]] = {}
+    for e in results.evaluated.estimates:
+        if reason := e.withheld or e.caution:
+            groups.setdefault((e.withheld is not None, reason), {}).setdefault(e.estimator, []).append(e.target)
     sentences = []
-    for (what, reason), targets in groups.items():
+    for (withheld, reason), targets in groups.items():
         together: dict[str, list[str]] = {}
         for estimator, names in targets.items():
-            together.setdefault(_about(content, names), []).append(estimator)
+            together.setdefault(_about(results, names), []).append(estimator)
         for about, names in together.items():
-            does = what if len(names) == 1 else {"gives no number": "give no number"}.get(what, "are not recommended")
-            sentences.append(f"{_listed(names)} {does} for {about}: {reason}.")
+            one = len(names) == 1
+            verb = (
+                ("gives no number" if one else "give no number")
+                if withheld
+                else ("is" if one else "are") + " not recommended"
+            )
+            sentences.append(f"{_listed(names)} {verb} for {about}: {reason}.")
     return sentences
 
 
-def _about(content: ReportContent, targets: list[str]) -> str:
-    """Targets in few words: all quantities over the same days are `totals of 7 days`."""
-    every = {"reward", *(b.name for b in content.budgets)}
-    alike = all(b.per == "decision" for b in content.budgets)
-    means = "discounted means" if content.window is None else f"means of the first {days(content.window)}"
+def _about(results: RunResults, texts: list[str]) -> str:
+    """Return targets in few words: all quantities over the same days are `totals of 7 days`."""
+    every = {"reward", *(b.name for b in results.budgets)}
+    alike = all(b.per == "decision" for b in results.budgets)
+    means = "discounted means" if results.window is None else f"means of the first {days(results.window)}"
+    groups: dict[tuple[int | None, str], list[Target]] = {}
+    for parsed in map(Target.parse, texts):
+        groups.setdefault((parsed.days, parsed.kind), []).append(parsed)
     parts = []
-    for kind in dict.fromkeys(_kind(t) for t in targets):
-        names = [t for t in targets if _kind(t) == kind]
-        if {t.removesuffix(kind) for t in names} == every and (kind or alike):
-            parts.append(f"totals of {days(kind[1:])}" if "@" in kind else "discounted means" if kind else means)
+    for (span, kind), targets in groups.items():
+        if {t.name for t in targets} == every and (span is not None or kind or alike):
+            parts.append(f"totals of {days(span)}" if span is not None else "discounted means" if kind else means)
         else:
-            parts += [target(content, name) for name in names]
+            parts += [target(results, str(t)) for t in targets]
     return _listed(parts)
-
-
-def _kind(name: str) -> str:
-    """`@7` of a total, `/discounted` of a mean beside one over a window, nothing of what is maximised."""
-    return next((name[name.index(mark) :] for mark in "@/" if mark in name), "")
 
 
 def _listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def evidence_finding(content: ReportContent) -> str:
-    """Which checks were passed."""
-    checks = content.evidence.checks if content.evidence else ()
+def evidence_finding(checks: Sequence[CheckResult]) -> str:
+    """Return which checks were passed."""
     failed = [check.name for check in checks if check.ok is False]
     skipped = [check.name for check in checks if check.ok is None]
     if failed:
@@ -198,12 +199,11 @@ def evidence_finding(content: ReportContent) -> str:
     return f"Every check made was passed; not checked: {_listed(skipped)}" if skipped else "Every check was passed"
 
 
-def unseen(content: ReportContent) -> list[str]:
-    """Values that the policy gives in a segment where the log never gave them."""
-    lines = content.evidence.overlap if content.evidence else ()
+def unseen(results: RunResults) -> list[str]:
+    """Return the actions that the policy gives in a segment where the log never gave them, a sentence each."""
     return [
         f"In segment {line.segment} {share(line.unseen_share)} of what the policy gives was never given by the log: "
         f"{', '.join(plain(value) for value in line.unseen)}."
-        for line in lines
+        for line in results.evaluated.diagnostics.overlap
         if line.unseen
     ]

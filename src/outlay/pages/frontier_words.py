@@ -14,7 +14,7 @@ from outlay.choosing.budget_curve import BudgetCurve, CurvePoint
 from outlay.core.campaign import BudgetLimit
 from outlay.core.target import Target
 from outlay.pages import words
-from outlay.pages.content import Interval
+from outlay.pages.words import Interval
 
 ROUNDING = 1e-9  # of weights: a linear programme leaves traces
 CERTIFIED = "Certified means that the limits are kept, not that a budget gains"

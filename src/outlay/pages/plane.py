@@ -10,9 +10,9 @@ from typing import Any
 
 import altair as alt
 
+from outlay.choosing.run import Vector
 from outlay.pages import words
-from outlay.pages.content import ReportContent
-from outlay.pages.learned_content import Measured, Point
+from outlay.pages.results import Figures, RunResults
 from outlay.pages.style import (
     BLUE,
     GREY,
@@ -30,27 +30,27 @@ from outlay.pages.style import (
 )  # fmt: skip
 
 
-def measurement_plane(content: ReportContent, budget_index: int) -> Spec:
+def measurement_plane(results: RunResults, budget_index: int) -> Spec:
     """Candidates, members, mixture, old policy and limit in the plane of one cost and the reward."""
-    j, budget = budget_index, content.budgets[budget_index]
+    j, budget = budget_index, results.budgets[budget_index]
     candidates: list[Spec] = [
-        {"step": c.step, "cost": c.measured.costs[j], "reward": c.measured.reward, "multiplier": c.multiplier[j],
-         "limits": "kept" if words.keeps_limits(c.measured, content.budgets) else "not kept"}
-        for c in content.candidates
+        {"step": c.step, "cost": c.measured[1 + j], "reward": c.measured[0], "multiplier": c.multiplier[j],
+         "limits": "kept" if words.keeps_limits(c.measured, results.budgets) else "not kept"}
+        for c in results.candidates
     ]  # fmt: skip
-    marks, moves = _plane_marks(content, j)
-    limit = budget.plane_limit
-    costs = [m["cost"] for m in marks] + ([] if limit is None else [limit]) + middle([c["cost"] for c in candidates])
+    marks, moves = _plane_marks(results, j)
+    costs = [m["cost"] for m in marks] + [budget.limit] + middle([c["cost"] for c in candidates])
     rewards = [m["reward"] for m in marks] + middle([c["reward"] for c in candidates])
     x_scale, y_scale = scale_around(costs, pad=0.06), scale_around(rewards, pad=0.08)
     x = along_x("cost", f"{budget.name} ({f'{budget.unit} per decision'.strip()})", x_scale)
-    y = alt.Y("reward:Q", title=f"{content.reward_label} per decision", scale=y_scale)
+    y = alt.Y("reward:Q", title=f"{results.reward_label} per decision", scale=y_scale)
 
-    layers: list[Any] = []
-    if limit is not None:
-        edge = x_scale["domain"][1 if budget.sign > 0 else 0]
-        area = alt.Chart(inline([{"from": limit, "to": edge}])).mark_rect(color=ORANGE, opacity=0.06)
-        layers += [area.encode(x=alt.X("from:Q", scale=x_scale), x2="to:Q"), *limit_line(limit, budget, "x", x_scale)]
+    edge = x_scale["domain"][1 if budget.sign > 0 else 0]
+    area = alt.Chart(inline([{"from": budget.limit, "to": edge}])).mark_rect(color=ORANGE, opacity=0.06)
+    layers: list[Any] = [
+        area.encode(x=alt.X("from:Q", scale=x_scale), x2="to:Q"),
+        *limit_line(budget.limit, budget, "x", x_scale),
+    ]
     if candidates:
         numbers = (("step", "step"), ("multiplier", "λ"), ("cost", "cost"), ("reward", "reward"))
         tooltip = [*(value_tip(field, title) for field, title in numbers), text_tip("limits")]
@@ -63,7 +63,7 @@ def measurement_plane(content: ReportContent, budget_index: int) -> Spec:
                 y=y,
                 tooltip=tooltip,
                 color=alt.Color("step:Q", scale=alt.Scale(scheme="viridis"), legend=legend)
-                if content.training
+                if results.course
                 else alt.value(BLUE),
             )
         )
@@ -76,7 +76,7 @@ def measurement_plane(content: ReportContent, budget_index: int) -> Spec:
     )  # fmt: skip
     layers += _plane_layers(marks, x, y)
     chart = alt.layer(*layers).resolve_scale(color="independent")
-    return finished(chart, 380, f"{content.reward_label} against {budget.name}: candidates, members, mixture, limit")
+    return finished(chart, 380, f"{results.reward_label} against {budget.name}: candidates, members, mixture, limit")
 
 
 _MARKS = {  # name in the legend: shape, fill, stroke
@@ -88,40 +88,40 @@ _MARKS = {  # name in the legend: shape, fill, stroke
 }
 
 
-def _plane_marks(content: ReportContent, j: int) -> tuple[list[Spec], list[Spec]]:
+def _plane_marks(results: RunResults, j: int) -> tuple[list[Spec], list[Spec]]:
     """The named points, and the lines between them: a move from figure to figure, and a member's share."""
     marks: list[Spec] = []
     moves: list[Spec] = []
-    final = content.mixture.fitted or content.mixture.critic
+    final = results.mixture.fitted or results.mixture.critic
 
-    def mark(what: str, name: str, label: str, point: Point, size: int, weight: float | None = None) -> None:
+    def mark(what: str, name: str, label: str, x: Vector, size: int, weight: float | None = None) -> None:
         marks.append({"what": what, "name": name, "label": label, "weight": weight, "size": size,
-                      "cost": point.costs[j], "reward": point.reward})  # fmt: skip
+                      "cost": x[1 + j], "reward": x[0]})  # fmt: skip
 
-    for member in content.members:
-        label = f"{member.name} · {words.percent(member.weight)}"
-        for figure, point in _figures(member.measured):
-            mark(f"member, {figure}", member.name, label, point, 150, member.weight)
-        here = member.measured.fitted or member.measured.critic
+    members = [results.figures(member) for member in results.run.members]
+    for i, (member, figures) in enumerate(zip(results.run.members, members, strict=True)):
+        name = f"member {i}"
+        for figure, x in _known(figures):
+            mark(f"member, {figure}", name, f"{name} · {words.percent(member.weight)}", x, 150, member.weight)
+        here = figures.fitted or figures.critic
         if final and here:
             moves.append(_move("share", here, final, j))
-    for figure, point in _figures(content.mixture):
-        mark(f"mixture, {figure}", "mixture", "mixture", point, 280)
-    for measured in (*(m.measured for m in content.members), content.mixture):
-        if measured.critic and measured.fitted:
-            moves.append(_move("fitted", measured.critic, measured.fitted, j))
-    if content.old is not None:
-        mark("old policy", "old policy", "old policy", content.old, 110)
+    for figure, x in _known(results.mixture):
+        mark(f"mixture, {figure}", "mixture", "mixture", x, 280)
+    for figures in (*members, results.mixture):
+        if figures.critic and figures.fitted:
+            moves.append(_move("fitted", figures.critic, figures.fitted, j))
+    if results.old is not None:
+        mark("old policy", "old policy", "old policy", results.old, 110)
     return marks, moves
 
 
-def _figures(measured: Measured) -> list[tuple[str, Point]]:
-    named = (("critic", measured.critic), ("fitted", measured.fitted))
-    return [(figure, point) for figure, point in named if point is not None]
+def _known(figures: Figures) -> list[tuple[str, Vector]]:
+    return [(name, x) for name, x in (("critic", figures.critic), ("fitted", figures.fitted)) if x is not None]
 
 
-def _move(why: str, begin: Point, end: Point, j: int) -> Spec:
-    return {"why": why, "cost": begin.costs[j], "reward": begin.reward, "cost2": end.costs[j], "reward2": end.reward}
+def _move(why: str, begin: Vector, end: Vector, j: int) -> Spec:
+    return {"why": why, "cost": begin[1 + j], "reward": begin[0], "cost2": end[1 + j], "reward2": end[0]}
 
 
 def _plane_layers(marks: list[Spec], x: Any, y: Any) -> list[Any]:
