@@ -285,7 +285,7 @@ def test_a_run_on_another_log_says_so_and_one_with_another_schema_is_refused(
     with pytest.raises(FolderError, match=r"--against: was trained on a log with other features.*outlay prepare once"):
         outlay.evaluate(narrow, policy=policy, against=run)
     assert not (narrow / "looks.json").exists()
-    with pytest.raises(FolderError, match=r"nothing, --against: does not exist.*RUN folder.*table, or old"):
+    with pytest.raises(FolderError, match=r"nothing, --against: does not exist.*RUN folder.*table of a policy, or old"):
         outlay.evaluate(narrow, policy=policy, against=tmp_path / "nothing")
     with pytest.raises(FolderError, match="outlay-run"):
         outlay.evaluate(narrow, policy=policy, against=habit.data)
