@@ -60,12 +60,12 @@ def test_coverage_is_that_of_the_last_step() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"days": 10}, r"days is 10; a test lasts whole weeks \(7 or 14\)"),
-        ({"days": 3}, r"days is 3; a test lasts whole weeks \(7\)"),
+        ({"days": 10}, r"`days` is 10; must be whole weeks \(7 or 14\)"),
+        ({"days": 3}, r"`days` is 3; must be whole weeks \(7\)"),
         ({"decisions": [8, 14]}, "each must be a whole number of weeks"),
-        ({"decisions": [7]}, r"must grow and end with days \(14\)"),
-        ({"decisions": [14, 7, 14]}, "must grow and end"),
-        ({"guardrails": ["cost", "active"]}, "'active' is named twice"),
+        ({"decisions": [7]}, r"must increase and end with `days` \(14\)"),
+        ({"decisions": [14, 7, 14]}, "must increase and end"),
+        ({"guardrails": ["cost", "active"]}, "'active' appears twice"),
         ({"salt": "a:b"}, "experiment.salt: is 'a:b'"),
         ({"confidence": 95}, "experiment.confidence: is 95"),
         ({"powr": 0.8}, "experiment.powr: unknown key. Did you mean 'power'?"),
@@ -80,11 +80,11 @@ def test_impossible_settings_are_refused(changed: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("arms", "message"),
     [
-        ([OLD], "1 arm; a comparison needs at least two"),
+        ([OLD], "1 arm; must be at least 2"),
         ([OLD, OLD], "two arms are named 'old'"),
-        ([OLD, NEW | {"share": 0.6}], "sum to 1.1; they may not exceed 1"),
-        ([OLD, {**NEW, "budget": None}], "the arm 'new' has no budget; arms that share one purse starve each other"),
-        ([OLD, NONE | {"budget": 1.0}], "'none' is a holdout: it gives nothing and has no budget"),
+        ([OLD, NEW | {"share": 0.6}], "sum to 1.1; must be at most 1"),
+        ([OLD, {**NEW, "budget": None}], "the arm 'new' has no budget; arms that share one budget starve each other"),
+        ([OLD, NONE | {"budget": 1.0}], "'none' is a holdout, which gives nothing and must have no budget"),
         ([OLD, NEW | {"action": 2.0}], "'new' is of kind 'random', which has no action"),
         ([OLD, NEW | {"kind": "bundle"}], "'new' is of kind 'bundle', which needs bundle"),
         ([OLD, NEW | {"bundle_id": "0"}], "which has no bundle_id"),
@@ -164,7 +164,7 @@ def test_only_coverage_may_grow_while_live() -> None:
     slower = Experiment.parse(content() | {"ramp": [{"day": 0, "coverage": 0.1}, {"day": 3, "coverage": 1.0}]})
     with pytest.raises(OutlayError, match=r"coverage on day 2 would shrink from 0.5 to 0.1"):
         slower.check_growth(live)
-    with pytest.raises(OutlayError, match="'spring' is live since 2026-03-02, and more than its coverage"):
+    with pytest.raises(OutlayError, match="'spring' has been live since 2026-03-02, and more than its coverage"):
         spring(eligible="level = 1").check_growth(live)
 
 
@@ -199,7 +199,10 @@ def test_a_campaign_file_is_called_one(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"arm": [OLD, {**NEW, "name": "Old "}]}, "two arms are named 'old' and 'Old '; names must differ by more"),
-        ({"arm": [OLD, {**NEW, "budget": 0}]}, "'new' has a budget of 0; an arm that gives nothing is a holdout"),
+        (
+            {"arm": [OLD, {**NEW, "budget": 0}]},
+            "'new' has a budget of 0; must be above 0, and an arm that gives nothing is a holdout",
+        ),
         ({"experiment": {**content()["experiment"], "days": 700}}, "days: is 700; wanted: at most 366"),
     ],
 )

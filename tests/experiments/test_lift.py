@@ -99,7 +99,7 @@ def test_a_holdout_that_costs_nothing_has_no_relative_cost() -> None:
         (ACTIVE, lambda x: x * [0, 1, 1, 1] + [7, 0, 0, 0], "7 against 7 in the control, the same for every user"),
         (RATIO, lambda x: x * [0, 1, 1, 1], "active is 0 in an arm"),
         (RATIO, lambda x: x[:, [0, 0, 2, 2]] * [1, 2, 1, 2], "2 against 2 in the control, the same for every user"),
-        (ACTIVE, lambda x: x[:, [2, 1, 2, 3]] * [2, 1, 1, 1], "the time before the start foretells it exactly"),
+        (ACTIVE, lambda x: x[:, [2, 1, 2, 3]] * [2, 1, 1, 1], "the days before the start predict it exactly"),
         (ACTIVE, lambda x: x[:10], "10 users; 30 are needed"),
     ],
 )

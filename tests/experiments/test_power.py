@@ -142,12 +142,12 @@ def test_a_constant_past_is_not_used(past: UserMoments) -> None:
 
 def test_a_metric_that_the_past_foretells_is_refused() -> None:
     x = np.arange(100.0)
-    with pytest.raises(OutlayError, match="is foretold exactly by the days before"):
+    with pytest.raises(OutlayError, match="is predicted exactly by the days before"):
         solve(moments_of(x=x, x_before=2 * x + 1), X, cuped=True, **PLAN)
 
 
 def test_arms_without_users_are_refused(past: UserMoments) -> None:
-    with pytest.raises(OutlayError, match="the arms have 100 and 1 users; each needs at least two"):
+    with pytest.raises(OutlayError, match="the arms have 100 and 1 users; each must have at least 2"):
         solve(past, X, arm="new", users=(100, 1), alpha=0.05, power=0.8, cuped=False)
 
 

@@ -173,7 +173,7 @@ def test_more_spent_than_the_budget_is_noted(tmp_path: Path) -> None:
 def test_a_log_in_which_nobody_has_an_arm_is_refused(tmp_path: Path) -> None:
     arms = LOG.column_names.index("arm")
     nobody = LOG.set_column(arms, "arm", pa.nulls(len(LOG), pa.string()))
-    with pytest.raises(LogError, match="no row of the test's days has an arm"):
+    with pytest.raises(LogError, match="no row on the test's days has an arm"):
         analyze_experiment(written(nobody, tmp_path), experiment())
 
 
@@ -211,7 +211,9 @@ def test_dates_of_other_forms_must_be_said(plain: Analysis, tmp_path: Path, form
     days = [(START + datetime.timedelta(days=d)).strftime(form) for d in LOG["day"].to_pylist()]
     bare = pacsv.WriteOptions(quoting_style="none")  # texts in quotes would not be taken for dates anyway
     pacsv.write_csv(LOG.set_column(1, "day", pa.array(days)), tmp_path / "log.csv", bare)
-    with pytest.raises(LogError, match=r"which is no date\. Write 2026-03-02, or say how dates are written: --column"):
+    with pytest.raises(
+        LogError, match=r"which is not a date\. Write 2026-03-02, or say how dates are written: --column"
+    ):
         analyze_experiment(tmp_path / "log.csv", experiment())
     found = analyze_experiment(tmp_path / "log.csv", experiment(), columns={"day": f"strptime(day, '{form}')"})
     assert active(found).absolute.value == pytest.approx(active(plain).absolute.value)
@@ -222,7 +224,7 @@ def test_an_arm_that_is_none_is_named_before_users_are_found_in_two(tmp_path: Pa
     log = LOG.set_column(2, "arm", pc.if_else(pc.less(LOG["day"], 3), name, LOG["arm"]))
     with pytest.raises(LogError) as caught:
         analyze_experiment(written(log, tmp_path), experiment())
-    assert f"arm: holds {name!r}, which is no arm of the experiment" in str(caught.value)
+    assert f"arm: holds {name!r}, which is not an arm of the experiment" in str(caught.value)
     assert advice in str(caught.value)
 
 
@@ -234,7 +236,7 @@ def test_a_list_may_be_csv_and_users_without_rows_are_told(plain: Analysis, tmp_
     few = written(LOG.filter(pc.field("user") < "u3"), tmp_path)
     found = analyze_experiment(few, experiment(), assigned=tmp_path / "arms.csv")
     gone = 600 - len(pc.unique(LOG.filter(pc.field("user") < "u3")["user"]))
-    assert any(f"{gone} of 600 assigned users have no row in the log, and count with 0" in n for n in found.notes)
+    assert any(f"{gone} of 600 assigned users have no row in the log; they count as 0" in n for n in found.notes)
 
 
 def test_a_look_that_was_asked_for_is_not_called_the_last_whole_week(tmp_path: Path) -> None:
@@ -367,7 +369,7 @@ def test_users_in_an_arm_must_have_been_eligible(tmp_path: Path) -> None:
     analyze_experiment(path, eligible("income > 1000"))  # which the log does not know
     with pytest.raises(LogError) as caught:
         analyze_experiment(path, eligible("age < 18"))
-    assert "600 users in an arm were not eligible on their first row in it, as user 'u" in str(caught.value)
+    assert "600 users in an arm were not eligible on their first row in it, for example user 'u" in str(caught.value)
     assert "--column eligible=SQL" in str(caught.value)
     analyze_experiment(path, eligible("age < 18"), columns={"eligible": "age >= 18"})
 
@@ -375,7 +377,7 @@ def test_users_in_an_arm_must_have_been_eligible(tmp_path: Path) -> None:
 def test_a_list_of_an_early_day_of_the_ramp_is_refused(tmp_path: Path) -> None:
     early = LOG.filter(pc.less(pc.utf8_length(LOG["user"]), 3)).group_by(["user", "arm"]).aggregate([])
     pq.write_table(early, tmp_path / "arms.parquet")
-    with pytest.raises(LogError, match=r"assigned: holds 10 users, and 590 others are in an arm in the log"):
+    with pytest.raises(LogError, match=r"assigned: has 10 users, and 590 others are in an arm in the log"):
         analyze_experiment(written(LOG, tmp_path), experiment(), assigned=tmp_path / "arms.parquet")
 
 
@@ -412,16 +414,20 @@ def test_the_document_is_plain_json(plain: Analysis) -> None:
     [
         (lambda log: log.drop_columns(["arm"]), {}, "column 'arm': is missing in the log"),
         (lambda log: log.drop_columns(["cost"]), {}, "column 'cost': is missing in the log"),
-        (lambda log: log, {"columns": {"cots": "cost"}}, "'cots' is no role. Known: "),
+        (lambda log: log, {"columns": {"cots": "cost"}}, "'cots' is not a role. Known: "),
         (lambda log: log, {"columns": {"cost": "coost"}}, "no column 'coost'"),
-        (lambda log: log.set_column(1, "day", pa.array(["monday"] * log.num_rows)), {}, "'monday', which is no date"),
+        (
+            lambda log: log.set_column(1, "day", pa.array(["monday"] * log.num_rows)),
+            {},
+            "'monday', which is not a date",
+        ),
         (lambda log: log.set_column(1, "day", pa.array([0.5] * log.num_rows)), {}, "is of type DOUBLE"),
         (
             lambda log: log.set_column(3, "active", pa.array(["yes"] * log.num_rows)),
             {},
             "'yes' in row 1 is not a number",
         ),
-        (lambda log: pa.concat_tables([log, log.slice(0, 1)]), {}, "more than one row, as user 'u0' on day 0"),
+        (lambda log: pa.concat_tables([log, log.slice(0, 1)]), {}, "more than one row, for example user 'u0' on day 0"),
         (lambda log: log, {"day": 0}, "day: is 0"),
     ],
 )

@@ -123,7 +123,7 @@ def test_a_past_log_with_numbers_that_are_none_is_refused(tmp_path: Path, column
 
 def test_a_past_log_with_two_rows_of_a_day_is_refused(tmp_path: Path) -> None:
     columns = {name: [*values, values[20]] for name, values in panel(USERS, DAYS).items()}
-    with pytest.raises(OutlayError, match=r"1 users have two rows of one day, as user .*Sum them"):
+    with pytest.raises(OutlayError, match=r"1 users have two rows for one day, for example user .*Sum them"):
         measure_past(Campaign.load(campaign_file(tmp_path, columns)), 14)
 
 
@@ -136,7 +136,7 @@ def test_what_is_doubtful_in_a_past_log_is_noted(campaign: Path, tmp_path: Path)
     columns["coupon"][-1], columns["active"][-1] = -1.5, 1
     found = measure_past(Campaign.load(campaign_file(tmp_path, columns)), 7)
     assert len(found.notes) == 2
-    assert "no row of anyone on day 16 to day 17, day 22, which" in found.notes[0]
+    assert "no row of any user on day 16 to day 17, day 22; they count" in found.notes[0]
     assert found.notes[1].startswith("coupon_cost is below 0 in some rows, down to -1.5.")
     assert found.actions == tuple(sorted(set(columns["coupon"])))
 
@@ -188,7 +188,7 @@ def test_a_bundle_is_pinned_by_its_id_and_found_from_the_file(
         (design(metric="cost_per_active"), {}, "is a ratio; a verdict is about a total per user"),
         (design(salt="outlay"), {}, "already draws the learn / select / certify split"),
         (design(), {"users": 0}, "users: is 0"),
-        (design(), {"users": 2}, "each needs at least two"),
+        (design(), {"users": 2}, "each must have at least 2"),
         (design(), {"lift": 0.0}, "lift: is 0"),
         (design(), {"lift": -1.5}, "lift: is -1.5"),
         ({"experiment": 3}, {}, "experiment: is 3"),
@@ -216,7 +216,9 @@ def test_a_constant_metric_is_refused_and_a_constant_guardrail_noted(tmp_path: P
 
 
 def test_actions_that_the_campaign_does_not_give_are_refused(campaign: Path, tmp_path: Path) -> None:
-    with pytest.raises(OutlayError, match=r"arm 'old'\.action: is 3\.3, .* does not give\. .*, as 1, "):
+    with pytest.raises(
+        OutlayError, match=r"arm 'old'\.action: is 3\.3, .* is not an action of the campaign\. .*, e\.g\. 1, "
+    ):
         plan(campaign, tmp_path, design(OLD | {"action": 3.3}, NEW))
 
 
@@ -240,13 +242,13 @@ def test_unequal_or_small_purses_are_noted(campaign: Path, tmp_path: Path) -> No
 def test_short_logs_ramps_and_small_arms_are_noted(campaign: Path, tmp_path: Path) -> None:
     assert plan(campaign, tmp_path, design()).notes == ()
     ramped = plan(campaign, tmp_path, design(ramp=[(0, 0.5), (4, 1.0)]))
-    assert any("the ramp ends on day 4: power counts the 10 days after it" in note for note in ramped.notes)
+    assert any("the ramp ends on day 4: power counts only the 10 days after it" in note for note in ramped.notes)
     long = plan(campaign, tmp_path, design(days=42))
-    assert any("42 days are taken as 1.5 times the 28 that the log has" in note for note in long.notes)
-    assert any("what CUPED would gain is not known" in note for note in long.notes)
+    assert any("42 days are taken as 1.5 times the 28 days that the log has" in note for note in long.notes)
+    assert any("not known what CUPED would gain" in note for note in long.notes)
     assert all(not power.cuped for power in long.powers)
     small = plan(campaign, tmp_path, design(), users=60)
-    assert any("an arm has 30 users; below 100" in note for note in small.notes)
+    assert any("an arm has 30 users; with fewer than 100" in note for note in small.notes)
 
 
 def test_guardrails_need_more_than_the_metric_of_the_verdict(campaign: Path, tmp_path: Path) -> None:
@@ -271,7 +273,9 @@ def test_a_small_arm_whose_cost_few_users_make_is_noted(tmp_path: Path) -> None:
     campaign = campaign_file(tmp_path, columns)
     old, small = NEW | {"name": "old"}, NEW | {"share": 0.05, "budget": 2000.0}
     (note,) = [x for x in plan(campaign, tmp_path, design(old, small), users=4000).notes if "few users" in x]
-    assert note.startswith("few users make most of cost and redemption, and the control and the arm 'new' have 2,000")
+    assert note.startswith(
+        "a few users account for most of cost and redemption, and the control and the arm 'new' have 2,000"
+    )
     assert not any("few users" in x for x in plan(campaign, tmp_path, design(old, NEW), users=4000).notes)
 
 
@@ -281,7 +285,9 @@ def test_a_live_test_is_replaced_only_if_its_coverage_grows(campaign: Path, tmp_
     plan(campaign, tmp_path, design(ramp=[(0, 0.1), (3, 1.0)]), today=start)
     with pytest.raises(OutlayError, match=r"coverage on day 3 would shrink from 1 to 0.1"):
         plan(campaign, tmp_path, design(ramp=[(0, 0.1)]), today=start)
-    with pytest.raises(OutlayError, match="'spring' is live since 2026-03-02, and more than its coverage would change"):
+    with pytest.raises(
+        OutlayError, match="'spring' has been live since 2026-03-02, and more than its coverage would change"
+    ):
         plan(campaign, tmp_path, design(salt="autumn"), today=start)
     plan(campaign, tmp_path, design(salt="autumn"), today=start - datetime.timedelta(days=1))
     assert Experiment.load(first.path).meta.salt == "autumn"

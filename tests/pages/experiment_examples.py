@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from outlay.experiments.design import Experiment
-from outlay.experiments.lift import Difference, IntervalEstimate, Lift, Withheld
+from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
 from outlay.experiments.results import (
     Analysis,
     ArmComparison,
@@ -24,10 +24,10 @@ from outlay.experiments.results import (
 REASON = "the arm “new” has 5,506 users where 6,006 were planned (p = 3e-06)"
 
 
-def effect(value: float, half: float, unit: float = 5.0) -> Difference:
+def effect(value: float, half: float, unit: float = 5.0) -> ArmDifference:
     """A relative change of `value` ± `half` on a control of `unit`."""
     relative = IntervalEstimate(value, value - half, value + half)
-    return Difference(IntervalEstimate(unit * value, unit * relative.low, unit * relative.high), relative)
+    return ArmDifference(IntervalEstimate(unit * value, unit * relative.low, unit * relative.high), relative)
 
 
 def lift(metric: str, value: float, half: float = 0.01, unit: float = 5.0, covariate: bool = False) -> Lift:
@@ -39,7 +39,7 @@ def lift(metric: str, value: float, half: float = 0.01, unit: float = 5.0, covar
     )  # fmt: skip
 
 
-def point(day: int, look: Difference, always: Difference) -> CoursePoint:
+def point(day: int, look: ArmDifference, always: ArmDifference) -> CoursePoint:
     return CoursePoint(
         look.absolute, look.relative, day=day, always=always.absolute, always_relative=always.relative
     )  # fmt: skip

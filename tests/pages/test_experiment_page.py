@@ -16,7 +16,7 @@ import pytest
 from experiment_examples import REASON, compared, course, decision, effect, example, lift, point
 
 from outlay.experiments import words
-from outlay.experiments.lift import Difference, IntervalEstimate, Lift, Withheld
+from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
 from outlay.experiments.results import Analysis, ArmComparison, Change, Outcome
 from outlay.pages import experiment_charts, experiment_words
 from outlay.pages.experiment import render
@@ -157,9 +157,9 @@ def test_the_verdict_tells_the_size_of_the_last_decision_and_the_day_of_the_firs
 
 
 def test_an_end_near_0_does_not_look_like_0() -> None:
-    near = Difference(IntervalEstimate(0.03, -0.0004, 0.06), IntervalEstimate(0.0074, -0.0001, 0.0149))
+    near = ArmDifference(IntervalEstimate(0.03, -0.0004, 0.06), IntervalEstimate(0.0074, -0.0001, 0.0149))
     assert words.ends(near) == "−0.01 % to +1.49 %"
-    assert words.ends(Difference(near.absolute, None)) == "−0.0004 to +0.0600 per user"
+    assert words.ends(ArmDifference(near.absolute, None)) == "−0.0004 to +0.0600 per user"
 
 
 def test_to_stop_for_harm_needs_no_planned_day() -> None:
@@ -331,7 +331,7 @@ def test_bounds_of_decisions_and_of_all_days_are_told_apart() -> None:
 
 
 def test_wide_bounds_of_the_first_days_do_not_squeeze_the_rest() -> None:
-    wide = Difference(IntervalEstimate(2.0, -4.9, 1e250), IntervalEstimate(0.4, -0.98, 1e250))
+    wide = ArmDifference(IntervalEstimate(2.0, -4.9, 1e250), IntervalEstimate(0.4, -0.98, 1e250))
     settled = course("active", 0.031, 0.01, 14, wanted=1)
     wild = replace(settled, points=[point(1, effect(0.031, 0.05), wide), *settled.points[1:]])
     got = page(replace(compared(), courses=[wild, *compared().courses[1:]]))
@@ -341,7 +341,7 @@ def test_wide_bounds_of_the_first_days_do_not_squeeze_the_rest() -> None:
 
 
 def test_without_a_relative_effect_the_unit_is_per_user() -> None:
-    plain = Difference(IntervalEstimate(-3.22, -3.31, -3.13), None)
+    plain = ArmDifference(IntervalEstimate(-3.22, -3.31, -3.13), None)
     assert words.span(plain) == "−3.22 per user (−3.31 to −3.13 per user)"
     lower = replace(course("cost", -0.5, 0.1, 14), points=[point(d, plain, plain) for d in range(1, 15)])
     got = page(replace(compared(), courses=[compared().courses[0], lower]))
@@ -350,7 +350,7 @@ def test_without_a_relative_effect_the_unit_is_per_user() -> None:
 
 
 def test_a_large_difference_per_user_stays_in_the_frame() -> None:
-    effects = {d: Difference(IntervalEstimate(-30.0 * d, -31.0 * d, -29.0 * d), None) for d in range(1, 15)}
+    effects = {d: ArmDifference(IntervalEstimate(-30.0 * d, -31.0 * d, -29.0 * d), None) for d in range(1, 15)}
     falling = replace(course("cost", -0.5, 0.1, 14), points=[point(d, x, x) for d, x in effects.items()])
     got = page(replace(compared(), courses=[compared().courses[0], falling]))
     scale = next(

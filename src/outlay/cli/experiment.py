@@ -35,33 +35,37 @@ def plan(
         list[str],
         typer.Option(
             metavar="ARM",
-            help="NAME,bundle=DIR or action=VALUE or random or holdout,share=S,budget=MONEY. The first: control.",
+            help="NAME,bundle=DIR or action=VALUE or random or holdout,share=S,budget=MONEY. The first is the control.",
         ),
     ],
-    start: Annotated[str, typer.Option(help="Date of day 0, as 2026-03-02.")],
+    start: Annotated[str, typer.Option(help="Date of day 0, e.g. 2026-03-02.")],
     days: Annotated[int, typer.Option(help="Length of the test, in whole weeks.")] = 14,
     ramp: Annotated[str, typer.Option(help="DAY:COVERAGE, …: the part of every arm's share from a day on.")] = "0:1",
-    name: Annotated[str | None, typer.Option(help="Of the test. Default: campaign and start.")] = None,
-    salt: Annotated[str | None, typer.Option(help="Of the draw of arms. Default: the name.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Of the verdict. Default: the campaign's reward.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the test. Default: campaign and start.")] = None,
+    salt: Annotated[str | None, typer.Option(help="Salt of the draw of arms. Default: the name.")] = None,
+    metric: Annotated[str | None, typer.Option(help="The verdict's metric. Default: the campaign's reward.")] = None,
     guardrail: Annotated[
         list[str] | None,
-        typer.Option(metavar="METRIC", help="A metric to watch on any day. Default: cost and redemption."),
+        typer.Option(metavar="METRIC", help="A metric to follow on every day. Default: cost and redemption."),
     ] = None,
-    decisions: Annotated[str | None, typer.Option(help="Days of the verdict, as 7,14. Default: the last.")] = None,
-    confidence: Annotated[float, typer.Option(help="Of intervals and of the verdict.")] = 0.95,
-    power: Annotated[float, typer.Option(help="Wanted chance to find the smallest detectable effect.")] = 0.8,
+    decisions: Annotated[
+        str | None, typer.Option(help="Days of planned decisions, e.g. 7,14. Default: the last day.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Confidence of intervals and of the verdict.")] = 0.95,
+    power: Annotated[float, typer.Option(help="Probability of detecting the smallest detectable effect.")] = 0.8,
     eligible: Annotated[
         str | None, typer.Option(help="SQL over the log: who may be in the test. Default: all.")
     ] = None,
-    users: Annotated[int | None, typer.Option(help="How many may be in it. Default: the log's last users.")] = None,
-    lift: Annotated[float | None, typer.Option(help="A relative effect to ask about, e.g. 0.006.")] = None,
+    users: Annotated[
+        int | None, typer.Option(help="How many may be in the test. Default: the users in the log's last days.")
+    ] = None,
+    lift: Annotated[float | None, typer.Option(help="A relative effect of interest, e.g. 0.006.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("experiment.toml"),
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Plan a test: arms, shares, budgets and days, and what it can find.
+    """Plan a test: arms, shares, budgets and days, and what it can detect.
 
     Example: outlay experiment plan --log campaign.toml --start 2026-03-02 --days 14 --ramp 0:0.01,2:1
     --arm old,action=1.5,share=0.5,budget=20000 --arm new,bundle=run/bundle,share=0.5,budget=20000
@@ -95,7 +99,7 @@ def plan(
 
 def assign(
     experiment: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="The experiment.toml.")],
-    users: Annotated[Path, typer.Option(help="Parquet or CSV with a column of users; a log will do.")],
+    users: Annotated[Path, typer.Option(help="Parquet or CSV with a column of users, for example a log.")],
     day: Annotated[int, typer.Option(help="Day of the test; 0 is its start.")],
     out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet or .csv.")],
     user: Annotated[str, typer.Option(help="Name of the column of users.")] = "user",
@@ -103,9 +107,9 @@ def assign(
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """The arm of every user on a day of the test.
+    """Write the arm of every user on a day of the test.
 
-    A ramp brings users in; it moves nobody to another arm.
+    A ramp adds users; it moves nobody to another arm.
 
     Example: outlay experiment assign experiment.toml --users users.parquet --day 0 --out arms.parquet
     """
@@ -131,13 +135,13 @@ for command in (plan, assign, analyze):
 
 
 def _arm(text: str) -> dict[str, Any]:
-    """An arm as in experiment.toml; wrong values are told where that is checked."""
+    """An arm as in experiment.toml; its values are checked there."""
     name, *parts = text.split(",")
     arm: dict[str, Any] = {"name": name}
     for part in parts:
         key, has_value, value = part.partition("=")
         if key in arm or (key in ("bundle", "action", "random", "holdout") and "kind" in arm):
-            raise OutlayError(f"{text!r} says twice what the arm is.", where="--arm", way_out=f"{ARM}.")
+            raise OutlayError(f"{text!r} describes the arm twice.", where="--arm", way_out=f"{ARM}.")
         if not has_value and key in ("random", "holdout"):
             arm["kind"] = key
         elif has_value and key in ("bundle", "action", "share", "budget"):
@@ -145,7 +149,7 @@ def _arm(text: str) -> dict[str, Any]:
             if key in ("bundle", "action"):
                 arm["kind"] = "bundle" if key == "bundle" else "constant"
         else:
-            raise OutlayError(f"{text!r}: {part!r} is no part of an arm.", where="--arm", way_out=f"{ARM}.")
+            raise OutlayError(f"{text!r}: {part!r} is not a part of an arm.", where="--arm", way_out=f"{ARM}.")
     if "kind" not in arm:
         raise OutlayError(f"{text!r} does not say what the arm gives: bundle, action, random or holdout.",
                           where="--arm", way_out=f"{ARM}.")  # fmt: skip
@@ -156,18 +160,20 @@ def _date(text: str) -> datetime.date:
     try:
         return datetime.date.fromisoformat(text)
     except ValueError:
-        raise OutlayError(f"is {text!r}.", where="--start", way_out="Give a date, as 2027-03-31.") from None
+        raise OutlayError(f"is {text!r}; must be a date.", where="--start", way_out="Give e.g. 2027-03-31.") from None
 
 
 def _step(text: str) -> dict[str, str]:
     day, has_coverage, coverage = text.partition(":")
     if not has_coverage:
-        raise OutlayError(f"{text!r} is no step of a ramp.", where="--ramp", way_out=f"{RAMP}.")
+        raise OutlayError(f"{text!r} is not a step of a ramp.", where="--ramp", way_out=f"{RAMP}.")
     return {"day": day, "coverage": coverage}
 
 
 def _show_plan(result: PlanResult, campaign: Campaign) -> None:
-    """Arms and their money, the ramp, then what can be found."""
+    """Show the arms and their money, the ramp, then what can be detected."""
+    from outlay.core.wording import exact
+
     experiment = result.experiment
     arms = [
         (arm.name, arm.kind, arm.bundle or arm.action, f"{arm.share:g}", count, _money(arm.budget),
@@ -191,13 +197,18 @@ def _show_plan(result: PlanResult, campaign: Campaign) -> None:
         chances = [_percent(power.lift_power if power else None, 1) for power in (plain, cuped)]
         asked.append((*pair, *chances, plain.lift_users, cuped.lift_users if cuped else None))
     table(
-        f"Smallest effect found with a chance of {experiment.meta.power:.0%}, per user over {result.seen_days} days",
+        f"Smallest effect detected with a probability of {exact(experiment.meta.power)}, per user over "
+        f"{result.seen_days} days",
         ("metric", "arm", "mean", "smallest effect", "relative", "with CUPED", "variance left"),
         found,
     )
     if (lift := pairs[0][0].lift) is not None:
         headings = ("metric", "arm", "power", "with CUPED", "users needed", "with CUPED")
-        table(f"An effect of {lift:+.3%}: chance to find it, and users of both arms needed", headings, asked)
+        table(
+            f"An effect of {100 * lift:+.3g} %: probability of detecting it, and users needed in both arms",
+            headings,
+            asked,
+        )
     stdout.print(f"{result.path} written and sealed. {_verdict(*pairs[0])} Next, with the users of the log or a table "
                  f"of others: {_assign(result.path, campaign)}", markup=False, highlight=False)  # fmt: skip
 
@@ -212,19 +223,19 @@ def _assign(path: Path, campaign: Campaign) -> str:
 
 
 def _pairs(powers: tuple[Power, ...]) -> list[tuple[Power, Power | None]]:
-    """Every comparison without CUPED, beside the same with it."""
+    """Every comparison without CUPED, together with the same with it."""
     with_cuped = {(power.metric, power.arm): power for power in powers if power.cuped}
     return [(power, with_cuped.get((power.metric, power.arm))) for power in powers if not power.cuped]
 
 
 def _verdict(plain: Power, cuped: Power | None) -> str:
     best = min((power for power in (plain, cuped) if power is not None), key=lambda power: power.absolute)
-    size = f"{best.absolute:.3g}" if best.relative is None else f"{best.relative:.2%}"
-    return f"A change of {plain.metric} by less than {size} will likely stay unseen."
+    size = f"{best.absolute:.3g}" if best.relative is None else f"{100 * best.relative:.2f} %"
+    return f"A change of {plain.metric} by less than {size} will probably stay hidden."
 
 
 def _percent(value: float | None, digits: int = 2) -> str | None:
-    return None if value is None else f"{value:.{digits}%}"
+    return None if value is None else f"{100 * value:.{digits}f} %"
 
 
 def _money(value: float | None) -> str | None:

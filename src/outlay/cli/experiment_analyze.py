@@ -12,7 +12,7 @@ from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stder
 from outlay.core.errors import OutlayError
 
 if TYPE_CHECKING:
-    from outlay.experiments.lift import Difference, Lift, Withheld
+    from outlay.experiments.lift import ArmDifference, Lift, Withheld
     from outlay.experiments.results import Analysis, ArmComparison, RatioCheck
 
 
@@ -24,7 +24,7 @@ def analyze(
         ),
     ],
     experiment: Annotated[Path, typer.Option(help="The experiment.toml.")] = Path("experiment.toml"),
-    day: Annotated[int | None, typer.Option(help="Look after so many days. Default: the last whole week.")] = None,
+    day: Annotated[int | None, typer.Option(help="Look after this many days. Default: the last whole week.")] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -33,14 +33,14 @@ def analyze(
         ),
     ] = None,
     assigned: Annotated[
-        Path | None, typer.Option(help="Parquet of user, arm and day: then all of them count, rows or none.")
+        Path | None, typer.Option(help="Parquet of user, arm and day: all of them count, with or without rows.")
     ] = None,
     promised: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ARM=FILE",
-            help="RUN/estimates.json of an arm, to hold what was promised against what happened. FILE, where one arm "
-            "gets a verdict.",
+            help="RUN/estimates.json of an arm, to compare what was promised with what happened. FILE alone, if one "
+            "arm gets a verdict.",
         ),
     ] = None,
     report: Annotated[
@@ -50,7 +50,7 @@ def analyze(
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """What a test has shown: lift with intervals, the verdict at planned decisions, guardrails on any day.
+    """Analyze a test: lift with intervals, the verdict at planned decisions, guardrails on any day.
 
     Example: outlay experiment analyze closed --promised new=run/estimates.json --report test.html
     """
@@ -96,7 +96,7 @@ def _columns(given: list[str]) -> dict[str, str]:
 
 
 def _promised(given: list[str]) -> dict[str, str | Path] | Path | None:
-    """Arm → file; or a file alone, of the only arm that gets a verdict."""
+    """Arm → file; or a file alone, for the only arm that gets a verdict."""
     if len(given) == 1 and "=" not in given[0]:
         return Path(given[0])
     found: dict[str, str | Path] = {}
@@ -209,18 +209,18 @@ def _money(x: float | None) -> str | None:
 
 def _line(x: Lift | Withheld, saved: float | None) -> tuple[object, ...]:
     from outlay.core.wording import percent
-    from outlay.experiments.lift import Difference, Withheld
+    from outlay.experiments.lift import ArmDifference, Withheld
     from outlay.experiments.words import span
 
     if isinstance(x, Withheld):
         return x.metric, None, None, None, None, None
-    difference = span(Difference(x.absolute, None)).replace(" per user", "")
+    difference = span(ArmDifference(x.absolute, None)).replace(" per user", "")
     return x.metric, x.control, x.treatment, difference, _span(x), None if saved is None else percent(max(saved, 0.0))
 
 
-def _span(x: Difference | Withheld) -> str | None:
+def _span(x: ArmDifference | Withheld) -> str | None:
     """A relative effect with its interval, if there is one."""
-    from outlay.experiments.lift import Difference
+    from outlay.experiments.lift import ArmDifference
     from outlay.experiments.words import span
 
-    return span(x) if isinstance(x, Difference) and x.relative is not None else None
+    return span(x) if isinstance(x, ArmDifference) and x.relative is not None else None

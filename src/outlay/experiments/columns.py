@@ -1,4 +1,4 @@
-"""Which columns of a test's log are the user, the day, the arm and the metrics."""
+"""The columns of a test's log: which are the user, the day, the arm and the metrics."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from outlay.experiments.moments import BEFORE, Metric
 from outlay.logs.reading import literal
 from outlay.logs.source import WHOLE, Source, Term, nearest
 
-DEFAULTS: dict[str, tuple[str, ...]] = {  # the columns that a role is looked for in
+DEFAULTS: dict[str, tuple[str, ...]] = {  # role → the columns that it may be in, the first that is there
     "user": ("user", "user_id"),
     "day": ("day", "date", "dt"),
     "arm": ("arm",),
     "segment": ("segment",),
     "cost": ("cost", "paid"),
-    "redemption": ("redemption", "redeemed"),  # else a day on which money was paid
+    "redemption": ("redemption", "redeemed"),  # otherwise a day on which money was paid
 }
 DATES = """Write 2026-03-02, or say how dates are written: --column "day=strptime(day, '%d.%m.%Y')"."""
-ZONED = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"  # a text that ends in a time zone
-OUTSIDE = "policy", "random"  # what a server gives users who are not in the test: its bundle, and the random slice
+ZONED = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"  # text that ends in a time zone
+OUTSIDE = "policy", "random"  # what a server names users outside the test: its bundle, and the random slice
 
 
 @dataclass(frozen=True)
 class ExperimentColumns:
-    """SQL over the log, by what it stands for.
+    """SQL expressions over the log, by what they stand for.
 
     Attributes:
         user: canonical text.
-        arm: text; NULL where the user is in no arm.
-        day: whole number, 0 on the first day of the test; None where a row is a user.
+        arm: text; NULL if the user is in no arm.
+        day: whole number, 0 on the first day of the test; None if a row is a user.
         segment: text, or None.
-        values: metric → DOUBLE; NULL is missing, which a row of a user in the test may not be.
-        before: the same for the days before the start, where a row is a user; with days it comes from their rows. There
-            NULL counts as 0: it costs precision, and moves nothing.
+        values: metric → DOUBLE; NULL means missing, which is an error in a row of a user in the test.
+        before: the same for the days before the start, if a row is a user; otherwise it comes from those days' rows.
+            NULL counts as 0 here, which costs precision but does not bias the lift.
     """
 
     user: str
@@ -53,9 +53,9 @@ class Roles:
     Attributes:
         source: the log.
         experiment: whose metrics are wanted.
-        given: role or metric → column or SQL expression; the others are looked for by `DEFAULTS` or by their name.
-        assigned: whether a list says who is in which arm, so that the log need not.
-        served: whether the log is of a server, which names users outside the test as well.
+        given: role or metric → column or SQL expression; the others are found by `DEFAULTS` or by their name.
+        assigned: whether a list says who is in which arm, so the log need not.
+        served: whether a server wrote the log; it also names users outside the test.
     """
 
     source: Source
@@ -68,11 +68,11 @@ class Roles:
         known = {*DEFAULTS, "eligible", self.experiment.meta.metric, *self.experiment.meta.guardrails}
         for name in self.given:
             if name not in known:
-                raise OutlayError(f"{name!r} is no role.", where="column",
+                raise OutlayError(f"{name!r} is not a role.", where="column",
                                   way_out=f"Known: {', '.join(sorted(known))}.")  # fmt: skip
 
     def metrics(self) -> list[Metric]:
-        """The metric of the verdict, cost, cost per unit of it, redemption, then the other guardrails."""
+        """The verdict's metric, cost, cost per unit of that metric, redemption, then the other guardrails."""
         meta, ratio = self.experiment.meta, f"cost_per_{self.experiment.meta.metric}"
         found = [Metric(meta.metric, meta.metric)]
         if meta.metric != "cost" and self._found("cost"):
@@ -84,12 +84,12 @@ class Roles:
         return found + [Metric(name, name) for name in more]
 
     def left_out(self) -> list[str]:
-        """`redemption`, where it is a guardrail and a row per user does not say on how many days money was paid."""
+        """`redemption`, if it is a guardrail but a row per user does not say on how many days money was paid."""
         asked = "redemption" in self.experiment.meta.guardrails
         return ["redemption"] if asked and not self._found("redemption") and not self._found("day") else []
 
     def columns(self, metrics: Sequence[Metric]) -> ExperimentColumns:
-        """SQL for every role and for every column of the metrics."""
+        """SQL for every role and every column of the metrics."""
         user = self._needed("user")
         arm = self._found("arm") if self.assigned else self._needed("arm")
         day, segment = self._found("day"), self._found("segment")
@@ -107,7 +107,7 @@ class Roles:
         )
 
     def eligible(self) -> str | None:
-        """The experiment's condition as SQL of the log; None where it has none or the log lacks its columns."""
+        """The experiment's condition as SQL over the log; None if it has none or the log lacks its columns."""
         text = self.given.get("eligible", self.experiment.meta.eligible)
         if text is None:
             return None
@@ -120,14 +120,14 @@ class Roles:
         return f"coalesce(CAST({sql} AS BOOLEAN), FALSE)"
 
     def _arm(self, sql: str) -> str:
-        """Text; NULL where a server says that the user is outside the test, unless the test has an arm of that name."""
+        """Text; NULL if a server says that the user is outside the test, unless the test has an arm of that name."""
         own = {arm.name for arm in self.experiment.arms}
         outside = [literal(name) for name in OUTSIDE if self.served and name not in own]
         text = f"CAST({sql} AS VARCHAR)"
         return f"CASE WHEN {text} NOT IN ({', '.join(outside)}) THEN {text} END" if outside else text
 
     def _found(self, role: str) -> Term | None:
-        """The role's term: as given, else the first of its columns that is there."""
+        """The role's term: as given, or the first of its columns that exists."""
         if role in self.given:
             return self.source.term(f"column {role}", self.given[role])
         name = next((name for name in DEFAULTS.get(role, (role,)) if name in self.source.columns), None)
@@ -167,21 +167,21 @@ class Roles:
                 raise self._zoned(term, f"CAST({term.text} AS TIMESTAMPTZ)")
             if not wrong:
                 return f"date_diff('day', DATE {start}, {date})"
-            raise self.source.wrong_type(term, f"holds {wrong[0][0]!r}, which is no date.", DATES)
+            raise self.source.wrong_type(term, f"holds {wrong[0][0]!r}, which is not a date.", DATES)
         raise self.source.wrong_type(
             term, f"is of type {term.type}.", "Give dates, or whole numbers with 0 on the first day of the test."
         )
 
     def _zoned(self, term: Term, moment: str) -> OutlayError:
-        """Which day a moment is of would depend on the machine."""
+        """An error: the day of a time stamp would depend on the machine's time zone."""
         return self.source.wrong_type(
-            term, "has a time zone; which day it is depends on whose.",
+            term, "has a time zone, so the day depends on where you are.",
             f"Say it: --column \"day=CAST({moment} AT TIME ZONE 'Europe/Berlin' AS DATE)\".",
         )  # fmt: skip
 
 
 def canonical_sql(term: Term) -> str:
-    """SQL of `core.schema.canonical_text`: 3, 3.0 and "3" are one user."""
+    """SQL for `core.schema.canonical_text`: 3, 3.0 and "3" are one user."""
     if term.type == "VARCHAR":
         return term.sql
     if term.type in ("FLOAT", "DOUBLE", "DECIMAL"):

@@ -2,8 +2,8 @@
 
     experiment = Experiment.load("experiment.toml")
 
-Once a test is live, only its coverage may grow; another split, salt, budget or metric is another test. So the file
-carries a seal, a BLAKE2b hash of everything but the ramp: a file that was changed by hand is refused.
+Once a test is live, only its coverage may grow; another split, salt, budget or metric makes it another test. So the
+file carries a seal, a BLAKE2b hash of everything but the ramp, and a file that was changed by hand is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from outlay.core.settings_errors import in_words
 
 Positive = Annotated[int, Field(gt=0)]
 Kind = Literal["bundle", "constant", "random", "holdout"]
-WEEK = 7  # days: people act by the weekday, so a test lasts whole weeks
+WEEK = 7  # days: behaviour depends on the weekday, so a test lasts whole weeks
 ROUNDING = 1e-9  # of a sum of shares
 EQUAL = 0.01  # budgets per user that differ by less count as equal
 
@@ -35,17 +35,17 @@ class _TomlTable(BaseModel):
 
 
 class ExperimentMeta(_TomlTable):
-    """`[experiment]`: what is asked, of whom, for how long."""
+    """`[experiment]`: what the test measures, on whom and for how long."""
 
     name: str = Field(pattern=r"^[^:]+$")
     salt: str = Field(pattern=r"^[^:]+$")  # of the draw of arms; default: the name
     campaign: str = Field(min_length=1)
     start: datetime.date
     days: Annotated[int, Field(gt=0, le=366)]  # whole weeks
-    metric: str = Field(min_length=1)  # of the verdict: its total per user over the days so far
-    better: Literal["higher", "lower"] = "higher"  # which way it should go; default of `cost`: lower
+    metric: str = Field(min_length=1)  # of the verdict: total per user over the days so far
+    better: Literal["higher", "lower"] = "higher"  # the wanted direction; for `cost`, lower by default
     guardrails: tuple[str, ...] = ()
-    unit: str = "money"  # of money, for words and axes
+    unit: str = "money"  # of money, in sentences and on axes
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     power: float = Field(default=0.8, ge=0.5, lt=1)
     decisions: tuple[Positive, ...]  # days after which the verdict may be given; default: the last
@@ -69,15 +69,15 @@ class ExperimentMeta(_TomlTable):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.days % WEEK:
-            raise ValueError(f"days is {self.days}; a test lasts whole weeks ({_weeks_near(self.days)})")
+            raise ValueError(f"`days` is {self.days}; must be whole weeks ({_weeks_near(self.days)})")
         if any(day % WEEK for day in self.decisions):
-            raise ValueError(f"decisions are {list(self.decisions)}; each must be a whole number of weeks")
+            raise ValueError(f"`decisions` is {list(self.decisions)}; each must be a whole number of weeks")
         if any(b <= a for a, b in pairwise(self.decisions)) or self.decisions[-1:] != (self.days,):
-            raise ValueError(f"decisions are {list(self.decisions)}; they must grow and end with days ({self.days})")
+            raise ValueError(f"`decisions` is {list(self.decisions)}; must increase and end with `days` ({self.days})")
         named = [self.metric, *self.guardrails]
         twice = sorted({name for name in named if named.count(name) > 1})
         if twice:
-            raise ValueError(f"{twice[0]!r} is named twice among metric and guardrails")
+            raise ValueError(f"{twice[0]!r} appears twice among metric and guardrails")
         return self
 
 
@@ -89,12 +89,12 @@ class RampStep(_TomlTable):
 
 
 class Arm(_TomlTable):
-    """`[[arm]]`: one way of deciding, its share of users and its own purse. The first arm is the control."""
+    """`[[arm]]`: one way of deciding, its share of users and its own budget. The first arm is the control."""
 
     name: str = Field(min_length=1)
     kind: Kind
     bundle: str | None = None  # of a bundle: its folder, relative to the file
-    bundle_id: str | None = None  # of a bundle: so that another bundle in the same folder is noticed
+    bundle_id: str | None = None  # of a bundle: a different bundle in the same folder is noticed
     action: float | None = None  # of a constant
     share: float = Field(gt=0, le=1)  # of eligible users, at full coverage
     budget: float | None = Field(default=None, ge=0)  # money of this arm alone
@@ -108,12 +108,14 @@ class Arm(_TomlTable):
         if self.bundle_id is not None and self.bundle is None:
             raise ValueError(f"the arm {self.name!r} is of kind {self.kind!r}, which has no bundle_id")
         if self.kind == "holdout" and self.budget is not None:
-            raise ValueError(f"the arm {self.name!r} is a holdout: it gives nothing and has no budget")
+            raise ValueError(f"the arm {self.name!r} is a holdout, which gives nothing and must have no budget")
         if self.budget == 0:
-            raise ValueError(f"the arm {self.name!r} has a budget of 0; an arm that gives nothing is a holdout")
+            raise ValueError(
+                f"the arm {self.name!r} has a budget of 0; must be above 0, and an arm that gives nothing is a holdout"
+            )
         if self.kind != "holdout" and self.budget is None:
             raise ValueError(
-                f"the arm {self.name!r} has no budget; arms that share one purse starve each other and bias the lift"
+                f"the arm {self.name!r} has no budget; arms that share one budget starve each other and bias the lift"
             )
         return self
 
@@ -122,9 +124,9 @@ class Experiment(_TomlTable):
     """An experiment.toml, read and checked.
 
     Attributes:
-        meta: `[experiment]`.
+        meta: the section `[experiment]`.
         ramp: `[[ramp]]`, by day; coverage grows.
-        arms: `[[arm]]`, in the order of the file, which is the order of their ranges.
+        arms: `[[arm]]`, in the order of the file, which is also the order of their hash ranges.
         path: the file it was read from; bundles are relative to its folder.
     """
 
@@ -136,7 +138,7 @@ class Experiment(_TomlTable):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if len(self.arms) < 2:
-            raise ValueError(f"{len(self.arms)} arm; a comparison needs at least two")
+            raise ValueError(f"there is {len(self.arms)} arm; must be at least 2")
         names = [arm.name for arm in self.arms]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -146,11 +148,11 @@ class Experiment(_TomlTable):
         if unlike:
             other = alike[unlike[0].strip().casefold()]
             raise ValueError(
-                f"two arms are named {other!r} and {unlike[0]!r}; names must differ by more than case or blanks"
+                f"two arms are named {other!r} and {unlike[0]!r}; names must differ by more than case or spaces"
             )
         total = sum(arm.share for arm in self.arms)
         if total > 1 + ROUNDING:
-            raise ValueError(f"the shares of the arms sum to {total:.6g}; they may not exceed 1")
+            raise ValueError(f"the shares of the arms sum to {total:.6g}; must be at most 1")
         if not self.ramp or self.ramp[0].day != 0:
             raise ValueError("the ramp must begin on day 0")
         for before, after in pairwise(self.ramp):
@@ -170,7 +172,7 @@ class Experiment(_TomlTable):
 
     @property
     def contestants(self) -> tuple[Arm, ...]:
-        """The arms that could be taken afterwards and share the error of the verdict; all but the control if none is.
+        """The arms that could be adopted afterwards, or all but the control if there are none; they share the error.
 
         A random slice and a holdout are there to learn from.
         """
@@ -184,7 +186,7 @@ class Experiment(_TomlTable):
 
     @property
     def last_growth(self) -> int:
-        """The day from which coverage grows no more."""
+        """The day on which coverage grows for the last time."""
         return next(step.day for step in self.ramp if step.coverage == self.ramp[-1].coverage)
 
     @property
@@ -198,9 +200,9 @@ class Experiment(_TomlTable):
         return max((step.coverage for step in self.ramp if step.day <= day), default=0.0)
 
     def wanted(self, arm: Arm, metric: str) -> int:
-        """Which way a metric should go under an arm: +1 up, −1 down, 0 where the file does not say.
+        """The wanted direction of a metric under an arm: +1 up, −1 down, 0 if the file does not say.
 
-        Money should not grow under an arm that has no more of it for a user than the control.
+        Costs should not rise under an arm whose budget per user is no larger than the control's.
         """
         if metric == self.meta.metric:
             return 1 if self.meta.better == "higher" else -1
@@ -209,7 +211,7 @@ class Experiment(_TomlTable):
         return -1 if saves and (metric == "cost" or metric.startswith("cost_per_")) else 0
 
     def seal(self) -> str:
-        """BLAKE2b-128 of all but the ramp, hexadecimal: names the test, however far its ramp has come."""
+        """BLAKE2b-128 of everything but the ramp, in hexadecimal: identifies the test at every stage of its ramp."""
         content = self.model_dump(
             mode="json", by_alias=True, exclude={"ramp": True, "meta": {"seal"}}, exclude_none=True
         )
@@ -217,22 +219,23 @@ class Experiment(_TomlTable):
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def check_growth(self, live: Experiment) -> None:
-        """Refuse to take the place of a live test, unless it is the same one and no day has less coverage.
+        """Check that this file may replace that of a live test: the same test, with no less coverage on any day.
 
         Raises:
             OutlayError: if anything but the ramp differs, or coverage shrinks.
         """
         if self.seal() != live.seal():
             raise OutlayError(
-                f"the test {live.meta.name!r} is live since {live.meta.start}, and more than its coverage would "
-                "change.", file=live.path, way_out="A changed test is a new one: give it another name, salt and file.",
+                f"the test {live.meta.name!r} has been live since {live.meta.start}, and more than its "
+                "coverage would change.", file=live.path,
+                way_out="A changed test is a new one: give it another name, salt and file.",
             )  # fmt: skip
         for day in sorted({step.day for step in (*self.ramp, *live.ramp)}):
             if self.coverage(day) < live.coverage(day):
                 raise OutlayError(
                     f"coverage on day {day} would shrink from {live.coverage(day):g} to {self.coverage(day):g}; users "
-                    "who left would come back changed.", file=live.path, where="ramp",
-                    way_out="Let coverage grow only, or stop the test.",
+                    "who left would come back affected by the test.", file=live.path, where="ramp",
+                    way_out="Only increase coverage, or stop the test.",
                 )  # fmt: skip
 
     @classmethod
@@ -260,18 +263,18 @@ class Experiment(_TomlTable):
                               way_out=f"{WRITE}.")  # fmt: skip
         if found.meta.seal != found.seal():
             raise OutlayError(
-                f"is {found.meta.seal!r}, but the content gives {found.seal()!r}: more than the ramp was changed after "
-                "it was sealed.", file=path, where="experiment.seal",
-                way_out="Take the file that was planned; a changed test is a new one (outlay experiment plan).",
+                f"is {found.meta.seal!r}, but the content gives {found.seal()!r}: more than the ramp was changed "
+                "after it was sealed.", file=path, where="experiment.seal",
+                way_out="Use the file that was planned; a changed test is a new one (outlay experiment plan).",
             )  # fmt: skip
         return found
 
     @classmethod
     def parse(cls, content: dict[str, Any], path: Path | None = None) -> Experiment:
-        """An experiment from the parsed TOML, whatever its seal. `path` names the file in messages.
+        """Make an experiment from parsed TOML without checking its seal. `path` names the file in messages.
 
         Raises:
-            OutlayError: as in `load`, but for the seal.
+            OutlayError: as in `load`, except for the seal.
         """
         if "path" in content:
             raise OutlayError("unknown key.", file=path, where="path", way_out="Remove it.")

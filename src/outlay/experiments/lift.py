@@ -5,14 +5,14 @@
     relative  Δ / Ȳ_control, its interval made on the logarithm of A / Ȳ_control, A = Ȳ_control + Δ, which moves as
               (Ȳ_arm − θ C̄_arm) / A − (Ȳ_control / Ȳ_control − θ C̄_control / A)
 
-The unit is the user. Where users came on different days both arms hold the same mixture of them, and the lift is that
-of the mixture. The difference and its error are tea-tasting's, from sufficient statistics. The means are those of what
-users did: CUPED adjusts only the difference, so that it is not one mean less the other. The error on the logarithm is
+The unit is the user. If users came on different days, both arms hold the same mixture of them, and the lift is that of
+the mixture. The difference and its error are tea-tasting's, from sufficient statistics. The two means are not adjusted:
+CUPED adjusts only the difference, which is therefore not simply one mean less the other. The error on the logarithm is
 ours, since the relative lift is over the control's own mean.
 
-A metric that cannot be told is withheld with the reason. Where one arm is small and few users make most of the metric,
-the difference is skewed, and the small arm's own variance is near 0 as long as it has none of those users. Then both
-arms are given the variance of all, if that makes the error larger.
+If a metric cannot be compared, no number is given but the reason. If one arm is small and a few users account for most
+of the metric, the difference is skewed, and the small arm's own variance is near 0 as long as it has none of those
+users. Both arms are then given the pooled variance, if that makes the error larger.
 
 Source: Deng, Xu, Kohavi and Walker 2013 (CUPED); Deng, Knoblich and Lu 2018 (delta method); Kohavi, Deng, Longbotham
 and Xu 2014 (the users that a skewed metric needs).
@@ -32,10 +32,10 @@ from outlay.experiments.moments import BEFORE, Metric, UserMoments, aggregates, 
 from outlay.experiments.power import is_constant
 from outlay.ops.intervals import quantile
 
-LEAST_USERS = 30  # of an arm: with fewer, a normal interval means little
-MOST_SKEWED = 0.25  # skewness of a difference up to which each arm is given its own variance
-ROUNDING = 1e-9  # of a variance: what CUPED leaves of it below that is not known
-LONGEST = 700.0  # of a half interval of logarithms: an early bound may have no upper end that a float can hold
+LEAST_USERS = 30  # of an arm: with fewer, a normal interval is not reliable
+MOST_SKEWED = 0.25  # skewness of a difference up to which each arm has its own variance
+ROUNDING = 1e-9  # of a variance: if CUPED leaves less of it, the rest is rounding
+LONGEST = 700.0  # half width of an interval of logarithms: beyond it, exp overflows
 
 Names = tuple[str | None, str | None, str | None, str | None]  # numerator, denominator, and the same before the start
 
@@ -55,7 +55,7 @@ class IntervalEstimate:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ArmDifference:
     """An arm less the control.
 
     Attributes:
@@ -66,16 +66,16 @@ class Difference:
     absolute: IntervalEstimate
     relative: IntervalEstimate | None
 
-    def consistent(self) -> Difference:
+    def consistent(self) -> ArmDifference:
         """Without the relative interval, which is made on the logarithm, if only one of the two contains 0."""
         x, y = self.absolute, self.relative
         if y is None or (x.low > 0) != (y.low > 0) or (x.high > 0) != (y.high > 0):
-            return Difference(x, None)
-        return Difference(x, y)
+            return ArmDifference(x, None)
+        return ArmDifference(x, y)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lift(Difference):
+class Lift(ArmDifference):
     """The difference in one metric, at a single look.
 
     With a covariate, `absolute` is less what the users' past explains of it. `relative` is None if the mean of an arm,
@@ -105,24 +105,24 @@ class Lift(Difference):
         """The difference in standard errors."""
         return self.absolute.value / self.std_error
 
-    def widened(self, errors: float) -> Difference:
+    def widened(self, errors: float) -> ArmDifference:
         """The same difference with intervals of `errors` standard errors to either side."""
         absolute = _plus(self.absolute.value, errors * self.std_error)
         if self.relative is None or self.log_error is None:
-            return Difference(absolute, None)
-        return Difference(absolute, _times(self.relative.value, errors * self.log_error))
+            return ArmDifference(absolute, None)
+        return ArmDifference(absolute, _times(self.relative.value, errors * self.log_error))
 
 
 @dataclass(frozen=True)
 class Withheld:
-    """A metric that cannot be told, and why."""
+    """A metric that cannot be compared, and why."""
 
     metric: str
     reason: str
 
 
 def needed_pairs(metrics: Sequence[Metric]) -> list[tuple[str, str]]:
-    """Columns whose products the metrics need; with their covariates, which a log may not have."""
+    """The pairs of columns whose products the metrics need, with their covariates, which a log may not have."""
     pairs: set[tuple[str, str]] = set()
     for metric in metrics:
         pairs |= set(combinations_with_replacement((*metric.columns, *(c + BEFORE for c in metric.columns)), 2))
@@ -132,14 +132,14 @@ def needed_pairs(metrics: Sequence[Metric]) -> list[tuple[str, str]]:
 def lift(
     metric: Metric, control: UserMoments, treatment: UserMoments, confidence: float, *, adjust: bool = True
 ) -> Lift | Withheld:
-    """The difference in one metric.
+    """Compare two arms in one metric.
 
     Args:
         metric: what is compared.
         control: of the users in the control.
         treatment: of the users in the other arm; the same columns.
-        confidence: of the intervals, at one look.
-        adjust: use the time before the start, where the moments have it.
+        confidence: of the intervals, at a single look.
+        adjust: use the days before the start (CUPED), if the moments have them.
 
     Raises:
         OutlayError: if tea-tasting is not installed.
@@ -158,9 +158,9 @@ def lift(
         theta = _slope(both, adjusted)
         exact = [_variance(x, adjusted, theta) <= ROUNDING * _variance(x, names, 0.0) for x in (old, new)]
         if all(exact):
-            return Withheld(metric.name, "the time before the start foretells it exactly")
-        # One θ misfits where an arm breaks with its users' past, as a holdout does with its cost. Which error is the
-        # smaller is nearly known at these sizes, and where the two are close it matters little which one is taken.
+            return Withheld(metric.name, "the days before the start predict it exactly")
+        # One θ fits badly if an arm breaks with its users' past, as a holdout does with its cost. Which of the two
+        # errors is smaller is nearly certain at these sizes, and if they are close, the choice matters little.
         fits = _difference_error(old, new, adjusted, theta) < _difference_error(old, new, names, 0.0)
         if fits and not any(exact):
             names, slope = adjusted, theta
@@ -170,7 +170,7 @@ def lift(
     try:
         found = test.analyze_aggregates(old, new)
     except OverflowError:
-        return Withheld(metric.name, "the arms' means are too near to 0 for a ratio of them")
+        return Withheld(metric.name, "the arms' means are too close to 0 for a ratio")
     z = quantile(0.5 + confidence / 2)
     own = (found.effect_size_ci_upper - found.effect_size_ci_lower) / (2 * z)
     common = math.sqrt(_variance(both, names, slope) * (1 / control.users + 1 / treatment.users))
@@ -197,19 +197,19 @@ def lift(
 
 
 def skewness(metric: Metric, parts: Sequence[UserMoments], users: tuple[int, int]) -> float:
-    """Of the difference of the means of two arms with so many users, if they do not differ; without its sign.
+    """Absolute skewness of the difference between two arms' means, if the arms do not differ.
 
     Args:
-        metric: of a ratio, that of the more skewed of its parts.
-        parts: whose users, taken together, say how skewed the totals are.
-        users: of the two arms.
+        metric: for a ratio, its more skewed part counts.
+        parts: moments whose users, pooled, say how skewed the totals are.
+        users: number of users in the two arms.
     """
     uneven = abs(users[0] - users[1]) / math.sqrt(users[0] * users[1] * sum(users))
     return uneven * max(abs(pooled_skewness(parts, name)) for name in metric.columns)
 
 
 def sample_ratio(control: int, treatment: int, planned: float) -> float:
-    """P-value of the two arms' numbers of users, where `planned` in the other arm come to one in the control."""
+    """P-value of the two arms' numbers of users, if `planned` users were planned for each one in the control."""
     tea = tea_tasting()
     counts = {name: tea.aggr.Aggregates(count_=users) for name, users in ((0, control), (1, treatment))}
     return float(tea.SampleRatio(planned).analyze(counts, control=0, treatment=1).pvalue)
@@ -227,10 +227,10 @@ def _why_not(metric: Metric, control: UserMoments, treatment: UserMoments) -> st
     if is_constant(control, metric) and is_constant(treatment, metric):
         return (
             f"{_mean(metric, treatment):.4g} against {_mean(metric, control):.4g} in the control, the same for every "
-            "user of an arm, so there is no error to give"
+            "user of an arm, so it has no error"
         )
     if all(name in part.alike for name in metric.columns for part in (control, treatment)):
-        return "the users of an arm differ in it only by the day on which they came, so there is no error to give"
+        return "the users of an arm differ in it only by the day on which they came, so it has no error"
     return None
 
 
@@ -240,7 +240,7 @@ def _mean(metric: Metric, part: UserMoments) -> float:
 
 
 def _covariates(metric: Metric, control: UserMoments, treatment: UserMoments) -> tuple[str, ...]:
-    """The columns of the time before, where they are there and differ between users."""
+    """The columns of the days before, if they exist and differ between users."""
     before = tuple(name + BEFORE for name in metric.columns)
     if any(name not in control.columns for name in before):
         return ()
@@ -257,24 +257,24 @@ def _padded(before: tuple[str, ...]) -> tuple[str | None, str | None]:
 
 
 def _slope(both: Any, names: Names) -> float:
-    """θ; 0 without a covariate."""
+    """θ, the slope of the metric on its covariate; 0 without one."""
     spread = both.ratio_var(*names[2:])
     return float(both.ratio_cov(*names) / spread) if spread > 0 else 0.0
 
 
 def _variance(part: Any, names: Names, slope: float) -> float:
-    """Of a user's Y − slope·C, linearised where these are ratios."""
+    """Variance of a user's Y − slope·C, linearised if these are ratios."""
     left = part.ratio_var(*names[:2]) - 2 * slope * part.ratio_cov(*names) + slope**2 * part.ratio_var(*names[2:])
     return max(float(left), 0.0)
 
 
 def _difference_error(old: Any, new: Any, names: Names, slope: float) -> float:
-    """Of the difference of the two means."""
+    """Standard error of the difference of the two means."""
     return math.sqrt(sum(_variance(part, names, slope) / part.count() for part in (old, new)))
 
 
 def _log_error(old: Any, new: Any, names: Names, slope: float, mean: float, difference: float) -> float:
-    """Of ln((mean + difference) / mean), the mean that of the control, the difference adjusted."""
+    """Standard error of ln((mean + difference) / mean): the control's mean, the adjusted difference."""
     above = mean + difference
     arm = _variance(new, names, slope) / above**2 / new.count()
     control = _variance(old, names, slope * mean / above) / mean**2 / old.count()

@@ -1,6 +1,6 @@
-"""Users' totals as sufficient statistics, and how tea-tasting gets them.
+"""Users' totals as sufficient statistics, and their conversion for tea-tasting.
 
-Planning and analysis need of a log only the number of users, the means of their totals and the covariances.
+From a log, planning and analysis need only the number of users, the means of their totals and the covariances.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from outlay.core.machine import optional
 
-BEFORE = "_before"  # ends the name of a column's covariate: the same total in the days before
-FIRST_WEEK, SINCE = "_first_week", "_since"  # end the names of its mean per day in the first week, its total since
-ROUNDING = 1e-9  # of a mean of squares: a variance below it has no skewness that rounding leaves
+BEFORE = "_before"  # suffix of a column's covariate: the same total over the days before
+FIRST_WEEK, SINCE = "_first_week", "_since"  # suffixes of its mean per day in the first week, and of its total since
+ROUNDING = 1e-9  # of a mean of squares: below it, a variance is too small for a skewness
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Metric:
     Attributes:
         name: as in experiment.toml.
         numerator: column of the users' totals.
-        denominator: column of the users' totals; None for a plain mean.
+        denominator: the same; None for a plain mean.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Metric:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it is made of."""
+        """The columns it is computed from."""
         return (self.numerator,) if self.denominator is None else (self.numerator, self.denominator)
 
 
@@ -46,11 +46,11 @@ class UserMoments:
 
     Attributes:
         users: number of users.
-        columns: d names of totals; a covariate is named like its column, with `_before`.
+        columns: d names of totals; the covariate of a column has its name with `_before`.
         mean: `[d]` per user.
         covariance: `[d, d]` sample covariance.
-        cubes: `[d]` means of cubes, which tell how skewed the totals are.
-        alike: columns of which all users who are in the test on a day have the same that day.
+        cubes: `[d]` means of cubes, for the skewness of the totals.
+        alike: columns in which all users who are in the test on a day have the same value on that day.
     """
 
     users: int
@@ -66,7 +66,7 @@ class UserMoments:
 
 
 def aggregates(moments: UserMoments, names: Sequence[str]) -> Any:
-    """tea-tasting's record of the same numbers, of the columns named."""
+    """The same numbers of the named columns, as tea-tasting takes them."""
     place = {name: moments.place(name) for name in names}
     return tea_tasting().aggr.Aggregates(
         count_=moments.users,
@@ -77,7 +77,7 @@ def aggregates(moments: UserMoments, names: Sequence[str]) -> Any:
 
 
 def pooled_skewness(parts: Sequence[UserMoments], name: str) -> float:
-    """Of a column over the users of all parts; 0 of a constant."""
+    """Skewness of a column over the users of all parts; 0 for a constant."""
     powers = np.array([_powers(part, part.place(name)) for part in parts])
     mean, square, cube = np.average(powers, axis=0, weights=[part.users for part in parts])
     spread = square - mean**2
@@ -91,7 +91,7 @@ def _powers(part: UserMoments, i: int) -> tuple[float, float, float]:
 
 
 def tea_tasting() -> Any:
-    """tea-tasting, loaded when the first number is asked for: it takes over a second.
+    """The package tea-tasting, imported on first use, since that takes over a second.
 
     Raises:
         OutlayError: if it is not installed.

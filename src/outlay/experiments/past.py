@@ -1,11 +1,11 @@
-"""What a past log says about users' totals, for planning a test: means, variances and the days before.
+"""Users' totals in a past log, for planning a test: means, variances and the days before.
 
     x_i = Σ over the last w days of the log        y_i = Σ over the days before them        per user i, absent days 0
 
-Rows that would make the means wrong are refused, as the analysis does.
+Rows that would make the means wrong are refused, as in the analysis.
 
-A log shorter than the test is scaled up: k days are taken as k/w times the total of w days, so the variance grows by
-(k/w)². Days of one user are at most perfectly correlated, so this errs on the safe side.
+A log shorter than the test is scaled up: the total of k days is taken as k/w times that of w days, so the variance
+grows by (k/w)². Days of one user are at most perfectly correlated, so this errs on the safe side.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class PastLog:
     """Users' totals in a past log.
 
     Attributes:
-        moments: of the totals over `days`; with `before` > 0 also of the days before, in columns `…_before`.
-        days: that the totals are for, those of the test.
-        window: days of the log that were added up; fewer than `days` where the log is too short.
-        before: days of the covariate; 0 where the log has none.
-        log_days: of the log, from its first to its last.
-        actions: that the log has, ascending.
+        moments: of the totals over `days`; if `before` > 0, also of the days before, in columns `…_before`.
+        days: of the test, which the totals are for.
+        window: days of the log that were added up; fewer than `days` if the log is too short.
+        before: days of the covariate; 0 if the log has none.
+        log_days: days of the log, from the first to the last.
+        actions: in the log, ascending.
         notes: what is doubtful about the log.
     """
 
@@ -50,10 +50,10 @@ class PastLog:
 
 
 def known_metrics(campaign: Campaign) -> dict[str, Metric]:
-    """What can be planned for, by name: columns are those of `measure_past`.
+    """The metrics that can be planned for, by name, over the columns of `measure_past`.
 
-    The reward and every budget's cost by their names; `cost`, of the budget that is money; `redemption`, days on which
-    money was paid; `cost_per_…`, money for one unit of reward.
+    The reward and every budget's cost by their names; `cost`, the cost of the budget that is money; `redemption`, days
+    on which money was paid; `cost_per_…`, money per unit of reward.
     """
     money, reward = f"cost{campaign.money}", campaign.reward_label
     ratio = f"cost_per_{reward}"
@@ -66,14 +66,14 @@ def measure_past(campaign: Campaign, days: int, *, eligible: str | None = None, 
     """Add up the log by user.
 
     Args:
-        campaign: its log.
+        campaign: with the log.
         days: of the test.
         eligible: SQL condition on a user's first row; None takes everyone.
         threads: of DuckDB.
 
     Raises:
-        CampaignError, LogError: if the log cannot be read, `eligible` makes no sense, a number is missing or has no
-            end, a user has two rows of a day, or fewer than two users are left.
+        CampaignError, LogError: if the log cannot be read, `eligible` is not valid, a number is missing or infinite, a
+            user has two rows for a day, or fewer than two users are left.
     """
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
@@ -91,14 +91,14 @@ def measure_past(campaign: Campaign, days: int, *, eligible: str | None = None, 
         actions = log.source.run("SELECT DISTINCT action FROM roles WHERE action IS NOT NULL ORDER BY action")
     if moments.users < 2:
         found = f"{moments.users} user{'' if moments.users == 1 else 's'} in its last {window} days"
-        raise LogError(f"{found}{' who may be in the test' if eligible else ''}; a plan needs more.",
+        raise LogError(f"{found}{' who may be in the test' if eligible else ''}; a plan needs at least 2.",
                        file=campaign.source, where=ELIGIBLE_KEY if eligible else None,
-                       way_out="Give a log of the users you will test on.")  # fmt: skip
+                       way_out="Give a log of the users that will be in the test.")  # fmt: skip
     return PastLog(moments, days, window, before, log_days, tuple(float(action) for (action,) in actions), tuple(notes))
 
 
 def _eligible_users(log: Log, eligible: str | None) -> str:
-    """SQL condition on `roles` for users who may be in the test."""
+    """SQL condition on `roles`: users who may be in the test."""
     known = '"user" IS NOT NULL AND "time" IS NOT NULL'
     if eligible is None:
         return known
@@ -112,7 +112,7 @@ def _eligible_users(log: Log, eligible: str | None) -> str:
 
 
 def _refuse_wrong_rows(log: Log, kept: str) -> None:
-    """Of the rows that are added up."""
+    """Check the rows that are added up."""
     campaign = log.campaign
     asked = {"reward": ("log.reward", "reward", campaign.log.reward)}
     asked |= {f"cost{j}": (f"budget {b.name}.cost", "cost", b.cost) for j, b in enumerate(campaign.budgets)}
@@ -135,13 +135,13 @@ def _refuse_wrong_rows(log: Log, kept: str) -> None:
         'HAVING count(*) > list_unique(list("time")) LIMIT 1'
     )
     if twice:
-        raise LogError(f"{twice[0][1]:,} users have two rows of one day, as user {twice[0][0]!r}.",
+        raise LogError(f"{twice[0][1]:,} users have two rows for one day, for example user {twice[0][0]!r}.",
                        file=campaign.source, where="log.user, log.time",
                        way_out="Sum them into a row per user and day, or filter with log.where.")  # fmt: skip
 
 
 def _notes(log: Log, first: int, last: int) -> list[str]:
-    """Days from the first to the last without a row of anyone, and money below 0."""
+    """Note days without a row of any user, from the first day to the last, and money below 0."""
     empty = log.source.run(
         f'SELECT day FROM range({first}, {last + 1}) AS days(day) ANTI JOIN roles ON "time" = day ORDER BY day'
     )
@@ -149,7 +149,7 @@ def _notes(log: Log, first: int, last: int) -> list[str]:
     if empty:
         told = (lambda day: str(log.when(day))) if log.dates else (lambda day: f"day {day}")
         days = spans([int(day) for (day,) in empty], told)
-        notes.append(f"the past log has no row of anyone on {days}, which count as days on which nobody did anything. "
+        notes.append(f"the past log has no row of any user on {days}; they count as days on which nobody did anything. "
                      "Were they exported?")  # fmt: skip
     [(least,)] = log.source.run(f'SELECT min(cost{log.campaign.money}) FROM roles WHERE "time" >= {first}')
     if least is not None and least < 0:

@@ -1,10 +1,10 @@
-"""What a test can find: power, the smallest detectable effect and the users needed, from a past log.
+"""What a test can detect: power, the smallest detectable effect and the users needed, from a past log.
 
     t = (x̄_arm − x̄_control) / √(σ²/n_arm + σ²/n_control)        σ² of the past log, the same in both arms
     CUPED: x − θ (y − ȳ),  θ = cov(x, y) / var(y),  leaves the part 1 − ρ² of σ²        y: x in the days before
 
-A ratio of means is linearised (delta method). The numbers are tea-tasting's. An effect that multiplies spreads the
-arm's users as well: of lifts of 5 to 7 % that were planned for with 80 %, simulated tests found 77 %.
+A ratio of means is linearised (delta method). The numbers are tea-tasting's. A relative effect also increases the
+variance of the arm: of lifts of 5 to 7 % that were planned for with a power of 80 %, simulated tests detected 77 %.
 
 Source: Deng, Xu, Kohavi and Walker 2013 (CUPED); Deng, Knoblich and Lu 2018 (delta method).
 """
@@ -28,21 +28,21 @@ ROUNDING = 1e-12  # of a sum of squares: a variance below it is that of a consta
 
 @dataclass(frozen=True)
 class Power:
-    """What a comparison of one arm with the control can find in one metric.
+    """What a comparison of one arm with the control can detect in one metric.
 
     Attributes:
         metric: its name.
         arm: the arm that is compared with the control.
         cuped: whether the days before are used.
         mean: of the metric in the past log, per user (or the ratio).
-        left: part of the variance that is left to explain: 1 − ρ² with CUPED, else 1.
+        left: share of the variance that is left: 1 − ρ² with CUPED, 1 without.
         users: in both arms together.
-        power: chance to find an effect of the size of `absolute`.
+        power: probability of detecting an effect of the size of `absolute`.
         absolute: smallest detectable effect, in units of the metric.
-        relative: the same as a part of the mean; None where that is 0.
-        lift: a relative effect that was asked about, or None.
-        lift_power: chance to find it.
-        lift_users: users in both arms needed to find it with `power`.
+        relative: the same as a share of the mean; None if that is 0.
+        lift: a relative effect of interest, or None.
+        lift_power: probability of detecting it.
+        lift_users: users in both arms that are needed to detect it with `power`.
     """
 
     metric: str
@@ -62,8 +62,8 @@ class Power:
 def last_alpha(experiment: Experiment) -> float:
     """The two-sided error that the last planned decision on one arm may still make, if information grows with the days.
 
-    The contestants share the error of the verdict, and each spends its part over the decisions. Planning with it errs
-    on the safe side: an effect that an earlier decision finds is not counted.
+    The contestants share the verdict's error, and each spends its part over the decisions. Planning with it errs on the
+    safe side: an effect that an earlier decision detects is not counted.
     """
     alpha = (1 - experiment.meta.confidence) / len(experiment.contestants)
     days = np.asarray(experiment.meta.decisions, np.float64)
@@ -72,9 +72,9 @@ def last_alpha(experiment: Experiment) -> float:
 
 
 def guardrail_alpha(experiment: Experiment) -> float:
-    """The two-sided error that a guardrail's sequence makes on the last day alone.
+    """The two-sided error that a guardrail's confidence sequence makes on the last day alone.
 
-    Less than that of a decision, since the sequence holds on every day; guardrails and arms do not share theirs.
+    It is less than that of a decision, since the sequence holds on every day; guardrails and arms do not share it.
     """
     alpha, days = 1 - experiment.meta.confidence, experiment.meta.days
     return float(2 * ndtr(-sequence_half_width(1.0, days, tuned_rho(days, alpha), alpha)))
@@ -114,20 +114,20 @@ def solve(
         arm: name of the arm.
         users: of the control and of the arm.
         alpha: two-sided error of the decision (`last_alpha`) or of a guardrail (`guardrail_alpha`).
-        power: wanted chance to find the smallest detectable effect.
+        power: wanted probability of detecting the smallest detectable effect.
         cuped: whether to use the days before.
-        lift: a relative effect to ask about, e.g. 0.006.
+        lift: a relative effect of interest, e.g. 0.006.
 
     Raises:
-        OutlayError: if tea-tasting is not installed, the metric is constant, the days before foretell it exactly, or
+        OutlayError: if tea-tasting is not installed, the metric is constant, the days before predict it exactly, or
             an arm has fewer than two users.
     """
     if is_constant(moments, metric):
-        raise OutlayError("is the same for all users of the past log, so no effect on it can be planned for.",
+        raise OutlayError("is the same for all users of the past log, so it cannot be planned for.",
                           where=f"metric {metric.name!r}", way_out="Take another metric.")  # fmt: skip
     control, treated = users
     if min(control, treated) < 2:
-        raise OutlayError(f"the arms have {control} and {treated} users; each needs at least two.", where=arm,
+        raise OutlayError(f"the arms have {control} and {treated} users; each must have at least 2.", where=arm,
                           way_out="Give more users, a larger share or more coverage.")  # fmt: skip
     past = Metric(metric.name, *(name + BEFORE for name in metric.columns))
     used = [metric, past] if cuped and not is_constant(moments, past) else [metric]
@@ -135,8 +135,8 @@ def solve(
     known = aggregates(moments, [name for part in used for name in part.columns])
     left = _variance_left(known, columns)
     if left <= ROUNDING:
-        raise OutlayError("is foretold exactly by the days before.", where=f"metric {metric.name!r}",
-                          way_out="Check that it is an outcome, not a trait of the user.")  # fmt: skip
+        raise OutlayError("is predicted exactly by the days before.", where=f"metric {metric.name!r}",
+                          way_out="Check that it is an outcome, not a fixed property of the user.")  # fmt: skip
     # Normal, not t: SciPy's noncentral t is NaN far out, and from a hundred users on they agree.
     settings = {"use_t": False, "alpha": alpha, "ratio": treated / control, "power": power, "n_obs": control + treated}
     tested = tea_tasting().RatioOfMeans

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from outlay.experiments.design import WEEK, Experiment
-from outlay.experiments.lift import Difference, IntervalEstimate, Lift, Withheld
+from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
 
 # What a comparison came to. blocked: the arms cannot be compared; better, worse: a planned decision crossed its bound;
 # undecided: the test is over and none did; harm: before the end, the interval that holds on any day shows that the
@@ -80,7 +80,7 @@ class RatioCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedDecision(Difference):
+class PlannedDecision(ArmDifference):
     """A planned decision that was reached; its intervals hold over all planned decisions together.
 
     Attributes:
@@ -100,7 +100,7 @@ class PlannedDecision(Difference):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoursePoint(Difference):
+class CoursePoint(ArmDifference):
     """A metric after a day: with the interval of a single look, and the one that holds on all days at once."""
 
     day: int
@@ -108,9 +108,9 @@ class CoursePoint(Difference):
     always_relative: IntervalEstimate | None
 
     @property
-    def on_all_days(self) -> Difference:
+    def on_all_days(self) -> ArmDifference:
         """The difference with the interval that holds on all days at once."""
-        return Difference(self.always, self.always_relative)
+        return ArmDifference(self.always, self.always_relative)
 
     @property
     def side(self) -> int:

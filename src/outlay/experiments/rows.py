@@ -1,7 +1,7 @@
-"""A test's rows, one form for every log: a row per user and day, or per user, with or without a list of the assigned.
+"""A test's rows in one form for every log: a row per user and day, or per user, with or without a list of the assigned.
 
-Views and tables of a DuckDB connection: `all_rows` (the log), `test_rows` (users in arms, days of the test; a marker
-row, all zero, for every user who was assigned), `before` (totals of the days before the start).
+Views and tables of a DuckDB connection: `all_rows` (the log), `test_rows` (users in arms on days of the test, and a
+marker row of zeros for every assigned user), `before` (totals of the days before the start), `assigned` (the list).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from outlay.logs.reading import literal
 from outlay.logs.source import Source, Term, nearest
 
 ASSIGN = "Give what outlay experiment assign wrote"
-LARGEST = 1e60  # of an outcome: beyond it, sums of cubes have no float
+LARGEST = 1e60  # of an outcome: beyond it, sums of cubes overflow
 
-Run = Callable[[str], list[tuple[Any, ...]]]  # runs an SQL statement, gives its rows
+Run = Callable[[str], list[tuple[Any, ...]]]  # runs an SQL statement and returns its rows
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Which days a log has.
+    """The days that a log has.
 
     Attributes:
-        observed: days of the test, from its first to the last one with a row.
-        rows: `[D]` of anyone, in an arm or not, on each planned day; where a row is a user, all on the first.
+        observed: days of the test, from the first to the last one with a row.
+        rows: `[D]` of any user, in an arm or not, on each planned day; if a row is a user, all count on the first.
         beyond: rows in an arm after the planned end.
     """
 
@@ -42,11 +42,11 @@ class Extent:
 def make_rows(
     run: Run, relation: str, columns: ExperimentColumns, experiment: Experiment, assigned: str | None
 ) -> Extent:
-    """The view `test_rows`: user, day, arm, said, segment, marker, x0 … .
+    """Make the view `test_rows`: user, day, arm, logged_arm, segment, marker, x0 … .
 
     Raises:
-        LogError: if a row has no user, no day or no number, if there is none of the test, or if users were put into
-            arms a day before it began.
+        LogError: if a row lacks a user, a day or a number, if no row is from the test, or if users are in arms on the
+            day before it began.
     """
     day = columns.day or "0"
     values = ", ".join(f"{sql} AS x{i}" for i, sql in enumerate(columns.values.values()))
@@ -59,15 +59,16 @@ def make_rows(
     extent = _extent(run, columns, experiment)
     if assigned is None:
         rows = (
-            f"SELECT *, arm AS said, false AS marker FROM all_rows WHERE arm IS NOT NULL AND day >= 0 AND day < {days}"
+            "SELECT *, arm AS logged_arm, false AS marker FROM all_rows "
+            f"WHERE arm IS NOT NULL AND day >= 0 AND day < {days}"
         )
     else:
         zeros = ", ".join(f"0.0 AS x{i}" for i in range(len(columns.values)))
         rows = (
-            f"SELECT l.* REPLACE (a.arm AS arm), l.arm AS said, false AS marker FROM all_rows l "
+            f"SELECT l.* REPLACE (a.arm AS arm), l.arm AS logged_arm, false AS marker FROM all_rows l "
             f'JOIN {assigned} a USING ("user") WHERE l.day >= 0 AND l.day < {days} '
             "AND (l.arm IS NOT NULL OR l.day >= a.day) UNION ALL "
-            f'SELECT "user", greatest(day, 0) AS day, arm, NULL AS segment, {zeros}, arm AS said, true AS marker '
+            f'SELECT "user", greatest(day, 0) AS day, arm, NULL AS segment, {zeros}, arm AS logged_arm, true AS marker '
             f"FROM {assigned} WHERE day < {days}"
         )
     run(f"CREATE OR REPLACE TEMP VIEW test_rows AS {rows}")
@@ -82,7 +83,7 @@ def _extent(run: Run, columns: ExperimentColumns, experiment: Experiment) -> Ext
     missing, odd = (sum(row[i] for row in found) for i in (2, 4))
     if missing:
         raise LogError(
-            f"user or day is missing in {missing} rows.", where="user, day", way_out="Fix or leave them out."
+            f"user or day is missing in {missing:,} rows.", where="user, day", way_out="Fix them, or leave them out."
         )
     if odd:
         raise _no_numbers(columns.values, odd)
@@ -90,14 +91,14 @@ def _extent(run: Run, columns: ExperimentColumns, experiment: Experiment) -> Ext
     armed = {int(row[0]): int(row[3]) for row in found if row[3]}
     if max(rows, default=-1) < 0:
         raise LogError(f"has no row of the test, which began on {experiment.meta.start}.", where="day",
-                       way_out="Give the log of its days; whole numbers count from its start.")  # fmt: skip
+                       way_out="Give the log of its days; whole numbers are counted from its start.")  # fmt: skip
     days = experiment.meta.days
     if columns.day is None:
         return Extent(days, (sum(rows.values()), *(0,) * (days - 1)), 0)
     if min(armed, default=0) == -1:
         raise LogError(
-            f"{armed[-1]:,} rows in an arm are of the day before the test began, and none of an earlier one. Are days "
-            "told in another time zone?", where="day",
+            f"{armed[-1]:,} rows in an arm are from the day before the test began, and none from earlier days. Are "
+            "days in another time zone?", where="day",
             way_out="If so, shift them: --column \"day=day + 1\". If not, leave the arm empty before the test.",
         )  # fmt: skip
     observed = min(max(rows) + 1, days)
@@ -106,7 +107,7 @@ def _extent(run: Run, columns: ExperimentColumns, experiment: Experiment) -> Ext
 
 
 def _odd(letter: str, num_columns: int) -> str:
-    """SQL condition on columns of which one holds what cannot be added up."""
+    """SQL condition: one of the columns has a value that cannot be added up."""
     return " OR ".join(f"coalesce(NOT abs({letter}{i}) <= {LARGEST}, false)" for i in range(num_columns))
 
 
@@ -116,9 +117,7 @@ def _no_numbers(columns: Iterable[str], count: int) -> LogError:
 
 
 def make_before(run: Run, relation: str, columns: ExperimentColumns) -> tuple[str, ...]:
-    """The table `before`: user, c0 …, whether a day is there twice; the metrics that it has, none where the log says
-    nothing of the time before.
-    """
+    """Make the table `before`: user, c0 …, and whether a day is there twice. Return its metrics, if there are any."""
     if columns.day is None:
         names = tuple(name for name in columns.values if name in columns.before)
         parts = ", ".join(f"coalesce({columns.before[name]}, 0) AS c{i}" for i, name in enumerate(names))
@@ -142,16 +141,16 @@ def make_before(run: Run, relation: str, columns: ExperimentColumns) -> tuple[st
 
 
 def refuse_wrong_rows(run: Run, faults: Mapping[str, bool], assigned: bool) -> None:
-    """Wrong rows are looked for one by one only where the sums say that there are any."""
+    """Find and report an example of wrong rows, if the sums say that there are any (`faults`)."""
     if faults["other"] and assigned:
-        user, given, said, count = run(
-            'SELECT "user", min(arm), min(said) FILTER (said <> arm), count(*) OVER () FROM test_rows GROUP BY "user" '
-            "HAVING bool_or(said <> arm) LIMIT 1"
+        user, given, logged, count = run(
+            'SELECT "user", min(arm), min(logged_arm) FILTER (logged_arm <> arm), count(*) OVER () FROM test_rows '
+            'GROUP BY "user" HAVING bool_or(logged_arm <> arm) LIMIT 1'
         )[0]
         raise LogError(
-            f"{count} users are in another arm in the log than on the list of the assigned, as user {user!r} in "
-            f"{said!r} in the log and {given!r} on the list.", where="arm",
-            way_out="Give the list of this test. If it is that, find what moved them; do not drop them.",
+            f"{count:,} users are in another arm in the log than on the list of assigned users, for example user "
+            f"{user!r}: {logged!r} in the log, {given!r} on the list.", where="arm",
+            way_out="Give the list of this test. If this is the list, find what moved them; do not drop them.",
         )  # fmt: skip
     if faults["moved"] or faults["other"]:
         user, one, other, count = run(
@@ -159,7 +158,7 @@ def refuse_wrong_rows(run: Run, faults: Mapping[str, bool], assigned: bool) -> N
             "HAVING min(arm) <> max(arm) LIMIT 1"
         )[0]
         raise LogError(
-            f"{count} users are in two arms, as user {user!r} in {one!r} and {other!r}.", where="arm",
+            f"{count:,} users are in two arms, for example user {user!r} in {one!r} and {other!r}.", where="arm",
             way_out="An arm holds for the whole test: find what moved them; do not drop them.",
         )  # fmt: skip
     if faults["early"]:
@@ -169,8 +168,9 @@ def refuse_wrong_rows(run: Run, faults: Mapping[str, bool], assigned: bool) -> N
         )[0]
         when = "after the test" if example[2] is None else f"on day {example[2]}"
         raise LogError(
-            f"{example[3]} users have outcomes before they were assigned, as user {example[0]!r} on day {example[1]}, "
-            f"who was assigned {when}.", where="day", way_out="Leave the arm empty in rows before assignment.",
+            f"{example[3]:,} users have outcomes from before they were assigned, for example user {example[0]!r} on "
+            f"day {example[1]}, who was assigned {when}.", where="day",
+            way_out="Leave the arm empty in rows before assignment.",
         )  # fmt: skip
     if faults["twice"] or faults["doubled"]:
         rows = "test_rows WHERE NOT marker"
@@ -180,8 +180,9 @@ def refuse_wrong_rows(run: Run, faults: Mapping[str, bool], assigned: bool) -> N
             f'SELECT "user", day, count(*) OVER () FROM {rows} GROUP BY "user", day HAVING count(*) > 1 LIMIT 1'
         )[0]
         raise LogError(
-            f"{example[2]} users and days have more than one row, as user {example[0]!r} on day {example[1]}.",
-            where="user, day", way_out="Sum them into a row per user and day.",
+            f"{example[2]:,} users and days have more than one row, for example user {example[0]!r} on day "
+            f"{example[1]}.",
+            where="user, day", way_out="Sum them into one row per user and day.",
         )  # fmt: skip
 
 
@@ -197,16 +198,16 @@ def refuse_several_rows(source: Source, columns: ExperimentColumns) -> None:
         f"SELECT u, count(*) FROM (SELECT {columns.user} AS u FROM log_kept) GROUP BY u HAVING count(*) > 1 LIMIT 1"
     )
     if found:
-        raise LogError(f"is missing in the log, and users have several rows, as user {found[0][0]!r}.",
+        raise LogError(f"is missing in the log, and users have several rows, for example user {found[0][0]!r}.",
                        file=source.file, where="column 'day'", way_out="Say which column is the day: --column "
                        "day=NAME; a log without days has one row for a user.")  # fmt: skip
 
 
 def read_assigned(source: Source, path: Path, *, daily: bool) -> str:
-    """The table `assigned`: user, arm, day; where a row of the log is a user, the day counts as 0.
+    """Make the table `assigned`: user, arm, day; if a row of the log is a user, the day counts as 0. Return its name.
 
     Raises:
-        LogError: if the file is not what `outlay experiment assign` wrote, or holds a user twice.
+        LogError: if the file is not what `outlay experiment assign` wrote, or has a user twice.
     """
     if not path.is_file():
         raise LogError("does not exist.", file=path, where="assigned", way_out=f"{ASSIGN}.")
@@ -226,16 +227,17 @@ def read_assigned(source: Source, path: Path, *, daily: bool) -> str:
     )
     twice = source.run('SELECT "user", count(*) OVER () FROM assigned GROUP BY "user" HAVING count(*) > 1 LIMIT 1')
     if twice:
-        raise LogError(f"holds {twice[0][1]} users more than once, as {twice[0][0]!r}.", file=path,
+        raise LogError(f"has {twice[0][1]:,} users more than once, for example {twice[0][0]!r}.", file=path,
                        where="column 'user'", way_out="Give one row per user.")  # fmt: skip
     return "assigned"
 
 
 def list_notes(source: Source, assigned: str | None) -> list[str]:
-    """Notes on how the list of the assigned and the log differ. Reads `all_rows`.
+    """Note how the list of assigned users and the log differ. Reads `all_rows`.
 
     Raises:
-        LogError: if most users who are in an arm in the log are not on the list: it is of an early day of the ramp.
+        LogError: if most users who are in an arm in the log are not on the list, which is then from an early day of the
+            ramp.
     """
     if assigned is None:
         return []
@@ -248,33 +250,33 @@ def list_notes(source: Source, assigned: str | None) -> list[str]:
     notes = []
     if more > count:
         raise LogError(
-            f"holds {count:,} users, and {more:,} others are in an arm in the log.", where="assigned",
+            f"has {count:,} users, and {more:,} others are in an arm in the log.", where="assigned",
             way_out="Write the list for the last day of the test: outlay experiment assign --day.",
         )  # fmt: skip
     if more:
         notes.append(
-            f"{more:,} users are in an arm in the log but not on the list of the assigned, and do not count. Write "
-            "the list for the last day of the test."
+            f"{more:,} users are in an arm in the log but not on the list of assigned users, so they do not count. "
+            "Write the list for the last day of the test."
         )
     if fewer:
-        notes.append(f"{fewer:,} of {count:,} assigned users have no row in the log, and count with 0.")
+        notes.append(f"{fewer:,} of {count:,} assigned users have no row in the log; they count as 0.")
     return notes
 
 
 def refuse_ineligible(
     source: Source, columns: ExperimentColumns, eligible: str, days: int, assigned: str | None
 ) -> None:
-    """Users in an arm must have been eligible on their first row in it.
+    """Check that users in an arm were eligible on their first row in it.
 
     Args:
         source: the log.
         columns: SQL over it.
         eligible: SQL of the condition.
         days: of the test.
-        assigned: the list, whose arms and days count in place of the log's.
+        assigned: the list, whose arms and days are used instead of the log's.
 
     Raises:
-        LogError: if one was not.
+        LogError: if a user was not.
     """
     listed = f'JOIN {assigned} a ON a."user" = l.u AND l.d >= a.day' if assigned else ""
     found = source.run(
@@ -286,7 +288,8 @@ def refuse_ineligible(
     if found:
         user, arm, count = found[0]
         raise LogError(
-            f"{count:,} users in an arm were not eligible on their first row in it, as user {user!r} in {arm!r}.",
+            f"{count:,} users in an arm were not eligible on their first row in it, for example user {user!r} in "
+            f"{arm!r}.",
             where="experiment.eligible", way_out="Find who let them in. If the log's columns have changed since they "
             "were assigned, say who was eligible: --column eligible=SQL.",
         )  # fmt: skip

@@ -1,12 +1,12 @@
-"""Which arm a user is in: ranges on one hash, so that a ramp moves nobody between arms.
+"""Which arm a user is in: ranges of one hash, so that a ramp moves nobody between arms.
 
     u      = uniform(salt, user)                                      in [0, 1), `ops/hashing.py`
     arm i  owns [start_i, start_i + share_i),  start_i = Σ_{j<i} share_j   in the order of the file
     in it  when start_i ≤ u < start_i + coverage · share_i
 
-Coverage widens every arm inside its own range, so a user who is in the test stays in, in the same arm. The rule is
-GrowthBook's, on BLAKE2b; `docs/ab-tests.md` has test vectors. The unit is the user alone: an arm holds for the whole
-test, whatever the episodes of a mixture inside it.
+Coverage widens every arm inside its own range, so a user who is in the test stays in it, in the same arm. The rule is
+GrowthBook's, with BLAKE2b; `docs/ab-tests.md` has test vectors. The unit is the user alone: an arm holds for the whole
+test, regardless of the episodes of a mixture inside it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def assign(experiment: Experiment, users: Iterable[object], day: int) -> Places:
     """The arm of every user on a day of the test.
 
     Args:
-        experiment: its salt, arms and ramp count; `eligible` is the caller's to apply.
+        experiment: its salt, arms and ramp; the caller applies `eligible`.
         users: N users as canonical text (`core.schema.canonical_text`): 3, 3.0 and "3" are one user.
         day: of the test; 0 is the start.
 
@@ -42,7 +42,7 @@ def assign(experiment: Experiment, users: Iterable[object], day: int) -> Places:
 
 
 def entries(experiment: Experiment, users: Iterable[object]) -> tuple[Places, Places]:
-    """The arm of every user and the day on which the ramp lets the user in.
+    """The arm of every user, and the day on which the ramp lets the user in.
 
     Returns:
         `[N]` positions in `experiment.arms` and `[N]` days of the test; both −1 for a user whom the ramp never lets in.
@@ -58,6 +58,6 @@ def entries(experiment: Experiment, users: Iterable[object]) -> tuple[Places, Pl
 
 
 def expected_users(experiment: Experiment, users: int, day: int) -> list[int]:
-    """How many of `users` eligible users each arm has on a day, in expectation, rounded; in the order of the arms."""
+    """The expected number of users in each arm on a day, out of `users` eligible users, in the order of the arms."""
     coverage = experiment.coverage(day)
     return [round(users * coverage * arm.share) for arm in experiment.arms]

@@ -1,16 +1,17 @@
-"""What an analysis needs of a log: sums by arm, segment and day, made by DuckDB in one pass.
+"""The sums that an analysis needs from a log, by arm, segment and day, made by DuckDB in one pass.
 
-A user counts from the first row in an arm on, and stays: T_d, the total of a column up to day d, is carried over days
-without rows. Users who came on different days have been in the test for unlike times, in the same mixture in every arm;
-the days before the start are the same for all. The sums of totals and of their products are kept as what each day adds,
+A user counts from the first row in an arm and stays: T_d, the total of a column up to day d, is carried over days
+without rows. Users who came on different days have been in the test for different times, in the same mixture in every
+arm; the days before the start are the same for all. The sums of totals and of their products are kept as the increments
+of each day,
 
     Δ Σ_u A_d B_d = Σ_{rows of day d} (a·B_d + b·A_d − a·b)          a, b: the row's own; A_d, B_d: the totals with it
     Δ Σ_u A_d³    = Σ_{rows of day d} (A_d³ − (A_d − a)³)
 
-so that the state of the test on every past day comes from one sort of the log by user and a few hundred sums.
+so the state of the test on every past day comes from one sort of the log by user and a few hundred sums.
 Columns named `…_before` are the same totals over the rows before the start (CUPED's covariates); they do not grow.
-Of the verdict's metric there are two more columns, of the users who came in the first week: `…_first_week`, the mean
-per day that each was in the test in that week, and `…_since`, the total of the days after it.
+The verdict's metric has two more columns, for the users who came in the first week: `…_first_week`, the mean per day
+in the test in that week, and `…_since`, the total of the days after it.
 
 Source: ours.
 """
@@ -34,37 +35,37 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 MOST_SEGMENTS = 100
-FAULTS = "moved", "other", "early", "twice", "doubled"  # what a row may be that none should be
+FAULTS = "moved", "other", "early", "twice", "doubled"  # of rows
 ROUNDING = 1e-12  # of a mean of squares: a variance below it is that of a constant
-ALL = "all"  # the segment where none are asked for
-UNSEEN = "not in the log"  # the segment of users who were assigned and left no row
+ALL = "all"  # the segment if the log has no column of segments
+UNSEEN = "not in the log"  # the segment of assigned users without a row
 
 NOBODY = (
-    "Which users were in which arm must stand in the log, or be given with --assigned; days are dates, or whole "
-    "numbers with 0 on the first day of the test."
+    "The log must say which user was in which arm, or give a list with --assigned; days are dates, or whole numbers "
+    "with 0 on the first day of the test."
 )
 
 
 @dataclass(frozen=True)
 class DailySums:
-    """What each day adds, by arm and segment.
+    """The increments of each day, by arm and segment.
 
     Attributes:
         names: of the M columns.
         arms: in the order of the experiment.
         segments: sorted.
-        daily: whether days are told apart; else everything is in day 0.
-        listed: whether a list says who was assigned, so that users and days without rows are known to be of 0.
-        users: `[D, A, G]` who came in on that day.
-        seen: `[D, A, G]` of whom the log has the first row on that day; others than `users` where assignment is known.
+        daily: whether days are told apart; if not, everything is in day 0.
+        listed: whether a list says who was assigned, so that users and days without rows are known to be 0.
+        users: `[D, A, G]` users who entered on that day.
+        seen: `[D, A, G]` users whose first row is on that day; differs from `users` if there is a list.
         shown: `[D, A, G]` rows of that day.
         first: `[D, A, G, M]` added to sums of totals.
-        second: `[D, A, G, M, M]` added to sums of products of totals; NaN for pairs that were not asked for.
+        second: `[D, A, G, M, M]` added to sums of products of totals; NaN for pairs that were not requested.
         third: `[D, A, G, M]` added to sums of cubes of totals.
-        alike: `[D, A, M]` whether all users of an arm who were in the test on a day had the same that day.
+        alike: `[D, A, M]` whether all users of an arm who were in the test on a day had the same value on that day.
         least: metric → the smallest outcome of a row.
-        rows: `[D]` of anyone, in an arm or not, on each day.
-        observed: days of the test, from the first to the last that the log has rows of.
+        rows: `[D]` of any user, in an arm or not, on each day.
+        observed: days of the test, from the first to the last with a row in the log.
         beyond: rows of arms after the planned end, left out.
     """
 
@@ -86,7 +87,7 @@ class DailySums:
     beyond: int
 
     def until(self, day: int, segment: str | None = None) -> list[UserMoments]:
-        """The arms after `day` days, of all users or of one segment."""
+        """The moments of each arm after `day` days, for all users or for one segment."""
         groups = slice(None) if segment is None else [self.segments.index(segment)]
         days = slice(0, day if self.daily else 1)
         counts, *totals = (
@@ -99,9 +100,9 @@ class DailySums:
         ]
 
     def first_week_and_since(self, metric: str, day: int) -> list[UserMoments]:
-        """The metric per day of the first week, and per day after it up to `day`, of users who came in that week.
+        """The metric per day in the first week, and per day after it up to `day`, of users who came in that week.
 
-        Two columns, `metric` with `_first_week` and with `_since`.
+        The two columns are `metric` with `_first_week` and with `_since`.
         """
         columns = (metric + FIRST_WEEK, metric + SINCE)
         places = [self.names.index(name) for name in columns]
@@ -115,7 +116,7 @@ class DailySums:
         ]
 
     def days_per_user(self, day: int) -> float:
-        """Days that a user has been in the test after `day` days, on average; fewer than `day` after a ramp."""
+        """The mean number of days that a user has been in the test after `day` days; fewer than `day` with a ramp."""
         came = self.users[:day].sum(axis=(1, 2))
         return float(came @ np.arange(day, 0, -1) / came.sum())
 
@@ -129,19 +130,19 @@ def read_sums(
     *,
     assigned: str | None = None,
 ) -> DailySums:
-    """Read the log once.
+    """Read the log once, into sums.
 
     Args:
         run: of a DuckDB connection.
         relation: the log, for FROM.
         columns: SQL over it.
         experiment: start, days and arms.
-        pairs: columns whose products are needed, `…_before` among them where the log has the time before.
-        assigned: a relation with `user`, `arm` and `day`: who was put into which arm on which day. Then they all count,
-            rows or none, and other users do not.
+        pairs: columns whose products are needed, including `…_before` if the log has such days.
+        assigned: a relation with `user`, `arm` and `day`: who was assigned to which arm on which day. Then all of them
+            count, with or without rows, and other users do not.
 
     Raises:
-        LogError: if a user is in two arms, has two rows of a day, has outcomes in an arm before being assigned to it,
+        LogError: if a user is in two arms, has two rows for a day, has outcomes in an arm before being assigned to it,
             lacks an outcome, or is in an arm that the experiment does not have.
     """
     extent = make_rows(run, relation, columns, experiment, assigned)
@@ -163,7 +164,7 @@ def read_sums(
         )
     ]
     if not found:
-        raise LogError("no row of the test's days has an arm.", where="arm", way_out=NOBODY)
+        raise LogError("no row on the test's days has an arm.", where="arm", way_out=NOBODY)
     arms = tuple(arm.name for arm in experiment.arms)
     _refuse_other_arms({arm for arm, _, _, _ in found}, arms)
     faults = {name: any(numbers[name] for _, _, _, numbers in found) for name in FAULTS}
@@ -171,12 +172,12 @@ def read_sums(
     for i, name in enumerate(columns.values):
         if lost := sum(numbers[f"lost{i}"] for _, _, _, numbers in found):
             raise LogError(f"is missing in {lost:,} rows of users in the test.", where=f"column {name!r}",
-                           way_out="A number that was lost is not 0. If nothing happened in these rows, say so, with "
+                           way_out="A lost number is not 0. If nothing happened in these rows, say so, with "
                            f"the column's own name: --column \"{name}=coalesce({name}, 0)\".")  # fmt: skip
     segments = tuple(sorted({segment for _, segment, _, _ in found}))
     if len(segments) > MOST_SEGMENTS:
-        raise LogError(f"has {len(segments)} values.", where="segment",
-                       way_out=f"Give a column or expression with {MOST_SEGMENTS} at most.")  # fmt: skip
+        raise LogError(f"has {len(segments)} values; must have at most {MOST_SEGMENTS}.", where="segment",
+                       way_out="Give a column or expression with fewer values.")  # fmt: skip
     num_names, num_values = len(names), len(columns.values)
     shape = (experiment.meta.days, len(arms), len(segments))
     users, seen, shown = np.zeros((3, *shape), np.int64)
@@ -224,12 +225,12 @@ def _refuse_other_arms(found: Collection[str], arms: Sequence[str]) -> None:
     advice = f"Leave the arm empty outside the test: --column \"arm=nullif(arm, '{other}')\""
     if alike is not None:
         advice = f"Did you mean {alike!r}? --column \"arm=replace(arm, '{other}', '{alike}')\""
-    raise LogError(f"holds {other!r}, which is no arm of the experiment.", where="arm",
+    raise LogError(f"holds {other!r}, which is not an arm of the experiment.", where="arm",
                    way_out=f"Its arms: {', '.join(arms)}. {advice}.")  # fmt: skip
 
 
 def _alike(users: Counts, shown: Counts, low: Array, high: Array, num_names: int) -> NDArray[np.bool_]:
-    """`[D, A, M]` whether an arm's users had the same; who has no row had 0. Covariates are not asked about."""
+    """`[D, A, M]` whether an arm's users had the same value; users without a row had 0. False for covariates."""
     absent = (shown.sum(axis=2) < users.sum(axis=2).cumsum(axis=0))[..., None]
     lows, highs = low.min(axis=2), high.max(axis=2)
     lows, highs = np.where(absent, np.minimum(lows, 0), lows), np.where(absent, np.maximum(highs, 0), highs)
@@ -246,13 +247,13 @@ def _moments(
         return UserMoments(users, names, totals / max(users, 1), unknown, cubes / max(users, 1), alike)
     mean = totals / users
     covariance = (products - users * np.outer(mean, mean)) / (users - 1)
-    constant = np.diag(covariance) <= ROUNDING * np.diag(products) / users  # what rounding leaves is no spread
+    constant = np.diag(covariance) <= ROUNDING * np.diag(products) / users  # what is left is rounding
     covariance[constant, :] = covariance[:, constant] = 0.0
     return UserMoments(users, names, mean, covariance, cubes / users, alike)
 
 
 def _parts(num_values: int, num_names: int, pairs: Sequence[tuple[int, int]]) -> dict[str, str]:
-    """Name → SQL of what is counted and added up in an arm, a segment and a day."""
+    """Name → SQL of each count and sum in an arm, a segment and a day."""
     parts = {name: f"count(*) FILTER ({name})" for name in FAULTS}
     parts |= {f"lost{i}": f"count(*) FILTER (a{i} IS NULL)" for i in range(num_values)}
     parts |= {"came": "count(*) FILTER (came)", "seen": "count(*) FILTER (shown)"}
@@ -266,9 +267,9 @@ def _parts(num_values: int, num_names: int, pairs: Sequence[tuple[int, int]]) ->
 
 
 def _by_week(value: int, place: int) -> list[str]:
-    """SQL of the column `value` in the first week, per day, and since: what a row adds, and the totals with it.
+    """SQL of the column `value` per day in the first week, and since: what a row adds, and the totals including it.
 
-    Of users who came after the first week both are 0.
+    Both are 0 for users who came after the first week.
     """
     came = "first_value(day) OVER w"
     early, later = (f"CASE WHEN day {sign} {WEEK} THEN x{value} ELSE 0.0 END" for sign in ("<", ">="))
@@ -282,7 +283,7 @@ def _by_week(value: int, place: int) -> list[str]:
 def _statement(
     columns: ExperimentColumns, covariates: Sequence[str], by_week: str | None, parts: Mapping[str, str], assigned: bool
 ) -> str:
-    """A row per arm, segment and day, with the parts; `by_week` is the column that is told by week, if one is."""
+    """The query of a row per arm, segment and day with its `parts`; `by_week` is the column that is split by week."""
     num_values = len(columns.values)
     joined = "(SELECT *, false AS doubled FROM test_rows)"
     if covariates:
@@ -301,7 +302,7 @@ def _statement(
     inner = (
         f"SELECT arm, day, marker, {segment} AS segment, row_number() OVER w = 1 AS came, "
         "NOT marker AND coalesce(lag(marker) OVER w, true) AS shown, "
-        "coalesce(lag(arm) OVER w <> arm, false) AS moved, coalesce(said <> arm, false) AS other, "
+        "coalesce(lag(arm) OVER w <> arm, false) AS moved, coalesce(logged_arm <> arm, false) AS other, "
         "coalesce(lag(day) OVER w = day AND NOT lag(marker) OVER w, false) AS twice, doubled, "
         f"{'row_number() OVER w = 1 AND NOT marker' if assigned else 'false'} AS early, {totals} FROM {joined} "
         'WINDOW w AS (PARTITION BY "user" ORDER BY day, marker DESC ROWS UNBOUNDED PRECEDING), '

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from outlay.core.wording import days, decimals, exact, number
-from outlay.experiments.lift import Difference, IntervalEstimate
+from outlay.experiments.lift import ArmDifference, IntervalEstimate
 from outlay.experiments.results import Analysis, ArmComparison, Change, Course
 
 MOST_DIGITS = 4  # after the point
@@ -137,31 +137,31 @@ def direction(side: int) -> str:
     return "higher" if side > 0 else "lower"
 
 
-def change(x: Difference, side: int) -> str:
+def change(x: ArmDifference, side: int) -> str:
     """`2.9 % lower`."""
     return f"{value(x).lstrip('+−')} {direction(side)}"
 
 
-def value(x: Difference) -> str:
+def value(x: ArmDifference) -> str:
     """`+2.9 %`, or `+0.12 per user`."""
     (text, _, _), unit = _rounded(x)
     return text + unit
 
 
-def ends(x: Difference, between: str = "to") -> str:
+def ends(x: ArmDifference, between: str = "to") -> str:
     """`+1.1 % to +4.7 %`, or `+0.05 to +0.19 per user`."""
     (_, low, high), unit = _rounded(x)
     return f"{low} {between} {high}{unit}"
 
 
-def span(x: Difference) -> str:
+def span(x: ArmDifference) -> str:
     """`+2.9 % (+1.1 % to +4.7 %)`."""
     return f"{value(x)} ({ends(x)})"
 
 
-def relative(x: IntervalEstimate) -> Difference:
+def relative(x: IntervalEstimate) -> ArmDifference:
     """A relative change alone, as a difference that is shown in percent."""
-    return Difference(x, x)
+    return ArmDifference(x, x)
 
 
 def p_value(p: float) -> str:
@@ -169,7 +169,7 @@ def p_value(p: float) -> str:
     return "below 0.0001" if p < 1e-4 else number(p, 2 if p >= 0.1 else 4)
 
 
-def _rounded(x: Difference) -> tuple[list[str], str]:
+def _rounded(x: ArmDifference) -> tuple[list[str], str]:
     """Value, low and high with the same number of digits, and their unit."""
     if x.relative is None:
         parts = [x.absolute.value, x.absolute.low, x.absolute.high]

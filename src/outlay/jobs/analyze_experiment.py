@@ -1,9 +1,9 @@
-"""`outlay experiment analyze`: what a test has shown, from any log with arms.
+"""`outlay experiment analyze`: the results of an A/B test, from any log with arms.
 
     result = analyze_experiment("closed/*.parquet", "experiment.toml")
 
 A row per user and day (as `outlay export-log` writes it), or a row per user. Rows before the start are CUPED's
-covariates; the look is after the last whole week that the log has, so that every weekday counts alike.
+covariates; the look is after the last whole week that the log has, so that every weekday counts equally.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ def analyze_experiment(
     threads: int | None = None,
     progress: Report | None = None,
 ) -> Analysis:
-    """Analyse a test.
+    """Analyze a test.
 
     Args:
-        log: Parquet or CSV (.gz), a glob, a folder of Parquet files, or what `outlay export-log` wrote; a row per user
-            and day, or a row per user.
+        log: Parquet or CSV (.gz), a glob, a folder of Parquet files, or what `outlay export-log` wrote, with a row per
+            user and day, or a row per user.
         experiment: the test, or its file.
         day: look after so many days; default: the last whole week that the log has.
         columns: role or metric → column or SQL expression, for `user`, `day`, `arm`, `segment`, `cost`, `redemption`,
-            `eligible` and the metrics of the test; default: the column of that name, or as `experiment_columns.py`
-            says.
+            `eligible` and the metrics of the test; default: the column of that name, or one of `DEFAULTS` in
+            `experiments/columns.py`.
         assigned: what `outlay experiment assign` wrote for the last day: `user`, `arm` and `day` (of
             assignment; 0 if there is none). Then all of them count, with or without rows, and the log needs no arms.
-        promised: arm → what `outlay evaluate --json` printed, or RUN/estimates.json; a file alone is of the only arm
+        promised: arm → what `outlay evaluate --json` printed, or RUN/estimates.json; a file alone is for the only arm
             that gets a verdict.
-        threads: of DuckDB.
-        progress: called with the fraction done and what is being done.
+        threads: for DuckDB.
+        progress: called with the fraction done and a description of the current step.
 
     Raises:
-        OutlayError: if the look is after the planned end, a file cannot be read, or a promise is of no arm.
-        LogError: if a column is absent, the log's users cannot be told apart by arm (`sums.py`), or one of them was
-            not eligible.
+        OutlayError: if the look is after the planned end, a file cannot be read, or a promise is for no arm.
+        LogError: if a column is missing, the log does not assign each user to one arm (`sums.py`), or a user was not
+            eligible.
     """
     report = progress or (lambda _fraction, _text: None)
     experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
@@ -121,7 +121,7 @@ def analyze_experiment(
 
 
 def _files(log: Path) -> Path:
-    """A folder's Parquet files; of an export only its log, which has a row per user and day."""
+    """A folder's Parquet files; of an export, only its log, which has a row per user and day."""
     if not log.is_dir():
         return log
     return (log / "log" if _is_export(log) else log) / "**" / "*.parquet"

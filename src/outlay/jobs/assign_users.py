@@ -2,8 +2,8 @@
 
     result = assign_users("experiment.toml", "users.parquet", "arms.parquet", day=0)
 
-Only the users' names and who is eligible are read; the draw is `experiments/split.py`, the one that a server uses. A
-user counts once, by the first row.
+Only the users' names and whether they are eligible are read; the draw is that of `experiments/split.py`, which a server
+uses too. A user counts once, by the first row.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from outlay.jobs.score import checked_out, table_writer
 from outlay.logs.source import ROW, Source, open_source
 
 BATCH = 100_000  # users hashed and written at once
-USER_COLUMN = "COLUMNS('^user$')"  # a column or an error: in SQL `user` is whoever is logged in
+USER_COLUMN = "COLUMNS('^user$')"  # a column, or an error: plain `user` is the database user in SQL
 
 
 @dataclass(frozen=True)
 class AssignResult:
-    """Who is where.
+    """The users' arms.
 
     Attributes:
         path: the file of arms: `user`, `arm`, and `day`, on which the ramp let the user in; arm and day are missing
-            where the user is not in the test.
+            if the user is not in the test.
         day: of the test.
         coverage: on that day.
         users: distinct users of the table.
-        eligible: of them, who may be in the test.
+        eligible: how many of them may be in the test.
         counts: arm → users, in the order of the arms.
     """
 
@@ -66,17 +66,18 @@ def assign_users(
         out: .parquet or .csv.
         day: of the test; 0 is the start.
         user: column of `users`.
-        threads: of DuckDB.
+        threads: for DuckDB.
 
     Raises:
-        OutlayError: if the test's file is wrong, `day` is none of the test, or `out` ends in neither .parquet nor .csv.
+        OutlayError: if the test's file is wrong, `day` is not a day of the test, or `out` ends in neither .parquet nor
+            .csv.
         LogError: if a column is absent, a user is missing, or there are no users.
     """
     out = checked_out(out, users)
     experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
     if not 0 <= day < experiment.meta.days:
         raise OutlayError(
-            f"is {day}.", where="day", way_out=f"Give a day of the test, 0 to {experiment.meta.days - 1}."
+            f"is {day}; must be 0 to {experiment.meta.days - 1}.", where="day", way_out="Give a day of the test."
         )
     names = np.array([arm.name for arm in experiment.arms], object)
     counts = np.zeros(len(names), np.int64)
@@ -108,13 +109,13 @@ def assign_users(
 
 
 def _first_rows(source: Source, experiment: Experiment, user: str) -> str:
-    """A query of distinct users with whether they may be in the test, in the order of their first rows."""
+    """A query of distinct users, and whether they may be in the test, in the order of their first rows."""
     try:
         name = source.term(f"column {user!r}", USER_COLUMN if user == "user" else user)
     except LogError as error:
         listed = ", ".join(source.columns)
         raise LogError("the table has no such column.", file=error.file, where=f"column {user!r}",
-                       way_out=f"Name the column of users: --user. Columns: {listed}.") from None  # fmt: skip
+                       way_out=f"Name the column of users with --user. Columns: {listed}.") from None  # fmt: skip
     may = "TRUE"
     if experiment.meta.eligible is not None:
         term = source.term("experiment.eligible", experiment.meta.eligible)

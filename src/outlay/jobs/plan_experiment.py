@@ -1,9 +1,9 @@
-"""`outlay experiment plan`: an experiment.toml, and what the test in it can find.
+"""`outlay experiment plan`: an experiment.toml, and what its test can detect.
 
     result = plan_experiment({"experiment": {...}, "arm": [...]}, "campaign.toml", "experiment.toml")
 
-Power comes from a past log: the totals of its users over as many days as every user of the test is seen, and over the
-days before for CUPED.
+Power comes from a past log: the totals of its users over as many days as all users are in the test, and over the days
+before for CUPED.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from outlay.core.files import new_file
 from outlay.experiments.columns import OUTSIDE
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import Metric
-from outlay.experiments.notes import RampDay, plan_notes
 from outlay.experiments.past import PastLog, known_metrics, measure_past
+from outlay.experiments.plan_notes import RampDay, plan_notes
 from outlay.experiments.power import Power, guardrail_alpha, is_constant, last_alpha, solve
 from outlay.experiments.split import expected_users
 from outlay.experiments.text import experiment_text
 
 SAME = 1e-6  # actions that differ by less are one
-NEAREST = 8  # actions that are told
+NEAREST = 8  # actions that an error names
 GUARDRAILS = ("cost", "redemption")
 
 
 @dataclass(frozen=True)
 class PlanResult:
-    """What was planned.
+    """A plan.
 
     Attributes:
         path: experiment.toml.
-        experiment: what is in it, sealed.
-        users: who may be in the test, at full coverage of shares that sum to 1.
-        past: what the past log says.
-        seen_days: days that every user is seen: those after the ramp's last step.
+        experiment: its content, sealed.
+        users: how many may be in the test, at full coverage of shares that sum to 1.
+        past: the past log's totals.
+        seen_days: days on which all users are in the test: those after the ramp's last step.
         alpha: two-sided error that the last decision on one arm may still make.
-        guardrail_alpha: the same of a guardrail's sequence on the last day.
+        guardrail_alpha: the same for a guardrail's sequence on the last day.
         ramp: users by day.
-        powers: per metric and arm, without CUPED and, where the log has days before, with it.
-        notes: what to think about before starting.
+        powers: per metric and arm, without CUPED and, if the log has days before, with it.
+        notes: what to consider before starting.
     """
 
     path: Path
@@ -93,27 +93,33 @@ def plan_experiment(
         campaign: with a past log of the users to be tested.
         out: experiment.toml. One that is live is replaced only if nothing but its coverage grows.
         users: who may be in the test; default: the users in the last days of the log.
-        lift: a relative effect to ask about, e.g. 0.006.
+        lift: a relative effect of interest, e.g. 0.006.
         today: decides what is live; default: the date of this machine.
-        threads: of DuckDB.
+        threads: for DuckDB.
 
     Raises:
         OutlayError: if the design is impossible, a metric is unknown or constant, or a live test would change.
-        BundleError: if an arm's bundle is missing or damaged, or one that no server can decide with (DIN).
+        BundleError: if an arm's bundle is missing or damaged, or no server can decide with it (DIN).
         CampaignError, LogError: if the log cannot be read.
     """
     campaign = campaign if isinstance(campaign, Campaign) else Campaign.load(campaign)
     out, today = Path(out), today or datetime.date.today()
     if lift is not None and not (-1 < lift < 1 and lift != 0):
-        raise OutlayError(f"is {lift:g}.", where="lift", way_out="Give a relative effect below 1, as 0.02 for 2 %.")
+        raise OutlayError(
+            f"is {lift:g}; must be between -1 and 1, and not 0.",
+            where="lift",
+            way_out="Give a relative effect, e.g. 0.02 for 2 %.",
+        )
     if users is not None and users < 1:
-        raise OutlayError(f"is {users}.", where="users", way_out="Give how many users may be in the test.")
+        raise OutlayError(
+            f"is {users}; must be at least 1.", where="users", way_out="Give how many users may be in the test."
+        )
     experiment = Experiment.parse(_completed(design, campaign, out))
     _check_names(experiment)
     if experiment.meta.salt == campaign.train.salt:
         raise OutlayError(
             f"is {experiment.meta.salt!r}, which already draws the learn / select / certify split of the campaign.",
-            where="experiment.salt", way_out="Give another salt: one salt draws one thing.",
+            where="experiment.salt", way_out="Give another salt: each draw needs its own.",
         )  # fmt: skip
     metrics = [_metric(name, campaign) for name in (experiment.meta.metric, *experiment.meta.guardrails)]
     if metrics[0].denominator is not None:
@@ -127,7 +133,7 @@ def plan_experiment(
     past = measure_past(campaign, seen_days, eligible=experiment.meta.eligible, threads=threads)
     _check_actions(experiment, campaign, past)
     users = past.moments.users if users is None else users
-    alpha, beside = last_alpha(experiment), guardrail_alpha(experiment)
+    alpha, alpha_of_guardrails = last_alpha(experiment), guardrail_alpha(experiment)
     ramp = tuple(
         RampDay(step.day, experiment.meta.start + datetime.timedelta(days=step.day), step.coverage,
                 tuple(expected_users(experiment, users, step.day)))
@@ -135,16 +141,17 @@ def plan_experiment(
     )  # fmt: skip
     notes = [*past.notes, *plan_notes(experiment, campaign, metrics, past, ramp, today)]
     metrics[1:] = [metric for metric in metrics[1:] if not is_constant(past.moments, metric)]
-    alphas = [alpha, *(beside for _ in metrics[1:])]
+    alphas = [alpha, *(alpha_of_guardrails for _ in metrics[1:])]
     powers = _powers(experiment, metrics, past, ramp[-1].users, alphas, lift)
     with new_file(out) as temporary:
         temporary.write_text(experiment_text(experiment), encoding="utf-8")
-        Experiment.load(temporary)  # what plan writes, assign can read
-    return PlanResult(out, Experiment.load(out), users, past, seen_days, alpha, beside, ramp, powers, tuple(notes))
+        Experiment.load(temporary)  # assign must be able to read what plan writes
+    return PlanResult(out, Experiment.load(out), users, past, seen_days, alpha, alpha_of_guardrails, ramp, powers,
+                      tuple(notes))  # fmt: skip
 
 
 def _completed(design: Mapping[str, Any], campaign: Campaign, out: Path) -> dict[str, Any]:
-    """The design with its defaults, and bundles as seen from the file."""
+    """The design with its defaults, and with bundles relative to the file."""
     content = dict(design)
     meta = content.get("experiment")
     if isinstance(meta, Mapping):
@@ -161,11 +168,11 @@ def _completed(design: Mapping[str, Any], campaign: Campaign, out: Path) -> dict
 
 
 def _check_names(experiment: Experiment) -> None:
-    """Refuse now what a server would refuse later, when the file is sealed."""
+    """Refuse names now that a server would refuse later, when the file is sealed."""
     for arm in experiment.arms:
         if arm.name in OUTSIDE:
             raise OutlayError(
-                "is what a server calls users outside the test (policy, and random for the random slice).",
+                "is a server's name for users outside the test (policy, and random for the random slice).",
                 where=f"arm {arm.name!r}", way_out="Give this arm another name.",
             )  # fmt: skip
 
@@ -177,8 +184,8 @@ def _check_actions(experiment: Experiment, campaign: Campaign, past: PastLog) ->
             given = float(arm.action)
             near = sorted(sorted(known, key=lambda action: abs(action - given))[:NEAREST])
             raise OutlayError(
-                f"is {given:g}, which the campaign does not give.", where=f"arm {arm.name!r}.action",
-                way_out=f"Give one of its actions, as {', '.join(f'{action:g}' for action in near)}.",
+                f"is {given:g}, which is not an action of the campaign.", where=f"arm {arm.name!r}.action",
+                way_out=f"Give one of its actions, e.g. {', '.join(f'{action:g}' for action in near)}.",
             )  # fmt: skip
 
 
@@ -189,7 +196,7 @@ def _pinned(arm: Any, out: Path) -> Any:
     manifest = unseal(folder)
     if days := manifest.get("past_days"):
         raise BundleError(
-            f"its response model (DIN) needs each user's past {days} days, so that no server can decide with it.",
+            f"its response model (DIN) needs each user's past {days} days, so no server can decide with it.",
             file=folder, where=f"arm {arm.get('name')!r}", way_out="Train with --response deepfm or another method.",
         )  # fmt: skip
     relative = os.path.relpath(folder.absolute(), out.absolute().parent)

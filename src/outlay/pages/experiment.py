@@ -11,7 +11,7 @@ from outlay.core.files import new_file
 from outlay.core.version import __version__
 from outlay.core.wording import NONE, number
 from outlay.experiments import words
-from outlay.experiments.lift import Difference, Lift, Withheld
+from outlay.experiments.lift import ArmDifference, Lift, Withheld
 from outlay.experiments.results import Analysis, ArmComparison, ArmState
 from outlay.pages import experiment_charts as charts
 from outlay.pages import experiment_words as page_words
@@ -127,5 +127,5 @@ def _by_segment(arm: ArmComparison) -> dict[str, Any]:
     }
 
 
-def _cell(x: Difference | Withheld | None) -> Cell:
-    return (words.value(x), words.ends(x), True) if isinstance(x, Difference) else (NONE, "", True)
+def _cell(x: ArmDifference | Withheld | None) -> Cell:
+    return (words.value(x), words.ends(x), True) if isinstance(x, ArmDifference) else (NONE, "", True)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from outlay.experiments.lift import Difference, IntervalEstimate, Lift
+from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift
 from outlay.experiments.results import Analysis, ArmComparison, Course
 from outlay.experiments.words import MOST, relative, span
 from outlay.pages import experiment_words
@@ -193,7 +193,7 @@ def _forest(rows: Sequence[Spec], text: str, doubted: bool) -> Spec:
     return finished(alt.layer(*layers), 34 * len(rows) + 20, f"{text}: {effects}")
 
 
-def _ends(effect: Difference, in_percent: bool) -> Spec:
+def _ends(effect: ArmDifference, in_percent: bool) -> Spec:
     x = effect.relative if in_percent and effect.relative is not None else effect.absolute
     return {"value": x.value, "low": x.low, "high": x.high}
 

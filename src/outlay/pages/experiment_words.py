@@ -9,7 +9,7 @@ import datetime
 from itertools import groupby
 
 from outlay.core.wording import NONE, days, decimals, exact, number, percent, short
-from outlay.experiments.lift import Difference, Lift, Withheld
+from outlay.experiments.lift import ArmDifference, Lift, Withheld
 from outlay.experiments.results import Analysis, ArmComparison, Course, Outcome, Promise
 from outlay.experiments.words import ends, guardrail, quoted, relative, value
 
@@ -90,7 +90,7 @@ def metric_cells(arm: ArmComparison, x: Lift | Withheld) -> list[tuple[str, str]
     """(value, interval) of the control, the arm, the difference, the relative difference and CUPED; may be empty."""
     if isinstance(x, Withheld):
         return []
-    digits, absolute, saved = decimals([x.absolute]), Difference(x.absolute, None), arm.saved.get(x.metric)
+    digits, absolute, saved = decimals([x.absolute]), ArmDifference(x.absolute, None), arm.saved.get(x.metric)
     return [
         (number(x.control, digits), ""),
         (number(x.treatment, digits), ""),

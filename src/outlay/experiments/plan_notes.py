@@ -1,4 +1,4 @@
-"""What to think about before a test starts: its money, its ramp, its arms, and what the past log does not say."""
+"""What to consider before a test starts: its money, its ramp, its arms, and what the past log does not say."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from outlay.experiments.moments import Metric
 from outlay.experiments.past import PastLog
 from outlay.experiments.power import is_constant
 
-ENOUGH = 100  # users per arm: below it, means are not yet normal
-FEW_DAYS = 7  # of the whole coverage: with less, weekdays weigh unevenly
+ENOUGH = 100  # users per arm: with fewer, means are not yet normal
+FEW_DAYS = 7  # at full coverage: with fewer, weekdays do not count equally
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ def plan_notes(
     experiment: Experiment, campaign: Campaign, metrics: Sequence[Metric], past: PastLog, ramp: Sequence[RampDay],
     today: datetime.date,
 ) -> list[str]:  # fmt: skip
-    """All of them, in words.
+    """The notes on a plan, a sentence or two each.
 
     Args:
-        experiment: what is planned.
-        campaign: whose money it is.
-        metrics: of the verdict, and the guardrails.
+        experiment: the planned test.
+        campaign: it belongs to.
+        metrics: the verdict's, then the guardrails.
         past: what the past log says.
         ramp: users by day.
-        today: a test that starts earlier is live.
+        today: a test that started earlier is live.
     """
     full = ramp[-1].users
     return [
@@ -56,15 +56,15 @@ def _about_the_start(experiment: Experiment, today: datetime.date) -> list[str]:
     if start > today:
         return []
     when = "today" if start == today else f"on {start}, {(today - start).days} days ago"
-    return [f"the test starts {when}: it counts as live, and this file can be planned again only with more coverage."]
+    return [f"the test starts {when}: it counts as live, and plan can rewrite this file only with more coverage."]
 
 
 def _about_arms(experiment: Experiment) -> list[str]:
     if all(arm.kind == "holdout" for arm in experiment.arms):
-        return ["no arm gives anything: such a test (A/A) finds nothing but faults of the assignment."]
+        return ["no arm gives anything: such a test (an A/A test) can only find faults in the assignment."]
     if experiment.control.kind == "holdout":
-        return [f"the control {experiment.control.name!r} gives nothing: lifts are over no incentive at all, not over "
-                "what is done today."]  # fmt: skip
+        return [f"the control {experiment.control.name!r} gives nothing: lifts are relative to no incentive at all, "
+                "not to today's policy."]  # fmt: skip
     return []
 
 
@@ -74,7 +74,7 @@ def _about_money(experiment: Experiment, campaign: Campaign, past: PastLog, full
     if max(per_user.values(), default=0) > min(per_user.values(), default=0) * (1 + EQUAL):
         most, least = (pick(per_user, key=lambda name: per_user[name]) for pick in (max, min))
         notes.append(f"the arm {most!r} has {per_user[most] / per_user[least]:.3g} times the budget per user of "
-                     f"{least!r}: the lift will show the money as well as the policy.")  # fmt: skip
+                     f"{least!r}: the lift will be that of the money as well as the policy.")  # fmt: skip
     spent = past.moments.mean[past.moments.place(f"cost{campaign.money}")] / past.days  # per user and day
     short = []
     for arm, users in zip(experiment.arms, full, strict=True):
@@ -83,9 +83,9 @@ def _about_money(experiment: Experiment, campaign: Campaign, past: PastLog, full
             enough = _last_day(experiment, arm.budget / (spent * users))
             short.append(f"{arm.name!r} has {arm.budget:,.10g} of {needed:,.0f}, gone after day {enough}")
     if short:
-        notes.append(f"as many users of the log spent more {campaign.meta.unit} in as many days than the budget of "
-                     f"{'; '.join(short)}. Where the money is gone, the rest of the test compares nothing with "
-                     "nothing.")  # fmt: skip
+        notes.append(f"as many users of the log spent more {campaign.meta.unit} over as many days than the budget of "
+                     f"{'; '.join(short)}. Once an arm's money is gone, the rest of the test says nothing about "
+                     "it.")  # fmt: skip
     return notes
 
 
@@ -93,31 +93,31 @@ def _about_days(experiment: Experiment, past: PastLog, ramp: Sequence[RampDay]) 
     notes: list[str] = []
     meta, growth = experiment.meta, experiment.last_growth
     if growth:
-        notes.append(f"the ramp ends on day {growth}: power counts the {past.days} days after it, which every user is "
-                     "seen.")  # fmt: skip
+        notes.append(f"the ramp ends on day {growth}: power counts only the {past.days} days after it, on which all "
+                     "users are in the test.")  # fmt: skip
     if meta.days - growth < FEW_DAYS:
         notes.append(f"all users are in the test for {meta.days - growth} of its {meta.days} days, less than a week. "
-                     f"Let the ramp end on day {meta.days - FEW_DAYS} or before.")  # fmt: skip
+                     f"End the ramp on day {meta.days - FEW_DAYS} or before.")  # fmt: skip
     early = [day for day in meta.decisions if day <= growth]
     if early:
         part = experiment.coverage(early[-1] - 1) / experiment.coverage(growth)
         notes.append(f"the decision after day {early[-1]} comes before the ramp's end, on {part:.0%} of the users.")
     if past.window < past.days:
-        notes.append(f"{past.days} days are taken as {past.days / past.window:.3g} times the {past.window} that the "
-                     "log has, so the real power is at least the one shown.")  # fmt: skip
+        notes.append(f"{past.days} days are taken as {past.days / past.window:.3g} times the {past.window} days that "
+                     "the log has, so the real power is at least the power shown.")  # fmt: skip
         if past.log_days == 1:
-            notes.append("the log has a single day. If what it tells of happens once (a letter, a year), and not every "
+            notes.append("the log has a single day. If what it records happens once (a letter, a year) and not every "
                          "day, the means and the money shown are too large by that factor.")  # fmt: skip
     if not past.before:
-        notes.append("the log has no days before those that were measured, so what CUPED would gain is not known.")
+        notes.append("the log has no days before those that were measured, so it is not known what CUPED would gain.")
     if min(ramp[-1].users) < ENOUGH:
-        notes.append(f"an arm has {min(ramp[-1].users)} users; below {ENOUGH} the power is a rough guess.")
+        notes.append(f"an arm has {min(ramp[-1].users)} users; with fewer than {ENOUGH}, the power is a rough guess.")
     return notes
 
 
 def _about_metrics(experiment: Experiment, metrics: Sequence[Metric], past: PastLog, full: Sequence[int]) -> list[str]:
     notes = [
-        f"the guardrail {metric.name!r} is the same for all users of the log: its power is not known."
+        f"the guardrail {metric.name!r} is the same for all users of the log, so its power is not known."
         for metric in metrics[1:]
         if is_constant(past.moments, metric)
     ]
@@ -125,20 +125,20 @@ def _about_metrics(experiment: Experiment, metrics: Sequence[Metric], past: Past
         sizes = full[0], users
         skewed = [m.name for m in metrics if min(sizes) > 0 and skewness(m, [past.moments], sizes) > MOST_SKEWED]
         if skewed:
-            notes.append(f"few users make most of {' and '.join(skewed)}, and the control and the arm {arm.name!r} "
-                         f"have {sizes[0]:,} and {users:,} users: the smaller arm's own variance will not be trusted, "
-                         "and the power is less than shown. Arms of one size need no such care.")  # fmt: skip
+            notes.append(f"a few users account for most of {' and '.join(skewed)}, and the control and the arm "
+                         f"{arm.name!r} have {sizes[0]:,} and {users:,} users: the smaller arm's own variance will not "
+                         "be trusted, so the power is less than shown. Arms of equal size avoid this.")  # fmt: skip
     return notes
 
 
 def _user_days(experiment: Experiment, full: int) -> float:
-    """Days in the test, summed over the users of an arm that has `full` users in the end."""
+    """Days in the test, summed over the users of an arm that has `full` users at the end."""
     coverage = [experiment.coverage(day) for day in range(experiment.meta.days)]
     return full * sum(coverage) / coverage[-1]
 
 
 def _last_day(experiment: Experiment, days: float) -> int:
-    """The last day that money for so many days of all users of an arm reaches; 0: not even the first."""
+    """The last day that is covered by money for `days` days of all users of an arm; 0 if not even the first is."""
     coverage = [experiment.coverage(day) for day in range(experiment.meta.days)]
     used = 0.0
     for day, now in enumerate(coverage):
