@@ -224,7 +224,7 @@ def _diagnostics() -> Diagnostics:
         agreement=agreement.Agreement(
             True,
             "all 10 other estimates that can be relied on agree with it",
-            (agreement.Difference("mis", "reward@1", 0.001, 0.002, 0.008),),
+            (agreement.EstimatorDifference("mis", "reward@1", 0.001, 0.002, 0.008),),
         ),
         paths=(
             MatchingPaths(days=1, users=30_000, matched=0.153, ess=967.0, clipped=0.0, heaviest=0.0013),

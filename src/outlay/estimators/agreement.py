@@ -39,7 +39,7 @@ NOT_CHECKED = "not checked"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class EstimatorDifference:
     """One comparison: the other estimator's value less the fitted one, and what it may be."""
 
     estimator: str
@@ -66,7 +66,7 @@ class Agreement:
 
     ok: bool
     words: str
-    differences: tuple[Difference, ...]
+    differences: tuple[EstimatorDifference, ...]
 
     @property
     def reason(self) -> str | None:
@@ -96,7 +96,7 @@ def agree(
         vague: why the fitted evaluation is only a guess, if it shows that itself.
         assume_less: the estimators among the others that assume less than the fitted evaluation.
     """
-    differences: list[Difference] = []
+    differences: list[EstimatorDifference] = []
     own = fitted.std_error
     for name, (joint, cautions) in others.items():
         relied = {t for t, caution in zip(joint.targets, cautions, strict=True) if caution is None}
@@ -112,7 +112,7 @@ def agree(
             if same or not np.isfinite(error):  # of one user alone
                 continue
             tolerance = BY_CHANCE * error + negligible
-            differences.append(Difference(name, target, value, error, tolerance))
+            differences.append(EstimatorDifference(name, target, value, error, tolerance))
     if steps is not None:
         by_steps = _by_steps(fitted, steps)
         vague = _vague(fitted, steps, by_steps)
@@ -137,18 +137,18 @@ def agree(
     return Agreement(False, words, tuple(differences))
 
 
-def _by_steps(fitted: Joint, steps: Joint) -> list[Difference]:
+def _by_steps(fitted: Joint, steps: Joint) -> list[EstimatorDifference]:
     """The difference of every total, also where it is exactly 0 because the weights lie in the basis."""
     differences = []
     for target, value, error in zip(steps.targets, steps.value, steps.std_error, strict=True):
         its = float(fitted.value[fitted.column(target)])
         if np.isfinite([its, error]).all():
             tolerance = BY_CHANCE * float(error) + NEGLIGIBLE * abs(its)
-            differences.append(Difference(ONE_STEP, target, float(value), float(error), tolerance))
+            differences.append(EstimatorDifference(ONE_STEP, target, float(value), float(error), tolerance))
     return differences
 
 
-def _vague(fitted: Joint, steps: Joint, found: Sequence[Difference]) -> str | None:
+def _vague(fitted: Joint, steps: Joint, found: Sequence[EstimatorDifference]) -> str | None:
     """Return why single steps could not object to the fitted totals, or None."""
     if not found:
         return "no total could be compared with single steps"
