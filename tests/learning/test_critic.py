@@ -17,7 +17,7 @@ from outlay.learning import critic as critics
 from outlay.learning.critic import Critic, CriticSettings, DistinctStates, Oracle
 from outlay.nets.batches import Batch, StateRows, blocks, gather
 from outlay.nets.loop import compiled_block
-from outlay.nets.network import Outputs, QNetwork, Shape, init_pair
+from outlay.nets.network import NetworkOutputs, QNetwork, Shape, init_pair
 from outlay.ops.tabular import action_values, measure, policy_iteration
 from small_logs import campaign, draw, random_cmdp, transitions
 
@@ -206,7 +206,7 @@ def acts(logits: ArrayLike, allowed: ArrayLike, threshold: float) -> list[int]:
     given = np.asarray(logits, float)
     rows, K = given.shape
     q = np.broadcast_to(np.stack([np.arange(K), np.zeros(K)], 1)[:, None], (2, rows, K, 1, 2))
-    outputs = Outputs(jnp.asarray(q), None, jnp.asarray(np.stack([given, given])), jnp.zeros((2, rows, 1)))
+    outputs = NetworkOutputs(jnp.asarray(q), None, jnp.asarray(np.stack([given, given])), jnp.zeros((2, rows, 1)))
     found = critics.act(outputs, W[None], jnp.asarray(allowed, bool), threshold)
     return [int(action) for action in found[:, 0]]
 

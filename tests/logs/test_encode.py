@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from outlay.core.schema import Encoded
 from outlay.logs.encode import vocabulary
-from outlay.logs.states import MAX_STATES, States
+from outlay.logs.states import MAX_STATES, StateCollector
 
 
 def test_values_that_are_one_text_are_counted_together() -> None:
@@ -28,7 +28,7 @@ def random_rows(rng: np.random.Generator, rows: int, values: int) -> tuple[Encod
 def test_states_are_the_distinct_rows_over_batches() -> None:
     rng = np.random.default_rng(0)
     column = np.zeros(3000, np.uint16)
-    states = States(9, column)
+    states = StateCollector(9, column)
     keys: list[tuple[float, ...]] = []
     index: dict[tuple[float, ...], int] = {}
     for start in range(0, 3000, 1000):
@@ -45,6 +45,6 @@ def test_states_are_the_distinct_rows_over_batches() -> None:
 def test_states_give_up_beyond_the_limit() -> None:
     codes = np.arange(MAX_STATES + 1, dtype=np.int32)[:, None]
     numbers = np.empty((MAX_STATES + 1, 0), np.float32)
-    states = States(2, np.zeros(MAX_STATES + 1, np.uint16))
+    states = StateCollector(2, np.zeros(MAX_STATES + 1, np.uint16))
     assert states.put(slice(0, MAX_STATES), Encoded(codes[:-1], numbers[:-1], 0), None)
     assert not states.put(slice(MAX_STATES, None), Encoded(codes[-1:], numbers[-1:], 0), None)

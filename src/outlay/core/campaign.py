@@ -50,7 +50,7 @@ class Features(_Section):
         return self.categorical + self.numeric
 
 
-class Log(_Section):
+class LogSection(_Section):
     """`[log]`: where the rows are and which column or SQL expression plays which role."""
 
     source: str = Field(min_length=1)  # Parquet or CSV (.gz), globs allowed, relative to the campaign file
@@ -216,7 +216,7 @@ class Campaign(_Section):
     """
 
     meta: Meta = Field(alias="campaign")
-    log: Log
+    log: LogSection
     budgets: tuple[Budget, ...] = Field(alias="budget", min_length=1)
     train: Train = Train()
     path: Path = Field(default=Path("campaign.toml"), exclude=True)
@@ -329,7 +329,11 @@ class Campaign(_Section):
 def _known_keys(section: tuple[int | str, ...]) -> list[str]:
     names = tuple(part for part in section if isinstance(part, str))
     models: dict[tuple[str, ...], type[BaseModel]] = {
-        ("campaign",): Meta, ("log",): Log, ("log", "features"): Features, ("budget",): Budget, ("train",): Train,
-    }  # fmt: skip
+        ("campaign",): Meta,
+        ("log",): LogSection,
+        ("log", "features"): Features,
+        ("budget",): Budget,
+        ("train",): Train,
+    }
     model = models.get(names, Campaign)
     return sorted(field.alias or name for name, field in model.model_fields.items() if name != "path")

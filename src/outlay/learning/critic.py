@@ -33,7 +33,7 @@ import optax
 from jax import Array
 
 from outlay.nets.batches import Batch, StateRows
-from outlay.nets.network import Outputs, QNetwork, apply_pair
+from outlay.nets.network import NetworkOutputs, QNetwork, apply_pair
 
 Oracle = Literal["ddqn", "edrr", "bcq"]
 FINAL_RATE = 0.02
@@ -79,14 +79,14 @@ def init(pair: QNetwork, settings: CriticSettings) -> Critic:
     return Critic(pair, pair, _adam(settings).init(eqx.filter(pair, eqx.is_array)))
 
 
-def evaluate(pair: QNetwork, states: StateRows, table: DistinctStates | None) -> tuple[Outputs, Array]:
+def evaluate(pair: QNetwork, states: StateRows, table: DistinctStates | None) -> tuple[NetworkOutputs, Array]:
     """Outputs of the pair and, for each row of `states`, its row in them."""
     if table is None:
         return apply_pair(pair, states.codes, states.numbers), jnp.arange(states.codes.shape[0])
     return apply_pair(pair, table.codes, table.numbers), states.row
 
 
-def act(outputs: Outputs, weights: Array, allowed: Array, threshold: float) -> Array:
+def act(outputs: NetworkOutputs, weights: Array, allowed: Array, threshold: float) -> Array:
     """`[R, L]` argmax over allowed actions of wᵀ of the mean of the pair.
 
     Args:

@@ -22,7 +22,7 @@ from outlay.core.transitions import CODE_TYPES
 from outlay.logs.reading import quoted
 from outlay.logs.roles import Log
 from outlay.logs.source import ROW, Term
-from outlay.logs.states import States
+from outlay.logs.states import StateCollector
 
 BATCH_ROWS, BATCH_VALUES = 131_072, 8_000_000  # a batch has at most so many rows, and about so many values
 AGGREGATES = 100  # numeric fields a scan
@@ -181,7 +181,7 @@ def write_links(log: Log, columns: Columns) -> bool:
 
 def write_features(
     log: Log, schema: Schema, columns: Columns, places: NDArray[np.int64] | None, num_actions: int, tell: Tell
-) -> tuple[dict[str, list[int]], States | None]:
+) -> tuple[dict[str, list[int]], StateCollector | None]:
     """Stream the features through `Schema.encode` into code and number columns.
 
     Args:
@@ -203,7 +203,7 @@ def write_features(
     codes = {name: columns.add(f"codes_{name}", name, len(positions)) for name, positions in groups.items()}
     numbers = columns.add("numbers", np.float32, 2 * len(schema.numeric))
     eligible = columns.arrays.get("eligible")
-    states: States | None = States(num_actions, columns.add("state", np.uint16))
+    states: StateCollector | None = StateCollector(num_actions, columns.add("state", np.uint16))
     if places is not None:  # days that were filled in have no features
         for array in codes.values():
             array[:] = MISSING

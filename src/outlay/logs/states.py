@@ -13,7 +13,7 @@ from outlay.core.schema import MISSING, Encoded, Schema
 MAX_STATES = 4096  # beyond, a log has no state index
 
 
-class States:
+class StateCollector:
     """The distinct states met so far. A state is codes, numbers and the set of allowed actions.
 
     Rows are told apart by a random 64-bit sum of their parts, and compared in full with the state they hash to.

@@ -57,7 +57,7 @@ class Linear(eqx.Module):
         return h @ self.weight + self.bias
 
 
-class Outputs(NamedTuple):
+class NetworkOutputs(NamedTuple):
     """What one network says about B states."""
 
     q: Array  # [B, K, L, H], in units of each head's spread
@@ -76,14 +76,14 @@ class QNetwork(eqx.Module):
     imitation: Linear | None
     shape: Shape = eqx.field(static=True)
 
-    def __call__(self, codes: Array, numbers: Array) -> Outputs:
+    def __call__(self, codes: Array, numbers: Array) -> NetworkOutputs:
         """States `codes [B, F]`, `numbers [B, n]` → outputs."""
         embedded = self.embedding[codes + jnp.asarray(offsets(self.shape.sizes))]
         h = jnp.concatenate([embedded.reshape(len(codes), -1), numbers], axis=1)
         for layer in self.trunk:
             h = jax.nn.relu(layer(h))
         q = self._by_action(self.head(h))
-        return Outputs(
+        return NetworkOutputs(
             q=q.reshape(len(h), self.shape.num_actions, self.shape.num_policies, self.shape.num_heads),
             outcome=None if self.supervised is None else self._by_action(self.supervised(h)),
             logits=None if self.imitation is None else self.imitation(h),
@@ -147,7 +147,7 @@ def init_pair(shape: Shape, seed: int, level: NDArray[np.float64] | None = None)
     )
 
 
-def apply_pair(pair: QNetwork, codes: Array, numbers: Array) -> Outputs:
+def apply_pair(pair: QNetwork, codes: Array, numbers: Array) -> NetworkOutputs:
     """Both networks on the same states: every output gets a leading axis of 2."""
     return eqx.filter_vmap(lambda net: net(codes, numbers))(pair)  # type: ignore[no-any-return]
 
