@@ -7,10 +7,15 @@ import builtins
 import contextlib
 import io
 import re
+import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from outlay.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -50,3 +55,23 @@ def test_python_in_a_document_uses_no_name_that_it_does_not_make(page: str, text
     made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     assert used - made - set(dir(builtins)) - {"duckdb", "pa", "pl", "pq"} == set(), page
+
+
+def commands() -> list[tuple[str, str]]:
+    """Page and text of every line of a page that calls the command, comments and optional parts' brackets left out."""
+    lines = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        lines += [(page.name, line) for line in re.findall(r"^    (outlay [^\n|]*)", text, re.MULTILINE)]
+    return [(page, re.sub(r"[\[\]]", "", line)) for page, line in lines]
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_commands_in_a_document_exist_with_their_options(page: str, line: str) -> None:
+    command: Any = typer.main.get_command(app)
+    context: Any = command.make_context("outlay", [], resilient_parsing=True)
+    words = shlex.split(line, comments=True)[1:]
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+        context = command.make_context(command.name, [], parent=context, resilient_parsing=True)
+    command.make_parser(context).parse_args(words)
