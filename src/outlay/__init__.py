@@ -76,7 +76,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -61,7 +61,7 @@ class Bundle:
 
     @property
     def threshold(self) -> float:
-        """Of π_B; 0 where there is none."""
+        """The threshold of π_B below which actions are left out; 0 if there is none."""
         return float(self.manifest["imitation_threshold"] or 0)
 
     @property

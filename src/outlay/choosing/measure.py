@@ -156,7 +156,7 @@ class Measure:
         return found
 
     def evaluator(self, member: int = 0) -> Evaluator | Sequential:
-        """Of the policies that are told by the features of a member; all have one where states are counted."""
+        """Return the evaluator for a member's features; there is one for all members where states are counted."""
         return self._evaluator(self._source(member))
 
     def basis(self, member: int = 0) -> Basis:

@@ -113,7 +113,7 @@ def needed_batches(bundle: Bundle, rows: str | Path) -> Iterator[Any]:
     """Batches of the columns that a decision needs, named as the bundle names them."""
     user, eligible = bundle.manifest["user"], bundle.manifest["eligible"]
     needed = {name: name for name in (*bundle.schema.names, *((eligible,) if eligible else ()))}
-    # In SQL `user`, even in quotes, is whoever is logged in where there is no such column.
+    # In SQL `user`, even in quotes, is the user who is logged in if there is no such column.
     optional = {name: USER_COLUMN if name == "user" else name for name in (user, "user") if name not in needed}
     return read_rows(rows, needed, optional=optional, users=(user, "user"), batch_rows=65_536)
 

@@ -46,8 +46,8 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
         rows: `[n]` ascending.
 
     Returns:
-        `[n, K]`, 0 in forced rows that the table leaves out; and a hash of them, which names the policy whoever wrote
-        the file.
+        `[n, K]`, 0 in forced rows that the table leaves out; and a hash of them, which names the policy however
+        the file was written.
 
     Raises:
         LogError: if the file is no such table, names an action that the log does not have, leaves out a row with a
@@ -156,7 +156,7 @@ def _keys(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64]
 
 
 def _integers(column: Any) -> NDArray[np.int64]:
-    """Of an Arrow column, −1 where null."""
+    """Whole numbers of an Arrow column, −1 where it is null."""
     whole: NDArray[np.int64] = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     return whole
 

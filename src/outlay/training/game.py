@@ -284,5 +284,5 @@ def _measured_by(game: Game) -> str:
 
 
 def parameters(game: Game, progress: GameProgress) -> int:
-    """Of one candidate's networks."""
+    """Return how many parameters the networks of one candidate have."""
     return arrays(next(iter(progress.networks.values())), game.coords.spread).num_parameters

@@ -137,7 +137,7 @@ def _evaluate(network: DeepFM | DIN, rows: AnsweredRows, logged: bool) -> Array:
 
 
 def _numbers_held(shape: ResponseShape, days_back: int) -> int:
-    """Of each row in a prediction: embeddings, hidden units, and what the attention unit makes."""
+    """Numbers that a prediction holds for each row: embeddings, hidden units, what the attention unit computes."""
     embedded = (1 + days_back) * shape.num_fields * shape.embedding * (1 if days_back else shape.num_heads)
     attention = days_back * (2 * shape.embedding + 2 * din.UNIT_WIDTH)
     return embedded + shape.num_actions * (sum(shape.layers) + attention + shape.num_heads)

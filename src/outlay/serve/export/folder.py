@@ -79,7 +79,7 @@ class ExportState:
 
     @classmethod
     def load(cls, out: Path, campaign: str) -> ExportState:
-        """Of a folder of ours, or of one that is not there yet.
+        """Read the state of an export folder; a folder that does not exist yet has none.
 
         Raises:
             FolderError: if something else stands there, or an export of another campaign.

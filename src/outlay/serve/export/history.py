@@ -76,11 +76,11 @@ class CampaignHistory:
         self._terms = cache(self._find)
 
     def salts(self, bundle: str) -> tuple[str, ...]:
-        """Of the pool of a bundle. Raises as `terms`."""
+        """Return the salts of all policies that a bundle may serve. Raises as `terms`."""
         return self._terms(bundle, 0).salts
 
     def terms(self, bundle: str, ts: int) -> PossibleActions:
-        """What this bundle could give at this time (epoch ms).
+        """Return what this bundle could give at this time (epoch ms).
 
         Raises:
             LedgerError: if no note says what the bundle was.

@@ -1,9 +1,9 @@
 """Columns of the exported log: what they are called and of what type, the same in every file.
 
-A feature keeps its name; the user, the time and the action are called as in the campaign, where those are names; an
-outcome as its kind. Whoever comes later and finds the name taken (by a folder, too) gets an underscore. Names stay over
-all exports into one folder; types only get wider: whole number → number → text, so that a late "unknown" breaks no
-column of numbers.
+A feature keeps its name. The user, the time and the action are called as in the campaign, if those are names, and an
+outcome is called as its kind. A column whose name is already taken, by a folder too, gets an underscore. Names stay the
+same over all exports into one folder. Types only get wider, from whole number to number to text, so a late "unknown"
+breaks no column of numbers.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LogLayout:
 
     @classmethod
     def begin(cls, log: Mapping[str, Any], features: Iterable[str]) -> LogLayout:
-        """Of a log without outcomes.
+        """Return the layout of a log without outcomes.
 
         Args:
             log: `[log]` of the campaign.
@@ -85,7 +85,7 @@ class LogLayout:
         return layout
 
     def with_features(self, features: Iterable[str]) -> LogLayout:
-        """With these features as well."""
+        """Return the layout with these features as well."""
         layout = self
         for name in features:
             if name not in layout.types:
@@ -124,7 +124,7 @@ class LogLayout:
 
     @property
     def kinds(self) -> list[str]:
-        """Of outcomes."""
+        """Kinds of outcomes that have a column."""
         return [role.removeprefix(KIND) for role in self.names if role.startswith(KIND)]
 
     def type_of(self, feature: str) -> str:
