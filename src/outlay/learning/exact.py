@@ -6,8 +6,8 @@
     max r(μ)  s.t.  c(μ) ≤ limits  over mixtures μ of deterministic policies;   x(π) = [r, c] = (1−γ)·J(π)
 
 Every round asks policy iteration for the best response to a λ ≥ 0. Its value r − λᵀ(c − limits) is an upper bound of
-the optimum however λ was chosen; a mixture that keeps the limits is a lower bound. All in (1−γ)·J, in the units of reward
-and costs.
+the optimum however λ was chosen; a mixture that keeps the limits is a lower bound. All in (1−γ)·J, in the units of
+reward and costs.
 
 Source: Cai et al. (WSDM 2023) for the game; Dantzig & Wolfe (1960) for column generation; Xiao et al. (2019) for the
 bisection; Altman (1999) for the occupancy program. The rules that mix are in `mixing/`, the players of λ in
