@@ -59,7 +59,9 @@ def test_no_event_among_these_users_certifies_nothing(tmp_path: Path) -> None:
     found = always(2, 0, tmp_path, limit=5.0)
     assert (cost(found).value, cost(found).std_error) == (0, 0)
     assert not cost(found).recommended
-    assert cost(found).caution == "it is alike for all these users, and not in the whole log: ±0 is no error"
+    assert cost(found).caution == (
+        "it is the same for all of these users but not in the whole log, so ±0 does not measure its error"
+    )
     (line,) = found.certificate.budgets
     assert (line.value, line.bound, line.events) == (0, None, 0)
     assert found.certificate.words == (
@@ -84,7 +86,7 @@ def test_few_events_are_bounded_by_the_largest_cost_that_is_stated_and_true(
     found = always(2, 2, tmp_path, limit=0.2, stated=stated)
     assert not cost(found).recommended  # its interval misses, whatever the bound
     assert found.certificate.certified == certified
-    assert ("those seen tell as much as 2 of one size" in found.certificate.words) == (not certified)
+    assert ("those seen are worth 2 of one size" in found.certificate.words) == (not certified)
 
 
 def test_a_cost_that_is_nothing_or_the_amount_needs_no_statement(tmp_path: Path) -> None:

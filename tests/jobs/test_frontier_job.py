@@ -441,7 +441,9 @@ def test_a_floor_as_money_budget_has_no_curve_but_is_trained(habit: Habit, tmp_p
 
 def test_one_policy_alone_says_nothing_about_costs_that_fall() -> None:
     """`in all 0 pairs` is true of nothing."""
-    alone = SimpleNamespace(policy=SimpleNamespace(multiplier=np.zeros(1)), x=np.ones(2), std_error=np.ones(2))
+    alone = SimpleNamespace(
+        policy=SimpleNamespace(multiplier=np.zeros(1)), coordinates=np.ones(2), std_error=np.ones(2)
+    )
     said = falls([alone])  # type: ignore[list-item]  # what it reads of a Kept
     assert said == "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
     assert "in all 1 pairs" in falls([alone, alone])  # type: ignore[list-item]

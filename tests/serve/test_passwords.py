@@ -81,5 +81,5 @@ def test_nobody_on_the_machine_reads_it_where_the_environment_names_the_ledger(
         assert process.decide(request(1))["decision_id"]
     finally:
         process.kill()
-    assert "has the password of --ledger" in process.said()
+    assert "can read the password of --ledger" in process.said()
     assert "s3cret" not in process.said()
