@@ -7,7 +7,7 @@
 # make bench-claims   what is said of policies between features, against the truth (an hour)
 # make bench-ledger   kill -9 under load, and records a second, on SQLite and PostgreSQL (half an hour)
 # make bench-serve    HTTP beside a bare route, pacing over four weeks, kill -9 of real servers (an hour)
-# make bench-experiment   looks, purses and the speed of an analysis (half an hour)
+# make bench-experiment   looks, arm budgets and the speed of an analysis (half an hour)
 # make experiment      an A/B test from the plan to the verdict, behind a real server (minutes)
 # make bench-input    2,000 mutated campaign files and logs: a result or one error, never a traceback (half an hour)
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
@@ -69,7 +69,7 @@ bench-serve: setup
 	$(BIN)/python benchmarks/serve_crash.py
 
 bench-experiment: setup
-	$(BIN)/python benchmarks/experiment_purse.py
+	$(BIN)/python benchmarks/experiment_budgets.py
 	$(BIN)/python benchmarks/experiment_speed.py
 	$(BIN)/python benchmarks/experiment_dependence.py
 	$(BIN)/python benchmarks/experiment_looks.py

@@ -19,7 +19,7 @@ START = datetime.date(2026, 3, 2)
 
 
 def experiment(*, days: int = 14, decisions: tuple[int, ...] = (7, 14), **changes: Any) -> Experiment:
-    """Two arms of a half each, purses of their own; unsealed."""
+    """Two arms of a half each, with budgets of their own; unsealed."""
     arms = [{"name": name, "kind": "constant", "action": 1.0, "share": 0.5, "budget": 9e6} for name in ("old", "new")]
     content = {
         "experiment": {"name": "spring", "campaign": "habit", "start": START, "days": days, "metric": "active",

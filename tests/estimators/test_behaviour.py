@@ -303,10 +303,10 @@ def test_a_model_too_sure_of_itself_is_calibrated() -> None:
     assert isinstance(right, Logistic)
     wrong = replace(right, weight=3 * right.weight, offset=right.offset + np.array([1.0, 0, 0, 0]))
     assert np.abs(wrong.probability(data, rows) - truth[rows]).mean() > 0.12
-    mended = wrong._calibrated(behaviour_logistic._FieldRows.of(data, held, wrong.place))
-    assert np.abs(mended.probability(data, rows) - truth[rows]).mean() < 0.02
-    again = mended._calibrated(behaviour_logistic._FieldRows.of(data, held, wrong.place))
-    assert again is mended  # no gain beyond chance
+    recalibrated = wrong._calibrated(behaviour_logistic._FieldRows.of(data, held, wrong.place))
+    assert np.abs(recalibrated.probability(data, rows) - truth[rows]).mean() < 0.02
+    again = recalibrated._calibrated(behaviour_logistic._FieldRows.of(data, held, wrong.place))
+    assert again is recalibrated  # no gain beyond chance
 
 
 def test_right_probabilities_pass_in_99_of_100_draws() -> None:

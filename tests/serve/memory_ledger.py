@@ -21,7 +21,7 @@ from outlay.serve.ledger.tables import SqlTable
 
 
 class Database(NamedTuple):
-    """A database and the lock that whoever uses it holds."""
+    """A database, and the lock that each transaction holds."""
 
     connection: sqlite3.Connection
     lock: threading.Lock

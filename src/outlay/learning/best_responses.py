@@ -60,7 +60,7 @@ class SolveResult:
         mixture: members are deterministic policies `[S]`, with weights and measurements `[k, 1+m]`.
         lower: reward of the mixture, −∞ if it does not keep the limits.
         upper: no mixture that keeps the limits has more reward; −∞ if it is proven that none keeps them.
-        best_responses: how many were asked for.
+        best_responses: how many were computed.
         feasible: whether the mixture keeps the limits, to 1e-9 in scaled units.
         violation: Euclidean norm of the mixture's excess over the limits, in scaled units.
         least_violation: no policy at all has less violation; above 0 it proves that the limits cannot be kept.

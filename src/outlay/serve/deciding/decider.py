@@ -1,4 +1,4 @@
-"""Which action each request gets, before the ledger is asked for the money.
+"""Which action each request gets, before the ledger reserves the money.
 
     member   drawn by `user:episode` and the bundle's salts, as everywhere (`ops/hashing.py`)
     action   the member's best allowed one, as in `Bundle.decide`

@@ -1,6 +1,6 @@
-"""Do arms need budgets of their own? The same A/B test again and again, with one purse for both arms and with two.
+"""Do arms need budgets of their own? The same A/B test again and again, with one budget for both arms and with two.
 
-    python benchmarks/experiment_purse.py [--repetitions 400] [--users 4000]
+    python benchmarks/experiment_budgets.py [--repetitions 400] [--users 4000]
 
 The thirty-day campaign for two weeks. The old arm has a 1-day rule, the new one looks ahead; the budget is what a rule
 on plan needs for as many users, and 3 % more. In three worlds
@@ -15,7 +15,7 @@ the mean of the lifts that were found in the tests less the true one; it is give
 Users come once a day, a 24th of them every hour. A coupon is reserved, settled if the user is active, and else released
 a day later. Where money is short, the ledger's own rule (`serve/ledger/admission.py`) says who gets it, one by one.
 
-Results: Markdown on stdout, benchmarks/out/experiment_purse.json.
+Results: Markdown on stdout, benchmarks/out/experiment_budgets.json.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Result:
         spends: of each arm, over the plan, if money were never short.
         truth: the lift at launch, and its error.
         own: bias with budgets of their own, and its error.
-        shared: bias with one purse, and its error.
+        shared: bias with one budget, and its error.
         seconds: of the machine.
     """
 
@@ -114,21 +114,21 @@ def needed(policy: Policy) -> float:
     return most
 
 
-def grant(amounts: NDArray[np.int64], purse: Counter) -> NDArray[np.bool_]:
+def grant(amounts: NDArray[np.int64], budget: Counter) -> NDArray[np.bool_]:
     """Who gets the coupon, in the order in which they come; the money is reserved."""
     every = np.ones(len(amounts), np.bool_)
-    if purse.cap is not None and purse.reserved + purse.settled + amounts.sum() > purse.cap:
-        limit = [ScopeLimit(KEY, "total_cap", purse.cap, None)]
+    if budget.cap is not None and budget.reserved + budget.settled + amounts.sum() > budget.cap:
+        limit = [ScopeLimit(KEY, "total_cap", budget.cap, None)]
         for i, amount in enumerate(amounts.tolist()):
-            every[i] = not amount or refusal(limit, {KEY: purse}, amount) is None
-            purse.move(amount if every[i] else 0, 0)
+            every[i] = not amount or refusal(limit, {KEY: budget}, amount) is None
+            budget.move(amount if every[i] else 0, 0)
     else:
-        purse.move(int(amounts.sum()), 0)
+        budget.move(int(amounts.sum()), 0)
     return every
 
 
-def play(rng: np.random.Generator, users: int, policies: Sequence[Policy], purses: Sequence[Counter]) -> float:
-    """Two weeks. Users are drawn into arms evenly; arm i has policy i and pays from purse i.
+def play(rng: np.random.Generator, users: int, policies: Sequence[Policy], budgets: Sequence[Counter]) -> float:
+    """Two weeks. Users are drawn into arms evenly; arm i has policy i and pays from budget i.
 
     Returns:
         The lift found: active days per user of the last arm over those of the first, less 1. With one arm only, its
@@ -142,17 +142,17 @@ def play(rng: np.random.Generator, users: int, policies: Sequence[Policy], purse
     for _ in range(DAYS):
         for hour, part in enumerate(parts):
             action = policy[arm[part], state[part]]
-            for i, purse in enumerate(purses):
-                purse.move(-int(held[hour, i]), 0)
-            for one in {id(purse): purse for purse in purses}.values():
-                here = np.array([purse is one for purse in purses])[arm[part]]
+            for i, budget in enumerate(budgets):
+                budget.move(-int(held[hour, i]), 0)
+            for one in {id(budget): budget for budget in budgets}.values():
+                here = np.array([budget is one for budget in budgets])[arm[part]]
                 action[here] = np.where(grant(FACE[action[here]], one), action[here], 0)
             active, state[part] = PEOPLE.day(rng, state[part], action)
             active_days[part] += active
-            for i, purse in enumerate(purses):
+            for i, budget in enumerate(budgets):
                 mine = arm[part] == i
                 paid, given = int((FACE[action] * active)[mine].sum()), int(FACE[action][mine].sum())
-                purse.move(-paid, paid)
+                budget.move(-paid, paid)
                 held[hour, i] = given - paid
     means = [float(active_days[arm == i].mean()) for i in range(len(policies))]
     return means[0] if len(means) == 1 else means[-1] / means[0] - 1
@@ -165,18 +165,18 @@ def study(world: World, users: int, repetitions: int, seed: int) -> Result:
     on_plan = max(needed(policy) for policy in (world.old, world.new) if spend(policy) < PLANNED * (1 + HASTE) / 2)
     budget = MARGIN * on_plan  # per user
 
-    def purse(count: int) -> Counter:
+    def counter(count: int) -> Counter:
         return Counter(cap=int(budget * count))
 
     def shared() -> float:
-        one = purse(users)
+        one = counter(users)
         return play(rng, users, (world.old, world.new), (one, one))
 
     def own() -> float:
-        return play(rng, users, (world.old, world.new), (purse(users // 2), purse(users // 2)))
+        return play(rng, users, (world.old, world.new), (counter(users // 2), counter(users // 2)))
 
     def launch(policy: Policy) -> Callable[[], float]:
-        return lambda: play(rng, users, (policy,), (purse(users),))
+        return lambda: play(rng, users, (policy,), (counter(users),))
 
     old, new = (_mean(launch(policy), repetitions) for policy in (world.old, world.new))
     truth = new[0] / old[0] - 1
@@ -202,14 +202,14 @@ def _mean(draw: Callable[[], float], repetitions: int) -> tuple[float, float]:
 
 def main() -> None:
     """Run all worlds, print, write."""
-    parser = argparse.ArgumentParser(description="A/B tests with one purse and with two.")
+    parser = argparse.ArgumentParser(description="A/B tests with one budget and with two.")
     parser.add_argument("--repetitions", type=int, default=400)
     parser.add_argument("--users", type=int, default=4_000)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     results = [study(world, asked.users, asked.repetitions, asked.seed) for world in worlds()]
     print(f"{asked.repetitions} repetitions, {asked.users:,} users, {DAYS} days\n")
-    print("| world | spend over plan, old, new | true lift | bias, own budgets | bias, one purse |")
+    print("| world | spend over plan, old, new | true lift | bias, own budgets | bias, one budget |")
     print("|---|---|---|---|---|")
     for one in results:
         print(f"| {one.world} | {one.spends[0]:.2f}, {one.spends[1]:.2f} | {_percent(one.truth)} "
@@ -217,7 +217,7 @@ def main() -> None:
     print(f"\n{sum(one.seconds for one in results):.0f} s.")
     OUT.mkdir(exist_ok=True)
     record = {**vars(asked), "results": [asdict(one) for one in results], "platform": platform.platform()}
-    (OUT / "experiment_purse.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (OUT / "experiment_budgets.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def _percent(found: tuple[float, float]) -> str:
