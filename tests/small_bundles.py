@@ -14,8 +14,9 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
-from outlay.core.network import Dense, NetworkArrays
-from outlay.core.schema import Categorical, Numeric, Schema
+from outlay.core.network import Dense, NetworkArrays, lookup_network
+from outlay.core.schema import FIRST, Categorical, Numeric, Schema
+from outlay.core.state_table import StateTable
 
 SCHEMA = Schema(
     (Categorical("level", ("1", "2", "3")), Categorical("city", ("Lyon", "Ulm"))), (Numeric("spend", 10, 4),)
@@ -142,4 +143,17 @@ def make_frontier() -> Callable[..., BundleSpec]:
 def frontier_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     path = tmp_path_factory.mktemp("bundles") / "bundle"
     write_bundle(path, frontier_spec())
+    return load_bundle(path)
+
+
+@pytest.fixture(scope="session")
+def table_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A policy counted in states: the log showed levels 1 and 2 in each city, and a spend of 10 in every row."""
+    codes = np.array(list(itertools.product((FIRST, FIRST + 1), (FIRST, FIRST + 1))), np.int32)
+    table = StateTable(codes, np.zeros((4, 2), np.float32))
+    q = np.zeros((4, 3, 1, 2))
+    q[[0, 1, 2, 3], [0, 1, 2, 2], 0, 0] = 1.0
+    network = lookup_network(table, SCHEMA.sizes, q, np.zeros((4, 3, 2)), np.full(4, 0.25))
+    path = tmp_path_factory.mktemp("bundles") / "bundle"
+    write_bundle(path, replace(spec(), members=(MemberSpec(network, 1.0, [0.5], [1.0, -0.5], [0.2, 1.0]),)))
     return load_bundle(path)

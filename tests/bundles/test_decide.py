@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from outlay.bundles.decide import Bundle, unknown_values
+from outlay.bundles.decide import Bundle, unknown_values, unseen_rows
 from outlay.bundles.rows import eligible_actions
 from outlay.core.errors import LogError
 
@@ -205,3 +205,14 @@ print(found.num_rows)
 def test_a_bundle_is_served_without_jax_and_onnx(folder: Path) -> None:
     found = subprocess.run([sys.executable, "-c", SERVE, str(folder)], capture_output=True, text=True, check=False)
     assert (found.stdout.strip(), found.stderr) == ("1", "")
+
+
+def test_rows_in_states_that_the_log_never_showed_are_counted(bundle: Bundle, table_bundle: Bundle) -> None:
+    """They get the action that is best on average over the log's states: 3.0, which is best in two of four."""
+    table = users(1_000).set_column(3, "spend", pa.array([10.0] * 500 + [11.0] * 500))
+    found = table_bundle.decide(table)
+    unseen = (table["level"].to_numpy() == 3) | (table["spend"].to_numpy() == 11)
+    assert unseen_rows(found) == unseen.sum() > 500
+    assert set(found["action"].to_numpy()[unseen]) == {3.0}
+    assert set(found["action"].to_numpy()[~unseen]) == {0.0, 1.5, 3.0}
+    assert unseen_rows(bundle.decide(table)) == 0

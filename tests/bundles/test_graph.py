@@ -186,3 +186,12 @@ def test_a_table_of_states_is_looked_up_exactly(fields: int, columns: int) -> No
                                .reshape(-1, 3, 2), atol=1e-6)  # fmt: skip
     np.testing.assert_array_equal(features, forward(network, codes, numbers).features)
     np.testing.assert_array_equal(features.sum(axis=1), known)
+    (unseen,) = member(network, fields, columns).run(["unseen"], codes, numbers)
+    np.testing.assert_array_equal(unseen, ~known)
+    fewer = lookup_network(StateTable(codes[known][1:], numbers[known][1:]), sizes, q[1:], outcome[1:], share[1:])
+    both = frontier_graph([network, fewer], fields, columns).SerializeToString()
+    session = onnxruntime.InferenceSession(both, providers=["CPUExecutionProvider"])
+    feed = {"codes": codes, "numbers": numbers, **{f"live_{i}": np.zeros(1, np.int32) for i in range(2)}}
+    (absent,) = session.run(["unseen"], {given.name: feed[given.name] for given in session.get_inputs()})
+    known[np.flatnonzero(known)[0]] = False  # seen by one of the tables only
+    np.testing.assert_array_equal(absent, ~known)

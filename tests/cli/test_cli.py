@@ -23,6 +23,7 @@ import pytest
 from command_line import outlay
 
 from conftest import Habit
+from outlay.bundles.decide import Bundle
 from outlay.choosing.stored import StoredFrontier
 from outlay.cli import interrupts
 from outlay.cli.console import number, use_threads
@@ -299,6 +300,13 @@ def test_unknown_values_are_counted_on_stderr(finished: Path, tmp_path: Path) ->
     assert found.code == 0
     assert "1 values were not in the vocabulary" in found.err
     assert "2 rows" in found.out
+
+
+def test_rows_in_unseen_states_are_counted_on_stderr(table_bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("user_id,level,city,spend\na,1,Ulm,10\nb,3,Ulm,10\n")
+    found = outlay("score", table_bundle.folder, tmp_path / "rows.csv", "--out", tmp_path / "d.csv")
+    assert found.code == 0
+    assert "Rows in states that the log never showed: 1." in found.err
 
 
 def test_train_says_before_it_trains_that_din_is_not_served(tmp_path: Path) -> None:

@@ -437,6 +437,13 @@ def test_meters_count_decisions_and_money(client: Client) -> None:
     assert "outlay_price{" not in text
 
 
+def test_decisions_for_states_that_the_log_never_showed_are_counted(table_bundle: Bundle, tmp_path: Path) -> None:
+    with server(table_bundle, tmp_path / "ledger.db") as client:
+        for i, level in enumerate((1, 2, 3, 3)):
+            client.post("/v1/decisions", json=request(i, features={"level": level, "city": "Ulm", "spend": 10}))
+        assert "\noutlay_unseen_states_total 2.0\n" in client.get("/metrics").text
+
+
 def test_the_money_of_a_day_is_todays(bundle: Bundle, tmp_path: Path) -> None:
     now = [1_795_290_044.0]
     with server(bundle, tmp_path / "ledger.db", caps={"day": 6}, clock=Clock("UTC", lambda: now[0])) as client:

@@ -198,3 +198,11 @@ def test_the_same_user_gets_other_random_actions_in_other_requests(bundle: Bundl
     everyone = decider(bundle, random_share=1.0)
     assert {choice.index for choice in everyone.decide(asked, "a")} == {0, 1, 2}
     assert everyone.decide(asked, "a") == everyone.decide(asked, "a")
+
+
+def test_a_state_that_the_log_never_showed_is_marked(bundle: Bundle, table_bundle: Bundle) -> None:
+    encoder = RowEncoder(table_bundle.schema)
+    rows = [encoder.encode({"level": level, "city": "Ulm", "spend": 10.0}) for level in (1, 2, 3)]
+    requests = [EncodedRequest(str(i), f"user-{i}", row) for i, row in enumerate(rows)]
+    assert [choice.unseen for choice in decider(table_bundle).decide(requests, "e")] == [False, False, True]
+    assert not any(choice.unseen for choice in decider(bundle).decide(requests, "e"))

@@ -25,7 +25,7 @@ from outlay.core.response import Past
 from outlay.core.schema import Schema, user_text
 from outlay.ops.hashing import rendezvous
 
-UNKNOWN = b"unknown"  # key in the metadata of a result
+UNKNOWN, UNSEEN = b"unknown", b"unseen"  # keys in the metadata of a result
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class Bundle:
             A pyarrow Table with `row` (from 0), `user` (where known), `action` (the value given), `action_index`,
             `member`, `probability` (the weights of all members that agree); with `members`, a line per row and member:
             `row`, `member`, `weight`, `action`, `action_index`, `q` (list: wᵀQ of each action). How many values the
-            vocabulary does not know is in the schema's metadata; `unknown_values` reads it.
+            vocabulary does not know, and how many rows are in a state that the log never showed, is in the schema's
+            metadata; `unknown_values` and `unseen_rows` read it.
 
         Raises:
             LogError: if a column is absent, a user is null, or `eligible` allows nothing or an unknown value.
@@ -96,10 +97,8 @@ class Bundle:
             row += batch.num_rows
         if not parts:
             parts = [self.decide_batch(schema.empty_table(), episode=episode, members=members)]
-        unknown = sum(unknown_values(part) for part in parts)
-        return pa.concat_tables([part.replace_schema_metadata() for part in parts]).replace_schema_metadata(
-            {UNKNOWN: str(unknown)}
-        )
+        counts = _counts(sum(map(unknown_values, parts)), sum(map(unseen_rows, parts)))
+        return pa.concat_tables([part.replace_schema_metadata() for part in parts]).replace_schema_metadata(counts)
 
     def decide_batch(
         self,
@@ -122,7 +121,8 @@ class Bundle:
         else:
             users = users_of(batch, self.manifest["user"], first_row=first_row, file=file)
             columns = self._drawn_member(rows, actions, users, episode)
-        return pa.table(columns).replace_schema_metadata({UNKNOWN: str(encoded.unknown)})
+        unseen = self.unseen(encoded.codes, encoded.numbers)
+        return pa.table(columns).replace_schema_metadata(_counts(encoded.unknown, int(unseen.sum())))
 
     def choices(
         self,
@@ -181,6 +181,22 @@ class Bundle:
             return None
         return self.members[member].run(["outcome"], codes, numbers, past)[0]
 
+    def unseen(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """`[N]` whether a row is in a state that the log never showed, for members that are tables of states.
+
+        They give such a row the action that is best on average over the states of the log.
+        """
+        result = np.zeros(len(codes), np.bool_)
+        for member in self._tables:
+            result |= member.run(["unseen"], codes, numbers)[0] > 0
+        return result
+
+    @cached_property
+    def _tables(self) -> list[Member]:
+        """One member of each session that looks states up in a table."""
+        tables = {id(member.session): member for member in self.members if "unseen" in member.shapes}
+        return list(tables.values())
+
     def _drawn_member(
         self, rows: NDArray[np.int64], actions: NDArray[np.int64], users: Any, episode: str | None
     ) -> dict[str, Any]:
@@ -215,3 +231,13 @@ class Bundle:
 def unknown_values(decisions: Any) -> int:
     """How many values the vocabulary did not know, of a table that `decide` returned."""
     return int(decisions.schema.metadata[UNKNOWN])
+
+
+def unseen_rows(decisions: Any) -> int:
+    """How many rows were in a state that the log never showed, of a table that `decide` returned."""
+    return int(decisions.schema.metadata[UNSEEN])
+
+
+def _counts(unknown: int, unseen: int) -> dict[bytes, str]:
+    """The metadata of a result."""
+    return {UNKNOWN: str(unknown), UNSEEN: str(unseen)}

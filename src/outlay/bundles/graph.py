@@ -2,11 +2,12 @@
 
     codes [B, F], numbers [B, n]  →  q [B, K, L·H], features [B, E·width]
                                      and, where there are such heads, imitation [B, K] (log π_B), outcome [B, K, 1+m]
+                                     and, where there is a table of states, unseen [B]: 1 if a row is in none, else 0
 
 The graph of a frontier has a branch for each of its N networks. It computes only the requested policies: it
 takes their positions in network i as live_i [k_i], k_i ≥ 1, and gives q [B, K, (k_0 + k_1 + …)·H], network by network,
-and imitation [B, K, N] where any network has such a head. A runtime computes every node it has, wanted or not, so this
-is what keeps such a graph fast.
+imitation [B, K, N] where any network has such a head, and unseen [B] for the tables of states among them. A runtime
+computes every node it has, wanted or not, so this is what keeps such a graph fast.
 
 The equations are those of `core/network.py`. A mean over the pair of heads is one product with the features of both:
 mean_e (h_e W_e + b_e) = concat(h_e) · concat(W_e)/E + mean(b_e). Only plain operations are used (Gather, Concat, Gemm,
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from outlay.bundles.nodes import Graph
-from outlay.bundles.table_graph import table_features
+from outlay.bundles.table_graph import table_features, unseen_output
 from outlay.bundles.tree_graph import tree_features
 from outlay.core.network import Dense, NetworkArrays
 from outlay.core.state_table import StateTable
@@ -58,6 +59,7 @@ def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int
         shape_x = graph.constant("shape_outcome", np.array([0, network.num_actions, num_outcomes], np.int64))
         graph.node("Reshape", [graph.dense(features, "day", *_mean_head(network.outcome)), shape_x], "outcome")
         graph.output("outcome", network.num_actions, num_outcomes)
+    unseen_output(graph, [features] if isinstance(network.body, StateTable) else [])
     return graph.model()
 
 
@@ -75,11 +77,13 @@ def frontier_graph(networks: Sequence[NetworkArrays], num_codes_fields: int, num
     graph = Graph()
     _inputs(graph, num_codes_fields, num_numbers)
     imitates = any(network.imitation is not None for network in networks)
-    values, imitations = [], []
+    values, imitations, tables = [], [], []
     actions = networks[0].num_actions
     for i, network in enumerate(networks):
         features = _features(graph, network, num_codes_fields, num_numbers, f"_{i}", f"features_{i}")
         values.append(_selected(graph, network, features, f"_{i}"))
+        if isinstance(network.body, StateTable):
+            tables.append(features)
         if imitates:
             imitations.append(_imitation(graph, network, features, f"_{i}"))
     graph.node("Concat", values, "q", axis=2)
@@ -87,6 +91,7 @@ def frontier_graph(networks: Sequence[NetworkArrays], num_codes_fields: int, num
     if imitates:
         graph.node("Concat", imitations, "imitation", axis=2)
         graph.output("imitation", actions, len(networks))
+    unseen_output(graph, tables)
     return graph.model()
 
 

@@ -40,12 +40,10 @@ def score(
         result = job(bundle, rows, out, episode=episode, members=members, progress=report)
     if as_json:
         shares = [{"action": action, "share": share} for action, share in result.shares.items()]
-        print_json({"path": str(result.path), "rows": result.rows, "unknown": result.unknown, "shares": shares})
+        print_json({"path": str(result.path), "rows": result.rows, "unknown": result.unknown,
+                    "unseen": result.unseen, "shares": shares})  # fmt: skip
         return
-    if result.unknown:
-        stderr.print(
-            f"{number(result.unknown)} values were not in the vocabulary and got the unknown code.", markup=False
-        )
+    _report_new_values(result.unknown, result.unseen)
     if not quiet:
         table(
             "",
@@ -83,12 +81,9 @@ def allocate(
         shares = [{"action": action, "share": share} for action, share in result.shares.items()]
         print_json({"path": str(result.path), "rows": result.rows, "total": result.total, "cost": result.cost,
                     "value": result.value, "bound": result.bound, "unknown": result.unknown,
-                    "shares": shares})  # fmt: skip
+                    "unseen": result.unseen, "shares": shares})  # fmt: skip
         return
-    if result.unknown:
-        stderr.print(
-            f"{number(result.unknown)} values were not in the vocabulary and got the unknown code.", markup=False
-        )
+    _report_new_values(result.unknown, result.unseen)
     if not quiet:
         unit = opened.campaign.meta.unit
         table("", ("action", "share of users"), [(f"{a:g}", f"{share:.1%}") for a, share in result.shares.items()])
@@ -168,3 +163,14 @@ def doctor(as_json: Json = False, quiet: Quiet = False, threads: Threads = None)
         print_json(found)
     elif not quiet:
         table("", ("", ""), [(name, str(value)) for name, value in found.items()])
+
+
+def _report_new_values(unknown: int, unseen: int) -> None:
+    """Say how much of what was decided the log had not shown."""
+    if unknown:
+        stderr.print(f"{number(unknown)} values were not in the vocabulary and got the unknown code.", markup=False)
+    if unseen:
+        stderr.print(
+            f"Rows in states that the log never showed: {number(unseen)}. They got the action that is best on average.",
+            markup=False,
+        )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,7 @@ class AllocateResult:
         value: what they are worth, in (1−γ)·J of the reward or, from a response model, its k-day total.
         bound: no decisions within the total are worth more.
         unknown: values that the vocabulary does not know.
+        unseen: users in a state that the log never showed, where the run's policies are tables of states.
         shares: action → share of users who get it.
     """
 
@@ -59,6 +60,7 @@ class AllocateResult:
     value: float
     bound: float
     unknown: int
+    unseen: int
     shares: dict[float, float]
 
     @property
@@ -101,21 +103,21 @@ def allocate_users(
     bundle = load_bundle(run.bundle)
     reserved = reserves(run.data(), run.campaign) if cost == "reserve" else None
     report(0.05, "values and costs")
-    names, value, costs, allowed, unknown = _read(bundle, users, run, reserved)
+    read = _read(bundle, users, run, reserved)
     report(0.6, "allocating")
     try:
-        found = allocate(value, costs, total, allowed)
+        found = allocate(read.value, read.cost, total, read.allowed)
     except InfeasibleError as error:
         raise InfeasibleError(error.found, file=users, where="total", way_out=error.way_out) from None
-    rows = np.arange(len(value))
+    rows = np.arange(len(read.value))
     action = found.action_index
     table = pa.table({
         "row": rows,
-        **({} if names is None else {"user": names}),
+        **({} if read.names is None else {"user": read.names}),
         "action": bundle.actions[action],
         "action_index": action,
-        "value": value[rows, action],
-        "cost": costs[rows, action],
+        "value": read.value[rows, action],
+        "cost": read.cost[rows, action],
     })  # fmt: skip
     with new_file(out) as temporary, table_writer(temporary, out.suffix) as write:
         write(table)
@@ -127,24 +129,34 @@ def allocate_users(
         cost=float(found.cost),
         value=found.value,
         bound=found.bound,
-        unknown=unknown,
+        unknown=read.unknown,
+        unseen=read.unseen,
         shares=dict(zip(bundle.actions.tolist(), shares.tolist(), strict=True)),
     )
 
 
-def _read(
-    bundle: Bundle, users: str | Path, run: Run, reserved: NDArray[np.float64] | None
-) -> tuple[Any, Floats, Floats, NDArray[np.bool_] | None, int]:
-    """Names of the users (None where not known), value and cost `[N, K]`, what is allowed, unknown values."""
+class _Users(NamedTuple):
+    """The users of a file: names (None where not known), value, cost and what is allowed `[N, K]`, and the counts."""
+
+    names: Any
+    value: Floats
+    cost: Floats
+    allowed: NDArray[np.bool_] | None
+    unknown: int
+    unseen: int
+
+
+def _read(bundle: Bundle, users: str | Path, run: Run, reserved: NDArray[np.float64] | None) -> _Users:
     name = bundle.manifest["eligible"]
     names: list[Any] = []
     values: list[Floats] = []
     costs: list[Floats] = []
     allowed: list[NDArray[np.bool_]] = []
-    done, unknown = 0, 0
+    done = unknown = unseen = 0
     for batch in needed_batches(bundle, users):
         encoded = bundle.schema.encode(batch, file=users)
         unknown += encoded.unknown
+        unseen += int(bundle.unseen(encoded.codes, encoded.numbers).sum())
         if name is not None:
             allowed.append(eligible_actions(batch, name, bundle.actions, first_row=done, file=users))
         names.append(users_of(batch, bundle.manifest["user"], first_row=done, file=users))
@@ -158,7 +170,8 @@ def _read(
     if not done:
         raise LogError("has no rows.", file=users, way_out="Give a file with at least one user to decide for.")
     known = None if any(part is None for part in names) else pa.chunked_array(names)
-    return known, np.concatenate(values), np.concatenate(costs), np.concatenate(allowed) if allowed else None, unknown
+    every = np.concatenate(allowed) if allowed else None
+    return _Users(known, np.concatenate(values), np.concatenate(costs), every, unknown, unseen)
 
 
 def _mean(bundle: Bundle, run: Run, output: str, head: int, encoded: Encoded) -> Floats:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from outlay.bundles.decide import Bundle, unknown_values
+from outlay.bundles.decide import Bundle, unknown_values, unseen_rows
 from outlay.bundles.read import load_bundle
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
@@ -39,12 +39,15 @@ class ScoreResult:
         path: the file of decisions.
         rows: rows decided.
         unknown: values that the vocabulary does not know; they were served as unknown.
+        unseen: rows in a state that the log never showed, where policies are tables of states; they were given the
+            action that is best on average over the log's states.
         shares: action → share of rows that get it; with `members`, the share expected of the draw.
     """
 
     path: Path
     rows: int
     unknown: int
+    unseen: int
     shares: dict[float, float]
 
 
@@ -77,7 +80,7 @@ def score(
     out = checked_out(out, rows)
     bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
     total = _count(rows)
-    done, unknown = 0, 0
+    done = unknown = unseen = 0
     given = np.zeros(len(bundle.actions))
     with new_file(out) as temporary, table_writer(temporary, out.suffix) as write:
         for batch in needed_batches(bundle, rows):
@@ -86,13 +89,14 @@ def score(
             weight = decisions["weight"].to_numpy() if members else None
             given += np.bincount(decisions["action_index"].to_numpy(), weight, len(given))
             unknown += unknown_values(decisions)
+            unseen += unseen_rows(decisions)
             done += batch.num_rows
             if progress:
                 progress(done / total if total else 0.0, f"{done:,} rows")
         if not done:
             raise LogError("has no rows.", file=rows, way_out="Give a file with at least one row to decide.")
     shares = dict(zip(bundle.actions.tolist(), (given / done).tolist(), strict=True))
-    return ScoreResult(out, done, unknown, shares)
+    return ScoreResult(out, done, unknown, unseen, shares)
 
 
 def checked_out(out: str | Path, rows: str | Path) -> Path:

@@ -43,6 +43,7 @@ class ChosenAction:
         members: a DrawRecord as JSON.
         reason: why it is this action.
         forced: whether there was no choice.
+        unseen: whether the policies are tables of states, and the state is in none of them.
     """
 
     arm: str
@@ -53,6 +54,7 @@ class ChosenAction:
     members: str
     reason: str
     forced: bool
+    unseen: bool = False
 
 
 class DrawRecord(Struct, frozen=True, omit_defaults=True):

@@ -117,14 +117,30 @@ class Decider:
         drawn = rendezvous(self._salts, self.bundle.weights, units)
         given = actions[np.arange(len(requests)), drawn]
         probability = (actions == given[:, None]) @ self.bundle.weights
+        unseen = self.bundle.unseen(codes, numbers).tolist()
         return [
             self._random(request, every)
             if arm == RANDOM
             else ChosenAction(
-                POLICY, self._places[member], index, self._values[index], p, self._draw(request, every), POLICY, False
+                POLICY,
+                self._places[member],
+                index,
+                self._values[index],
+                p,
+                self._draw(request, every),
+                POLICY,
+                False,
+                new,
             )
-            for request, arm, member, index, p, every in zip(
-                requests, arms, drawn.tolist(), given.tolist(), probability.tolist(), actions.tolist(), strict=True
+            for request, arm, member, index, p, every, new in zip(
+                requests,
+                arms,
+                drawn.tolist(),
+                given.tolist(),
+                probability.tolist(),
+                actions.tolist(),
+                unseen,
+                strict=True,
             )
         ]
 

@@ -168,6 +168,7 @@ class DecisionHandler:
         config = self._state.config
         encoded = [each.encoded if arm is None else each.encoded_for_arm or each.encoded for each in group]
         choices = self._state.choices(loaded, arm, encoded, episode, now)
+        self._metrics.unseen_states.inc(sum(choice.unseen for choice in choices))
         expires = now + int(config.expiry_hours * HOUR)
         campaign, bundle, none = loaded.campaign, loaded.bundle.id, loaded.decider.none
         ids = new_decision_ids(now, len(group))

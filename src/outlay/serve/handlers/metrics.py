@@ -39,6 +39,7 @@ class Metrics:
         decision_seconds: time of a request to /v1/decisions, from the body to the answer.
         ledger_seconds: time of a group's transaction, commit included.
         ledger_errors: how often requested decisions were not written.
+        unseen_states: decisions for a state that the log never showed, of policies that are tables of states.
         decided: the counter of decisions by campaign, arm, member and reason.
     """
 
@@ -50,6 +51,9 @@ class Metrics:
         self._outcomes = Counter("outlay_outcomes", "Outcomes taken.", ("kind", "status"), registry=registry)
         self._unknown = Counter(
             "outlay_unknown_values", "Values that are not in the vocabulary.", ("feature",), registry=registry
+        )
+        self.unseen_states = Counter(
+            "outlay_unseen_states", "Decisions for a state that the log never showed.", registry=registry
         )
         self._absent = Counter("outlay_absent_features", "Requests without a feature.", ("feature",), registry=registry)
         self.decision_seconds = Histogram(
