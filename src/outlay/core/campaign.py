@@ -8,25 +8,20 @@ Unknown keys and impossible values are errors that name the file, the key, what 
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from outlay.core.errors import CampaignError
-from outlay.core.settings_errors import in_words
+from outlay.core.settings import Section, Settings
 
 Positive = Annotated[int, Field(gt=0)]
 _WORD = re.compile(r"\w{1,40}")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Meta(_Section):
+class Meta(Section):
     """`[campaign]`: names, units and the horizon."""
 
     name: str = Field(min_length=1)
@@ -37,7 +32,7 @@ class Meta(_Section):
     none: float | None = None  # the value that means "no incentive"
 
 
-class Features(_Section):
+class Features(Section):
     """`[log.features]`: the state, known before the decision. Columns or SQL expressions."""
 
     categorical: tuple[str, ...] = ()
@@ -50,7 +45,7 @@ class Features(_Section):
         return self.categorical + self.numeric
 
 
-class LogSection(_Section):
+class LogSection(Section):
     """`[log]`: where the rows are and which column or SQL expression plays which role."""
 
     source: str = Field(min_length=1)  # Parquet or CSV (.gz), globs allowed, relative to the campaign file
@@ -87,7 +82,7 @@ class LogSection(_Section):
         return self
 
 
-class Budget(_Section):
+class Budget(Section):
     """`[[budget]]`: one limit, in the unit that `per` says.
 
     Inside, every limit is in ≤ form: a floor (`at_least`) has `sign` −1, and its costs and limit are negated.
@@ -142,7 +137,7 @@ class BudgetLimit:
     unit: str = ""
 
 
-class Train(_Section):
+class Train(Section):
     """`[train]`: settings of learning. Every one has a default; `preset = "paper"` takes the paper's schedule."""
 
     preset: Literal["outlay", "paper"] = "outlay"
@@ -204,7 +199,7 @@ PAPER = {
 PAPER_DISCOUNT = 0.8
 
 
-class Campaign(_Section):
+class Campaign(Settings):
     """A campaign file, read and checked.
 
     Attributes:
@@ -215,11 +210,23 @@ class Campaign(_Section):
         path: the file it was read from; relative sources are relative to its folder.
     """
 
+    file_kind: ClassVar[str] = "a campaign.toml"
+    if_absent: ClassVar[str] = "Write one with: outlay init LOG --out campaign.toml"
+    error: ClassVar[type[CampaignError]] = CampaignError
+
     meta: Meta = Field(alias="campaign")
     log: LogSection
     budgets: tuple[Budget, ...] = Field(alias="budget", min_length=1)
     train: Train = Train()
     path: Path = Field(default=Path("campaign.toml"), exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, content: dict[str, Any]) -> dict[str, Any]:
+        train, meta = content.get("train"), content.get("campaign")
+        if isinstance(train, dict) and isinstance(meta, dict) and train.get("preset") == "paper":
+            return {**content, "train": {**PAPER, **train}, "campaign": {"discount": PAPER_DISCOUNT, **meta}}
+        return content
 
     @model_validator(mode="after")
     def _budgets(self) -> Self:
@@ -261,47 +268,6 @@ class Campaign(_Section):
         """The log's path or glob, absolute."""
         return (self.path.parent / self.log.source).absolute()
 
-    @classmethod
-    def load(cls, path: str | Path) -> Campaign:
-        """Read and check a campaign file.
-
-        Raises:
-            CampaignError: if it is missing, not TOML, or has an unknown key or an impossible value.
-        """
-        path = Path(path)
-        try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CampaignError(
-                "does not exist.", file=path, way_out="Write one with: outlay init LOG --out campaign.toml"
-            ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise CampaignError(f"cannot be read: {error}.", file=path, way_out="Give a campaign.toml.") from None
-        except tomllib.TOMLDecodeError as error:
-            raise CampaignError(f"is not valid TOML: {error}.", file=path, way_out="Fix that line.") from None
-        return cls.parse(content, path)
-
-    @classmethod
-    def parse(cls, content: dict[str, Any], path: Path) -> Campaign:
-        """A campaign from the parsed TOML. `path` names the file in messages and anchors relative sources.
-
-        Raises:
-            CampaignError: as in `load`.
-        """
-        content = dict(content)
-        train = content.get("train")
-        if isinstance(train, dict) and train.get("preset") == "paper":
-            content["train"] = {**PAPER, **train}
-            content["campaign"] = {"discount": PAPER_DISCOUNT, **content.get("campaign", {})}
-        if "path" in content:
-            raise CampaignError("unknown key.", file=path, where="path", way_out="Remove it.")
-        try:
-            return cls.model_validate({**content, "path": path})
-        except ValidationError as error:
-            raise CampaignError(
-                **in_words(error, content, path, _known_keys, "Add it (see outlay init --help).")
-            ) from None
-
     def with_train(self, **changes: Any) -> Campaign:
         """The same campaign with some settings of `[train]` replaced (None: left as they are).
 
@@ -324,16 +290,3 @@ class Campaign(_Section):
         money = self.budgets[self.money]
         changed = tuple(b.model_copy(update={"at_most": float(limit)}) if b is money else b for b in self.budgets)
         return self.model_copy(update={"budgets": changed})
-
-
-def _known_keys(section: tuple[int | str, ...]) -> list[str]:
-    names = tuple(part for part in section if isinstance(part, str))
-    models: dict[tuple[str, ...], type[BaseModel]] = {
-        ("campaign",): Meta,
-        ("log",): LogSection,
-        ("log", "features"): Features,
-        ("budget",): Budget,
-        ("train",): Train,
-    }
-    model = models.get(names, Campaign)
-    return sorted(field.alias or name for name, field in model.model_fields.items() if name != "path")

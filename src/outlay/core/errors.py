@@ -6,7 +6,11 @@ a program reads the fields. An exception of any other class is a bug of ours (ex
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
+
+MANY = 30  # names: no more are listed
 
 
 class OutlayError(Exception):
@@ -54,3 +58,16 @@ class BundleError(OutlayError):
 
 class InfeasibleError(OutlayError):
     """No policy that the log can speak for keeps the limits."""
+
+
+def nearest(name: str, known: Iterable[str], what: str = "Known") -> str:
+    """A way out for a name that is not known: the known one that is spelt most like it, else all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"{what}: {listed(names)}."
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a row, and how many there are if that is too many to list."""
+    every = list(names)
+    return ", ".join(every[:MANY]) + (f" … ({len(every)} in all)" if len(every) > MANY else "")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from outlay.core.errors import LogError, OutlayError
+from outlay.core.errors import LogError, OutlayError, nearest
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import BEFORE, Metric
 from outlay.logs.reading import literal
-from outlay.logs.source import WHOLE, Source, Term, nearest
+from outlay.logs.source import WHOLE, Source, Term
 
 DEFAULTS: dict[str, tuple[str, ...]] = {  # role → the columns that it may be in, the first that is there
     "user": ("user", "user_id"),
@@ -137,7 +137,7 @@ class Roles:
         found = self._found(role)
         if found is None:
             raise LogError("is missing in the log.", file=self.source.file, where=f"column {role!r}",
-                           way_out=f"{nearest(role, self.source.columns)} "
+                           way_out=f"{nearest(role, self.source.columns, 'Columns')} "
                            f"Or say what it is: --column '{role}=…'.")  # fmt: skip
         return found
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-import tomllib
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from outlay.core.errors import OutlayError
-from outlay.core.settings_errors import in_words
+from outlay.core.settings import Section, Settings
 
 Positive = Annotated[int, Field(gt=0)]
 Kind = Literal["bundle", "constant", "random", "holdout"]
@@ -30,11 +29,7 @@ EQUAL = 0.01  # budgets per user that differ by less count as equal
 WRITE = "Write one with: outlay experiment plan"
 
 
-class _TomlTable(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ExperimentMeta(_TomlTable):
+class ExperimentMeta(Section):
     """`[experiment]`: what the test measures, on whom and for how long."""
 
     name: str = Field(pattern=r"^[^:]+$")
@@ -81,14 +76,14 @@ class ExperimentMeta(_TomlTable):
         return self
 
 
-class RampStep(_TomlTable):
+class RampStep(Section):
     """`[[ramp]]`: from this day on, this part of every arm's share is in the test."""
 
     day: int = Field(ge=0)  # of the test; 0 is the start
     coverage: float = Field(gt=0, le=1)
 
 
-class Arm(_TomlTable):
+class Arm(Section):
     """`[[arm]]`: one way of deciding, its share of users and its own budget. The first arm is the control."""
 
     name: str = Field(min_length=1)
@@ -120,7 +115,7 @@ class Arm(_TomlTable):
         return self
 
 
-class Experiment(_TomlTable):
+class Experiment(Settings):
     """An experiment.toml, read and checked.
 
     Attributes:
@@ -130,10 +125,12 @@ class Experiment(_TomlTable):
         path: the file it was read from; bundles are relative to its folder.
     """
 
+    file_kind: ClassVar[str] = "an experiment.toml"
+    if_absent: ClassVar[str] = f"{WRITE}."
+
     meta: ExperimentMeta = Field(alias="experiment")
     ramp: tuple[RampStep, ...] = (RampStep(day=0, coverage=1.0),)
     arms: tuple[Arm, ...] = Field(alias="arm")
-    path: Path | None = Field(default=None, exclude=True)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -239,25 +236,17 @@ class Experiment(_TomlTable):
                 )  # fmt: skip
 
     @classmethod
-    def load(cls, path: str | Path) -> Experiment:
+    def load(cls, path: str | Path) -> Self:
         """Read an experiment.toml and check its seal.
 
         Raises:
             OutlayError: if it is missing, not TOML, was changed after it was sealed, or has an unknown key or an
                 impossible value.
         """
-        path = Path(path)
-        try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise OutlayError("does not exist.", file=path, way_out=f"{WRITE}.") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise OutlayError(f"cannot be read: {error}.", file=path, way_out="Give an experiment.toml.") from None
-        except tomllib.TOMLDecodeError as error:
-            raise OutlayError(f"is not valid TOML: {error}.", file=path, way_out="Fix that line.") from None
+        content = cls.content(path)
         if "experiment" not in content and isinstance(content.get("campaign"), dict):
             raise OutlayError("is a campaign file.", file=path, way_out=f"Give an experiment.toml. {WRITE}.")
-        found = cls.parse(content, path)
+        found = cls.parse(content, Path(path))
         if found.meta.seal is None:
             raise OutlayError("is missing: the file was never sealed.", file=path, where="experiment.seal",
                               way_out=f"{WRITE}.")  # fmt: skip
@@ -269,35 +258,7 @@ class Experiment(_TomlTable):
             )  # fmt: skip
         return found
 
-    @classmethod
-    def parse(cls, content: dict[str, Any], path: Path | None = None) -> Experiment:
-        """Make an experiment from parsed TOML without checking its seal. `path` names the file in messages.
-
-        Raises:
-            OutlayError: as in `load`, except for the seal.
-        """
-        if "path" in content:
-            raise OutlayError("unknown key.", file=path, where="path", way_out="Remove it.")
-        try:
-            return cls.model_validate({**content, "path": path})
-        except ValidationError as error:
-            words = in_words(error, content, path, _known_keys)
-            if path is None:  # the command line, or a program
-                words["way_out"] = words["way_out"].replace("Fix the file.", "Change it.")
-            raise OutlayError(**words) from None
-
 
 def _weeks_near(days: int) -> str:
     low, high = days // WEEK * WEEK, -(-days // WEEK) * WEEK
     return f"{low} or {high}" if low else f"{high}"
-
-
-def _known_keys(section: tuple[int | str, ...]) -> list[str]:
-    names = tuple(part for part in section if isinstance(part, str))
-    models: dict[tuple[str, ...], type[BaseModel]] = {
-        ("experiment",): ExperimentMeta,
-        ("ramp",): RampStep,
-        ("arm",): Arm,
-    }
-    model = models.get(names, Experiment)
-    return sorted(field.alias or name for name, field in model.model_fields.items() if name != "path")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outlay.core.errors import LogError
+from outlay.core.errors import LogError, nearest
 from outlay.experiments.columns import ExperimentColumns, canonical_sql
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import BEFORE
 from outlay.logs.reading import literal
-from outlay.logs.source import Source, Term, nearest
+from outlay.logs.source import Source, Term
 
 ASSIGN = "Give what outlay experiment assign wrote"
 LARGEST = 1e60  # of an outcome: beyond it, sums of cubes overflow
@@ -218,7 +218,7 @@ def read_assigned(source: Source, path: Path, *, daily: bool) -> str:
     types = {str(row[0]): str(row[1]).split("(")[0] for row in source.run(f"DESCRIBE SELECT * FROM {relation}")}
     for name in ("user", "arm"):
         if name not in types:
-            raise LogError("is missing.", file=path, where=f"column {name!r}", way_out=nearest(name, types))
+            raise LogError("is missing.", file=path, where=f"column {name!r}", way_out=nearest(name, types, "Columns"))
     user = canonical_sql(Term("user", "user", '"user"', types["user"]))
     day = "CAST(day AS BIGINT)" if daily and "day" in types else "0"
     source.run(

@@ -9,7 +9,6 @@ before for CUPED.
 from __future__ import annotations
 
 import datetime
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from typing import Any
 
 from outlay.bundles.manifest import unseal
 from outlay.core.campaign import Campaign
-from outlay.core.errors import BundleError, OutlayError
+from outlay.core.errors import BundleError, OutlayError, nearest
 from outlay.core.files import new_file
 from outlay.experiments.columns import OUTSIDE
 from outlay.experiments.design import Experiment
@@ -206,9 +205,8 @@ def _pinned(arm: Any, out: Path) -> Any:
 def _metric(name: str, campaign: Campaign) -> Metric:
     known = known_metrics(campaign)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         raise OutlayError(f"the campaign has no metric {name!r}.", file=campaign.path, where="metric or guardrails",
-                          way_out=f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}.")  # fmt: skip
+                          way_out=nearest(name, known))  # fmt: skip
     return known[name]
 
 

@@ -8,7 +8,6 @@ key, text, nearest column.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ import duckdb
 import pyarrow as pa
 
 from outlay.core import machine
-from outlay.core.errors import CampaignError, LogError, OutlayError
+from outlay.core.errors import CampaignError, LogError, OutlayError, listed, nearest
 from outlay.logs.reading import find_files, literal, make_log_view, plain, quoted
 
 MEMORY = "4GB"  # what DuckDB may hold before it writes to disk
@@ -134,7 +133,7 @@ class Source:
             return self._refused(key, text or "", "does not give one value per row.",
                                  "Use an expression over the columns of one row; no sum() or avg().")  # fmt: skip
         if missing and isinstance(error, duckdb.BinderException):
-            near = nearest(missing.group(1), self.columns)
+            near = nearest(missing.group(1), self.columns, "Columns")
             where = f"{key} = {text!r}: " if key and text != missing.group(1) else ""
             found = f"{where}the log has no column {missing.group(1)!r}."
             place = key or f"column {missing.group(1)!r}"
@@ -150,7 +149,7 @@ class Source:
                                  "Use an expression over the columns of one row.")  # fmt: skip
         if key and isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException):
             return self._refused(key, text or "", f"is not a column, nor SQL that fits the log ({message}).",
-                                 f"Fix the expression. Columns: {_listed(self.columns)}.")  # fmt: skip
+                                 f"Fix the expression. Columns: {listed(self.columns)}.")  # fmt: skip
         message = message.split(" The search space used was")[0].split(" Possible fixes")[0]  # a page of CSV options
         fix = "Fix the file." if key is None else "Fix the file, or the expression."
         return LogError(f"cannot be read ({message}).", file=self.file, where=said, way_out=fix)
@@ -283,17 +282,6 @@ def read_rows(
         chosen = ", ".join(quoted(name) for name in terms)
         inner = f"SELECT {ROW}{', ' if columns else ''}{columns} FROM log_numbered"
         yield from source.batches(f"SELECT {chosen or ROW} FROM ({inner})", batch_rows)
-
-
-def nearest(name: str, columns: Mapping[str, str]) -> str:
-    """A way out for a column that is not there."""
-    near = difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"Columns: {_listed(columns)}."
-
-
-def _listed(columns: Mapping[str, str]) -> str:
-    names = list(columns)
-    return ", ".join(names[:15]) + (f" … ({len(names)} in all)" if len(names) > 15 else "")
 
 
 def _bare(name: str) -> str:

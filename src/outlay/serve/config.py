@@ -9,15 +9,13 @@ units. Unknown keys and impossible values are errors that name the file, the key
 from __future__ import annotations
 
 import datetime
-import tomllib
 import zoneinfo
-from pathlib import Path
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from outlay.core.errors import OutlayError
-from outlay.core.settings_errors import in_words
+from outlay.core.settings import Section, Settings
 from outlay.serve.clock import EPOCH
 
 MONEY_KINDS = ("redeemed", "refund")  # kinds of outcomes that move money; they are always accepted
@@ -26,11 +24,7 @@ Count = Annotated[int, Field(ge=0)]
 Outcome = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class _ServeSection(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class CapLimits(_ServeSection):
+class CapLimits(Section):
     """`[caps]`: hard limits of all money that is reserved or settled. None: no limit of this kind."""
 
     total: Money | None = None  # of the campaign; `--cap` replaces it
@@ -38,7 +32,7 @@ class CapLimits(_ServeSection):
     policy: Money | None = None  # of all that the bundle decides, without the random slice
 
 
-class UserLimits(_ServeSection):
+class UserLimits(Section):
     """`[user]`: limits of each user. Answers without an incentive do not count."""
 
     decisions_per_day: Count | None = None
@@ -47,7 +41,7 @@ class UserLimits(_ServeSection):
     amount: Money | None = None
 
 
-class ValueLimits(_ServeSection):
+class ValueLimits(Section):
     """`[values]`: what may be given at all, whatever a bundle says. Anything else becomes none."""
 
     at_least: float | None = None
@@ -61,7 +55,7 @@ class ValueLimits(_ServeSection):
         return self
 
 
-class RandomSlice(_ServeSection):
+class RandomSlice(Section):
     """`[random]`: a share of users whose action is drawn evenly, so that the log supports every action."""
 
     share: float = Field(default=0.0, ge=0, le=1)  # of users and episodes
@@ -69,14 +63,14 @@ class RandomSlice(_ServeSection):
     cap: Money | None = None  # of the money that the slice may spend
 
 
-class Episode(_ServeSection):
+class Episode(Section):
     """`[episode]`: how long a user keeps a member of the mixture."""
 
     name: str | None = Field(default=None, min_length=1)  # default: the bundle's
     days: int | None = Field(default=None, gt=0)  # length of an episode; None: one for the whole campaign
 
 
-class Plan(_ServeSection):
+class Plan(Section):
     """`[plan]`: how to spread the money of the total cap over time. Without it, only the caps limit the spend."""
 
     start: datetime.date
@@ -96,14 +90,14 @@ class Plan(_ServeSection):
         return self
 
 
-class Limits(_ServeSection):
+class Limits(Section):
     """`[limits]`: how large a request may be."""
 
     body_bytes: int = Field(default=4 << 20, gt=0)
     batch: int = Field(default=1_000, gt=0)  # decisions or outcomes in one request
 
 
-class ServeConfig(_ServeSection):
+class ServeConfig(Settings):
     """A serve.toml, read and checked.
 
     Attributes:
@@ -126,6 +120,9 @@ class ServeConfig(_ServeSection):
         path: the file it was read from, or None.
     """
 
+    file_kind: ClassVar[str] = "a serve.toml"
+    if_absent: ClassVar[str] = "Check the path of --config."
+
     fallback: float | None = None
     reserve: dict[str, Money] | None = None
     minor: int = Field(default=100, gt=0)
@@ -141,7 +138,6 @@ class ServeConfig(_ServeSection):
     episode: Episode = Episode()
     plan: Plan | None = None
     limits: Limits = Limits()
-    path: Path | None = Field(default=None, exclude=True)
 
     @model_validator(mode="after")
     def _known_zone(self) -> Self:
@@ -166,38 +162,6 @@ class ServeConfig(_ServeSection):
         """The time zone of its days."""
         return zoneinfo.ZoneInfo(self.timezone)
 
-    @classmethod
-    def load(cls, path: str | Path) -> ServeConfig:
-        """Read and check a serve.toml.
-
-        Raises:
-            OutlayError: if it is missing, not TOML, or has an unknown key or an impossible value.
-        """
-        path = Path(path)
-        try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise OutlayError("does not exist.", file=path, way_out="Check the path of --config.") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise OutlayError(f"cannot be read: {error}.", file=path, way_out="Give a serve.toml.") from None
-        except tomllib.TOMLDecodeError as error:
-            raise OutlayError(f"is not valid TOML: {error}.", file=path, way_out="Fix that line.") from None
-        return cls.parse(content, path)
-
-    @classmethod
-    def parse(cls, content: dict[str, Any], path: Path | None = None) -> ServeConfig:
-        """Return the settings of parsed TOML; `path` names the file in messages.
-
-        Raises:
-            OutlayError: as in `load`.
-        """
-        if "path" in content:
-            raise OutlayError("unknown key.", file=path, where="path", way_out="Remove it.")
-        try:
-            return cls.model_validate({**content, "path": path})
-        except ValidationError as error:
-            raise OutlayError(**in_words(error, content, path, _known_keys)) from None
-
     def with_cap(self, total: float) -> ServeConfig:
         """Return the settings with another total cap.
 
@@ -207,11 +171,3 @@ class ServeConfig(_ServeSection):
         if not 0 <= total < float("inf"):
             raise OutlayError(f"is {total:g}; must be 0 or more.", where="--cap", way_out="Give an amount of money.")
         return self.model_copy(update={"caps": self.caps.model_copy(update={"total": total})})
-
-
-def _known_keys(section: tuple[int | str, ...]) -> list[str]:
-    model: Any = ServeConfig
-    for name in section:
-        kind = model.model_fields[name].annotation
-        model = next((part for part in (kind, *get_args(kind)) if hasattr(part, "model_fields")), model)
-    return sorted(name for name in model.model_fields if name != "path")
