@@ -17,6 +17,7 @@ import outlay
 from conftest import Habit
 from outlay.bundles.pool import Pool
 from outlay.choosing.choose import Selection
+from outlay.choosing.evaluate import _members
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.folds import fold_shares, views
 from outlay.choosing.looks import looks
@@ -31,7 +32,6 @@ from outlay.estimators.fitted import Evaluator, pool
 from outlay.estimators.joint import UserFold
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
-from outlay.jobs.evaluate import _members
 from outlay.learning.tabular import counted_model
 from outlay.ops.tabular import measure, policy_iteration
 from outlay.training.frontier import _learn_fold, _together

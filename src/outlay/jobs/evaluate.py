@@ -10,40 +10,23 @@ the best constant actions and the members of the mixture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate
-from outlay.choosing.certify import certify_frontier
-from outlay.choosing.checks import Checks
-from outlay.choosing.constants import beside_constants, constants_of
-from outlay.choosing.diagnostics import daily, matching_paths, overlap, shares
-from outlay.choosing.estimates import PolicyEstimates, estimate_policy
-from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, compared_policy, from_file, mixture_of
-from outlay.choosing.evaluation import CurveLook, Diagnostics, Evaluation, PairedDifference, SegmentEstimate
+from outlay.choosing.evaluate import evaluate_policy
+from outlay.choosing.evaluated_policy import EvaluatedPolicy, compared_policy, from_file, mixture_of
+from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
-from outlay.choosing.stored import StoredFrontier
-from outlay.choosing.verdict import verdict
-from outlay.choosing.window import claimed, claims_window
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
-from outlay.core.estimate import Estimate
 from outlay.core.files import kind_of
-from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
-from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
-from outlay.estimators.importance import Weighted
-from outlay.estimators.observed import observe, reproduces
-from outlay.estimators.reach import largest
-from outlay.estimators.units import coordinates, decisions, missing, objective
 
 Report = Callable[[float, str], None]
 
@@ -92,7 +75,7 @@ def evaluate(
         evaluated = from_file(measure, policy, "policy")
     other = compared_policy(measure, against)
     own_run = run if policy is None else None
-    result = _evaluated(measure, evaluated, campaign, other, own_run, progress or (lambda _fraction, _text: None))
+    result = evaluate_policy(measure, evaluated, campaign, other, own_run, progress or (lambda _fraction, _text: None))
     if other is not None:
         result = _with_look_at(result, measure, other, campaign)
     if own_run is not None:
@@ -144,175 +127,3 @@ def _with_look_at(result: Evaluation, measure: Measure, other: EvaluatedPolicy, 
     if run is None or run.manifest["data_hash"] == data.manifest["data_hash"]:
         return result
     return replace(result, notes={**result.notes, other.name: "trained on other data, maybe on these users"})
-
-
-def _evaluated(
-    measure: Measure,
-    policy: EvaluatedPolicy,
-    campaign: Campaign,
-    other: EvaluatedPolicy | None,
-    run: Run | None,
-    report: Report,
-) -> Evaluation:
-    """Evaluate and certify `policy`, which is a look; `run` if it is that run's own mixture."""
-    level = campaign.train.confidence
-    report(0.02, "propensities")
-    propensity = measure.propensity()
-    report(0.1, "the old policy")
-    observed, old = observe(measure.panel, days=measure.days), estimate_policy(measure, OLD, propensity)
-    report(0.2, "the policy")
-    new = estimate_policy(measure, policy, propensity)
-    reproduction, behaviour = reproduces(observed, old.fitted), measure.behaviour_check()
-    checks = Checks.of(new, reproduction, behaviour)
-    new, old = checks.with_cautions(new), checks.with_cautions(old)
-    report(0.4, "the policies beside it")
-    constants, others = constants_of(measure, campaign), []
-    if constants is not None:
-        whole = constants[1]
-        best = replace(OLD, name="constants", title=constants[0].title)
-        others.append(PolicyEstimates(best, {"fqe": whole}, {"fqe": [None] * len(whole.targets)}))
-    compared = []
-    if other is not None:
-        estimates = estimate_policy(measure, other, propensity)
-        compared.append(Checks.of(estimates, reproduction, behaviour).with_cautions(estimates))
-    compared = [checks.with_cautions(each) for each in compared]
-    others = [*(checks.with_cautions(each) for each in others), *compared]
-    members = [checks.with_cautions(each) for each in _members(measure, policy, propensity)]
-
-    report(0.7, "segments")
-    segments = tuple(_segments(measure, new, old, propensity, checks, campaign))
-    report(0.8, "the certificate")
-    certificate = _certified(measure, new, old, campaign, checks.refused)
-    less = {each.policy.name: new.rows_less(each, campaign, level) for each in [old, *compared]}
-    gain = [e for e in less["old"] if (e.estimator, e.target) == ("fqe", objective(campaign))]
-    if not all(e.recommended for e in gain):  # the verdict must not be surer than the table
-        certificate = replace(certificate, gain_bound=None, gain_most=None)
-    curve = None if run is None else _curve(measure, run, campaign, checks.refused, report)
-    rows = [e for each in [old, *others, *members] for e in each.rows(campaign, level)]
-    beside = _shown([*observed.estimates("old", "observed", confidence=level), *rows], measure, campaign)
-    mine = _shown(new.rows(campaign, level), measure, campaign)
-    weighed = new.joints["pdis"]
-    assert isinstance(weighed, Weighted)
-    return Evaluation(
-        subject=policy.name,
-        policies={each.policy.name: each.policy.title for each in [old, *others, new, *members]},
-        estimates=mine,
-        beside=beside,
-        differences=tuple(
-            PairedDifference(against=name, **asdict(e))
-            for name, differences in less.items()
-            for e in _shown(differences, measure, campaign)
-        ),
-        segments=segments,
-        certificate=certificate,
-        confidence=level,
-        verdict=verdict(
-            [*mine, *beside],
-            certificate,
-            campaign,
-            policy.name,
-            constants=beside_constants(measure, new.fitted, campaign, certificate.confidence),
-            doubt=checks.refused,
-        ),
-        diagnostics=Diagnostics(
-            propensities=behaviour,
-            reproduction=reproduction,
-            agreement=checks.agreement,
-            paths=matching_paths(weighed, campaign.meta.report_days),
-            overlap=overlap(measure, policy, propensity),
-            curve=curve,
-        ),
-        notes={"constants": constants[0].words(measure.data)} if constants else {},
-        daily=(*daily("old", old.fitted), *daily(policy.name, new.fitted)),
-        shares=shares(measure, policy),
-        window=claims_window(measure.data),
-        users="all" if measure.split == EVERYONE and measure.data.folds == 1 else "certify",
-    )
-
-
-def _members(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.float64]) -> list[PolicyEstimates]:
-    """Estimate each member of a mixture; for a mixture of folds, each fold's own mixture on its own users."""
-    if len(measure.folds) == 1 or policy.name != "mixture":
-        return [estimate_policy(measure, part, propensity, estimators=("fqe",)) for part in policy.members()]
-    estimates = []
-    for k, fold in enumerate(measure.folds):
-        own = replace(mixture_of(fold, f"fold {k + 1}, on its users"), name=f"fold {k + 1}")
-        estimates.append(estimate_policy(fold, own, propensity[fold.panel.rows], estimators=("fqe",)))
-    return estimates
-
-
-def _certified(
-    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: str | None
-) -> Certificate:
-    """Certify a policy, and count the look."""
-    x, influence, limits = coordinates(new.fitted, campaign)
-    x_old, influence_old, _ = coordinates(old.fitted, campaign)
-    gain, gain_influence = float(x[0] - x_old[0]), influence[:, 0] - influence_old[:, 0]
-    number, alpha = look(measure.data, new.policy.identity, campaign.train.confidence, measure.data.certifying)
-    reason = missing(new.fitted, campaign) or refused
-    if refused is not None:
-        x, gain = np.full_like(x, np.nan), float("nan")
-    certificate = certify(
-        x,
-        influence,
-        limits,
-        [budget.name for budget in campaign.budgets],
-        gain=gain,
-        gain_influence=gain_influence,
-        confidence=1 - alpha,
-        signs=[budget.sign for budget in campaign.budgets],
-        decisions=decisions(new.fitted, campaign),
-        withheld=reason,
-        known=largest(new.fitted, campaign, measure.known_costs(new.policy.parts)),
-    )
-    return replace(certificate, window=claimed(campaign, measure.window), look=number, alpha=alpha)
-
-
-def _curve(measure: Measure, run: Run, campaign: Campaign, refused: str | None, report: Report) -> CurveLook | None:
-    """Certify every other budget of the run's frontier, if it has one; this is one more look."""
-    folder = run.folder / "frontier"
-    if not folder.is_dir() or not len(StoredFrontier.read(folder).budgets):
-        return None
-    curve = certify_frontier(run, measure.data, campaign, lambda f, text: report(0.8 + 0.15 * f, text), refused=refused)
-    return CurveLook(policies=len(curve.band), look=curve.look, alpha=curve.alpha, refused=curve.band.refused)
-
-
-def _shown(estimates: Iterable[Estimate], measure: Measure, campaign: Campaign) -> tuple[Estimate, ...]:
-    """Leave out the totals that were only needed on the way."""
-    names, report_days = measure.panel.names, campaign.meta.report_days
-    horizon = {str(Target(b.name, campaign.meta.horizon_days)) for b in campaign.budgets if b.per == "user"}
-    beyond = {str(Target(name, k)) for name in names for k in measure.days if k not in report_days}
-    return tuple(e for e in estimates if e.target not in beyond - horizon - {objective(campaign)})
-
-
-def _segments(
-    measure: Measure,
-    new: PolicyEstimates,
-    old: PolicyEstimates,
-    propensity: NDArray[np.float64],
-    checks: Checks,
-    campaign: Campaign,
-) -> list[SegmentEstimate]:
-    """Estimate the fitted values of each segment's users, and the gain; a segment with few users has no numbers."""
-    segment, level = measure.data.users["segment"][measure.data.users_of(measure.split)], campaign.train.confidence
-    rows = []
-    for s, name in enumerate(measure.data.segments if len(measure.data.segments) > 1 else ()):
-        among = segment == s
-        users = int(among.sum())
-        few = f"{users} of these users are in it; {LEAST_USERS} are needed" if users < LEAST_USERS else None
-        mine, its = new, old
-        if few is None:
-            mine, its = (
-                checks.with_cautions(
-                    estimate_policy(measure, each.policy, propensity, among=among, estimators=("fqe",))
-                )
-                for each in (new, old)
-            )
-        gain = [replace(e, policy="gain") for e in mine.rows_less(its, campaign, level)]
-        for e in _shown([*its.rows(campaign, level), *mine.rows(campaign, level), *gain], measure, campaign):
-            if e.estimator != "fqe":
-                continue
-            if few is not None:
-                e = Estimate(policy=e.policy, estimator=e.estimator, target=e.target, value=None, withheld=few)
-            rows.append(SegmentEstimate(segment=name, users=users, **asdict(e)))
-    return rows
