@@ -106,7 +106,7 @@ def partway() -> tuple[FrontierTraining, frontier.FrontierProgress]:
     data = draw(random_cmdp(3), 300, 6, seed=0, about=about, split=np.repeat([LEARN, SELECT], [200, 100]))
     coords = coordinates(about, data.outcome, steady=True)
     settings = settings_of(about.train, "ddqn", 0.8)
-    of = FrontierTraining(data, about.train, settings, coords, np.full(1, 3.0), 0, data.rows_of(LEARN), 0)
+    of = FrontierTraining(data, about.train, coords, np.full(1, 3.0), 0, data.rows_of(LEARN), 0, settings)
     going = frontier.learn(of)
     for _ in range(4):
         progress = next(going)

@@ -108,7 +108,7 @@ def training(
     coords = coordinates(about, data.outcome, steady=True)
     learning = settings_of(about.train, oracle, 0.8)._replace(learning_rate=5e-3)
     return FrontierTraining(
-        data, about.train, learning, coords, np.full(budgets, 3.0), 0, data.rows_of(LEARN), 0
+        data, about.train, coords, np.full(budgets, 3.0), 0, data.rows_of(LEARN), 0, learning
     ), model
 
 

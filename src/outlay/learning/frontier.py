@@ -29,13 +29,11 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from outlay.core.campaign import Train
-from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
 from outlay.learning.critic import Critic, CriticSettings
 from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of, whole_blocks
-from outlay.learning.heads import Coordinates
 from outlay.learning.multiplier_grid import pilot_grid, refined
+from outlay.learning.training_inputs import TrainingInputs
 from outlay.nets.batches import Batch, blocks
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import Linear, QNetwork, Shape
@@ -77,28 +75,14 @@ class FrontierProgress:
 
 
 @dataclass(frozen=True)
-class FrontierTraining:
-    """A training ready to begin.
+class FrontierTraining(TrainingInputs):
+    """A training of one critic ready to begin.
 
     Attributes:
-        data: the transitions.
-        train: the schedule.
         settings: of the critic.
-        coords: from heads to the coordinates of the limits.
-        bound: `[m]` above which no λ is looked for.
-        money: the limit along whose axis the curve runs.
-        learn_rows: `[n]` rows to learn from.
-        seed: of everything random.
     """
 
-    data: Transitions
-    train: Train
     settings: CriticSettings
-    coords: Coordinates
-    bound: Vector
-    money: int
-    learn_rows: NDArray[np.int64]
-    seed: int
 
     @property
     def steps(self) -> int:

@@ -57,11 +57,10 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Train
 from outlay.core.transitions import Transitions
-from outlay.learning.derived_costs import Determined, determined_costs
 from outlay.learning.fresh import outcomes
-from outlay.learning.heads import Coordinates
 from outlay.learning.held_out import HeldOut
 from outlay.learning.orthogonal_loss import Learner, Loss, Value
+from outlay.learning.training_inputs import TrainingInputs
 from outlay.nets.batches import Batch, blocks, gather
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import PAIR, Linear
@@ -118,43 +117,14 @@ class OrthogonalProgress:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Orthogonal:
-    """A training ready to begin.
-
-    Attributes:
-        data: the transitions.
-        train: the schedule.
-        coords: from heads to the coordinates of the limits.
-        bound: `[m]` above which no λ is looked for.
-        money: the limit along whose axis the curve is told.
-        learn_rows: `[n]` rows to learn from.
-        seed: of everything random.
-    """
-
-    data: Transitions
-    train: Train
-    coords: Coordinates
-    bound: Vector
-    money: int
-    learn_rows: NDArray[np.int64]
-    seed: int
-
-    @property
-    def discount(self) -> float:
-        """γ."""
-        return self.data.campaign.meta.discount
+class Orthogonal(TrainingInputs):
+    """A training of networks ready to begin."""
 
     @property
     def steps(self) -> int:
         """Gradient steps in all: whole blocks."""
         wanted = PASSES * self.train.epochs * len(self.learn_rows) / self.train.batch
         return max(MIN_BLOCKS, round(wanted / BLOCK)) * BLOCK
-
-    @cached_property
-    def derived(self) -> Determined:
-        """Costs that follow from action and reward."""
-        return determined_costs(self.data, self.learn_rows, self.coords.spread)
 
     @cached_property
     def shape(self) -> EffectShape:

@@ -23,24 +23,20 @@ Source: as for `learning/orthogonal.py`; trees in the R-learner, Nie and Wager (
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.campaign import Train
 from outlay.core.network import Dense, NetworkArrays, body_network
-from outlay.core.transitions import Transitions
 from outlay.core.trees import Node, Trees, joined
 from outlay.learning.boosting import Boosted, BoostingRows, BoostingSettings, boost, constants
-from outlay.learning.derived_costs import Determined, determined_costs
 from outlay.learning.effect_score import EffectScore
-from outlay.learning.heads import Coordinates
 from outlay.learning.held_out import choice_rows
 from outlay.learning.multiplier_grid import answered
 from outlay.learning.orthogonal_policies import LOOK_ROWS, Answers
+from outlay.learning.training_inputs import TrainingInputs
 from outlay.learning.trees_usual import HELD_ROWS, TrainingColumns, Usual, usual
 from outlay.ops.action_basis import smooth_basis
 
@@ -58,37 +54,8 @@ Vector = NDArray[np.float64]
 Report = Callable[[float, str], None]
 
 
-@dataclass(frozen=True)
-class TreesTraining:
-    """A training ready to begin.
-
-    Attributes:
-        data: the transitions.
-        train: of its settings the degree of the functions of the action is used.
-        coords: from heads to the coordinates of the limits.
-        bound: `[m]` above which no λ is looked for.
-        money: the limit along whose axis the curve is told.
-        learn_rows: `[n]` rows to learn from.
-        seed: of everything random.
-    """
-
-    data: Transitions
-    train: Train
-    coords: Coordinates
-    bound: Vector
-    money: int
-    learn_rows: Ints
-    seed: int
-
-    @property
-    def discount(self) -> float:
-        """γ."""
-        return self.data.campaign.meta.discount
-
-    @cached_property
-    def derived(self) -> Determined:
-        """Costs that follow from action and reward."""
-        return determined_costs(self.data, self.learn_rows, self.coords.spread)
+class TreesTraining(TrainingInputs):
+    """A training of boosted trees ready to begin. Of the schedule it uses the degree of the action's functions."""
 
     @cached_property
     def learned(self) -> Ints:

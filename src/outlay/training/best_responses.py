@@ -199,9 +199,8 @@ def _learn(learner: str, training: Training, folder: Path, report: Report) -> Be
             raise CampaignError("is empty; the orthogonal critic needs a hidden layer.", file=campaign.path,
                                 where="[train] layers", way_out="Write layers = [128, 64].")  # fmt: skip
         return _orthogonal(Orthogonal(*settings), folder, key, resume, report)
-    data, train, coords, bound, money, rows, seed = settings
-    oracle = settings_of(train, learner, campaign.meta.discount)  # type: ignore[arg-type]  # checked
-    frontier = FrontierTraining(data, train, oracle, coords, bound, money, rows, seed)
+    oracle = settings_of(campaign.train, learner, campaign.meta.discount)  # type: ignore[arg-type]  # checked
+    frontier = FrontierTraining(*settings, oracle)
     return _networks(frontier, learner, folder, key, resume, report)
 
 
