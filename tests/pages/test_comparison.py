@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import asdict, replace
 from functools import cache
 from html.parser import HTMLParser
@@ -15,6 +13,7 @@ from typing import Any
 import altair as alt
 import msgspec
 import pytest
+from browser import drawn, in_a_browser
 from comparison_examples import found
 from report_examples import example
 
@@ -23,9 +22,6 @@ from outlay.core.campaign import BudgetLimit
 from outlay.pages import report
 from outlay.pages.comparison import render
 
-BROWSER = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
 
 
@@ -407,17 +403,10 @@ def test_a_truth_is_shown_where_every_estimate_is_withheld() -> None:
     assert list(got.figures) == ["immediate-rewards", "total-rewards", "stored-parameters"], "no figure without data"
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+@in_a_browser
 def test_a_real_browser_draws_every_figure(tmp_path: Path) -> None:
     html = render(found(2))
-    (tmp_path / "comparison.html").write_text(html, encoding="utf-8")
-    dom = subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-         f"--user-data-dir={tmp_path}/profile", "--window-size=1280,2000", "--virtual-time-budget=8000", "--dump-dom",
-         f"file://{tmp_path}/comparison.html"],
-        capture_output=True, text=True, timeout=60, check=True,
-    ).stdout  # fmt: skip
+    dom = drawn(html, tmp_path)
     places = {name: dom[dom.index(f'id="{name}"') :].partition("</figure>")[0] for name in _Page(html).figures}
     assert [name for name, place in places.items() if "<svg" not in place or "role-mark" not in place] == []
     assert "could not be drawn" not in _Page(dom).text

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import altair as alt
 import pytest
+from browser import drawn, in_a_browser
 from experiment_examples import REASON, compared, course, decision, effect, example, lift, point
 
 from outlay.experiments import words
@@ -21,9 +20,6 @@ from outlay.experiments.results import Analysis, ArmComparison, Change, Outcome
 from outlay.pages import experiment_charts, experiment_words
 from outlay.pages.experiment import render
 
-BROWSER = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
 SECTIONS = ["lift-0", "guardrails-0", "metrics", "spend", "ratio", "segments-0", "promised", "power", "settings"]
 
@@ -444,16 +440,10 @@ def test_names_from_files_are_escaped_everywhere() -> None:
     assert "{{ 7*7 }}" in got.text, "not run as a template"
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+@in_a_browser
 def test_a_real_browser_draws_every_figure(tmp_path: Path) -> None:
     html = render(example(compared(), compared("other", "undecided", 0.001), compared("none", None, -0.08)))
-    (tmp_path / "test.html").write_text(html, encoding="utf-8")
-    dom = subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-         f"--user-data-dir={tmp_path}/profile", "--window-size=1280,2000", "--virtual-time-budget=8000", "--dump-dom", f"file://{tmp_path}/test.html"],
-        capture_output=True, text=True, timeout=60, check=True,
-    ).stdout  # fmt: skip
+    dom = drawn(html, tmp_path)
     places = {name: dom[dom.index(f'id="{name}"') :].partition("</figure>")[0] for name in _Page(html).figures}
     assert [name for name, place in places.items() if "<svg" not in place or "role-mark" not in place] == []
     assert "could not be drawn" not in dom.partition("<script")[0]

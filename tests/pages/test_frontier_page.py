@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import asdict, replace
 from functools import cache
 from html.parser import HTMLParser
@@ -15,15 +13,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from browser import drawn, in_a_browser
 from frontier_examples import found
 
 from outlay.choosing.budget_curve import BudgetCurve, CurveMember, OldPolicy
 from outlay.choosing.window import Window
 from outlay.pages.frontier import render
 
-BROWSER = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 NASTY = "<b>\"x\"</b> & {{ 7*7 }} </script><script>alert('x')"
 
 
@@ -391,19 +387,12 @@ WATCH = """<head><script>addEventListener("error", (e) => { document.documentEle
 </script>"""
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+@in_a_browser
 def test_a_real_browser_moves_the_slider_and_the_panel_and_the_marks_follow(tmp_path: Path) -> None:
     html = render(found(2, certified=0.4))
     got = _Page(html)
     html = html.replace("<head>", WATCH, 1).replace("</body>", MOVE, 1)
-    (tmp_path / "frontier.html").write_text(html, encoding="utf-8")
-    dom = subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-         f"--user-data-dir={tmp_path}/profile", "--window-size=400,900", "--virtual-time-budget=4000", "--dump-dom",
-         f"file://{tmp_path}/frontier.html"],
-        capture_output=True, text=True, timeout=60, check=True,
-    ).stdout  # fmt: skip
+    dom = drawn(html, tmp_path, "400,900")
     root = _Page(dom).attributes("lang", "en")
     assert "data-error" not in root, root["data-error"]
     names = [str(attrs["data-text"]) for _, attrs in got.tags if "data-text" in attrs]

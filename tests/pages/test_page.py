@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shutil
-import subprocess
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,14 +12,12 @@ from typing import Any
 
 import altair as alt
 import pytest
+from browser import drawn, in_a_browser
 from report_examples import CLIPPED, FEW, NO_PATH, campaign, certified, evaluated, example, run
 
 from outlay.pages.report import render
 from outlay.pages.results import RunResults
 
-BROWSER = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 SECTIONS = ["policies", "shares", "segments", "plane", "certificate", "estimates", "evidence", "training", "stored",
             "daily", "settings"]  # fmt: skip
 NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
@@ -216,16 +212,10 @@ def test_what_is_not_finite_never_reaches_the_page() -> None:
     render(dataclasses.replace(results, candidates=(wild, *results.candidates[1:])))  # json would refuse NaN
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+@in_a_browser
 def test_a_real_browser_draws_every_figure(tmp_path: Path) -> None:
     html = full(2)
-    (tmp_path / "report.html").write_text(html, encoding="utf-8")
-    dom = subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-         f"--user-data-dir={tmp_path}/profile", "--window-size=1280,2000", "--virtual-time-budget=8000", "--dump-dom", f"file://{tmp_path}/report.html"],
-        capture_output=True, text=True, timeout=60, check=True,
-    ).stdout  # fmt: skip
+    dom = drawn(html, tmp_path)
     places = {name: dom[dom.index(f'id="{name}"') :].partition("</figure>")[0] for name in _Page(html).figures}
     assert [name for name, place in places.items() if "<svg" not in place or "role-mark" not in place] == []
     assert "could not be drawn" not in _Page(dom).text

@@ -1,0 +1,27 @@
+"""A real browser, where there is one: what a page has become after its scripts have run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+in_a_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+
+
+def drawn(html: str, folder: Path, window: str = "1280,2000") -> str:
+    """Return the document after its scripts have run; the browser keeps its profile in `folder`."""
+    page = folder / "page.html"
+    page.write_text(html, encoding="utf-8")
+    return subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         f"--user-data-dir={folder}/profile", f"--window-size={window}", "--virtual-time-budget=8000",
+         "--dump-dom", f"file://{page}"],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
