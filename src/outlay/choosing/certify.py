@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from outlay.choosing.window import claimed, window_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.files import new_file
+from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import Transitions
 from outlay.estimators.band import Band
 from outlay.estimators.certificate import Certificate
@@ -71,7 +72,7 @@ def certify_frontier(
     run: Run,
     data: Transitions,
     campaign: Campaign,
-    report: Callable[[float, str], None] | None = None,
+    report: Progress = silent,
     *,
     refused: str | None = None,
 ) -> Certified:
@@ -89,7 +90,6 @@ def certify_frontier(
     """
     if (found := certified(run, data, campaign)) is not None:
         return found
-    said = report or (lambda _fraction, _text: None)
     stored = StoredFrontier.read(run.folder / "frontier")
     if not len(stored.budgets):
         raise InfeasibleError(stored.manifest["no_curve"], file=stored.folder,
@@ -105,7 +105,7 @@ def certify_frontier(
     at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
     old = at.old()
     check = reproduces(observe(at.panel, days=at.days), old)
-    folds = _measured(at, campaign, check, lambda f, text: said(0.9 * f, text))
+    folds = _measured(at, campaign, check, within(report, 0, 0.9))
     withheld, known = [], []
 
     def mixtures() -> Iterator[Fitted]:
@@ -179,9 +179,7 @@ class _Policy:
     withheld: str | None
 
 
-def _measured(
-    at: Measure, campaign: Campaign, check: Reproduction, report: Callable[[float, str], None]
-) -> list[list[_Policy]]:
+def _measured(at: Measure, campaign: Campaign, check: Reproduction, report: Progress) -> list[list[_Policy]]:
     """Every policy on the users of its fold, by fold in the order of the bundle's members."""
     names, found = needed(campaign), []
     for k, part in enumerate(at.folds):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from outlay.choosing.verdict import verdict
 from outlay.choosing.window import claimed, claims_window
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
+from outlay.core.progress import Progress, within
 from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
@@ -31,8 +32,6 @@ from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.reach import largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
 
-Report = Callable[[float, str], None]
-
 
 def evaluate_policy(
     measure: Measure,
@@ -40,7 +39,7 @@ def evaluate_policy(
     campaign: Campaign,
     other: EvaluatedPolicy | None,
     run: Run | None,
-    report: Report,
+    report: Progress,
 ) -> Evaluation:
     """Evaluate and certify a policy, which counts as a look at the users.
 
@@ -165,12 +164,12 @@ def _certified(
     return replace(certificate, window=claimed(campaign, measure.window), look=number, alpha=alpha)
 
 
-def _curve(measure: Measure, run: Run, campaign: Campaign, refused: str | None, report: Report) -> CurveLook | None:
+def _curve(measure: Measure, run: Run, campaign: Campaign, refused: str | None, report: Progress) -> CurveLook | None:
     """Certify every other budget of the run's frontier, if it has one; this is one more look."""
     folder = run.folder / "frontier"
     if not folder.is_dir() or not len(StoredFrontier.read(folder).budgets):
         return None
-    curve = certify_frontier(run, measure.data, campaign, lambda f, text: report(0.8 + 0.15 * f, text), refused=refused)
+    curve = certify_frontier(run, measure.data, campaign, within(report, 0.8, 0.95), refused=refused)
     return CurveLook(policies=len(curve.band), look=curve.look, alpha=curve.alpha, refused=curve.band.refused)
 
 

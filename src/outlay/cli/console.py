@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 
 from outlay.cli.interrupts import stop_if_noted
+from outlay.core.progress import Progress
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables; errors still show.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processors to use. Default: all.")]
-
-Report = Callable[[float, str], None]  # fraction done, what is being done
 
 WHOLE, LONGEST = 1e4, 1e15  # between them a number is told in whole units, beyond them by its power of ten
 
@@ -34,13 +34,13 @@ def use_threads(threads: int | None) -> None:
 
 
 @contextmanager
-def progress(title: str, *, quiet: bool) -> Iterator[Report]:
+def progress(title: str, *, quiet: bool) -> Iterator[Progress]:
     """A progress bar with time left, on stderr; gone when the work is done. A report stops where Ctrl-C was pressed."""
     if quiet or not stderr.is_terminal:
         yield lambda _fraction, _text: stop_if_noted()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr, transient=True) as bar:
+    with ProgressBar(*columns, console=stderr, transient=True) as bar:
         task = bar.add_task(title, total=1.0)
 
         def report(fraction: float, text: str) -> None:

@@ -13,7 +13,7 @@ over members, or the k-day prediction.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from outlay.comparing.results import RE_SOLVED
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, InfeasibleError
 from outlay.core.mixture import Mixture
+from outlay.core.progress import Progress, within
 from outlay.core.transitions import Transitions
 from outlay.learning.game import frugal
 from outlay.learning.game import play as played
@@ -39,8 +40,6 @@ from outlay.training import frontier as train_frontier
 from outlay.training import game as play
 from outlay.training import two_stage
 from outlay.twostage.answers import Response
-
-Report = Callable[[float, str], None]
 
 NETWORK = "+network"  # after an oracle whose game has one more network, which measures the candidates
 TITLES = {"ddqn": "DDQN", "edrr": "EDRR", "bcq": "BCQ", "deepfm": "DeepFM", "din": "DIN"}
@@ -135,7 +134,7 @@ class RuleGroup(NamedTuple):
 
 
 def play_rules(
-    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, wanted: Sequence[str], report: Report
+    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, wanted: Sequence[str], report: Progress
 ) -> Iterator[Contender]:
     """Play one game of an oracle, and yield a contender for each of its rows that is wanted."""
     began = time.perf_counter()
@@ -193,7 +192,7 @@ def play_rules(
 
 
 def learn_frontier(
-    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Report
+    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Progress
 ) -> Contender:
     """Train one frontier and choose its mixture for the campaign's limits; `tabular` counts instead."""
     began = time.perf_counter()
@@ -206,7 +205,7 @@ def learn_frontier(
             seed,
             folder=folder,
             resume=False,
-            report=lambda share, text: report(share, f"{name}: {text}"),
+            report=within(report, 0, 1, f"{name}: "),
         )
     except (CampaignError, InfeasibleError) as error:  # too many limits for one network, or none that can be kept
         return Contender(name, oracle, FRONTIER, None, None, None, error.found, 0, time.perf_counter() - began)
@@ -228,7 +227,7 @@ def learn_frontier(
 
 
 def fit_response(
-    data: Transitions, campaign: Campaign, kind: Any, label_days: int, seed: int, report: Report
+    data: Transitions, campaign: Campaign, kind: Any, label_days: int, seed: int, report: Progress
 ) -> FittedResponse:
     """Train a response model of k-day labels, not yet priced."""
     began = time.perf_counter()

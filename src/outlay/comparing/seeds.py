@@ -7,7 +7,7 @@ row = mean_row(outcomes[0].row, outcomes, campaign)          # the outcomes of o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import replace
 from multiprocessing import active_children, get_context
@@ -21,11 +21,10 @@ from outlay.comparing.equal_spend import MethodEvaluator
 from outlay.comparing.results import CAPTURED, MethodRow, SeedMean, StoredCount
 from outlay.comparing.trainings import TRAINED, PlannedTraining, SeedOutcome, learn_seed
 from outlay.core.campaign import Campaign
+from outlay.core.progress import Progress, within
 from outlay.core.target import Target
 from outlay.estimators.fitted import combine
 from outlay.estimators.units import estimates, objective
-
-Report = Callable[[float, str], None]
 
 
 def learn_seeds(
@@ -35,7 +34,7 @@ def learn_seeds(
     seeds: int,
     most: float,
     processes: int,
-    report: Report,
+    report: Progress,
 ) -> None:
     """Run every training with every seed that FOLDER/trained does not hold yet.
 
@@ -50,10 +49,7 @@ def learn_seeds(
     """
     if (count := min(processes, seeds)) <= 1:
         for seed in range(seeds):
-
-            def of_seed(share: float, text: str, seed: int = seed) -> None:
-                report((seed + share) / seeds, f"seed {seed + 1} of {seeds}, {text}")
-
+            of_seed = within(report, seed / seeds, (seed + 1) / seeds, f"seed {seed + 1} of {seeds}, ")
             learn_seed(folder, campaign, trainings, seed, most, of_seed)
         return
     context = get_context("spawn")  # JAX has threads, which do not survive a fork

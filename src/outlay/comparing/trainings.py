@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -42,14 +42,13 @@ from outlay.comparing.true_values import true_values
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.files import kind_of, new_folder, write_manifest
+from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
 
 ORTHOGONAL = "orthogonal"  # an oracle of frontiers alone
 TRAINED, DAY_COSTS, ENTRIES = "trained", "day-costs", "rows.json"
 DAY_COST_MODEL = ("deepfm", 1)  # the response model that predicts what a day costs, for all methods of a seed
-
-Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def learn_seed(
     trainings: Sequence[PlannedTraining],
     seed: int,
     most: float,
-    report: Report | None = None,
+    report: Progress = silent,
 ) -> None:
     """Learn and measure with one seed what the folder does not hold yet.
 
@@ -162,18 +161,14 @@ def learn_seed(
     data = Transitions.open(folder / "data")
     evaluator = MethodEvaluator(data, campaign, true_values(campaign, data))
 
-    def further(share: float, text: str) -> None:
-        if report is not None:
-            report((done + share) / (1 + len(missing)), text)
-
-    done, fitting = 0, None
+    parts, fitting = 1 + len(missing), None
     if kind_of(place / DAY_COSTS) is None:
-        fitting = fit_response(data, campaign, *DAY_COST_MODEL, seed, further)
+        fitting = fit_response(data, campaign, *DAY_COST_MODEL, seed, within(report, 0, 1 / parts))
         write_values(data, campaign, fitting, seed, place / DAY_COSTS)
     costs = day_costs(load_bundle(place / DAY_COSTS), campaign.money)
-    for number, training in enumerate(missing):
-        done = 1 + number
+    for number, training in enumerate(missing, start=1):
         outcomes = []
+        further = within(report, number / parts, (number + 1) / parts)
         for contender in _learned(data, campaign, training, seed, work, fitting, further):
             bundle = contender.bundle or contender.learned
             measure = None if bundle is None else Measure(data, CERTIFY, bundle)
@@ -226,7 +221,7 @@ def _learned(
     seed: int,
     work: Path,
     fitting: FittedResponse | None,
-    report: Report,
+    report: Progress,
 ) -> Iterator[Contender]:
     learner, days = training.learner, training.label_days
     if training.kind == "game":

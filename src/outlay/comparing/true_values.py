@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from outlay.comparing.results import CAPTURED
 from outlay.core.campaign import Campaign
+from outlay.core.progress import Progress, silent
 from outlay.core.response import Past
 from outlay.core.transitions import Transitions
 from outlay.simulators.city import CITY_FILE, COUPONS, City
@@ -143,9 +144,7 @@ class CityValues:
         return own | {CAPTURED: self.curve.captured(reward, cost)}
 
 
-def true_values(
-    campaign: Campaign, data: Transitions, progress: Callable[[float, str], None] | None = None
-) -> TrueValues | None:
+def true_values(campaign: Campaign, data: Transitions, report: Progress = silent) -> TrueValues | None:
     """The true values of a simulated campaign's policies; None where they are not known.
 
     A city's optimum is found at the first call, in half a minute to some minutes, and kept in the campaign's folder.
@@ -168,7 +167,7 @@ def true_values(
     if not fits:
         return None
     same = campaign.meta.discount == city.gamma
-    curve = optimum(folder, progress) if same else None
+    curve = optimum(folder, report) if same else None
     city = city if same else replace(city, discount=campaign.meta.discount)
     return CityValues(PolicyValues(CityTruth(city), users=USERS), data, curve)
 

@@ -13,7 +13,6 @@ Source: the paper's budget control (WSDM'23, section 6.2), by `twostage/allocati
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -29,6 +28,7 @@ from outlay.choosing.reserve import reserves
 from outlay.choosing.run import Run
 from outlay.core.errors import InfeasibleError, LogError, OutlayError
 from outlay.core.files import new_file
+from outlay.core.progress import Progress, silent
 from outlay.core.schema import Encoded
 from outlay.jobs.score import checked_out, needed_batches, table_writer
 from outlay.twostage.allocation import allocate
@@ -76,7 +76,7 @@ def allocate_users(
     out: str | Path,
     *,
     cost: Cost = "expected",
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> AllocateResult:
     """Decide for a list of users under a hard total of the money budget.
 
@@ -95,7 +95,7 @@ def allocate_users(
         InfeasibleError: if even the cheapest decisions cost more than the total; it says how much.
         LogError: if there are no users, or a column is absent.
     """
-    report = progress or (lambda _fraction, _text: None)
+    report = progress or silent
     if not total >= 0:
         raise OutlayError(f"is {total:g}.", where="total", way_out="Give an amount of money, 0 or more.")
     out = checked_out(out, users)

@@ -9,11 +9,12 @@ covariates; the look is after the last whole week that the log has, so that ever
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from outlay.core.errors import LogError, OutlayError
+from outlay.core.progress import Progress, silent
 from outlay.experiments.analyze import analyze
 from outlay.experiments.checks import check_assignment, log_notes
 from outlay.experiments.columns import DEFAULTS, Roles
@@ -25,8 +26,6 @@ from outlay.experiments.rows import list_notes, read_assigned, refuse_ineligible
 from outlay.experiments.sums import DailySums, read_sums
 from outlay.experiments.words import quoted
 from outlay.logs.source import open_source
-
-Report = Callable[[float, str], None]
 
 ROUNDING = 1e-9  # of a budget
 MEMORY = "1GB"  # of DuckDB: ten million rows need no more, and larger logs spill to disk
@@ -41,7 +40,7 @@ def analyze_experiment(
     assigned: str | Path | None = None,
     promised: Mapping[str, str | Path] | str | Path | None = None,
     threads: int | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Analysis:
     """Analyze a test.
 
@@ -65,7 +64,7 @@ def analyze_experiment(
         LogError: if a column is missing, the log does not assign each user to one arm (`sums.py`), or a user was not
             eligible.
     """
-    report = progress or (lambda _fraction, _text: None)
+    report = progress or silent
     experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
     if day is not None and day < 1:
         raise OutlayError(f"is {day}; must be at least 1.", where="day", way_out="Days of a look are counted from 1.")

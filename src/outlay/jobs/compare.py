@@ -19,7 +19,7 @@ here.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from outlay.core.files import (
     write_json,
     write_manifest,
 )
+from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.jobs.prepare import prepare
 from outlay.pages.comparison import render
@@ -50,8 +51,6 @@ from outlay.training.frontier import countable
 
 ORACLES = ("ddqn", "edrr", "bcq", f"bcq{NETWORK}", ORTHOGONAL)
 RESPONSES = ("deepfm", "din")
-
-Report = Callable[[float, str], None]
 
 
 def compare(
@@ -67,7 +66,7 @@ def compare(
     resume: bool = False,
     processes: int = 1,
     threads: int | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Train and evaluate methods side by side.
 
@@ -93,7 +92,7 @@ def compare(
         OutlayError: for wrong input.
         FolderError: if `out` holds something that outlay did not write, or there is nothing to resume.
     """
-    report = progress or (lambda _fraction, _text: None)
+    report = progress or silent
     _check_names("oracles", oracles, ORACLES)
     _check_names("responses", responses, RESPONSES)
     if seeds < 1:
@@ -110,7 +109,7 @@ def compare(
     partial.mkdir(parents=True, exist_ok=True)
     try:
         if kind_of(partial / "data") is None:
-            prepare(campaign, partial / "data", threads=threads, progress=lambda f, text: report(0.05 * f, text))
+            prepare(campaign, partial / "data", threads=threads, progress=within(report, 0, 0.05))
         data = Transitions.open(partial / "data")
         spans = [k for k in label_days if k <= int(data.users["window"].max())]
         trainings = planned(oracles, responses, spans, counted=countable(data) is not None, wanted=rows)
@@ -121,7 +120,7 @@ def compare(
         _check_same(partial / TRAINED, {"campaign": campaign.model_dump(mode="json"), "immediate": immediate})
         known = list(yardsticks(evaluator, measure))
         learn_seeds(partial, campaign, trainings, seeds, immediate, processes,
-                    lambda share, text: report(0.1 + 0.85 * share, f"learning, {text}"))  # fmt: skip
+                    within(report, 0.1, 0.95, "learning, "))  # fmt: skip
         report(0.97, "writing")
         learned, stored = _means(partial / TRAINED, trainings, seeds, campaign)
         comparison = Comparison(

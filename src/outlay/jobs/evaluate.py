@@ -10,7 +10,6 @@ the best constant actions and the members of the mixture.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,9 +25,8 @@ from outlay.choosing.run import Run
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.files import kind_of
+from outlay.core.progress import Progress, silent
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
-
-Report = Callable[[float, str], None]
 
 
 def evaluate(
@@ -38,7 +36,7 @@ def evaluate(
     against: str | Path | Run | None = None,
     confidence: float | None = None,
     learned_here: bool = False,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate and certify a policy on users never used for choosing.
 
@@ -75,7 +73,7 @@ def evaluate(
         evaluated = from_file(measure, policy, "policy")
     other = compared_policy(measure, against)
     own_run = run if policy is None else None
-    result = evaluate_policy(measure, evaluated, campaign, other, own_run, progress or (lambda _fraction, _text: None))
+    result = evaluate_policy(measure, evaluated, campaign, other, own_run, progress or silent)
     if other is not None:
         result = _with_look_at(result, measure, other, campaign)
     if own_run is not None:

@@ -11,7 +11,7 @@ the training measured on *select* users. One look at the *certify* users certifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from outlay.choosing.window import claims_window
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
+from outlay.core.progress import Progress, silent, within
 from outlay.estimators.fitted import combine
 from outlay.estimators.frontier import shown
 from outlay.estimators.units import objective
@@ -54,7 +55,7 @@ def frontier(
     *,
     export: str | Path | None = None,
     confidence: float | None = None,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> BudgetCurve:
     """Return the budget curve of a run, and the mixture for any budget.
 
@@ -71,7 +72,7 @@ def frontier(
         InfeasibleError: if a budget lies below the curve.
         OutlayError: for wrong input.
     """
-    report = progress or (lambda _fraction, _text: None)
+    report = progress or silent
     run = run if isinstance(run, Run) else Run.open(run)
     if confidence is not None and not 0.5 < confidence < 1:
         raise OutlayError(f"is {confidence:g}; must be above 0.5 and below 1.", where="confidence",
@@ -95,7 +96,7 @@ def frontier(
     if export is None:
         known = certified(run, mixtures.data, campaign)
     else:
-        known = certify_frontier(run, mixtures.data, campaign, lambda f, text: report(0.1 + 0.8 * f, text))
+        known = certify_frontier(run, mixtures.data, campaign, within(report, 0.1, 0.8))
     curve = BudgetCurve(
         campaign=campaign.meta.name,
         unit=campaign.meta.unit,
@@ -107,7 +108,7 @@ def frontier(
         most=mixtures.most,
         confidence=campaign.train.confidence,
         users=stored.points.users,
-        curve=tuple(_points(mixtures, known, report)),
+        curve=tuple(_points(mixtures, known, within(report, 0.8, 0.95))),
         requested=tuple(_bounded(point, mixtures, known) for point in requested),
         old=_old(stored, campaign),
         policies=tuple(
@@ -123,7 +124,7 @@ def frontier(
         window=claims_window(mixtures.data),
     )  # fmt: skip
     if export is not None and known is not None:
-        report(0.9, "writing the bundle")
+        report(0.95, "writing the bundle")
         curve = replace(curve, export=_exported(mixtures, wanted[0], Path(export), known))
     else:  # an export leaves the page of the run as it is
         write_json(run.folder / "frontier.json", asdict(curve))
@@ -133,12 +134,10 @@ def frontier(
     return curve
 
 
-def _points(
-    mixtures: BudgetMixtures, known: Certified | None, report: Callable[[float, str], None]
-) -> Iterator[CurvePoint]:
+def _points(mixtures: BudgetMixtures, known: Certified | None, report: Progress) -> Iterator[CurvePoint]:
     """Yield the points from the least budget to the most."""
     for i, budget in enumerate(np.linspace(mixtures.least, mixtures.most, BUDGETS)):
-        report(0.8 + 0.15 * i / BUDGETS, f"budget {i + 1} of {BUDGETS}")
+        report(i / BUDGETS, f"budget {i + 1} of {BUDGETS}")
         yield _bounded(mixtures.point(float(budget)), mixtures, known)
 
 

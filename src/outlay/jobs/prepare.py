@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.core.files import check_replaceable, new_folder, sha256, write_manifest
+from outlay.core.progress import Progress, counted, silent, within
 from outlay.core.schema import canonical_text, user_text
 from outlay.core.transitions import NAMES, SPLITS, USERS, Transitions
 from outlay.core.version import __version__
@@ -24,7 +24,6 @@ from outlay.logs.quality import inspect, refuse
 from outlay.logs.roles import Log, open_log
 from outlay.ops.hashing import uniform
 
-Progress = Callable[[float, str], None]
 MISSING_SEGMENT = "missing"
 USER_BATCH = 500_000
 
@@ -57,36 +56,35 @@ def prepare(
     if not isinstance(campaign, Campaign):
         campaign = Campaign.load(campaign)
     out = Path(out)
-    tell = _Teller(progress)
+    report = progress or silent
     check_replaceable(out, "data")
     with new_folder(out) as folder:
         work = folder / "work"
         work.mkdir()
-        tell.now(0.0, "reading the log")
+        report(0.0, "reading the log")
         with open_log(campaign, work, threads=threads, memory=memory) as log:
-            tell.now(0.15, "linking rows")
+            report(0.15, "linking rows")
             link(log)
-            tell.now(0.25, "checking")
+            report(0.25, "checking")
             facts = inspect(log)
             refuse(campaign, facts)
             table, rows, places = "roles", facts.rows, None
             if campaign.log.complete:
-                tell.now(0.3, "filling absent days")
+                report(0.3, "filling absent days")
                 rows, table = complete(log), "completed"
                 places = _places(log, facts.rows)
                 link(log, table)
             actions = np.array([action.value for action in facts.actions], np.float64)
             columns = Columns(folder, rows)
-            tell.now(0.35, "counting values")
-            schema = make_schema(log, tell.within(0.35, 0.5, "counting values"))
+            report(0.35, "counting values")
+            schema = make_schema(log, counted(within(report, 0.35, 0.5), len(log.categorical), "counting values"))
             users, segments = _users(log, table, facts.last_time, folder / NAMES)
-            write_roles(log, table, actions, columns, tell.steps(0.5, 0.6, "writing roles"))
+            write_roles(log, table, actions, columns, counted(within(report, 0.5, 0.6), rows, "writing roles"))
             even = write_links(log, columns)
-            code_columns, states = write_features(
-                log, schema, columns, places, len(actions), tell.steps(0.6, 0.95, "encoding features")
-            )
+            tell = counted(within(report, 0.6, 0.95), facts.rows, "encoding features")
+            code_columns, states = write_features(log, schema, columns, places, len(actions), tell)
         _remove(work)
-        tell.now(0.95, "finishing")
+        report(0.95, "finishing")
         num_states = states.write(folder) if states else None
         steady = even and not any(columns.arrays[n].any() for n in ("forced", "terminal") if n in columns.arrays)
         user_counts = np.bincount(users["split"], minlength=3)
@@ -106,26 +104,8 @@ def prepare(
             "campaign": content, "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
             "data_hash": _data_hash(folder, shapes),
         })  # fmt: skip
-    tell.now(1.0, "done")
+    report(1.0, "done")
     return Transitions.open(out)
-
-
-class _Teller:
-    def __init__(self, progress: Progress | None) -> None:
-        self.now = progress or (lambda _fraction, _text: None)
-
-    def within(self, low: float, high: float, text: str) -> Callable[[float], None]:
-        return lambda share: self.now(low + (high - low) * share, text)
-
-    def steps(self, low: float, high: float, text: str) -> Callable[[float], None]:
-        done = 0.0
-
-        def step(share: float) -> None:
-            nonlocal done
-            done = min(done + share, 1.0)
-            self.now(low + (high - low) * done, text)
-
-        return step
 
 
 def _places(log: Log, rows: int) -> NDArray[np.int64]:

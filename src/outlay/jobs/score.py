@@ -25,6 +25,7 @@ from outlay.bundles.decide import Bundle, unknown_values, unseen_rows
 from outlay.bundles.read import load_bundle
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
+from outlay.core.progress import Progress
 from outlay.logs.source import read_rows
 
 SUFFIXES = (".parquet", ".csv")
@@ -58,7 +59,7 @@ def score(
     *,
     episode: str | None = None,
     members: bool = False,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> ScoreResult:
     """Decide for every row of a file.
 

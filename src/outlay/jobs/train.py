@@ -11,7 +11,6 @@ users are not touched here.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ from outlay.choosing.run import ESTIMATES, Run
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, LogError, OutlayError
 from outlay.core.files import check_replaceable, partial_of, put_in_place
+from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import SPLITS, Transitions
 from outlay.jobs.prepare import prepare
 from outlay.training import METHODS, frontier, game, two_stage
@@ -44,7 +44,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     threads: int | None = None,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Run:
     """Train on a campaign file or on a DATA folder, into a RUN folder.
 
@@ -88,7 +88,7 @@ def train(
         raise OutlayError(f"is {folds}; it must be 1 or more.", where="folds", way_out="Give 1 to learn once.")
     if label_days < 1:
         raise OutlayError(f"is {label_days}.", where="label_days", way_out="Give 1 or more.")
-    report = progress or (lambda _fraction, _text: None)
+    report = progress or silent
     out = Path(out)
     check_replaceable(out, "run")
     if not overwrite and (out / ESTIMATES).exists():
@@ -128,14 +128,11 @@ def _train(
     seed: int,
     resume: bool,
     threads: int | None,
-    report: Callable[[float, str], None],
+    report: Progress,
 ) -> Run:
     data, campaign, notes = _data(source, partial, preset, threads, report)
     campaign = campaign.with_train(folds=folds)
-
-    def further(fraction: float, text: str) -> None:
-        report(0.15 + 0.85 * fraction, text)
-
+    further = within(report, 0.15, 1)
     if method == "two-stage":
         learned = two_stage.learn(data, campaign, response, label_days, seed, partial, further)
         teacher = f"{response}, {label_days}-day labels"
@@ -157,7 +154,7 @@ def _data(
     partial: Path,
     preset: str | None,
     threads: int | None,
-    report: Callable[[float, str], None],
+    report: Progress,
 ) -> tuple[Transitions, Campaign, list[str]]:
     """Open DATA, or prepare the campaign's log into RUN/data; the campaign with its settings; what to tell the user."""
     notes: list[str] = []
@@ -167,7 +164,7 @@ def _data(
             campaign = campaign.with_train(preset=preset)
         folder = partial / "data"
         if not (folder / "manifest.json").exists():
-            prepare(campaign, folder, threads=threads, progress=lambda f, text: report(0.15 * f, text))
+            prepare(campaign, folder, threads=threads, progress=within(report, 0, 0.15))
         data = Transitions.open(folder)
         if data.campaign.model_dump() != campaign.model_dump():
             raise FolderError("the unfinished run was begun with another campaign file or preset.", file=campaign.path,

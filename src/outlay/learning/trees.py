@@ -22,7 +22,6 @@ Source: as for `learning/orthogonal.py`; trees in the R-learner, Nie and Wager (
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -30,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.network import Dense, NetworkArrays, body_network
+from outlay.core.progress import Progress
 from outlay.core.trees import Node, Trees, joined
 from outlay.learning.boosting import Boosted, BoostingRows, BoostingSettings, boost, constants
 from outlay.learning.effect_score import EffectScore
@@ -51,7 +51,6 @@ TINY = 1e-12
 
 Ints = NDArray[np.int64]
 Vector = NDArray[np.float64]
-Report = Callable[[float, str], None]
 
 
 class TreesTraining(TrainingInputs):
@@ -96,7 +95,7 @@ class _Effects(NamedTuple):
     size: Vector
 
 
-def learn(training: TreesTraining, report: Report) -> tuple[NetworkArrays, EffectScore]:
+def learn(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, EffectScore]:
     """Learn it: one Q, as trees and what is linear in them; and what it leaves to judge learners by.
 
     Args:

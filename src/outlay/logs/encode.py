@@ -7,7 +7,7 @@ codes, one matrix per type. Where the log has few distinct states, each row also
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from outlay.core.errors import FolderError, LogError
+from outlay.core.progress import Counter
 from outlay.core.schema import MISSING, Categorical, Numeric, Schema, canonical_text
 from outlay.core.transitions import CODE_TYPES
 from outlay.logs.reading import quoted
@@ -29,8 +30,6 @@ AGGREGATES = 100  # numeric fields a scan
 GROUPS = (
     16  # categorical fields a scan: many, because a wide log takes long to bind; few, because all are counted at once
 )
-
-Tell = Callable[[float], None]
 
 
 class Columns:
@@ -85,14 +84,14 @@ def _allocate(path: Path) -> None:
                           way_out="Free some space, or give another path.") from None  # fmt: skip
 
 
-def make_schema(log: Log, tell: Tell) -> Schema:
+def make_schema(log: Log, tell: Counter) -> Schema:
     """Vocabularies and scales from the rows of the log."""
     fields = []
     for i in range(0, len(log.categorical), GROUPS):
-        tell(i / len(log.categorical))
         part = log.categorical[i : i + GROUPS]
         for term, counts in zip(part, _count_values(log, part), strict=True):
             fields.append(Categorical(term.text, vocabulary(counts, log.campaign.train.min_count)))
+        tell(len(part))
     numbers = []
     for i in range(0, len(log.numeric), AGGREGATES):
         part = log.numeric[i : i + AGGREGATES]
@@ -135,9 +134,9 @@ def vocabulary(counts: Any, min_count: int) -> tuple[str, ...]:
     return tuple(merged.sort_by([("n_sum", "descending"), ("text", "ascending")]).column("text").to_pylist())
 
 
-def write_roles(log: Log, table: str, actions: NDArray[np.float64], columns: Columns, tell: Tell) -> None:
+def write_roles(log: Log, table: str, actions: NDArray[np.float64], columns: Columns, tell: Counter) -> None:
     """Write the columns of action, outcome, propensity, forced, terminal and eligible."""
-    settings, rows = log.campaign.log, columns.rows
+    settings = log.campaign.log
     filled = table == "completed"
     action = columns.add("action", np.uint8)
     outcome = columns.add("outcome", np.float32, 1 + len(log.costs))
@@ -159,7 +158,7 @@ def write_roles(log: Log, table: str, actions: NDArray[np.float64], columns: Col
             propensity[at] = np.where(no_choice, 1.0, _array(batch, "propensity"))
         if eligible is not None:
             eligible[at] = np.packbits(_allowed(batch.column("eligible"), actions, no_choice), axis=1)
-        tell(batch.num_rows / rows)
+        tell(batch.num_rows)
 
 
 def write_links(log: Log, columns: Columns) -> bool:
@@ -180,7 +179,7 @@ def write_links(log: Log, columns: Columns) -> bool:
 
 
 def write_features(
-    log: Log, schema: Schema, columns: Columns, places: NDArray[np.int64] | None, num_actions: int, tell: Tell
+    log: Log, schema: Schema, columns: Columns, places: NDArray[np.int64] | None, num_actions: int, tell: Counter
 ) -> tuple[dict[str, list[int]], StateCollector | None]:
     """Stream the features through `Schema.encode` into code and number columns.
 
@@ -190,7 +189,7 @@ def write_features(
         columns: where to write.
         places: row of the log → row of the columns, where days were filled in; None: the same.
         num_actions: K.
-        tell: takes the share of rows done by each batch.
+        tell: takes the number of rows of each batch, when it is done.
 
     Returns:
         Positions of the fields in each code column, and the distinct states (None: too many).
@@ -224,7 +223,7 @@ def write_features(
         numbers[at] = encoded.numbers
         if states and not states.put(at, encoded, None if eligible is None else eligible[at]):
             states = None
-        tell(batch.num_rows / total)
+        tell(batch.num_rows)
     if seen != total:
         raise _changed(log)
     if states and places is not None and not states.put_missing(schema, places, eligible):

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
 from outlay.core.files import new_file
+from outlay.core.progress import Progress, silent
 from outlay.ops.mixture_lp import value_at
 from outlay.simulators.city import (
     BAR,
@@ -229,7 +230,7 @@ class CityTruth:
         active, idle = (np.stack(parts, axis=1) for parts in zip(*self.after(values), strict=True))
         return Around(values, active, idle, np.tensordot(values, self.start, axes=4))
 
-    def curve(self, report: Callable[[float, str], None] | None = None) -> CityCurve:
+    def curve(self, report: Progress = silent) -> CityCurve:
         """The optimum for every budget: prices are added where bound and mixtures are farthest apart.
 
         Args:
@@ -238,8 +239,7 @@ class CityTruth:
         nothing = self.constants()
         responses = {price: self.best_response(price) for price in (LARGEST_PRICE * self.worth.max(), 0.0)}
         for turn in range(REFINEMENTS):
-            if report is not None:
-                report(turn / REFINEMENTS, f"best response {len(responses) + 1}")
+            report(turn / REFINEMENTS, f"best response {len(responses) + 1}")
             prices = np.array(sorted(responses, reverse=True))
             points = np.array([(responses[price].reward, responses[price].cost) for price in prices])
             price, apart = _widest(prices, points)
@@ -328,7 +328,7 @@ class CityTruth:
         return new, actions
 
 
-def optimum(folder: Path, report: Callable[[float, str], None] | None = None) -> CityCurve:
+def optimum(folder: Path, report: Progress = silent) -> CityCurve:
     """The optimum of the city in a folder that `outlay simulate city` wrote; found once and kept there.
 
     Args:

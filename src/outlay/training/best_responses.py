@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -23,6 +24,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError
 from outlay.core.network import NetworkArrays
+from outlay.core.progress import Progress
 from outlay.core.transitions import LEARN, Transitions
 from outlay.core.trees import Trees
 from outlay.learning import checkpoint, orthogonal, orthogonal_policies, trees
@@ -39,7 +41,6 @@ from outlay.nets.network import arrays
 from outlay.ops.action_basis import smooth_basis
 
 Vector = NDArray[np.float64]
-Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Training:
         return key | ({"folds": self.data.folds} if self.data.folds > 1 else {})
 
 
-def learn_all(learners: Sequence[str], training: Training, report: Report) -> list[BestResponses]:
+def learn_all(learners: Sequence[str], training: Training, report: Progress) -> list[BestResponses]:
     """Train the learners, several of them side by side; `report` is told the share of all that is done.
 
     Raises:
@@ -140,7 +141,7 @@ def learn_all(learners: Sequence[str], training: Training, report: Report) -> li
 
     def learn(learner: str) -> BestResponses:
         try:
-            return _learn(learner, training, training.folder / learner, lambda share, text: told(learner, share, text))
+            return _learn(learner, training, training.folder / learner, partial(told, learner))
         except BaseException:
             stopped.set()  # the others end at their next report
             raise
@@ -188,7 +189,7 @@ def counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: T
     return BestResponses("tabular", network, np.arange(len(multiplier)), multiplier, None, 0, 0.0, [note], of, exact)
 
 
-def _learn(learner: str, training: Training, folder: Path, report: Report) -> BestResponses:
+def _learn(learner: str, training: Training, folder: Path, report: Progress) -> BestResponses:
     """One learner, with checkpoints in the folder."""
     campaign, settings, key = training.campaign, training.settings, training.key(learner)
     resume = training.resume and folder.exists()
@@ -205,7 +206,7 @@ def _learn(learner: str, training: Training, folder: Path, report: Report) -> Be
 
 
 def _networks(
-    training: FrontierTraining, oracle: str, folder: Path, key: dict[str, Any], resume: bool, report: Report
+    training: FrontierTraining, oracle: str, folder: Path, key: dict[str, Any], resume: bool, report: Progress
 ) -> BestResponses:
     """Train to the end, with checkpoints."""
     start = checkpoint.load_frontier(folder, training, key) if resume else training.begin()
@@ -233,7 +234,9 @@ def _networks(
     )
 
 
-def _orthogonal(training: Orthogonal, folder: Path, key: dict[str, Any], resume: bool, report: Report) -> BestResponses:
+def _orthogonal(
+    training: Orthogonal, folder: Path, key: dict[str, Any], resume: bool, report: Progress
+) -> BestResponses:
     """Train to the end, with checkpoints."""
     start = checkpoint.load_orthogonal(folder, training, key) if resume else training.begin()
     progress, before, saved = start, start.seconds, time.monotonic()
@@ -248,7 +251,7 @@ def _orthogonal(training: Orthogonal, folder: Path, key: dict[str, Any], resume:
     return _of_one_q(training.coords, found, "orthogonal", progress.best.step, before, note)
 
 
-def _trees(training: TreesTraining, folder: Path, key: dict[str, Any], resume: bool, report: Report) -> BestResponses:
+def _trees(training: TreesTraining, folder: Path, key: dict[str, Any], resume: bool, report: Progress) -> BestResponses:
     """Train, or take what was trained before."""
     began = time.perf_counter()
     if resume:

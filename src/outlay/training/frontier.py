@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -28,6 +28,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.core.network import NetworkArrays
+from outlay.core.progress import Progress, within
 from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.learning.heads import coordinates, largest_multiplier
 from outlay.learning.multiplier_grid import POINTS
@@ -80,7 +81,7 @@ def learn(
     seed: int,
     folder: Path,
     resume: bool,
-    report: Callable[[float, str], None],
+    report: Progress,
 ) -> Learned:
     """Learn every λ's answer in every fold, with checkpoints in the folder, measure them all, choose for the limits.
 
@@ -106,10 +107,8 @@ def learn(
     for k, view in enumerate(folds):
         part = folder if len(folds) == 1 else folder / f"fold-{k + 1}"
         part.mkdir(exist_ok=True)
-
-        def told(share: float, text: str, k: int = k) -> None:
-            report((k + share) / len(folds), text if len(folds) == 1 else f"fold {k + 1} of {len(folds)}: {text}")
-
+        which = "" if len(folds) == 1 else f"fold {k + 1} of {len(folds)}: "
+        told = within(report, k / len(folds), (k + 1) / len(folds), which)
         found.append(_learn_fold(view, campaign, oracle, seed_of(seed, k), part, resume, told))
         if len(folds) > 1:
             shutil.rmtree(part / "bundle", ignore_errors=True)  # it was measured
@@ -165,7 +164,7 @@ def _learn_fold(
     seed: int,
     folder: Path,
     resume: bool,
-    report: Callable[[float, str], None],
+    report: Progress,
 ) -> FoldAnswers:
     """Learn from the users who teach in this fold, measure on those who select, choose for the limits."""
     rows = data.rows_of(LEARN)
@@ -188,7 +187,7 @@ def _learn_fold(
         scaled = largest_multiplier(data.action[sample], taught.outcome[sample], own, campaign.meta.discount)
         bound = scaled * own.reward_scale / own.scale
         training = Training(taught, campaign, own, bound, rows, seed, folder / "checkpoints", resume)
-        answers = learn_all(learners, training, lambda share, text: report(0.8 * share, text))
+        answers = learn_all(learners, training, within(report, 0, 0.8))
     told_apart: dict[str, float] = {}
     judge = next((each.judge for each in answers if each.judge is not None), None)
     if len(answers) > 1 and judge is not None and len(judge.rows):

@@ -18,6 +18,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import InfeasibleError
 from outlay.core.mixture import Mixture
+from outlay.core.progress import Progress, within
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.estimators.units import coordinates as coordinates_of
 from outlay.estimators.units import needed_days
@@ -72,7 +73,7 @@ def learn(
     seed: int,
     folder: Path,
     resume: bool,
-    report: Callable[[float, str], None],
+    report: Progress,
 ) -> Learned:
     """Play the game, with checkpoints in the folder, and choose among what the rule kept.
 
@@ -82,7 +83,7 @@ def learn(
     rule = RULES[method]
     game = set_up(data, campaign, rule, oracle, seed)
     key = checkpoint.key_of(data, campaign, method, oracle, seed)
-    finished, mixture = _play(game, folder / "checkpoints", key, resume, report)
+    finished, mixture = _play(game, folder / "checkpoints", key, resume, within(report, 0, 0.95))
     report(0.95, "measuring the kept members")
     context = context_of(game, campaign, seed, folder)
     numbers = list(dict.fromkeys(mixture.members))
@@ -196,7 +197,7 @@ def spread_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _play(
-    game: Game, folder: Path, key: dict[str, Any], resume: bool, report: Callable[[float, str], None]
+    game: Game, folder: Path, key: dict[str, Any], resume: bool, report: Progress
 ) -> tuple[GameProgress, Mixture[int]]:
     """Play to the end, with checkpoints."""
     start = checkpoint.load_game(folder, game, key) if resume and folder.exists() else game.begin()
@@ -204,7 +205,7 @@ def _play(
     blocks = game.steps // game.train.candidate_every
     for progress, mixture in play(game, start):  # noqa: B007  the last one is wanted
         done = len(progress.candidates)
-        report(0.95 * done / blocks, f"{done * game.train.candidate_every} of {game.steps} steps")
+        report(done / blocks, f"{done * game.train.candidate_every} of {game.steps} steps")
         if time.monotonic() - saved > checkpoint.EVERY_SECONDS:
             checkpoint.save_game(folder, progress, key)
             saved = time.monotonic()

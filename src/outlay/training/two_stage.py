@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from outlay.choosing.candidates import CandidatePolicy, RunContext
 from outlay.choosing.choose import choose
 from outlay.core.campaign import Campaign
+from outlay.core.progress import Progress, within
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.heads import coordinates
 from outlay.training.game import Learned, spread_rows
@@ -43,7 +43,6 @@ ROUNDING = 1e-6  # of the largest cost: actions whose costs differ by less cost 
 SAMPLE_ROWS = 4_000  # on which prices are found and policies compared
 
 Floats = NDArray[np.float64]
-Report = Callable[[float, str], None]
 
 
 def learn(
@@ -53,7 +52,7 @@ def learn(
     label_days: int,
     seed: int,
     folder: Path,
-    report: Report,
+    report: Progress,
 ) -> Learned:
     """Fit a response model, and choose among its λ-policies.
 
@@ -62,7 +61,7 @@ def learn(
         InfeasibleError: if no mixture of its policies keeps the limits.
     """
     began = time.perf_counter()
-    model, rows = fitted(data, campaign, response, label_days, seed, lambda share, text: report(0.7 * share, text))
+    model, rows = fitted(data, campaign, response, label_days, seed, within(report, 0, 0.7))
     report(0.7, "calibration")
     calibration = _calibration(data, model, label_days)
     report(0.75, "measuring its policies")
@@ -89,7 +88,7 @@ def learn(
 
 
 def fitted(
-    data: Transitions, campaign: Campaign, response: Kind, label_days: int, seed: int, report: Report
+    data: Transitions, campaign: Campaign, response: Kind, label_days: int, seed: int, report: Progress
 ) -> tuple[Response, int]:
     """A response model of k-day labels, and how many rows of the *learn* users it was trained on."""
     rows, label = k_day_labels(data, label_days, data.rows_of(LEARN))

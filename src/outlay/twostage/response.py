@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Train
 from outlay.core.errors import LogError, OutlayError
+from outlay.core.progress import Progress
 from outlay.core.transitions import Transitions
 from outlay.nets import deepfm, din
 from outlay.nets.batches import Column
@@ -40,7 +41,6 @@ from outlay.twostage.answers import AnsweredRows, Response, answer, gather_rows
 from outlay.twostage.history import History
 
 Kind = Literal["deepfm", "din"]
-Progress = Callable[[float, str], None]
 
 BLOCK_STEPS = 100  # gradient steps a compiled block, fewer where rows are wide
 BLOCK_BYTES = 1 << 26  # of such a block on the host

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from outlay.core.errors import OutlayError
+from outlay.core.progress import Counter, Progress, counted, silent, within
 from outlay.logs.reading import literal
 from outlay.logs.source import Source, open_source
 from outlay.serve.clock import Clock
@@ -43,9 +44,7 @@ from outlay.serve.ledger.caps import Tally
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.money import Money
 
-SHARES = (0.6, 0.25, 0.12)  # of the time: reading the ledger, propensities, writing days
-
-Progress = Callable[[float, str], None]
+READ, DRAWN, WRITTEN = 0.6, 0.85, 0.97  # share of the time by when the ledger is read, chances and days are written
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def export_log(
             the log (which is written then) does not have what the campaign file asks for.
         LedgerError: if the ledger cannot be read, or contradicts itself.
     """
-    out, tell = Path(out), progress or (lambda _share, _text: None)
+    out, report = Path(out), progress or silent
     with closing(open_ledger(ledger, create=False)) as books, own_errors(out):
         notes = CampaignHistory(books, _campaign(books, campaign))
         state = ExportState.load(out, notes.campaign)
@@ -152,19 +151,21 @@ def export_log(
         if not state.days:
             state.save(out)  # the folder is ours from now on
         with workplace(out) as work:
-            count = _Counter(sum(tallies[day].decisions for day in days), tell)
-            layout, add = _begun(notes, state), count.part(0, "reading the ledger")
-            seen = dict(read_days(books, notes, days, closed, zone, list(layout.types), work, add))
+            layout, total = _begun(notes, state), sum(tallies[day].decisions for day in days)
+            tell = counted(within(report, 0, READ), total, "reading the ledger")
+            seen = dict(read_days(books, notes, days, closed, zone, list(layout.types), work, tell))
             for met in seen.values():
                 layout = layout.with_outcomes(met.kinds).widened(met.types, notes.numeric)
             with database(work, threads) as source:
-                torn = _chances(source, notes, state, days, work, out, count.part(1, "propensities"))
+                tell = counted(within(report, READ, DRAWN), total, "propensities")
+                torn = _chances(source, notes, state, days, work, out, tell)
                 if days or layout != state.layout:
                     for day in set(state.days) - set(days):
                         rewrite(source, out, day, layout)
-                written = _write(source, notes, layout, seen, tallies, closed, work, out, tell)
+                writing = within(report, DRAWN, WRITTEN)
+                written = _write(source, notes, layout, seen, tallies, closed, work, out, writing)
             state = replace(state, layout=layout, days=state.days | written)
-            tell(sum(SHARES), "campaign file")
+            report(WRITTEN, "campaign file")
             state, edited = _with_campaign_file(state, notes, layout, out, work)
             state.save(out)
     came = {kind.casefold() for met in seen.values() for kind in met.kinds}
@@ -206,7 +207,7 @@ def _chances(
     days: Sequence[int],
     work: Path,
     out: Path,
-    tell: Callable[[int], None],
+    tell: Counter,
 ) -> Told:
     """Propensities of all new rows."""
     if not days:
@@ -226,12 +227,12 @@ def _write(
     closed: int,
     work: Path,
     out: Path,
-    tell: Progress,
+    report: Progress,
 ) -> dict[int, ExportedDay]:
     """The files of each day, held against the ledger's sums."""
     written = {}
     for number, (day, met) in enumerate(seen.items()):
-        tell(sum(SHARES[:2]) + SHARES[2] * number / len(seen), f"writing {date_of(day)}")
+        report(number / len(seen), f"writing {date_of(day)}")
         rows, sums = write_day(
             source, work / str(day), work / "chances.parquet", day, layout, notes.settings.minor, out
         )
@@ -256,21 +257,3 @@ def _with_campaign_file(
         state.save(out)
         check_expressions(content, layout, source, file)
     return state, False
-
-
-class _Counter:
-    """Rows done, as progress."""
-
-    def __init__(self, total: int, tell: Progress) -> None:
-        self._total, self._tell = max(total, 1), tell
-
-    def part(self, number: int, text: str) -> Callable[[int], None]:
-        """Takes the rows done in a part of the work."""
-        done = 0
-
-        def add(rows: int) -> None:
-            nonlocal done
-            done += rows
-            self._tell(sum(SHARES[:number]) + SHARES[number] * min(done / self._total, 1.0), text)
-
-        return add

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from outlay.core.progress import Counter
 from outlay.logs.reading import literal
 from outlay.logs.source import Source
 from outlay.serve.export.paths import Phase, Steps, chances, laws_of
@@ -38,9 +39,7 @@ class Told(NamedTuple):
     first: str | None
 
 
-def write_chances(
-    source: Source, new: str, old: str | None, salts: Salts, out: Path, tell: Callable[[int], None]
-) -> Told:
+def write_chances(source: Source, new: str, old: str | None, salts: Salts, out: Path, tell: Counter) -> Told:
     """Write `decision_id, propensity, marginal` of the new decisions that were drawn.
 
     Args:

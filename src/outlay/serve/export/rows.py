@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from outlay.core.progress import Counter
 from outlay.serve.clock import Clock, midnight
 from outlay.serve.deciding.choice import VALUE_LIMIT, decode_draw
 from outlay.serve.deciding.features import value_text
@@ -86,7 +87,7 @@ def write_rows(
     features: Sequence[str],
     terms: Callable[[str, int], PossibleActions],
     window_ends: int,
-    tell: Callable[[int], None],
+    tell: Counter,
 ) -> DaySummary:
     """Write `decisions` and `outcomes` of some rows, a few at a time.
 
@@ -229,7 +230,7 @@ def read_days(
     clock: Clock,
     features: Sequence[str],
     work: Path,
-    tell: Callable[[int], None],
+    tell: Counter,
 ) -> Iterator[tuple[int, DaySummary]]:
     """Write each day's rows into a folder of its own in `work`; what was met.
 
