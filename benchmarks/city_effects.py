@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 import outlay
 from outlay.bundles.reference import forward
 from outlay.core.network import NetworkArrays
+from outlay.core.progress import silent
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import orthogonal, trees
 from outlay.learning.heads import coordinates, largest_multiplier
@@ -135,7 +136,7 @@ def learned(data: Transitions, learner: str, seed: int) -> NetworkArrays:
     bound = scaled * coords.reward_scale / coords.scale
     settings = (data, campaign.train, coords, bound, campaign.money, rows, seed)
     if learner == "trees":
-        return trees.learn(trees.TreesTraining(*settings), lambda _share, _text: None)[0]
+        return trees.learn(trees.TreesTraining(*settings), silent)[0]
     training = orthogonal.Orthogonal(*settings)
     *_, progress = orthogonal.learn(training)
     return answers(training, progress).network

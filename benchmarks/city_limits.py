@@ -32,6 +32,7 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import write_bundle
 from outlay.choosing.candidates import bundle_spec
+from outlay.core.progress import silent
 from outlay.core.transitions import Transitions
 from outlay.simulators.city import COUPONS, DAYS, City
 from outlay.simulators.city_people import People
@@ -78,7 +79,7 @@ def served(data: Transitions, folder: Path, city: City, folds: int, seed: int, r
     """What one training serves with so many rounds of column generation; a finished training is not made again."""
     column_generation.ROUNDS = rounds
     asked = data.campaign.with_train(folds=folds)
-    learned = frontier.learn(data, asked, "orthogonal", seed, folder, True, lambda *_: None)
+    learned = frontier.learn(data, asked, "orthogonal", seed, folder, True, silent)
     chosen, gap = learned.chosen, learned.found["gap"]
     write_bundle(folder / "served", bundle_spec(learned.context, chosen.members, chosen.weights))
     limit = np.array([budget.limit for budget in asked.budgets])

@@ -41,6 +41,7 @@ from myopic import constant_points, one_day_points
 from outlay.choosing.choose import Selection
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
+from outlay.core.progress import silent
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
 from outlay.ops.mixture_lp import solve_mixture, value_at
@@ -208,7 +209,7 @@ per = "decision"
     campaign = data.campaign.with_train(folds=1)
     for oracle in ("tabular", *oracles):
         began = time.perf_counter()
-        learned = train_frontier.learn(data, campaign, oracle, seed, folder, False, lambda _share, _text: None)
+        learned = train_frontier.learn(data, campaign, oracle, seed, folder, False, silent)
         kept = [(i, k) for i, k in enumerate(learned.chosen.measured) if k.withheld is None]
         true = np.array([measure(model, learned.chosen.measure.served.member_actions(i, *states)) for i, _ in kept])
         points = Points.of([k.fitted for _, k in kept], data.campaign)

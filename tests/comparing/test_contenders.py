@@ -19,6 +19,7 @@ from outlay.comparing.contenders import (
 )
 from outlay.comparing.results import RE_SOLVED
 from outlay.core.network import read_network
+from outlay.core.progress import silent
 from outlay.core.transitions import Transitions
 from outlay.learning.game import SPARES
 from outlay.learning.mixing import RULES, lp
@@ -30,7 +31,7 @@ def everyone(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) 
     campaign = habit_data.campaign.with_train(min_steps=1000, epochs=0.1)
     folder = tmp_path_factory.mktemp("contenders")
     rows = [name for rule in COMPARED_RULES for name in rows_of("ddqn", rule)]
-    return {one.rule: one for one in play_rules(habit_data, campaign, "ddqn", 0, folder, rows, lambda *_: None)}
+    return {one.rule: one for one in play_rules(habit_data, campaign, "ddqn", 0, folder, rows, silent)}
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_rules_looking_on_end_where_they_would_alone() -> None:
 def test_a_limit_that_nothing_keeps_is_told_with_the_contender(habit_data: Transitions, tmp_path: Path) -> None:
     strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
     campaign = habit_data.campaign.with_train(min_steps=50, epochs=0.01).model_copy(update={"budgets": (strict,)})
-    fitting = fit_response(habit_data, campaign, "deepfm", 1, 0, lambda *_: None)
+    fitting = fit_response(habit_data, campaign, "deepfm", 1, 0, silent)
     found = price_response(habit_data, campaign, fitting, 0, tmp_path)
     assert found.bundle is None
     assert found.refused is not None
@@ -151,7 +152,7 @@ def train_frontier_network(folder: Path) -> int:
 def test_a_frontier_that_cannot_keep_the_limit_is_refused(habit_data: Transitions, tmp_path: Path) -> None:
     strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
     campaign = habit_data.campaign.model_copy(update={"budgets": (strict,)})
-    one = learn_frontier(habit_data, campaign, "tabular", 0, tmp_path, lambda *_: None)
+    one = learn_frontier(habit_data, campaign, "tabular", 0, tmp_path, silent)
     assert (one.bundle, one.learned, one.rule) == (None, None, "frontier")
     assert one.refused is not None
     assert "keeps the limits" in one.refused
@@ -161,6 +162,6 @@ def test_a_frontier_of_too_many_limits_is_refused(habit_data: Transitions, tmp_p
     budget = habit_data.campaign.budgets[0]
     many = tuple(budget.model_copy(update={"name": f"cost_{i}", "money": i == 0}) for i in range(4))
     campaign = habit_data.campaign.model_copy(update={"budgets": many})
-    one = learn_frontier(habit_data, campaign, "bcq", 0, tmp_path, lambda *_: None)
+    one = learn_frontier(habit_data, campaign, "bcq", 0, tmp_path, silent)
     assert one.refused is not None
     assert "4 budgets" in one.refused

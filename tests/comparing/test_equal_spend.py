@@ -14,6 +14,7 @@ from outlay.choosing.measure import Measure
 from outlay.comparing.contenders import Contender, fit_response, learn_frontier, price_response
 from outlay.comparing.equal_spend import MethodEvaluator, Score, day_costs
 from outlay.comparing.true_values import TabularValues, true_values
+from outlay.core.progress import silent
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.simulators import rollout
@@ -62,7 +63,7 @@ def learned(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("learned")
 
     def learn(kind: str) -> Contender:
-        fitting = fit_response(habit_data, campaign, kind, 1, 0, lambda *_: None)
+        fitting = fit_response(habit_data, campaign, kind, 1, 0, silent)
         return price_response(habit_data, campaign, fitting, 0, folder / kind)
 
     deepfm = learn("deepfm")
@@ -113,7 +114,7 @@ def test_a_frontier_is_priced_by_the_mean_of_what_its_members_own_of_the_network
     judge: MethodEvaluator, learned: Learned, tmp_path: Path
 ) -> None:
     data = judge.data
-    one = learn_frontier(data, data.campaign, "tabular", 0, tmp_path, lambda *_: None)
+    one = learn_frontier(data, data.campaign, "tabular", 0, tmp_path, silent)
     mixture = values(one)
     assert len(mixture.members) == 2
     at = watching(judge, one)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from outlay.core.errors import CampaignError
+from outlay.core.progress import silent
 from outlay.training import best_responses
 from outlay.training.best_responses import learn_all
 
@@ -58,7 +59,7 @@ def test_an_error_of_one_learner_ends_the_others_and_is_the_one_that_is_raised(
     monkeypatch.setattr(best_responses, "_learn", learn)
     began = time.monotonic()
     with pytest.raises(CampaignError, match="is empty"):
-        learn_all(order, _training(tmp_path / "c"), lambda _share, _text: None)
+        learn_all(order, _training(tmp_path / "c"), silent)
     assert ended == ["patient"]
     assert time.monotonic() - began < PATIENCE / 2
 

@@ -17,6 +17,7 @@ from outlay.choosing import choose
 from outlay.choosing.candidates import CandidatePolicy, RunContext, measure
 from outlay.choosing.choose import choose_among
 from outlay.core.campaign import Campaign
+from outlay.core.progress import silent
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import multiplier_grid
 from outlay.learning.heads import Coordinates, coordinates
@@ -158,7 +159,7 @@ def test_several_limits_on_rich_states_are_spent_but_for_their_margins(
     text = path.read_text().replace("at_most = 0.8 ", "at_most = 4.5 ").replace('per = "decision"', 'per = "user"')
     path.write_text(f"{text}\n{PER_USER}\n{SMALL}")
     data = outlay.prepare(path, tmp_path / "data")
-    learned = frontier.learn(data, data.campaign, "orthogonal", 0, tmp_path, False, lambda *_: None)
+    learned = frontier.learn(data, data.campaign, "orthogonal", 0, tmp_path, False, silent)
     assert learned.found["oracle"] == "orthogonal"
     chosen, gap = learned.chosen, learned.found["gap"]
     spent = chosen.weights @ np.array([kept.coordinates[1:] for kept in chosen.members])
