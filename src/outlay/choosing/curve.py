@@ -11,21 +11,27 @@ at the certify users, for all mixtures together (`certify.py`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.write import BundleSpec
-from outlay.choosing.budget_curve import CurveMember, CurvePoint
+from outlay.choosing.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
+from outlay.choosing.certify import Certified
 from outlay.choosing.folds import views
 from outlay.choosing.stored import AGAIN, StoredFrontier
-from outlay.choosing.window import window_of
+from outlay.choosing.window import claims_window, window_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
+from outlay.core.progress import Progress
 from outlay.core.transitions import Transitions
+from outlay.estimators.frontier import shown
+from outlay.estimators.units import objective
 from outlay.ops.intervals import interval
 
+BUDGETS = 101  # of the curve
 ROUNDING = 1e-7  # of a budget: a smaller difference is none
 
 Vector = NDArray[np.float64]
@@ -136,6 +142,77 @@ class BudgetMixtures:
     def _decisions(self, between: Vector) -> float:
         """Return x₁ of a mixture where limits are per decision: a coordinate is x₁ times the cost."""
         return float(between @ self.stored.points.value[:, -1]) if self.money.per == "decision" else 1.0
+
+
+def curve_of(
+    mixtures: BudgetMixtures, budgets: Sequence[float], known: Certified | None, report: Progress
+) -> BudgetCurve:
+    """Return the whole curve, and the mixtures for some budgets.
+
+    Args:
+        mixtures: of a stored frontier.
+        budgets: limits of the money budget, in its unit.
+        known: what a look at the certify users has certified, or None.
+        report: called with the fraction done and what is being done.
+    """
+    stored, campaign = mixtures.stored, mixtures.campaign
+    return BudgetCurve(
+        campaign=campaign.meta.name,
+        unit=campaign.meta.unit,
+        reward_label=campaign.reward_label,
+        objective=objective(campaign),
+        money=campaign.budgets[campaign.money].name,
+        budgets=campaign.limits,
+        least=mixtures.least,
+        most=mixtures.most,
+        confidence=campaign.train.confidence,
+        users=stored.points.users,
+        curve=tuple(_points(mixtures, known, report)),
+        requested=tuple(_bounded(point, mixtures, known) for point in map(mixtures.point, budgets)),
+        old=_old(stored, campaign),
+        policies=tuple(
+            SinglePolicy(multiplier=tuple(multiplier.tolist()), fold=int(fold), value=float(figures[0]),
+                         spend=tuple(figures[1:].tolist()))
+            for multiplier, fold, figures in zip(
+                stored.multiplier, stored.fold, (shown(value, campaign) for value in stored.value), strict=True
+            )
+        ),
+        folds=len(stored.shares),
+        check=stored.manifest["check"],
+        band=None if known is None else _band(known),
+        window=claims_window(mixtures.data),
+    )  # fmt: skip
+
+
+def _points(mixtures: BudgetMixtures, known: Certified | None, report: Progress) -> Iterator[CurvePoint]:
+    """Yield the points from the least budget to the most."""
+    for i, budget in enumerate(np.linspace(mixtures.least, mixtures.most, BUDGETS)):
+        report(i / BUDGETS, f"budget {i + 1} of {BUDGETS}")
+        yield _bounded(mixtures.point(float(budget)), mixtures, known)
+
+
+def _old(stored: StoredFrontier, campaign: Campaign) -> OldPolicy | None:
+    value, error = stored.old.shown(np.ones(1), campaign)
+    if not np.isfinite([*value, *error]).all():
+        return None
+    low, high = interval(value, error, campaign.train.confidence)
+    return OldPolicy(value=float(value[0]), low=float(low[0]), high=float(high[0]), spend=tuple(value[1:].tolist()))
+
+
+def _band(known: Certified) -> CurveBand:
+    band, old = known.band, float(known.band.points.value[-1, 0])
+    return CurveBand(users=band.points.users, policies=len(band), confidence=band.confidence, factor=band.factor,
+                     look=known.look, old=old if np.isfinite(old) else None)  # fmt: skip
+
+
+def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | None) -> CurvePoint:
+    """Add the certificate and the bounds from the look at the certify users, if there was one."""
+    if known is None:
+        return point
+    certificate = known.band.certificate(mixtures.between(point.budget), mixtures.under(point.budget))
+    return replace(point, certified=certificate.certified, certificate=certificate.words, gain=certificate.gain,
+                   gain_bound=certificate.gain_bound, gain_most=certificate.gain_most,
+                   bounds=tuple(line.bound for line in certificate.budgets))  # fmt: skip
 
 
 def _above(value: float) -> str:

@@ -11,7 +11,7 @@ the training measured on *select* users. One look at the *certify* users certifi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,32 +21,21 @@ from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate, write_bundle
 from outlay.choosing.budget_curve import (
     BudgetCurve,
-    CurveBand,
-    CurvePoint,
     ExportedBundle,
-    OldPolicy,
-    SinglePolicy,
 )
 from outlay.choosing.certify import Certified, certified, certify_frontier
 from outlay.choosing.constants import beside_constants
-from outlay.choosing.curve import BudgetMixtures
+from outlay.choosing.curve import BudgetMixtures, curve_of
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
 from outlay.choosing.verdict import verdict
-from outlay.choosing.window import claims_window
-from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
 from outlay.core.progress import Progress, silent, within
 from outlay.estimators.fitted import combine
-from outlay.estimators.frontier import shown
-from outlay.estimators.units import objective
-from outlay.ops.intervals import interval
 from outlay.pages.frontier import render
-
-BUDGETS = 101  # of the curve
 
 
 def frontier(
@@ -92,37 +81,13 @@ def frontier(
     mixtures = BudgetMixtures(stored, campaign, run.data())
     own = campaign.budgets[campaign.money].limit
     wanted = list(budgets) or [own if export is not None else max(own, mixtures.least)]
-    requested = [mixtures.point(budget) for budget in wanted]
+    for budget in wanted:
+        mixtures.between(budget)  # refuses one that lies below the curve, before any look
     if export is None:
         known = certified(run, mixtures.data, campaign)
     else:
         known = certify_frontier(run, mixtures.data, campaign, within(report, 0.1, 0.8))
-    curve = BudgetCurve(
-        campaign=campaign.meta.name,
-        unit=campaign.meta.unit,
-        reward_label=campaign.reward_label,
-        objective=objective(campaign),
-        money=campaign.budgets[campaign.money].name,
-        budgets=campaign.limits,
-        least=mixtures.least,
-        most=mixtures.most,
-        confidence=campaign.train.confidence,
-        users=stored.points.users,
-        curve=tuple(_points(mixtures, known, within(report, 0.8, 0.95))),
-        requested=tuple(_bounded(point, mixtures, known) for point in requested),
-        old=_old(stored, campaign),
-        policies=tuple(
-            SinglePolicy(multiplier=tuple(multiplier.tolist()), fold=int(fold), value=float(figures[0]),
-                         spend=tuple(figures[1:].tolist()))
-            for multiplier, fold, figures in zip(
-                stored.multiplier, stored.fold, (shown(value, campaign) for value in stored.value), strict=True
-            )
-        ),
-        folds=len(stored.shares),
-        check=stored.manifest["check"],
-        band=None if known is None else _band(known),
-        window=claims_window(mixtures.data),
-    )  # fmt: skip
+    curve = curve_of(mixtures, wanted, known, within(report, 0.8, 0.95))
     if export is not None and known is not None:
         report(0.95, "writing the bundle")
         curve = replace(curve, export=_exported(mixtures, wanted[0], Path(export), known))
@@ -132,13 +97,6 @@ def frontier(
             temporary.write_text(render(curve), encoding="utf-8")
     report(1.0, "done")
     return curve
-
-
-def _points(mixtures: BudgetMixtures, known: Certified | None, report: Progress) -> Iterator[CurvePoint]:
-    """Yield the points from the least budget to the most."""
-    for i, budget in enumerate(np.linspace(mixtures.least, mixtures.most, BUDGETS)):
-        report(i / BUDGETS, f"budget {i + 1} of {BUDGETS}")
-        yield _bounded(mixtures.point(float(budget)), mixtures, known)
 
 
 def _check_export(folder: Path, run: Run, budgets: Sequence[float]) -> None:
@@ -152,30 +110,6 @@ def _check_export(folder: Path, run: Run, budgets: Sequence[float]) -> None:
         check_replaceable(folder, "bundle")
     except FolderError as error:
         raise FolderError(error.found, file=folder, way_out="Export to another folder.") from None
-
-
-def _old(stored: StoredFrontier, campaign: Campaign) -> OldPolicy | None:
-    value, error = stored.old.shown(np.ones(1), campaign)
-    if not np.isfinite([*value, *error]).all():
-        return None
-    low, high = interval(value, error, campaign.train.confidence)
-    return OldPolicy(value=float(value[0]), low=float(low[0]), high=float(high[0]), spend=tuple(value[1:].tolist()))
-
-
-def _band(known: Certified) -> CurveBand:
-    band, old = known.band, float(known.band.points.value[-1, 0])
-    return CurveBand(users=band.points.users, policies=len(band), confidence=band.confidence, factor=band.factor,
-                     look=known.look, old=old if np.isfinite(old) else None)  # fmt: skip
-
-
-def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | None) -> CurvePoint:
-    """Add the certificate and the bounds from the look at the certify users, if there was one."""
-    if known is None:
-        return point
-    certificate = known.band.certificate(mixtures.between(point.budget), mixtures.under(point.budget))
-    return replace(point, certified=certificate.certified, certificate=certificate.words, gain=certificate.gain,
-                   gain_bound=certificate.gain_bound, gain_most=certificate.gain_most,
-                   bounds=tuple(line.bound for line in certificate.budgets))  # fmt: skip
 
 
 def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Certified) -> ExportedBundle:
