@@ -195,7 +195,7 @@ def test_a_bundle_that_could_not_be_loaded_is_tried_again_after_a_growing_wait(
         before = len(tries)
         assert two.follow(ledger, 1_000 * second) is None
         tried_at += [second] * (len(tries) - before)
-        assert f"bundle {new} is in service on this ledger, and cannot be loaded here" in two.behind
+        assert f"bundle {new} is in service on this ledger but cannot be loaded here" in two.behind
         assert "does not exist" in two.behind
     assert tried_at == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]
     assert two.loaded.bundle.id == bundle.id

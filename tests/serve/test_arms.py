@@ -238,7 +238,7 @@ def test_propensities_of_an_export_are_those_of_the_arm(bundle: Bundle, other: P
             told = [{"decision_id": e["decision_id"], "kind": "active", "event_id": "a"} for e in found]
             assert client.post("/v1/outcomes", json={"outcomes": told}).status_code == 200
     exported = export_log(f"sqlite:///{path}", tmp_path / "next", clock=lambda _zone: Days(20))
-    assert exported.torn.histories == 0
+    assert exported.restarts.histories == 0
     rows = pq.read_table(tmp_path / "next" / "log", partitioning=None).to_pylist()
     assert len(rows) == 6 * len(USERS)
     assert not any(row["forced"] for row in rows)

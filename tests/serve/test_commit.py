@@ -183,7 +183,7 @@ def test_who_comes_while_the_others_have_waited_long_is_refused_at_once() -> Non
         commit = GroupCommit(disk.write, seconds=1.0)
         waiting = [await in_line(commit, item) for item in (1, 2)]
         await asyncio.sleep(0.5)
-        with pytest.raises(LedgerError, match="more is waiting"):
+        with pytest.raises(LedgerError, match="more requests are waiting"):
             await commit([3])
         disk.open.set()
         assert await asyncio.gather(*waiting) == [[2], [4]]

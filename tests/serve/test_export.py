@@ -222,7 +222,7 @@ def test_the_true_cost_is_told_where_more_was_paid_than_was_reserved(ledger: Led
     ]
     assert (found.days[FIRST].paid, found.days[FIRST].excess) == (750, 150)
     (words,) = found.warnings()
-    assert words.startswith("1.5 yuan of what was paid were not covered by reservations")
+    assert words.startswith("1.5 yuan of the amount paid were not covered by reservations")
 
 
 def test_a_kind_that_comes_later_is_nought_before(ledger: Ledger, out: Path) -> None:
@@ -285,7 +285,7 @@ def test_an_outcome_that_may_come_and_never_came_is_nought_and_told(active: Ledg
     """What the campaign is made of may come, and what serve.toml names. The days that are written get the columns."""
     active.decide("a", 0)
     found = export(active, out)
-    words = "no outcome of the kind {!r} came in these days: its column is 0 in every row."
+    words = "no outcome of the kind {!r} was reported for these days: its column is 0 in every row."
     assert found.warnings() == [words.format(kind) for kind in ("active", "visit")]
     assert [(row["active"], row["visit"]) for row in rows_of(out)] == [(0, 0)]
     settings = ServeConfig.parse({"wait_days": WAIT, "outcomes": ["order"]}).model_dump_json()
@@ -303,7 +303,7 @@ def test_kinds_that_differ_only_by_case_are_refused_with_a_way_out_that_works(ac
     first, second = active.decide("a", 0), active.decide("b", 0)
     active.came(first, "active")
     active.came(second, "Active")
-    with pytest.raises(OutlayError, match=r"kinds 'active' and 'Active', which would be one column") as caught:
+    with pytest.raises(OutlayError, match=r"kinds 'active' and 'Active', which would share a column") as caught:
         export(active, out)
     found = re.search(r"\((UPDATE .*), or the other way round", caught.value.way_out or "")
     assert found
@@ -316,7 +316,7 @@ def test_days_are_exported_when_their_wait_is_over(ledger: Ledger, out: Path) ->
     for day in range(3):
         ledger.decide("a", day)
         ledger.decide("b", day, member=1)
-    with pytest.raises(OutlayError, match=r"outcomes of the first, 2026-01-01, are still awaited. Export in 1 days"):
+    with pytest.raises(OutlayError, match=r"outcomes of the first, 2026-01-01, may still arrive. Export in 1 days"):
         export(ledger, out, today=WAIT)
     assert not out.exists()
     assert list(export(ledger, out, today=2 + WAIT).days) == [FIRST, FIRST + 1]
@@ -422,7 +422,7 @@ def test_histories_that_contradict_themselves_are_told(ledger: Ledger, out: Path
     found = export(ledger, out)
     assert [row["propensity"] for row in rows_of(out)] == pytest.approx([0.6, 0.4])
     [words] = found.warnings()
-    assert words.startswith("1 decisions cannot have been drawn together")
+    assert words.startswith("1 decisions contradict their users' earlier decisions")
     assert second in words
 
 
@@ -438,7 +438,7 @@ def test_members_keep_their_users_when_another_bundle_comes(ledger: Ledger, out:
     ]):  # fmt: skip
         ledger.decide("u", day, bundle=bundle, actions=actions, weights=weights, member=member)
     found = export(ledger, out)
-    assert found.torn.histories == 0
+    assert found.restarts.histories == 0
     both = 1 / (1 + 0.6 / 0.4 + 0.6 / 0.4)  # b loses to neither with this chance; 0.6 − 0.4 + both: b loses to both
     assert [row["propensity"] for row in rows_of(out)] == pytest.approx(
         [0.6, 1, 1, (1 - 0.4 - 0.4 + both) / 0.6], abs=2e-3
@@ -538,16 +538,16 @@ def tampered(ledger: Ledger, out: Path) -> None:
         (no_decisions, "LEDGER: there are no decisions."),
         (no_campaign, "--campaign: the ledger has no campaign 'vouchers'. It has: 'coupons'."),
         (two_campaigns, "--campaign: the ledger has 2 campaigns: 'coupons', 'vouchers'. Name one of them."),
-        (no_notes, "no notes of the bundles and settings of campaign 'vouchers'"),
-        (unknown_bundle, "has decisions of bundle b2, and no note of what it was."),
+        (no_notes, "no record of the bundles and settings of campaign 'vouchers'"),
+        (unknown_bundle, "has decisions of bundle b2, but no record of the bundle."),
         (foreign_folder, "outlay did not write it"),
         (other_kind_of_folder, "is a CAMPAIGN folder; it is not replaced by a EXPORT folder."),
-        (other_ledger, "40 decisions of 2026-01-01, and the ledger 2: it was exported from another."),
-        (other_campaign, "is an export of campaign 'coupons', and not of 'vouchers'."),
-        (impossible_action, "gave 3, which none of its draw gives"),
+        (other_ledger, "40 decisions of 2026-01-01, but the ledger has 2: it was exported from another ledger."),
+        (other_campaign, "is an export of campaign 'coupons', not of 'vouchers'."),
+        (impossible_action, "gave 3, which its draw cannot give"),
         (
             tampered,
-            "1 decisions, 1 offers, 300 minor units held and 0 paid on 2026-01-01, and its rows 1 decisions, 1 off",
+            "1 decisions, 1 offers, 300 minor units reserved and 0 paid on 2026-01-01, but its rows have 1 decisions",
         ),
     ],
 )
@@ -571,7 +571,7 @@ def test_a_full_disk_leaves_whole_days_and_the_next_run_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr("outlay.serve.export.days.new_file", full)
-        with pytest.raises(OutlayError, match=r"cannot be written \(\[Errno 28\] No space left.*what is whole stays"):
+        with pytest.raises(OutlayError, match=r"cannot be written \(\[Errno 28\] No space left.*files are kept"):
             export(ledger, out)
     assert rows_of(out) == before
     assert len(export(ledger, out).days) == 2
@@ -587,7 +587,7 @@ def test_a_killed_first_export_does_not_lock_its_folder(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("outlay.serve.export.export.write_chances", killed)
+        patch.setattr("outlay.serve.export.export.write_propensities", killed)
         with pytest.raises(KeyboardInterrupt):
             export(ledger, out)
     assert len(export(ledger, out).days) == 3
@@ -676,7 +676,7 @@ def test_a_day_that_is_gone_is_missed(ledger: Ledger, out: Path) -> None:
     export(ledger, out)
     next((out / "log").glob("*/*.parquet")).unlink()
     filled(ledger, range(1, 2))
-    with pytest.raises(OutlayError, match=r"part-0.parquet: is gone\. Put it back"):
+    with pytest.raises(OutlayError, match=r"part-0.parquet: is missing\. Restore it"):
         export(ledger, out)
 
 

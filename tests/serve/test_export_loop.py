@@ -29,7 +29,7 @@ from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.features import RowEncoder
 from outlay.serve.deciding.loaded_bundle import register_bundle
 from outlay.serve.export.export import ExportResult, export_log
-from outlay.serve.export.paths import Phase, Steps, chances, laws_of
+from outlay.serve.export.paths import Phase, Steps, laws_of, path_probabilities
 from outlay.simulators import habit
 
 USERS, DAYS, SLICE, FIRST = 3_000, 7, 0.3, 20_454
@@ -177,7 +177,7 @@ def test_propensities_of_paths_carry_an_evaluation_of_one_member(once_around: Ro
 def test_the_log_is_whole(once_around: Round) -> None:
     here = once_around
     assert [day.rows for day in here.exported.days.values()] == [USERS] * DAYS
-    assert here.exported.torn.histories == 0
+    assert here.exported.restarts.histories == 0
     assert here.exported.days[FIRST].held == 0
     assert here.data.propensity is not None
     assert not here.data.forced.any()
@@ -200,7 +200,7 @@ def test_frequencies_of_paths_through_the_decider_are_the_products(bundle: Bundl
     action = np.array(list(paths)).ravel()
     members = np.tile([draw.actions for draw in drawn], (len(paths), 1))
     every = np.ones(len(action), np.bool_)
-    found = chances(
+    found = path_probabilities(
         Steps(
             user=np.repeat(np.arange(len(paths)), len(states)),
             phase=np.zeros(len(action), np.int64),

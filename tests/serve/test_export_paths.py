@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlay.ops.hashing import rendezvous, uniform
-from outlay.serve.export.paths import Chances, Phase, Steps, chances, draw_law, laws_of
+from outlay.serve.export.paths import PathProbabilities, Phase, Steps, draw_law, laws_of, path_probabilities
 
 WEIGHTS = (0.5, 0.3, 0.2)
 SALTS = ("a", "b", "c")
@@ -87,23 +87,23 @@ def possible_paths(draw: st.DrawFn) -> list[Step]:
 
 @given(st.lists(possible_paths(), min_size=1, max_size=8))
 def test_they_are_the_sums_over_members_and_slice(paths: list[list[Step]]) -> None:
-    found = chances(steps_of(paths), laws_of([MIXTURE]))
+    found = path_probabilities(steps_of(paths), laws_of([MIXTURE]))
     wanted = [p for path in paths for p in enumerated(path, WEIGHTS)]
     np.testing.assert_allclose(found.propensity, wanted, rtol=1e-12)
-    assert not found.torn.any()
+    assert not found.restarted.any()
     assert np.all((found.propensity > 0) & (found.propensity <= 1))
 
 
 @given(possible_paths())
 def test_of_the_row_alone_nothing_before_counts(path: list[Step]) -> None:
-    found = chances(steps_of([path]), laws_of([MIXTURE]))
+    found = path_probabilities(steps_of([path]), laws_of([MIXTURE]))
     np.testing.assert_allclose(found.marginal, [enumerated([step], WEIGHTS)[0] for step in path], rtol=1e-12)
 
 
 def test_a_phase_of_more_members_may_have_no_row_among_these() -> None:
     """Users of a bundle of one member in a block of their own; others in the episode have three."""
     path = [Step((0,), (True,) * ACTIONS, 0), Step((1,), (True,) * ACTIONS, 1)]
-    found = chances(steps_of([path]), laws_of([Phase(("a",), (1.0,)), MIXTURE]))
+    found = path_probabilities(steps_of([path]), laws_of([Phase(("a",), (1.0,)), MIXTURE]))
     np.testing.assert_allclose(found.propensity, enumerated(path, (1.0,)), rtol=1e-12)
 
 
@@ -119,7 +119,7 @@ def frequencies(count: int, phases: Sequence[Phase], shares: Sequence[float]) ->
     return {tuple(path): int(n) for path, n in zip(paths.tolist(), number, strict=True)}, count
 
 
-def products(paths: Sequence[tuple[int, ...]], phases: Sequence[Phase], shares: Sequence[float]) -> Chances:
+def products(paths: Sequence[tuple[int, ...]], phases: Sequence[Phase], shares: Sequence[float]) -> PathProbabilities:
     known = list(dict.fromkeys(phases))
     every = (True,) * ACTIONS
     told = [
@@ -131,7 +131,7 @@ def products(paths: Sequence[tuple[int, ...]], phases: Sequence[Phase], shares: 
         ]
         for path in paths
     ]
-    return chances(steps_of(told), laws_of(known))
+    return path_probabilities(steps_of(told), laws_of(known))
 
 
 OTHER = Phase(SALTS, (0.2, 0.3, 0.5))
@@ -155,7 +155,7 @@ def test_products_over_days_are_the_frequencies_of_paths(phases: list[Phase], sh
     seen, count = frequencies(200_000, phases, shares)
     paths = sorted(seen)
     found = products(paths, phases, shares)
-    assert not found.torn.any()
+    assert not found.restarted.any()
     expected = found.propensity.reshape(len(paths), -1).prod(axis=1)
     assert expected.sum() == pytest.approx(1, abs=2e-4)  # all that can happen did
     number = np.array([seen[path] for path in paths])
@@ -195,7 +195,7 @@ def test_a_refusal_tells_what_was_wanted() -> None:
     """Only member 2 wants action 3, which the money has no room for; who is refused is member 2, or in the slice."""
     fits = (True, True, True, False)
     path = [Step((0, 1, 3), fits, None), Step((0, 0, 1), (True,) * 4, 1)]
-    found = chances(steps_of([path]), laws_of([MIXTURE]))
+    found = path_probabilities(steps_of([path]), laws_of([MIXTURE]))
     posterior = 0.9 * 0.2 / (0.9 * 0.2 + 0.1 / 4)
     assert found.propensity[1] == pytest.approx(posterior + (1 - posterior) / 4)
 
@@ -208,19 +208,19 @@ def test_a_history_that_contradicts_itself_begins_anew() -> None:
         Step((0, 1, 1), every, 1, share=0.0),
         Step((0, 1, 2), every, 1, share=0),
     ]
-    found = chances(steps_of([path, path[:1]]), laws_of([MIXTURE]))
-    assert found.torn.tolist() == [False, True, False, False]
+    found = path_probabilities(steps_of([path, path[:1]]), laws_of([MIXTURE]))
+    assert found.restarted.tolist() == [False, True, False, False]
     assert found.propensity == pytest.approx([0.5, 0.5, 0.6, 0.5])
 
 
 def test_what_no_draw_gives_has_no_chance() -> None:
-    found = chances(steps_of([[Step((0, 1, 1), (True,) * 4, 3, share=0.0)]]), laws_of([MIXTURE]))
+    found = path_probabilities(steps_of([[Step((0, 1, 1), (True,) * 4, 3, share=0.0)]]), laws_of([MIXTURE]))
     assert found.marginal.tolist() == [0.0]
 
 
 def test_a_long_stay_in_the_slice_keeps_its_digits() -> None:
     every = (True,) * 4
     path = [Step((0, 1, 1), every, 3, share=0.01)] * 2_000
-    found = chances(steps_of([path]), laws_of([MIXTURE]))
+    found = path_probabilities(steps_of([path]), laws_of([MIXTURE]))
     assert found.propensity[0] == pytest.approx(0.01 / 4)
     np.testing.assert_allclose(found.propensity[1:], 0.25, rtol=1e-9)

@@ -120,7 +120,7 @@ def test_what_cost_more_than_was_reserved_is_told_in_the_answer_the_log_and_the_
     assert (found["status"], found["amount"], found["excess"]) == ("overrun", 4.0, 1.0)
     assert tell(client, decision, value=4).json() == found | {"replayed": True}
     assert money(client) == (0, 400)
-    assert caplog.text.count(f"decision {decision} was redeemed for 4.0, and no reservation covered 1.0 of it") == 1
+    assert caplog.text.count(f"decision {decision} was redeemed for 4.0, of which 1.0 exceed the reservation") == 1
     client.post("/v1/admin/caps", json={"total": 3.5}, headers=ADMIN)
     meters = client.get("/metrics").text
     for name, value in (("spent", 4), ("excess", 1), ("overrun", 0.5), ("reserved", 0)):

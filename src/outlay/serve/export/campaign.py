@@ -1,7 +1,7 @@
-"""The campaign file of an exported log: the bundle's, with the roles that the ledger knows put in their places.
+"""The campaign file of an exported log: the bundle's campaign, adapted to the exported columns.
 
-User, time, action, propensity, forced and eligible become the columns of the export, the money's cost what was paid.
-Reward and other costs keep their expressions: an outcome's kind is a column of that name.
+User, time, action, propensity, forced and eligible refer to the exported columns, and the cost of money to the amount
+paid. Reward and other costs keep their expressions, since each kind of outcome is a column of that name.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from outlay.serve.export.layout import FEATURE, FOLDER, KIND, LogLayout
 
 SOURCE = f"log/{FOLDER}=*/*.parquet"
 FILE = "campaign.toml"
-ABOVE = "# The log of decisions that outlay export-log wrote: a row per user and day. Edited, it stays as it is.\n"
+HEADER = "# The log of decisions written by outlay export-log: a row per user and day. An edited file is kept.\n"
 
 
 def campaign_of(bundle: Mapping[str, Any], layout: LogLayout, source: Source) -> dict[str, Any]:
-    """The content of the campaign file.
+    """Return the content of the campaign file.
 
     Args:
-        bundle: its manifest.
-        layout: of the log.
+        bundle: the bundle's manifest.
+        layout: columns of the log.
         source: the exported log, with the view `log`.
     """
     content = copy.deepcopy(dict(bundle["campaign"]))
@@ -37,7 +37,7 @@ def campaign_of(bundle: Mapping[str, Any], layout: LogLayout, source: Source) ->
     log["source"] = SOURCE
     for role in ("user", "time", "action", "forced"):
         log[role] = names[role]
-    log.pop("where", None)  # it chose rows of another log
+    log.pop("where", None)  # it selected rows of another log
     actions = {float(action) for action in bundle["actions"]} | set(log.get("actions", ()))
     given = source.run(f"SELECT DISTINCT {quoted(names['action'])} FROM log")
     log["actions"] = sorted(actions | {float(action) for (action,) in given})
@@ -45,7 +45,7 @@ def campaign_of(bundle: Mapping[str, Any], layout: LogLayout, source: Source) ->
         f"SELECT coalesce(bool_or(NOT {quoted(names['forced'])} AND {quoted(names['propensity'])} < 1), false), "
         f"count({quoted(names['eligible'])}) FROM log"
     )[0]
-    _put(log, "propensity", names["propensity"] if drew else None)  # where nothing was left to chance it says nothing
+    _put(log, "propensity", names["propensity"] if drew else None)  # omitted if nothing was random
     _put(log, "eligible", names["eligible"] if listed else None)
     features = log["features"]
     for part in ("categorical", "numeric"):
@@ -56,9 +56,9 @@ def campaign_of(bundle: Mapping[str, Any], layout: LogLayout, source: Source) ->
         del log["segment"]
     if money.get("reserve") is not None and not _is_known(source, money["reserve"]):
         del money["reserve"]
-    unsaid = "complete" not in log and "terminal" not in log
-    if unsaid and content["campaign"].get("discount", 0) > 0 and _has_gaps(source, names):
-        # Rows come from requests: a day without one is a day on which nothing was asked, given or won.
+    unstated = "complete" not in log and "terminal" not in log
+    if unstated and content["campaign"].get("discount", 0) > 0 and _has_gaps(source, names):
+        # Rows come from requests: on a day without one, nothing was given and there was no reward.
         log["complete"] = True
         none = float(content["campaign"].get("none") or 0.0)
         content["campaign"]["none"] = none
@@ -67,32 +67,32 @@ def campaign_of(bundle: Mapping[str, Any], layout: LogLayout, source: Source) ->
 
 
 def check_expressions(content: Mapping[str, Any], layout: LogLayout, source: Source, file: Path) -> None:
-    """Look whether everything in the campaign file can be computed from the log.
+    """Check that every expression in the campaign file can be computed from the log.
 
     Raises:
-        CampaignError: if not; it names the key, and the outcomes that came.
+        CampaignError: if not; it names the key and the outcomes in the log.
     """
     log = content["log"]
-    wanted = {"log.reward": log["reward"], "log.terminal": log.get("terminal")}
-    wanted |= {f"budget {budget['name']}.cost": budget["cost"] for budget in content["budget"]}
-    for key, text in wanted.items():
+    expressions = {"log.reward": log["reward"], "log.terminal": log.get("terminal")}
+    expressions |= {f"budget {budget['name']}.cost": budget["cost"] for budget in content["budget"]}
+    for key, text in expressions.items():
         if text is None:
             continue
         try:
             source.term(key, text)
         except OutlayError as error:
-            came = ", ".join(layout.names[KIND + kind] for kind in layout.kinds) or "none"
+            outcomes = ", ".join(layout.names[KIND + kind] for kind in layout.kinds) or "none"
             raise CampaignError(
-                f"{text!r} cannot be computed from the exported log ({error.found}) Outcomes that came: {came}.",
+                f"{text!r} cannot be computed from the exported log ({error.found}) Outcomes in the log: {outcomes}.",
                 file=file, where=key,
-                way_out="The log is written. An outcome's kind is a column: its value, or 1, summed over the day; 0 "
-                "where none came. Fix the expression there, and it stays as you wrote it.",
+                way_out="The log has been written. Each kind of outcome is a column: its values (1 if none was given), "
+                "summed over the day. Correct the expression in this file; an edited file is kept.",
             ) from None  # fmt: skip
 
 
 def write_campaign(file: Path, content: Mapping[str, Any]) -> str:
-    """Write it and read it back; the text."""
-    text = ABOVE + to_toml(content)
+    """Write the campaign file, check that it can be loaded, and return its text."""
+    text = HEADER + to_toml(content)
     with new_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
         Campaign.load(temporary)
@@ -100,7 +100,7 @@ def write_campaign(file: Path, content: Mapping[str, Any]) -> str:
 
 
 def to_toml(content: Mapping[str, Any]) -> str:
-    """Tables of plain values, lists of plain values, tables, and lists of tables, as TOML."""
+    """Return TOML for nested tables, lists of tables, plain values and lists of plain values."""
     return "\n".join(_lines(content, ())) + "\n"
 
 
@@ -126,7 +126,7 @@ def _key(name: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """JSON writes texts, numbers, flags and lists as TOML does; but TOML takes no raw DEL."""
+    """Return a plain value as TOML, which is JSON except that TOML does not allow a raw DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

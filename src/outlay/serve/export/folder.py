@@ -1,9 +1,9 @@
-"""The folder of an export: what its manifest says of it, and a place in it to work.
+"""The folder of an export: its manifest, and a temporary folder to work in.
 
     DIR/campaign.toml   DIR/manifest.json   DIR/log/dt=…/part-0.parquet   DIR/further/dt=…/part-0.parquet
 
-Files are replaced one by one, each whole. The manifest is written last; whatever a killed run leaves, the next one
-writes again.
+Each file is replaced atomically, and the manifest is written last: after an interrupted run, the next one writes again
+whatever is missing.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from outlay.serve.ledger.caps import Tally
 
 KIND = "export"
 TOTALLED = ("rows", "decisions", "offers", "held", "paid", "late", "excess")
-MEMORY = "512MB"  # that DuckDB holds before it writes to disk
+MEMORY = "512MB"  # limit for DuckDB; beyond it, DuckDB uses the disk
 
 
 @dataclass(frozen=True)
 class ExportedDay:
-    """A day of the log: its rows, and the ledger's sums, which are the rows' too.
+    """A day of the log: its number of rows, and the ledger's sums, which equal those of the rows.
 
     Attributes:
-        rows: one per user.
-        decisions: all.
-        offers: decisions that set money aside.
-        held: minor units still set aside.
+        rows: number of rows, one per user.
+        decisions: number of all decisions.
+        offers: number of decisions that reserved money.
+        held: minor units still reserved.
         paid: minor units.
-        late: outcomes that came after the wait window.
-        closed: whether that was over; a day that was not is written anew.
+        late: number of outcomes received after the wait window.
+        closed: whether the wait window was over; a day is rewritten if it was not.
         excess: minor units of `paid` that no reservation covered.
     """
 
@@ -57,19 +57,19 @@ class ExportedDay:
 
     @property
     def sums(self) -> tuple[int, int, int, int]:
-        """What the ledger counts."""
+        """Decisions, offers, minor units reserved and minor units paid, as the ledger counts them."""
         return self.decisions, self.offers, self.held, self.paid
 
 
 @dataclass(frozen=True)
 class ExportState:
-    """What an exported folder holds.
+    """The contents of an export folder.
 
     Attributes:
-        campaign: whose decisions.
-        days: by number.
-        layout: of the files; None before the first export.
-        campaign_file: hash of campaign.toml as it was written; None where it was not.
+        campaign: name of the campaign.
+        days: exported days, by number.
+        layout: columns of the files; None before the first export.
+        campaign_file: hash of campaign.toml as it was written; None if it was not.
     """
 
     campaign: str
@@ -79,10 +79,10 @@ class ExportState:
 
     @classmethod
     def load(cls, out: Path, campaign: str) -> ExportState:
-        """Read the state of an export folder; a folder that does not exist yet has none.
+        """Read the state of an export folder; it is empty if the folder does not exist yet.
 
         Raises:
-            FolderError: if something else stands there, or an export of another campaign.
+            FolderError: if the folder is not an export, or is an export of another campaign.
         """
         check_replaceable(out, KIND)
         if not (out / MANIFEST).exists():
@@ -90,7 +90,7 @@ class ExportState:
         manifest = read_manifest(out, KIND)
         if manifest["campaign"] != campaign:
             raise FolderError(
-                f"is an export of campaign {manifest['campaign']!r}, and not of {campaign!r}.", file=out,
+                f"is an export of campaign {manifest['campaign']!r}, not of {campaign!r}.", file=out,
                 way_out="Give another --out.",
             )  # fmt: skip
         layout = manifest["layout"]
@@ -114,36 +114,36 @@ class ExportState:
         write_manifest(out, KIND, content)
 
     def edited(self, file: Path) -> bool:
-        """Whether the campaign file is not as it was written."""
+        """Return whether the campaign file was changed after it was written."""
         return file.exists() and self.campaign_file not in (None, digest(file.read_text(encoding="utf-8")))
 
 
 class Database(Source):
-    """DuckDB for our own statements: what is wrong with those is no fault of a log."""
+    """A DuckDB source for the export's own statements, whose errors do not concern a log."""
 
     def in_words(self, error: Exception, *_: str | None) -> OutlayError:
-        """DuckDB's error stays as it is."""
+        """Raise DuckDB's error unchanged."""
         raise error
 
 
 def date_of(day: int) -> datetime.date:
-    """A day number as a date."""
+    """Return the date of a day number."""
     return EPOCH + datetime.timedelta(days=day)
 
 
 def day_of(date: str) -> int:
-    """The number of a day such as 2026-01-05."""
+    """Return the day number of a date such as 2026-01-05."""
     return (datetime.date.fromisoformat(date) - EPOCH).days
 
 
 def digest(text: str) -> str:
-    """SHA-256, hexadecimal."""
+    """Return the SHA-256 of a text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextmanager
 def workplace(out: Path) -> Iterator[Path]:
-    """A hidden folder in `out`, empty, gone in the end."""
+    """Create an empty hidden folder in `out`, and remove it at the end."""
     work = out / ".work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -155,7 +155,7 @@ def workplace(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def database(work: Path, threads: int | None) -> Iterator[Database]:
-    """DuckDB, with bounded memory."""
+    """Open a DuckDB database with bounded memory."""
     with closing(duckdb.connect(str(work / "export.duckdb"))) as connection:
         connection.execute(f"SET memory_limit = '{MEMORY}'")
         connection.execute("SET TimeZone = 'UTC'")
@@ -167,13 +167,13 @@ def database(work: Path, threads: int | None) -> Iterator[Database]:
 
 @contextmanager
 def own_errors(out: Path) -> Iterator[None]:
-    """A full disk, or a folder that cannot be written, in words."""
+    """Turn errors about a full disk or a read-only folder into an OutlayError."""
     try:
         yield
     except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise OutlayError(
             f"cannot be written ({str(error).splitlines()[0]}).", file=out,
-            way_out="Make room there, or give another --out, and run it again: what is whole stays.",
+            way_out="Free disk space, or give another --out, and run it again: complete files are kept.",
         ) from None  # fmt: skip
 
 
@@ -185,36 +185,36 @@ def days_due(
     until: datetime.date | None = None,
     all_days: bool = False,
 ) -> list[int]:
-    """The days to write: new ones, those not yet closed when they were written, those whose money moved since, and all
-    that follow one that got more decisions.
+    """Return the days to write: new days, days that were not closed or whose money has changed since they were written,
+    and all days after one with additional decisions.
 
     Args:
-        tallies: what the ledger counts, by day.
-        state: what the folder holds.
+        tallies: the ledger's counters, by day.
+        state: contents of the folder.
         closed: the last day whose wait window is over.
-        until: the last day.
-        all_days: those that are not closed as well.
+        until: the last day to export.
+        all_days: also export days that are not closed.
 
     Raises:
-        OutlayError: if there is none that could be written, or the folder holds days of another ledger.
+        OutlayError: if there is no day to write, or the folder has days of another ledger.
     """
-    for day, told in state.days.items():
-        if day not in tallies or tallies[day].decisions < told.decisions:
+    for day, exported in state.days.items():
+        if day not in tallies or tallies[day].decisions < exported.decisions:
             raise OutlayError(
-                f"holds {told.decisions} decisions of {date_of(day)}, and the ledger "
-                f"{tallies[day].decisions if day in tallies else 0}: it was exported from another.",
+                f"has {exported.decisions:,} decisions of {date_of(day)}, but the ledger has "
+                f"{tallies[day].decisions if day in tallies else 0:,}: it was exported from another ledger.",
                 where="--out", way_out="Give another --out.",
             )  # fmt: skip
     last = None if until is None else (until - EPOCH).days
-    asked = [day for day in sorted(tallies) if last is None or day <= last]
-    due = [day for day in asked if all_days or day <= closed]
+    requested = [day for day in sorted(tallies) if last is None or day <= last]
+    due = [day for day in requested if all_days or day <= closed]
     if not due:
-        if not asked:
-            found = f"there are no decisions until {until}." if tallies else "there are no decisions."
-            raise OutlayError(found, where="LEDGER", way_out="Export when there are some.")
+        if not requested:
+            message = f"there are no decisions until {until}." if tallies else "there are no decisions."
+            raise OutlayError(message, where="LEDGER", way_out="Export when there are some.")
         raise OutlayError(
-            f"no day is closed: outcomes of the first, {date_of(asked[0])}, are still awaited.", where="LEDGER",
-            way_out=f"Export in {asked[0] - closed} days, or take days as they are with --all-days.",
+            f"no day is closed: outcomes of the first, {date_of(requested[0])}, may still arrive.", where="LEDGER",
+            way_out=f"Export in {requested[0] - closed} days, or export open days with --all-days.",
         )  # fmt: skip
     more = [day for day in due if day in state.days and state.days[day].decisions != tallies[day].decisions]
     return [
@@ -228,5 +228,5 @@ def days_due(
 
 
 def ledger_sums(tally: Tally) -> tuple[int, int, int, int]:
-    """Decisions, offers, minor units held and minor units paid."""
+    """Return decisions, offers, minor units reserved and minor units paid."""
     return tally.decisions, tally.offers, tally.reserved, tally.settled

@@ -1,4 +1,4 @@
-"""What the ledger's notes say of a campaign: its bundles, and the settings at any time."""
+"""The bundles and settings of a campaign over time, from the ledger's records."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from outlay.serve.ledger.money import Money
 
 @dataclass(frozen=True)
 class PossibleActions:
-    """What a bundle could give under some settings. K actions.
+    """The actions that a bundle can give under some settings. K actions.
 
     Attributes:
-        salts: of the pool, in its order.
+        salts: salts of the pool's members, in order.
         actions: `[K]` values.
-        amounts: `[K]` minor units that each sets aside.
-        may: `[K]` whether the limits on values let it pass.
+        amounts: `[K]` minor units that each reserves.
+        may: `[K]` whether the limits on values allow it.
     """
 
     salts: tuple[str, ...]
@@ -33,23 +33,23 @@ class PossibleActions:
     may: tuple[bool, ...]
 
     def fits(self, room: int | None) -> tuple[bool, ...]:
-        """`[K]` which actions the guards let pass where the money has `room` minor units left; None: no limit."""
+        """Return `[K]` whether the guards allow each action when `room` minor units are left; None: no limit."""
         if room is None:
             return self.may
         return tuple(may and (not amount or amount <= room) for may, amount in zip(self.may, self.amounts, strict=True))
 
 
 class CampaignHistory:
-    """A campaign's notes, read once.
+    """A campaign's bundles and settings, read once from the ledger.
 
     Attributes:
         campaign: its name.
-        bundle: the manifest of the bundle that came into service last.
-        settings: those in force now.
-        kinds: of outcomes of which the bundle's reward, end and costs are made.
+        bundle: the manifest of the bundle that was put into service last.
+        settings: the settings in force now.
+        kinds: kinds of outcomes in the expressions for the bundle's reward, end and costs.
         money: the currency.
-        categorical: features of all bundles that none has as a number.
-        numeric: those that any has.
+        categorical: features that are categorical in every bundle that has them.
+        numeric: features that are numeric in at least one bundle.
     """
 
     def __init__(self, ledger: Ledger, campaign: str) -> None:
@@ -58,7 +58,7 @@ class CampaignHistory:
         bundles = ledger.notes(campaign, "bundle")
         if not settings or not bundles:
             raise LedgerError(
-                f"has no notes of the bundles and settings of campaign {campaign!r}: no server has served it.",
+                f"has no record of the bundles and settings of campaign {campaign!r}: no server has served it.",
                 way_out="Give a ledger that outlay serve wrote.",
             )
         self._since = [note.ts for note in settings]
@@ -80,17 +80,17 @@ class CampaignHistory:
         return self._terms(bundle, 0).salts
 
     def terms(self, bundle: str, ts: int) -> PossibleActions:
-        """Return what this bundle could give at this time (epoch ms).
+        """Return the possible actions of a bundle at a time (epoch ms).
 
         Raises:
-            LedgerError: if no note says what the bundle was.
+            LedgerError: if the ledger has no record of the bundle.
         """
         return self._terms(bundle, max(bisect_right(self._since, ts) - 1, 0))
 
     def _find(self, bundle: str, number: int) -> PossibleActions:
         manifest, settings = self._bundles.get(bundle), self._settings[number]
         if manifest is None:
-            raise LedgerError(f"has decisions of bundle {bundle}, and no note of what it was.")
+            raise LedgerError(f"has decisions of bundle {bundle}, but no record of the bundle.")
         none = float(manifest["none"] or 0.0)
         pool = (manifest.get("frontier") or manifest)["members"]
         actions = tuple(map(float, manifest["actions"]))

@@ -1,9 +1,9 @@
-"""Columns of the exported log: what they are called and of what type, the same in every file.
+"""Names and types of the exported log's columns, the same in every file.
 
-A feature keeps its name. The user, the time and the action are called as in the campaign, if those are names, and an
-outcome is called as its kind. A column whose name is already taken, by a folder too, gets an underscore. Names stay the
-same over all exports into one folder. Types only get wider, from whole number to number to text, so a late "unknown"
-breaks no column of numbers.
+A feature keeps its name. The user, time and action columns are named as in the campaign, if those are plain names; an
+outcome's column is named after its kind. An underscore is appended to a name that is already taken, also by a folder.
+Names stay the same over all exports to a folder. Types are only ever widened, from integer to float to text, so that a
+late "unknown" in a column of numbers does no harm.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from outlay.core.errors import OutlayError
 from outlay.logs.reading import literal, quoted
 
 NAME = re.compile(r"[^\W\d]\w*")
-FOLDER = "dt"  # of the folders, which readers take for a column
+FOLDER = "dt"  # key of the partition folders, which readers add as a column
 FEATURE, KIND = "feature:", "kind:"
-# Role → name, and the SQL that gives it for a decision; those of the day are of all decisions of the user on the day.
+# Role → the SQL of its value for a decision; "_of_day": summed over all decisions of the user on the day.
 DECISION = {
     "propensity": "propensity",
     "forced": "forced",
@@ -62,7 +62,7 @@ class LogLayout:
 
     Attributes:
         names: role → column, in the order of the columns; a feature's role is `feature:NAME`, an outcome's `kind:KIND`.
-        types: feature → type of DuckDB; "" where no value was ever given.
+        types: feature → DuckDB type; "" if it never had a value.
     """
 
     names: dict[str, str]
@@ -73,8 +73,8 @@ class LogLayout:
         """Return the layout of a log without outcomes.
 
         Args:
-            log: `[log]` of the campaign.
-            features: their names.
+            log: the campaign's `[log]`.
+            features: names of the features.
         """
         layout = cls({}, {}).with_features(features)
         for role, other in (("user", "user"), ("time", "day"), ("action", "action")):
@@ -85,7 +85,7 @@ class LogLayout:
         return layout
 
     def with_features(self, features: Iterable[str]) -> LogLayout:
-        """Return the layout with these features as well."""
+        """Return the layout with these features added."""
         layout = self
         for name in features:
             if name not in layout.types:
@@ -93,10 +93,10 @@ class LogLayout:
         return layout
 
     def with_outcomes(self, kinds: Iterable[str]) -> LogLayout:
-        """With columns for these kinds as well.
+        """Return the layout with columns for these kinds added.
 
         Raises:
-            OutlayError: if there are two that differ only by case: an expression would read the one for the other.
+            OutlayError: if two kinds differ only by case: expressions could not distinguish them.
         """
         layout = self
         for kind in sorted(kinds):
@@ -104,19 +104,19 @@ class LogLayout:
                 continue
             if other := next((each for each in layout.kinds if each.casefold() == kind.casefold()), None):
                 raise OutlayError(
-                    f"has outcomes of the kinds {other!r} and {kind!r}, which would be one column: column names "
-                    "ignore upper and lower case.", where="LEDGER",
-                    way_out="Find out which is right. Stop the servers, call the other so in the ledger (UPDATE "
+                    f"has outcomes of the kinds {other!r} and {kind!r}, which would share a column: column names "
+                    "are not case-sensitive.", where="LEDGER",
+                    way_out="Decide which is right. Stop the servers, rename the other in the ledger (UPDATE "
                     f"outcome SET kind = {literal(kind)} WHERE kind = {literal(other)}, or the other way round), and "
-                    "export into a new folder.",
+                    "export to a new folder.",
                 )  # fmt: skip
             layout = layout._with(KIND + kind, kind)
         return layout
 
-    def widened(self, met: Mapping[str, Iterable[type]], numeric: Iterable[str]) -> LogLayout:
-        """With types that hold these values too; numeric features are DOUBLE."""
+    def widened(self, values: Mapping[str, Iterable[type]], numeric: Iterable[str]) -> LogLayout:
+        """Return the layout with columns wide enough for these types of values; numeric features are DOUBLE."""
         types = dict(self.types)
-        for name, kinds in met.items():
+        for name, kinds in values.items():
             for kind in sorted(TYPE_OF[kind] for kind in kinds):
                 before = types[name]
                 types[name] = kind if before in ("", kind) else WIDER.get((before, kind), "VARCHAR")
@@ -128,36 +128,36 @@ class LogLayout:
         return [role.removeprefix(KIND) for role in self.names if role.startswith(KIND)]
 
     def type_of(self, feature: str) -> str:
-        """The type of a feature's column."""
+        """Return the DuckDB type of a feature's column."""
         return self.types[feature] or "VARCHAR"
 
-    def rewritten(self, found: Mapping[str, str]) -> str:
-        """SELECT list that makes rows of this layout.
+    def rewritten(self, old: Mapping[str, str]) -> str:
+        """Return the SELECT list that converts a file with an older layout.
 
         Args:
-            found: the columns of a file of an older layout, with their types.
+            old: the file's columns and their types.
         """
         parts = []
         for role, name in self.names.items():
             column = quoted(name)
-            if role.startswith(KIND) and name not in found:
+            if role.startswith(KIND) and name not in old:
                 column = "0.0::double"
             elif role.startswith(FEATURE):
-                column = _cast(column, found.get(name), self.type_of(role.removeprefix(FEATURE)))
+                column = _cast(column, old.get(name), self.type_of(role.removeprefix(FEATURE)))
             parts.append(f"{column} AS {quoted(name)}")
         return ", ".join(parts)
 
     def _with(self, role: str, name: str) -> LogLayout:
-        taken = {FOLDER, *(other.casefold() for other in self.names.values())}  # DuckDB's names know no case
+        taken = {FOLDER, *(other.casefold() for other in self.names.values())}  # DuckDB's names are not case-sensitive
         while name.casefold() in taken:
             name += "_"
         return replace(self, names={**self.names, role: name})
 
 
 def of_text(column: str, kind: str) -> str:
-    """Canonical text in a type that holds it.
+    """Return SQL that converts canonical text to a type.
 
-    A numeric feature may have been a categorical one of another bundle: what is no number is missing then.
+    A numeric feature may be categorical in another bundle; its values that are not numbers become missing.
     """
     if kind != "DOUBLE":
         return f"{column}::{kind}"
@@ -165,7 +165,7 @@ def of_text(column: str, kind: str) -> str:
 
 
 def _cast(column: str, old: str | None, new: str) -> str:
-    """A feature in its new type; numbers become canonical text (`core/schema.py`)."""
+    """Return SQL that converts a feature to its new type; numbers become canonical text (`core/schema.py`)."""
     if old is None:
         return f"NULL::{new}"
     if old == "VARCHAR":

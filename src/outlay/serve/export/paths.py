@@ -1,16 +1,18 @@
-"""How likely each decision was, given what its user got before in the episode: propensities whose products are paths.
+"""The probability of each decision given the user's earlier decisions in the episode.
+
+The product of these propensities over an episode is the probability of its path:
 
     p_t = Σ_c w_c Π_{s ≤ t} p_c(a_s)  /  Σ_c w_c Π_{s < t} p_c(a_s) f_c(t)
 
-A component c is what one user may have been drawn for the episode: a member of the mixture (w = its weight, times the
-share outside the random slice; p_c is 1 or 0), or the slice (w = its share; p_c = 1 / number of allowed actions).
-f_c is the chance that the money's guards let pass what c gives, 1 where they limit nothing. A row that they refused is
-no choice, but it tells what c wanted: its factor is 1 − f_c. All other rows without a choice have the factor 1. (An arm
-may have a cap of its own; the other arm is taken to have had as much room.)
+A component c is what may have been drawn for the user in this episode: a member of the mixture (w is its weight times
+the share outside the random slice; p_c is 1 or 0), or the slice (w is its share; p_c = 1 / number of allowed actions).
+f_c is the probability that the money guards allow the action of c; it is 1 without limits. A decision that the guards
+refused is not a choice, but it is evidence about the component: its factor is 1 − f_c. All other decisions without a
+choice have the factor 1. (An arm may have its own cap; the other arm is assumed to have had the same room.)
 
-Weights may change inside an episode, when another bundle goes into service. Who is drawn before and after is then one
-draw, not two: rendezvous hashing keeps most users (`draw_law`). The share of the slice may change as well; its uniform
-number stays, so the components are the intervals between the shares.
+Weights may change within an episode, when another bundle goes into service. The draws before and after are dependent:
+rendezvous hashing keeps most users with their member (`draw_law`). The share of the slice may change too; the user's
+uniform number does not, so the components are the intervals between the shares.
 
 Source: the path probability of a sticky mixture, Σ_k α_k Π_t π_k(a_t | s_t); the rest is ours.
 """
@@ -26,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
-SAMPLES = 17  # log₂ of the points from which the law of changed weights is told: shares are right to about 0.0001
+SAMPLES = 17  # log₂ of the number of points for the law of changed weights; its error is about 0.0001
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -35,11 +37,11 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Phase:
-    """Weights in force for a part of an episode.
+    """The weights in force for a part of an episode.
 
     Attributes:
-        salts: of the k members that may be drawn.
-        weights: of each, sum 1.
+        salts: salts of the k members that may be drawn.
+        weights: weight of each member; they sum to 1.
     """
 
     salts: tuple[str, ...]
@@ -47,10 +49,10 @@ class Phase:
 
 
 class Law(NamedTuple):
-    """Who is drawn in phases that share members: C cases.
+    """The joint distribution of the members drawn in P phases that share members: C cases.
 
     Attributes:
-        places: `[C, P]` position among each phase's members.
+        places: `[C, P]` position of the drawn member among each phase's members.
         weights: `[C]` probability of each case.
     """
 
@@ -58,23 +60,23 @@ class Law(NamedTuple):
     weights: Floats
 
 
-Laws = list[tuple[Integers, Law]]  # phases that share members, and who is drawn in them
+Laws = list[tuple[Integers, Law]]  # phases that share members, and the law of their draws
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Decisions of one episode, user by user, each in the order of time. n rows, k members at most.
+    """Decisions of one episode, sorted by user and time. n rows, at most k members.
 
     Attributes:
-        user: `[n]` equal numbers are one user.
-        phase: `[n]` which weights were in force.
-        given: `[n]` there was a draw, and what it said was given.
-        refused: `[n]` there was a draw, and the money's guards refused what it said; where that is not known, false.
-        same: `[n, k]` the member would have given the same.
-        fits: `[n, k]` the guards would have let pass what the member gives.
-        share: `[n]` of the random slice.
-        allowed: `[n]` from how many actions the slice draws.
-        fitting: `[n]` how many of those the guards would have let pass.
+        user: `[n]` number of the user.
+        phase: `[n]` number of the phase.
+        given: `[n]` whether there was a draw and its action was given.
+        refused: `[n]` whether there was a draw and the money guards refused its action; false if unknown.
+        same: `[n, k]` whether the member has the same action.
+        fits: `[n, k]` whether the guards would have allowed the member's action.
+        share: `[n]` share of the random slice.
+        allowed: `[n]` number of actions from which the slice draws.
+        fitting: `[n]` how many of those the guards would have allowed.
     """
 
     user: Integers
@@ -88,48 +90,48 @@ class Steps:
     fitting: Integers
 
     def first(self) -> Flags:
-        """`[n]` the first row of each user."""
+        """Return `[n]` whether a row is its user's first."""
         return np.append(True, self.user[1:] != self.user[:-1])[: len(self.user)]
 
 
-class Chances(NamedTuple):
-    """What is known of each row.
+class PathProbabilities(NamedTuple):
+    """The probabilities of n decisions.
 
     Attributes:
-        propensity: `[n]` given the rows before; 1 without a choice, 0 where the row contradicts its own draw.
+        propensity: `[n]` given the user's earlier rows; 1 without a choice, 0 if the row contradicts its own draw.
         marginal: `[n]` of the row alone.
-        torn: `[n]` the rows before cannot belong to it, so that its user's history begins here.
+        restarted: `[n]` whether the row contradicts the earlier ones, so that its user's history restarts here.
     """
 
     propensity: Floats
     marginal: Floats
-    torn: Flags
+    restarted: Flags
 
 
-def chances(steps: Steps, laws: Laws) -> Chances:
-    """Propensities of whole users' rows of one episode, whose phases have these laws (`laws_of`).
+def path_probabilities(steps: Steps, laws: Laws) -> PathProbabilities:
+    """Compute the probabilities of all decisions of some users in one episode; `laws` are those of `laws_of`.
 
-    A history that its own draws contradict (the salt of the slice was changed, say) begins anew where it does.
+    A history that contradicts its own draws (e.g. since the slice's salt was changed) restarts at the contradiction.
     """
     begins = steps.first()
     alone = _path(steps, laws, np.ones_like(begins))
     marginal = np.where(steps.given, alone, 1.0)
-    torn = np.zeros_like(begins)
+    restarted = np.zeros_like(begins)
     while True:
-        found = np.where(steps.given, _path(steps, laws, begins), 1.0)
-        broken = steps.given & (found == 0) & (marginal > 0) & ~begins
+        propensity = np.where(steps.given, _path(steps, laws, begins), 1.0)
+        broken = steps.given & (propensity == 0) & (marginal > 0) & ~begins
         if not broken.any():
-            return Chances(found, marginal, torn)
+            return PathProbabilities(propensity, marginal, restarted)
         places = np.flatnonzero(broken)
         _, first = np.unique(steps.user[places], return_index=True)
-        torn[places[first]] = begins[places[first]] = True
+        restarted[places[first]] = begins[places[first]] = True
 
 
 def laws_of(phases: Sequence[Phase]) -> Laws:
-    """Phases that share members, directly or through others, with the law of their draws; draws apart are independent.
+    """Group phases that share members, directly or through others; the draws of different groups are independent.
 
     Returns:
-        For each group its phases, in the order of the columns of the law.
+        For each group, its phases in the order of the law's columns, and the law of their draws.
     """
     groups: list[tuple[set[str], list[int]]] = []
     for number, phase in enumerate(phases):
@@ -143,10 +145,9 @@ def laws_of(phases: Sequence[Phase]) -> Laws:
 
 
 def draw_law(phases: Sequence[Phase]) -> Law:
-    """Who is drawn in each of several phases by one user: argmin_k E_k / α_k, with the same E_k ~ Exp(1) in all.
+    """Compute the law of a user's draws in several phases: argmin_k E_k / α_k, with the same E_k ~ Exp(1) in all.
 
-    One phase is told exactly. Several are told from 2¹⁷ points that fill the cube evenly; the same arguments always
-    give the same law.
+    The law of one phase is exact; that of several comes from 2¹⁷ quasi-random points. It is deterministic.
 
     Source: `ops/hashing.rendezvous`; Sobol's points (1967), scrambled as by Owen (1998).
     """
@@ -167,17 +168,17 @@ def draw_law(phases: Sequence[Phase]) -> Law:
 
 
 def _path(steps: Steps, laws: Laws, begins: Flags) -> Floats:
-    """`[n]` p of each row, with histories that begin where `begins` says."""
+    """Return `[n]` p_t of each row; histories start where `begins` is true."""
     with np.errstate(divide="ignore"):  # the logarithm of what is impossible is −∞
         before, after = _logs(steps, laws, begins)
     possible = np.isfinite(after) & np.isfinite(before)
-    found = np.zeros(len(after))
-    found[possible] = np.minimum(np.exp(after[possible] - before[possible]), 1.0)
-    return found
+    path = np.zeros(len(after))
+    path[possible] = np.minimum(np.exp(after[possible] - before[possible]), 1.0)
+    return path
 
 
 def _logs(steps: Steps, laws: Laws, begins: Flags) -> tuple[Floats, Floats]:
-    """Logarithms of Σ_c of the rows up to each, with f_c of the row itself and with its p_c."""
+    """Return the logarithms of Σ_c over the earlier rows: with f_c of the row itself, and with its p_c."""
     bounds = np.unique(np.concatenate([[0.0, 1.0], steps.share]))
     before = after = np.full(len(begins), -np.inf)
     for low, high in pairwise(bounds.tolist()):
@@ -193,7 +194,7 @@ def _logs(steps: Steps, laws: Laws, begins: Flags) -> tuple[Floats, Floats]:
 
 
 def _slice_logs(steps: Steps, in_slice: Flags, begins: Flags) -> tuple[Floats, Floats, Floats]:
-    """What the rows before say of a user in the slice, f of the row, and its p; 0 in rows outside it."""
+    """Return the logarithms of the slice's path before each row, of f, and of p; the latter are 0 outside the slice."""
     fits = np.log(steps.fitting / steps.allowed)
     refused = np.log(1 - steps.fitting / steps.allowed)
     now = np.where(steps.given, -np.log(steps.allowed), np.where(steps.refused, refused, 0.0))
@@ -206,12 +207,12 @@ def _slice_logs(steps: Steps, in_slice: Flags, begins: Flags) -> tuple[Floats, F
 
 
 def _member_logs(steps: Steps, drawn: Flags, phases: Integers, law: Law, begins: Flags) -> tuple[Floats, Floats]:
-    """Logarithms of Σ_c w_c over the cases that fit the rows before and f of the row, and the row as well."""
+    """Return the logarithms of Σ_c w_c over cases that match the earlier rows: with f of the row, and with its p."""
     wrong = np.zeros((len(begins), len(law.weights)), np.int32)
     stopped = np.zeros_like(wrong, np.bool_)
     for column, phase in enumerate(phases):
         rows = np.flatnonzero(drawn & (steps.phase == phase) & (steps.given | steps.refused))
-        if not len(rows):  # and no columns for its members, where it has more than the phases that are here
+        if not len(rows):  # `steps` may then have no columns for its members
             continue
         same, fits = (part[rows][:, law.places[:, column]] for part in (steps.same, steps.fits))
         given = steps.given[rows, None]
@@ -222,6 +223,6 @@ def _member_logs(steps: Steps, drawn: Flags, phases: Integers, law: Law, begins:
 
 
 def _since(sums: NDArray[Any], begins: Flags) -> NDArray[Any]:
-    """Running sums that start from 0 at each row that begins; `sums` are those before each row."""
+    """Restart running sums at 0 wherever a history begins; `sums` are those before each row."""
     start = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
     return sums - sums[start]  # type: ignore[no-any-return]

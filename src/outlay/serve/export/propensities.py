@@ -1,6 +1,6 @@
-"""Propensities of an export's new decisions: episode by episode, user by user, with what the user got on earlier days.
+"""Propensities of an export's new decisions, given each user's earlier decisions in the episode.
 
-The rows are sorted by DuckDB, on disk where they are many; a block of whole users is computed at a time.
+DuckDB sorts the rows by episode and user, on disk if there are many. They are processed in blocks of whole users.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from outlay.core.progress import Counter
 from outlay.logs.reading import literal
 from outlay.logs.source import Source
-from outlay.serve.export.paths import Phase, Steps, chances, laws_of
+from outlay.serve.export.paths import Phase, Steps, laws_of, path_probabilities
 from outlay.serve.ledger.ledger import LedgerError
 
-ROWS, CELLS = 50_000, 4_000_000  # of a block, and rows × cases; one that ends within a user goes on to its end
-CHANCES = pa.schema(
+ROWS, CELLS = 50_000, 4_000_000  # of a block: rows, and rows × cases; a block is extended to the end of its last user
+PROPENSITIES = pa.schema(
     [("decision_id", pa.string()), ("propensity", pa.float64()), ("marginal", pa.float64())]
 )  # of decisions with a draw
 STEP = (
@@ -32,29 +32,31 @@ STEP = (
 Salts = Callable[[str], tuple[str, ...]]  # bundle → salts of its pool
 
 
-class Told(NamedTuple):
-    """How many histories had to begin anew, and an example."""
+class Restarts(NamedTuple):
+    """The number of histories that were restarted, and the first decision id after a restart."""
 
     histories: int
     first: str | None
 
 
-def write_chances(source: Source, new: str, old: str | None, salts: Salts, out: Path, tell: Counter) -> Told:
-    """Write `decision_id, propensity, marginal` of the new decisions that were drawn.
+def write_propensities(
+    source: Source, new: str, old: str | None, salts: Salts, out: Path, progress: Counter
+) -> Restarts:
+    """Write `decision_id, propensity, marginal` for the new decisions that have a draw.
 
     Args:
         source: a DuckDB connection.
-        new: SQL of a relation with the columns of `export_rows.DECISIONS`, the decisions in question.
-        old: the same of the days before them, where there are any.
-        salts: of a bundle's pool.
+        new: SQL of a relation with the columns of `rows.DECISIONS`: the new decisions.
+        old: the same for earlier days; None if there are none.
+        salts: returns the salts of a bundle's pool.
         out: the Parquet file.
-        tell: takes the number of rows with every block.
+        progress: called with the number of new rows in each block.
 
     Raises:
-        LedgerError: if a decision gave what none of its draw gives.
+        LedgerError: if a decision has an action that its draw cannot give.
     """
-    torn, first = 0, None
-    with pq.ParquetWriter(out, CHANCES) as file:
+    restarts, first = 0, None
+    with pq.ParquetWriter(out, PROPENSITIES) as file:
         for (episode,) in source.run(f"SELECT DISTINCT episode FROM {new} WHERE drawn ORDER BY episode"):
             here = f"drawn AND episode = {literal(episode)}"
             relation = f"SELECT true AS fresh, {STEP} FROM {new} WHERE {here}"
@@ -77,20 +79,20 @@ def write_chances(source: Source, new: str, old: str | None, salts: Salts, out: 
                 JOIN phase USING (bundle, members, member_weights) ORDER BY "user", decision_id"""
             rows = min(ROWS, CELLS // max(len(law.weights) for _, law in laws) + 1)
             for block in _whole_users(source.batches(query, rows)):
-                found = chances(_steps(block), laws)
-                _must_be_possible(block, found.marginal)
-                broken = found.torn & _numbers(block.column("fresh"))
-                if broken.any():
-                    torn += int(broken.sum())
-                    first = first or block.column("decision_id")[int(broken.argmax())].as_py()
-                columns = [block.column("decision_id"), found.propensity, found.marginal]
-                file.write_table(pa.table(columns, schema=CHANCES).filter(block.column("fresh")))
-                tell(pc.sum(block.column("fresh")).as_py())
-    return Told(torn, first)
+                probabilities = path_probabilities(_steps(block), laws)
+                _must_be_possible(block, probabilities.marginal)
+                restarted = probabilities.restarted & _numbers(block.column("fresh"))
+                if restarted.any():
+                    restarts += int(restarted.sum())
+                    first = first or block.column("decision_id")[int(restarted.argmax())].as_py()
+                columns = [block.column("decision_id"), probabilities.propensity, probabilities.marginal]
+                file.write_table(pa.table(columns, schema=PROPENSITIES).filter(block.column("fresh")))
+                progress(pc.sum(block.column("fresh")).as_py())
+    return Restarts(restarts, first)
 
 
 def _whole_users(batches: Iterator[Any]) -> Iterator[Any]:
-    """Tables that end where a user's rows end."""
+    """Regroup batches into tables that end with the last row of a user."""
     waiting: list[Any] = []
     for batch in batches:
         table = pa.Table.from_batches([batch])
@@ -138,7 +140,7 @@ def _must_be_possible(block: Any, marginal: NDArray[np.float64]) -> None:
     if (marginal == 0).any():
         row = block.slice(int((marginal == 0).argmax()), 1).to_pylist()[0]
         raise LedgerError(
-            f"decision {row['decision_id']} gave {row['action']:g}, which none of its draw gives "
+            f"decision {row['decision_id']} gave {row['action']:g}, which its draw cannot give "
             f"(the members' actions: {row['member_actions']}; random share: {row['random']:g}).",
-            way_out="The ledger was changed by another hand, or written by a faulty version: please report it.",
+            way_out="The ledger was edited by hand, or written by a faulty version: please report it.",
         )

@@ -1,8 +1,8 @@
-"""Decisions of one day, from the ledger's rows to two Parquet files of work: the decisions, and what came of them.
+"""Write the ledger's rows of one day to two temporary Parquet files: decisions and outcomes.
 
-`decisions`: a row per decision, features as canonical text in columns f0, f1, …; `outcomes`: a row per outcome that
-came within the wait window, with its kind and its value (1 where none was given). What the ledger refused came to
-nothing.
+`decisions` has a row per decision, with features as canonical text in columns f0, f1, …. `outcomes` has a row per
+outcome received within the wait window, with its kind and value (1 if none was given). Outcomes that the ledger refused
+are left out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from outlay.serve.ledger.ledger import DecisionRow, Ledger, LedgerError
 from outlay.serve.ledger.money import LARGEST
 from outlay.serve.ledger.records import ARM_CAP, DAY_CAP, TOTAL_CAP, USER_LIMIT
 
-MONEY_SAID_NO = (USER_LIMIT, VALUE_LIMIT, DAY_CAP, ARM_CAP, TOTAL_CAP)
-CELLS = 500_000  # values held at a time
+MONEY_REASONS = (USER_LIMIT, VALUE_LIMIT, DAY_CAP, ARM_CAP, TOTAL_CAP)
+CELLS = 500_000  # values in memory at a time
 DECISIONS = {
     "decision_id": pa.string(),
     "request_id": pa.string(),
@@ -66,12 +66,12 @@ _features = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass
 class DaySummary:
-    """What was met on the way.
+    """A summary of one day's rows.
 
     Attributes:
         types: feature → types of its values: bool, int, float, str.
-        kinds: of outcomes.
-        late: outcomes that came after the wait window.
+        kinds: kinds of its outcomes.
+        late: number of outcomes received after the wait window.
         sums: decisions, offers, minor units held, minor units paid.
     """
 
@@ -87,48 +87,48 @@ def write_rows(
     features: Sequence[str],
     terms: Callable[[str, int], PossibleActions],
     window_ends: int,
-    tell: Counter,
+    progress: Counter,
 ) -> DaySummary:
-    """Write `decisions` and `outcomes` of some rows, a few at a time.
+    """Write `decisions` and `outcomes` in batches.
 
     Args:
-        rows: of one day.
-        folder: to write into; it is there.
-        features: their names; f0, f1, … in this order.
-        terms: what a bundle could give at a time.
+        rows: the rows of one day.
+        folder: an existing folder to write to.
+        features: their names; columns f0, f1, … are in this order.
+        terms: returns the possible actions of a bundle at a time (epoch ms).
         window_ends: epoch ms at which the wait window of the day ends.
-        tell: takes the number of rows with every few of them.
+        progress: called with the number of rows in each batch.
 
     Raises:
-        LedgerError: if a row does not fit its own draw.
+        LedgerError: if no bundle is recorded for a row.
     """
-    seen = DaySummary({name: set() for name in features})
+    summary = DaySummary({name: set() for name in features})
     decisions = pa.schema([*DECISIONS.items(), *((f"f{i}", pa.string()) for i in range(len(features)))])
-    at_most = max(64, CELLS // len(decisions))
+    batch = max(64, CELLS // len(decisions))
     with ExitStack() as files:
-        sheets = [
-            _Sheet(
+        tables = [
+            _TableWriter(
                 files.enter_context(pq.ParquetWriter(folder / f"{name}.parquet", schema, compression="zstd")), schema
             )
             for name, schema in (("decisions", decisions), ("outcomes", pa.schema(OUTCOMES.items())))
         ]
         for row in rows:
-            sheets[0].rows.append((*_decision(row, terms(row.bundle, row.ts)), *_texts(row, features, seen.types)))
-            sheets[1].rows += _came(row, window_ends, seen)
+            tables[0].rows.append((*_decision(row, terms(row.bundle, row.ts)), *_texts(row, features, summary.types)))
+            tables[1].rows += _outcomes(row, window_ends, summary)
             for place, amount in enumerate((1, row.amount > 0, row.held, row.paid)):
-                seen.sums[place] += amount
-            if len(sheets[0].rows) >= at_most or len(sheets[1].rows) >= CELLS:
-                tell(len(sheets[0].rows))
-                for sheet in sheets:
-                    sheet.write()
-        tell(len(sheets[0].rows))
-        for sheet in sheets:
-            sheet.write()
-    return seen
+                summary.sums[place] += amount
+            if len(tables[0].rows) >= batch or len(tables[1].rows) >= CELLS:
+                progress(len(tables[0].rows))
+                for table in tables:
+                    table.write()
+        progress(len(tables[0].rows))
+        for table in tables:
+            table.write()
+    return summary
 
 
-class _Sheet:
-    """Rows on their way into a file."""
+class _TableWriter:
+    """Buffers the rows of a Parquet file."""
 
     def __init__(self, file: Any, schema: Any) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -146,20 +146,20 @@ class _Sheet:
 
 
 def _decision(row: DecisionRow, terms: PossibleActions) -> tuple[Any, ...]:
-    """The columns of DECISIONS.
+    """Return the values of the columns in DECISIONS.
 
-    A row had no choice where the answer was forced, nor where the guards would have let pass one action only: else
-    those who wanted that one would be left as choices, and the choices be a selection.
+    A decision counts as forced if the answer was forced, or if the guards would have allowed only one action. Otherwise
+    only users whose draw was that action would be left as choices, which would bias the choices.
     """
     draw = decode_draw(row.members)
     drawn, given = bool(draw.members), bool(draw.members) and not row.forced
-    # What was given did fit, whatever the notes say: settings may have changed between the note and the decision.
+    # The action given was allowed, whatever the recorded settings say: they may have changed in between.
     room = None if row.room is None else max(row.room, row.amount)
     fits = [fit or (given and i == row.action_index) for i, fit in enumerate(terms.fits(room))]
     allowed = range(len(fits)) if draw.allowed is None else draw.allowed
     fitting = sum(fits[i] for i in allowed)
     own = [a for m, a in zip(draw.members, draw.actions, strict=True) if row.member in (None, m)]
-    refused = drawn and row.reason in MONEY_SAID_NO and not all(fits[i] for i in own)
+    refused = drawn and row.reason in MONEY_REASONS and not all(fits[i] for i in own)
     return (
         row.decision_id,
         row.request_id,
@@ -192,94 +192,95 @@ def _decision(row: DecisionRow, terms: PossibleActions) -> tuple[Any, ...]:
 
 
 def _texts(row: DecisionRow, features: Sequence[str], types: dict[str, set[type]]) -> list[str | None]:
-    """The features as canonical text; a feature that is absent is missing."""
-    told = _features.decode(row.features)
+    """Return the features as canonical text; None for an absent feature."""
+    recorded = _features.decode(row.features)
     texts = []
     for name in features:
-        text = value_text(value) if (value := told.get(name)) is not None else None
+        text = value_text(value) if (value := recorded.get(name)) is not None else None
         if text is not None:
-            # As a float, which others may be, it would be another number.
+            # Such a number would change if the column became float.
             types[name].add(str if isinstance(value, int) and abs(value) > LARGEST else type(value))
         texts.append(text)
     return texts
 
 
-def _came(row: DecisionRow, window_ends: int, seen: DaySummary) -> list[tuple[str, str, float]]:
-    """The columns of OUTCOMES, for each outcome that came to something in time."""
-    found = []
-    for outcome, answer in row.outcomes:
-        if answer.status == "refused":
+def _outcomes(row: DecisionRow, window_ends: int, summary: DaySummary) -> list[tuple[str, str, float]]:
+    """Return the columns of OUTCOMES for each outcome that was accepted and received in time."""
+    outcomes = []
+    for outcome, result in row.outcomes:
+        if result.status == "refused":
             continue
         if outcome.received >= window_ends:
-            seen.late += 1
+            summary.late += 1
             continue
-        seen.kinds.add(outcome.kind)
-        found.append((row.decision_id, outcome.kind, 1.0 if outcome.value is None else outcome.value))
-    return found
+        summary.kinds.add(outcome.kind)
+        outcomes.append((row.decision_id, outcome.kind, 1.0 if outcome.value is None else outcome.value))
+    return outcomes
 
 
-TRIES = 3  # of reading a day whose money moves meanwhile
+TRIES = 3  # attempts to read a day while its money changes
 DAY = 86_400_000  # milliseconds
 
 
 def read_days(
     ledger: Ledger,
-    notes: CampaignHistory,
+    history: CampaignHistory,
     days: Sequence[int],
     closed: int,
     clock: Clock,
     features: Sequence[str],
     work: Path,
-    tell: Counter,
+    progress: Counter,
 ) -> Iterator[tuple[int, DaySummary]]:
-    """Write each day's rows into a folder of its own in `work`; what was met.
+    """Write each day's rows into its own folder in `work`, and yield the day with its summary.
 
     Args:
-        ledger: to read.
-        notes: of the campaign.
-        days: their numbers.
-        closed: the last day whose wait window is over; on later ones servers may go on writing.
-        clock: the servers'.
-        features: their names.
-        work: a folder.
-        tell: takes the number of rows with every few of them.
+        ledger: the ledger to read.
+        history: the campaign's bundles and settings.
+        days: day numbers.
+        closed: the last day whose wait window is over; servers may still write to later days.
+        clock: the servers' clock.
+        features: names of the features.
+        work: the folder for temporary files.
+        progress: called with the number of rows in each batch.
 
     Raises:
-        LedgerError: if the rows of a day never have the sums that the ledger counts.
+        LedgerError: if the sums of a day's rows differ from the ledger's counters in every attempt.
     """
     for day in days:
         folder = work / str(day)
         folder.mkdir()
-        write = partial(write_rows, folder=folder, features=features, terms=notes.terms, tell=tell)
-        yield day, _read_day(ledger, notes, day, clock, write, moving=day > closed)
+        write = partial(write_rows, folder=folder, features=features, terms=history.terms, progress=progress)
+        yield day, _read_day(ledger, history, day, clock, write, moving=day > closed)
 
 
 def _read_day(
-    ledger: Ledger, notes: CampaignHistory, day: int, clock: Clock, write: Callable[..., DaySummary], *, moving: bool
+    ledger: Ledger, history: CampaignHistory, day: int, clock: Clock, write: Callable[..., DaySummary], *, moving: bool
 ) -> DaySummary:
     begin, end, closes = (
-        int(midnight(date_of(each), clock.zone) * 1000) for each in (day, day + 1, day + notes.settings.wait_days + 1)
+        int(midnight(date_of(each), clock.zone) * 1000) for each in (day, day + 1, day + history.settings.wait_days + 1)
     )
     for slack in (0, *[DAY] * (TRIES - 1)):  # another time zone may have been in force
-        before = _counted(ledger, notes)[day]
-        rows = ledger.rows(notes.campaign, begin - slack, end + slack)
-        seen = write((row for row in rows if row.day == day), window_ends=closes)
-        after = _counted(ledger, notes)[day]
-        if tuple(seen.sums) == ledger_sums(after):
-            return seen
+        before = _tallies(ledger, history)[day]
+        rows = ledger.rows(history.campaign, begin - slack, end + slack)
+        summary = write((row for row in rows if row.day == day), window_ends=closes)
+        after = _tallies(ledger, history)[day]
+        if tuple(summary.sums) == ledger_sums(after):
+            return summary
     if moving and before != after:
-        return seen
+        return summary
     raise LedgerError(
-        f"counts {describe_sums(ledger_sums(after))} on {date_of(day)}, and its rows {describe_sums(seen.sums)}.",
-        way_out="If money is moving on that day, run it again; if it is not, the ledger is damaged.",
+        f"counts {describe_sums(ledger_sums(after))} on {date_of(day)}, but its rows have "
+        f"{describe_sums(summary.sums)}.",
+        way_out="If money is still changing on that day, export again; if not, the ledger is damaged.",
     )
 
 
 def describe_sums(sums: Sequence[int]) -> str:
-    """Sums of a day, as `due.sums_of` gives them."""
+    """Describe the sums of a day, which are those of `ledger_sums`."""
     decisions, offers, held, paid = sums
-    return f"{decisions} decisions, {offers} offers, {held} minor units held and {paid} paid"
+    return f"{decisions:,} decisions, {offers:,} offers, {held:,} minor units reserved and {paid:,} paid"
 
 
-def _counted(ledger: Ledger, notes: CampaignHistory) -> Mapping[int, Tally]:
-    return ledger.totals(notes.campaign).days
+def _tallies(ledger: Ledger, history: CampaignHistory) -> Mapping[int, Tally]:
+    return ledger.totals(history.campaign).days

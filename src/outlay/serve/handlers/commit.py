@@ -3,18 +3,17 @@
     record = GroupCommit(ledger.record, seconds=1.0)
     [answer] = await record([proposal])
 
-One thread writes. What arrives meanwhile is its next group, which it takes as soon as the disk is free. There is no
-timer: waiting 1 or 2 ms for more requests made every load slower, since under load they gather during the write.
+One thread writes. Requests that arrive meanwhile form the next group, which it takes as soon as the disk is free. There
+is no timer: waiting 1 or 2 ms for more requests was slower at any load, since under load they gather during the write.
 
-* An answer leaves only after its group is committed.
-* If the commit fails, every caller in the group gets the error, and the next group is tried afresh. Nobody hangs.
-* A caller that is cancelled in the queue is left out. One that is cancelled while its group is written has a row, and
-  gets its answer when the request is repeated.
-* A caller that has waited `seconds` in the queue is left out and gets a TimeoutError: none of its items are written.
-  One that has waited so long while its group is written gets an UndecidedError: only the ledger will know the outcome.
-* While the group that is being written has waited half as long, new callers are refused at once. If there is more load
-  than the disk can take, or the disk hangs, the callers in the queue then get their answers in time; otherwise all
-  would wait and none would.
+* An answer is sent only after its group is committed.
+* If the commit fails, every caller in the group gets the error, and the next group is attempted as usual.
+* A caller that is cancelled in the queue is skipped. If it is cancelled while its group is being written, its decision
+  is recorded, and a retry gets the answer.
+* A caller that has waited `seconds` in the queue is skipped and gets a TimeoutError: none of its items are written. If
+  its group is already being written, it gets an UndecidedError: only the ledger will know the outcome.
+* Once the group being written has waited half as long, new callers are refused at once. Under overload, or if the disk
+  hangs, the callers in the queue then still get their answers in time; otherwise none would.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from outlay.serve.ledger.ledger import LedgerError, UndecidedError
 
-LARGEST = 1024  # a group with so many items takes no further callers, so that nobody waits for a giant
+LARGEST = 1024  # a group with this many items takes no further callers, to bound the wait
 SLOW = "the ledger has not finished writing."
-CHECK = 0.1  # of `seconds`: how often waiting callers are checked
+CHECK = 0.1  # interval between checks of waiting callers, as a share of `seconds`
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -45,8 +44,8 @@ class QueuedItems(NamedTuple, Generic[In, Out]):
     Attributes:
         items: what to write.
         future: gets their answers.
-        since: when they came, by the monotonic clock.
-        turn: acquired by what takes them out of the queue: the thread that writes, or the loop that withdraws them.
+        since: time of arrival, by the monotonic clock.
+        turn: acquired by whichever takes them out of the queue: the writing thread, or the loop on a timeout.
     """
 
     items: Sequence[In]
@@ -77,8 +76,8 @@ class GroupCommit(Generic[In, Out]):
         """Return the answers to `items`, in order, once all of them are committed.
 
         Raises:
-            LedgerError: if the commit failed, too many callers wait, or `close` came first: no item is written.
-            TimeoutError: if they waited too long in the queue: the same.
+            LedgerError: if the commit failed, too many callers wait, or the queue was closed: no item is written.
+            TimeoutError: if they waited too long in the queue: no item is written.
             UndecidedError: if writing takes too long, or it is not known how the transaction ended.
         """
         if self._closed:
@@ -87,7 +86,7 @@ class GroupCommit(Generic[In, Out]):
             return []
         now = time.monotonic()
         if now - self._oldest > self._seconds / 2:
-            raise LedgerError("more is waiting for the ledger than it can write in time.", way_out="Ask again later.")
+            raise LedgerError("more requests are waiting than the ledger can write in time.", way_out="Retry later.")
         loop = asyncio.get_running_loop()
         if self._ended is None:
             self._ended = loop.create_future()
@@ -103,7 +102,7 @@ class GroupCommit(Generic[In, Out]):
         return await waiting.future
 
     async def close(self) -> None:
-        """Take nothing more, commit what is in the queue, and end the thread."""
+        """Accept no more items, commit those in the queue, and end the thread."""
         self._closed = True
         if self._ended is not None:
             self._send()
@@ -127,7 +126,7 @@ class GroupCommit(Generic[In, Out]):
             loop.call_later(self._seconds * CHECK, self._give_up, loop)
 
     def _write(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit group after group; this is what the thread runs."""
+        """Commit group after group; the thread runs this."""
         queue: deque[QueuedItems[In, Out]] = deque()
         going = True
         with suppress(RuntimeError):  # the event loop has ended, and all callers with it
@@ -142,7 +141,7 @@ class GroupCommit(Generic[In, Out]):
             loop.call_soon_threadsafe(self._end)
 
     def _fetch(self, queue: deque[QueuedItems[In, Out]]) -> bool:
-        """Move what has arrived into the thread's own queue, waiting if that is empty. Return False at the end."""
+        """Move new arrivals to the thread's queue, waiting if it is empty; return False at the end."""
         try:
             while (arrived := self._inbox.get(block=not queue)) is not None:
                 queue.extend(arrived)

@@ -1,14 +1,13 @@
-"""From requests to answers: decide, ask the ledger for the money, and answer what it wrote.
+"""Handling of decision requests: choose actions, reserve the money in the ledger, and answer.
 
     request ─▶ encoded ─┐
     request ─▶ encoded ─┼─ group: choices ─▶ guards ─▶ proposals ─▶ one transaction ─▶ answers
     request ─▶ encoded ─┘
 
-Requests wait for the disk anyway, so those that wait together are decided together: a row among sixty-four costs a
-tenth of a row alone. An answer leaves only after the ledger has it on disk. If the ledger cannot be reached in time,
-the answer is none for now, free of charge, and names no decision: this try is not written, but an earlier one may be,
-or may be on its way to the ledger, so only an answer that names a decision is final. If this try may still be written,
-there is no answer but an UndecidedError.
+Requests have to wait for the disk anyway, so they are decided in groups: a request in a group of 64 costs a tenth of a
+single one. An answer is sent only after the ledger has written it to disk. If the ledger cannot be reached in time, the
+answer is "no incentive" without a decision id: this attempt was not written, but an earlier one may have been, so only
+an answer with a decision id is final. If this attempt may still be written, an UndecidedError is raised instead.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ _json = msgspec.json.Encoder()
 
 
 class PendingRequest(NamedTuple):
-    """A request that waits to be decided in a group, encoded for the bundle and for the arm that may decide it.
+    """A request waiting to be decided in a group, encoded for the bundle and for the arm that may decide it.
 
     Attributes:
-        request: as it came.
+        request: the request as received.
         encoded: the request, encoded for `loaded`.
-        loaded: the bundle that was in service when it came.
-        entry: the user's place in the test that is served; None: never in it.
+        loaded: the bundle that was in service when it was received.
+        entry: the user's enrolment in the A/B test; None: never enrolled.
         encoded_for_arm: the request, encoded for the arm's own bundle; None if the arm has none.
     """
 
@@ -69,7 +68,7 @@ class PendingRequest(NamedTuple):
 
 
 def not_recorded(answers: Sequence[DecisionAnswer | Problem]) -> bool:
-    """Return whether the ledger took none of a body's decisions; it takes all of them or none."""
+    """Return whether the decisions of a body were not recorded; either all of them are, or none."""
     return any(isinstance(first, DecisionAnswer) and first.decision_id is None for first in answers[:1])
 
 
@@ -88,11 +87,11 @@ class DecisionHandler:
 
         Args:
             requests: each is decided on its own, in this order.
-            many: whether they came under `requests`, or as the body itself. For paths in errors.
+            many: whether the body has a list `requests` or is itself the request; determines paths in errors.
 
         Raises:
             BadRequestError: 422 if a request cannot be decided; then none of them is.
-            UndecidedError: if it is not known how their transaction ended. Asked again, they get what was decided.
+            UndecidedError: if it is not known how their transaction ended. A retry returns what was decided.
         """
         pending = self._pending(requests, many=many)
         try:
@@ -110,7 +109,7 @@ class DecisionHandler:
         ]
 
     def answer_group(self, group: Sequence[PendingRequest]) -> list[DecisionAnswer | Problem]:
-        """Decide and record requests that came together. Runs in the thread that writes. Raises UndecidedError."""
+        """Decide and record a group of requests, in the writing thread. Raises UndecidedError."""
         now = self._clock.now()
         day = self._clock.day(now)
         try:
@@ -131,7 +130,7 @@ class DecisionHandler:
         return [_answer(each) for each in recorded]
 
     async def close(self) -> None:
-        """Write what is waiting; nothing more is taken."""
+        """Write waiting requests and accept no more."""
         await self._group.close()
 
     def _pending(self, requests: Sequence[DecisionRequest], *, many: bool) -> list[PendingRequest]:
@@ -148,15 +147,15 @@ class DecisionHandler:
         return [_entered(each, entry, path) for each, entry, path in zip(pending, entries, paths, strict=True)]
 
     def _proposals(self, group: Sequence[PendingRequest], now: int, day: int) -> list[Proposal]:
-        """Return a proposal for each, in order; those that one bundle or one arm decides are decided together."""
+        """Return a proposal for each, in order; requests for the same bundle or arm are decided together."""
         first = group[0].loaded
         if self._state.trial is None and all(each.loaded is first for each in group):
             return self._proposed(group, now, day)
-        alike: defaultdict[int, list[int]] = defaultdict(list)  # two bundles only while one replaces the other
+        groups: defaultdict[int, list[int]] = defaultdict(list)  # two bundles only while one replaces the other
         for i, each in enumerate(group):
-            alike[id(each.arm(day) or each.loaded)].append(i)
+            groups[id(each.arm(day) or each.loaded)].append(i)
         proposals: dict[int, Proposal] = {}
-        for places in alike.values():
+        for places in groups.values():
             proposals.update(zip(places, self._proposed([group[i] for i in places], now, day), strict=True))
         return [proposals[i] for i in range(len(group))]
 
@@ -203,7 +202,7 @@ class DecisionHandler:
         ]
 
     def _unreachable(self, group: Sequence[PendingRequest], error: Exception) -> list[DecisionAnswer | Problem]:
-        """Answer none to everyone, for now: nothing is written by this try."""
+        """Answer "no incentive" to every request; nothing was written."""
         self._metrics.ledger_errors.inc()
         log.error("decisions were not written: %s", str(error) or "the ledger took too long")
         day = self._clock.day(self._clock.now())
@@ -229,7 +228,9 @@ class DecisionHandler:
 def _encoded(request: DecisionRequest, loaded: LoadedBundle, path: str) -> EncodedRequest:
     user = value_text(request.user_id)
     if user is None:
-        raise BadRequestError(422, Problem(error=f"{request.user_id!r} names no user.", where=f"{path}.user_id"))
+        raise BadRequestError(
+            422, Problem(error=f"{request.user_id!r} is not a valid user id.", where=f"{path}.user_id")
+        )
     eligible: NDArray[np.bool_] | None = None
     if request.eligible is not None:
         eligible = np.zeros(len(loaded.amounts), np.bool_)
@@ -244,7 +245,7 @@ def _encoded(request: DecisionRequest, loaded: LoadedBundle, path: str) -> Encod
 
 
 def _entered(pending: PendingRequest, entry: Enrolment | None, path: str) -> PendingRequest:
-    """Return the request with the user's place in the test."""
+    """Return the request with the user's enrolment in the test."""
     if entry is None or entry.arm.decider is None:
         return pending._replace(entry=entry)
     row = _row(pending.request, entry.arm.decider, path)
@@ -264,7 +265,7 @@ def _answer(recorded: Recorded) -> DecisionAnswer | Problem:
         return Problem(
             error=f"the request id {recorded.request_id!r} belongs to another request.",
             where="$.request_id",
-            way_out="Give every decision an id of its own; a retry repeats the whole request.",
+            way_out="Give every decision its own id; a retry repeats the whole request.",
         )
     return DecisionAnswer(
         decision_id=recorded.decision_id,

@@ -1,6 +1,6 @@
-"""What requests and answers look like: typed, strict, and decoded in one pass.
+"""Types of requests and answers, decoded and validated strictly in one pass.
 
-Unknown fields and wrong types are errors that name the field (`http/decoding.py`). A body is one message or many:
+Unknown fields and wrong types are errors that name the field (`http/decoding.py`). A body is one message or a list:
 `{"request_id": …}` or `{"requests": [ … ]}`.
 """
 
@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from outlay.serve.ledger.records import ID_LENGTH, TIME_LENGTH
 
 _SECONDS = 100_000_000_000  # about the year 5138; anything later is a mistake
-# PostgreSQL's texts hold no NUL, and ids with line breaks make logs unreadable.
+# PostgreSQL's texts cannot contain NUL, and ids with line breaks make logs unreadable.
 _NO_CONTROLS = r"^(?![\s\S]*[\x00-\x1f\x7f])"
 Id = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH, pattern=_NO_CONTROLS)]
 _Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -55,23 +55,23 @@ class DecisionRequest(_Strict, frozen=True):
 
 
 class DecisionRequests(_Strict, frozen=True):
-    """Many requests; each is decided on its own, in this order."""
+    """Several requests; each is decided on its own, in this order."""
 
     requests: list[DecisionRequest]
 
 
 class DecisionAnswer(Struct, frozen=True, kw_only=True):
-    """What the user gets.
+    """The decision for a user.
 
     Attributes:
-        decision_id: names the decision in outcomes; null in a 503, if the ledger did not take this try.
+        decision_id: identifies the decision in outcomes; null in a 503, if this attempt was not recorded.
         action: the value given.
         action_index: its position in the bundle's actions; null if it is none of them.
         member: position of the member that decided; null if none did.
         probability: of this action, over the draw of the member or of the random slice.
         bundle: id of the bundle.
         reason: policy, random, constant, holdout, a fallback, or the guard that answered.
-        arm: the arm of the test that the user is in; else policy, or random for the random slice.
+        arm: the user's arm of the test; otherwise policy, or random for the random slice.
     """
 
     decision_id: str | None
@@ -85,7 +85,7 @@ class DecisionAnswer(Struct, frozen=True, kw_only=True):
 
 
 class OutcomeRequest(_Strict, frozen=True):
-    """Something that happened after a decision."""
+    """An event that followed a decision."""
 
     decision_id: Annotated[str, Meta(max_length=32, pattern="^[0-9a-f]{32}$")]
     kind: Annotated[
@@ -100,17 +100,17 @@ class OutcomeRequest(_Strict, frozen=True):
 
 
 class OutcomeRequests(_Strict, frozen=True):
-    """Many outcomes, in this order."""
+    """Several outcomes, recorded in this order."""
 
     outcomes: list[OutcomeRequest]
 
 
 class OutcomeAnswer(Struct, frozen=True, kw_only=True):
-    """What became of an outcome: kept, settled, late, overrun, refunded or refused, and the money that moved.
+    """The result of an outcome: kept, settled, late, overrun, refunded or refused, and the money that moved.
 
     Attributes:
         amount: money that moved.
-        excess: the part of it that no reservation covered; it counts as spent, so less may be granted.
+        excess: the part of it that no reservation covered; it counts as spent and reduces what may be granted.
     """
 
     decision_id: str
@@ -123,10 +123,10 @@ class OutcomeAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was wrong with a request.
+    """An error in a request.
 
     Attributes:
-        error: what was wrong, in words.
+        error: description of the error.
         where: the field, e.g. $.requests[3].features.level.
         way_out: how to fix it.
     """
@@ -174,7 +174,7 @@ _Money = Annotated[float, Meta(ge=0)]
 
 
 class CapsRequest(_Strict, frozen=True):
-    """New caps in money; what is absent stays, null takes the limit away."""
+    """New caps in money; an absent cap is unchanged, null removes the limit."""
 
     total: _Money | UnsetType | None = UNSET
     day: _Money | UnsetType | None = UNSET
@@ -182,7 +182,7 @@ class CapsRequest(_Strict, frozen=True):
 
 
 def time_text(time: RequestTime) -> str | None:
-    """Return a request's time as the ledger keeps it: a text as it is, a number as a decimal."""
+    """Return a request's time as the ledger stores it: a text unchanged, a number as a decimal."""
     if isinstance(time, float):
         return repr(time)
     return None if time is None else str(time)

@@ -1,7 +1,7 @@
-"""What Prometheus reads: counters and seconds as they happen, money from the ledger when it is read.
+"""Prometheus metrics: counters and timings as they happen, and money from the ledger at every scrape.
 
-With several workers the launcher names a folder in PROMETHEUS_MULTIPROC_DIR, before this module is loaded, in which
-prometheus_client adds the workers' numbers up.
+With several workers, the launcher sets PROMETHEUS_MULTIPROC_DIR before this module is loaded, to a folder in which
+prometheus_client adds up the workers' numbers.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Metrics:
     """The metrics of one worker.
 
     Attributes:
-        decision_seconds: time of a request to /v1/decisions, from the body to the answer.
-        ledger_seconds: time of a group's transaction, commit included.
-        ledger_errors: how often requested decisions were not written.
+        decision_seconds: time from the body of a request to /v1/decisions to its answer.
+        ledger_seconds: time of a group's transaction, including the commit.
+        ledger_errors: number of times that decisions were not written.
         unseen_states: decisions for a state that the log never showed, of policies that are tables of states.
         decided: the counter of decisions by campaign, arm, member and reason.
     """
@@ -48,7 +48,7 @@ class Metrics:
         self._decisions = Counter(
             "outlay_decisions", "Decisions given.", ("campaign", "arm", "member", "reason"), registry=registry
         )
-        self._outcomes = Counter("outlay_outcomes", "Outcomes taken.", ("kind", "status"), registry=registry)
+        self._outcomes = Counter("outlay_outcomes", "Outcomes recorded.", ("kind", "status"), registry=registry)
         self._unknown = Counter(
             "outlay_unknown_values", "Values that are not in the vocabulary.", ("feature",), registry=registry
         )
@@ -73,9 +73,9 @@ class Metrics:
             for name, words in (
                 ("cap", "Cap, in units of money."),
                 ("reserved", "Reserved."),
-                ("spent", "Settled, excess included."),
-                ("excess", "Settled without a reservation that covered it."),
-                ("overrun", "Reserved and settled above the cap."),
+                ("spent", "Settled, including excess."),
+                ("excess", "Settled without being covered by a reservation."),
+                ("overrun", "Amount by which reserved and settled money exceeds the cap."),
             )
         }
         self._price = Gauge(
@@ -108,7 +108,7 @@ class Metrics:
         self._refused.labels(str(status)).inc()
 
     def features(self, encoder: RowEncoder) -> None:
-        """Add what an encoder has counted since it was last read."""
+        """Add what an encoder has counted since the previous call."""
         kinds = ("unknown", self._unknown, encoder.unknown), ("absent", self._absent, encoder.absent)
         for kind, counter, counts in kinds:
             for name, count in counts.items():
@@ -118,7 +118,7 @@ class Metrics:
                     self._seen[kind, name] = count
 
     def bundle_in_service(self, bundle: str) -> None:
-        """Note that another bundle is in service; its encoder starts counting at 0."""
+        """Set the bundle in service; its encoder starts counting at 0."""
         if self._in_service is not None:
             self._bundle.labels(self._in_service).set(0)
         self._bundle.labels(bundle).set(1)

@@ -1,4 +1,4 @@
-"""What happened after a decision: redeemed settles its money, refund gives it back; other kinds are kept."""
+"""Handling of outcomes: redeemed settles a decision's money, refund returns it, other kinds are stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("outlay.serve")
 
 
 class OutcomeHandler:
-    """Takes outcomes."""
+    """Records outcomes."""
 
     def __init__(self, state: ServingState, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
         self._state = state
@@ -34,14 +34,14 @@ class OutcomeHandler:
         """Return one answer per outcome, in order; a Problem if there is no such decision or the event id is another's.
 
         Args:
-            requests: outcomes, taken in this order.
-            many: whether they came under `outcomes`, or as the body itself. For paths in errors.
+            requests: outcomes, recorded in this order.
+            many: whether the body has a list `outcomes` or is itself the outcome; determines paths in errors.
 
         Raises:
-            BadRequestError: 422 if a kind is not declared, or a value should be an amount of money and is not; then
-                none of them is taken.
+            BadRequestError: 422 if a kind is not declared, or a value is not an amount of money where it has to be;
+                then none of them is recorded.
             LedgerError: if the ledger cannot be reached. They can be sent again: no event moves money twice.
-            TimeoutError: the same, if it took too long.
+            TimeoutError: the same, if the ledger took too long.
         """
         now = self._clock.now()
         paths = [f"$.outcomes[{i}]" for i in range(len(requests))] if many else ["$"]
@@ -50,7 +50,7 @@ class OutcomeHandler:
         return [self._answer(answer, path) for answer, path in zip(settled, paths, strict=True)]
 
     async def close(self) -> None:
-        """Write what is waiting; nothing more is taken."""
+        """Write waiting outcomes and accept no more."""
         await self._group.close()
 
     def _event(self, request: OutcomeRequest, now: int, path: str) -> Outcome:
@@ -81,16 +81,16 @@ class OutcomeHandler:
             self._metrics.outcome(settled.kind, settled.status)
             if settled.status == "overrun":
                 log.warning(
-                    "decision %s was redeemed for %s, and no reservation covered %s of it: it is spent all the same",
+                    "decision %s was redeemed for %s, of which %s exceed the reservation; they count as spent",
                     settled.decision_id, units(settled.amount), units(settled.excess),
                 )  # fmt: skip
         if settled.status == "unknown":
             return Problem(error=f"there is no decision {settled.decision_id}.", where=f"{path}.decision_id")
         if settled.status == "conflict":
             return Problem(
-                error=f"the event id {settled.event_id!r} came before with another value.",
+                error=f"the event id {settled.event_id!r} was used before with another value.",
                 where=f"{path}.event_id",
-                way_out="Give every event an id of its own; a retry repeats the whole outcome.",
+                way_out="Give every event its own id; a retry repeats the whole outcome.",
             )
         return OutcomeAnswer(
             decision_id=settled.decision_id,

@@ -1,10 +1,10 @@
-"""What all requests share, and what a server does besides answering.
+"""The objects that all requests share, and the maintenance of a server.
 
-Every second, reservations that have expired are released, the ledger's bundle goes into service, a test gets the
-coverage that the ledger knows, and the price is corrected if it is time.
+Every second, expired reservations are released, the ledger's bundle goes into service, the A/B test gets its coverage
+from the ledger, and the price is corrected if it is time.
 
-Reservations end only while the ledger's clock and the machine's agree, so that no single wrong clock can free them:
-neither this machine's nor the ledger's own.
+Reservations are released only while the ledger's clock and the machine's agree, so that neither alone can free them if
+it is wrong.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Service:
 
     Attributes:
         state: the bundle in service and the settings; its kinds of outcomes are declared.
-        ledger: the ledger, for what is not urgent.
+        ledger: the ledger, for calls that are not grouped.
         clock: the server's clock.
         metrics: counts every answer.
         decisions: answers requests for decisions.
-        outcomes: takes outcomes.
+        outcomes: records outcomes.
     """
 
     def __init__(self, state: ServingState, ledger: Ledger, clock: Clock, metrics: Metrics) -> None:
@@ -64,15 +64,15 @@ class Service:
             return await asyncio.to_thread(method, *values)
 
     def troubles(self) -> list[str]:
-        """Return why the server is not ready, in words; empty if it is."""
+        """Return the reasons why the server is not ready; empty if it is."""
         troubles = [words for words in (self.state.outdated, self.state.behind) if words]
         ahead = self.ledger.clock.ahead()
         if abs(ahead) > TOLERANCE:
             side = "ahead of" if ahead > 0 else "behind"
             troubles.append(
-                f"this machine's clock is {abs(ahead) / 1000:,.0f} seconds {side} the ledger's; they may differ by "
-                f"{TOLERANCE / 1000:g}. Decisions go by the ledger's, and this server ends no reservation meanwhile. "
-                "Correct the wrong clock."
+                f"this machine's clock is {abs(ahead) / 1000:,.0f} seconds {side} the ledger's; must be within "
+                f"{TOLERANCE / 1000:g}. Decisions use the ledger's clock, and this server releases no reservations "
+                "meanwhile. Correct the wrong clock."
             )
         return troubles
 
@@ -81,7 +81,7 @@ class Service:
         return await self.call(self.ledger.totals, self.state.loaded.campaign)
 
     async def check_writable(self) -> None:
-        """Commit a write that changes nothing; calls that come meanwhile wait for the same one. Raises as `call`."""
+        """Commit a write that changes nothing; concurrent calls share one such write. Raises as `call`."""
         if self._touch is None or self._touch.done():
             self._touch = asyncio.ensure_future(asyncio.to_thread(self.ledger.touch))
             self._touch.add_done_callback(lambda done: done.cancelled() or done.exception())  # if nobody awaits it
@@ -89,7 +89,7 @@ class Service:
             await asyncio.shield(self._touch)
 
     async def close(self) -> None:
-        """Write what is waiting and close the ledger."""
+        """Write waiting requests and close the ledger."""
         await self.decisions.close()
         await self.outcomes.close()
         await asyncio.to_thread(self.ledger.close)
@@ -115,11 +115,11 @@ class Service:
     def maintain(self) -> None:
         """Do one round of maintenance; slow, so call it from a thread.
 
-        A duty that fails is logged, and the others are done all the same.
+        A failed task is logged, and the others still run.
         """
         now = self.clock.now()
-        for duty in (self._follow, self._update, self._release):  # a whole day's reservations may wait for release
-            _attempt(duty, now)
+        for task in (self._follow, self._update, self._release):  # releasing a whole day's reservations takes long
+            _attempt(task, now)
         self.metrics.clock(self.ledger.clock.ahead() / 1000)
 
     def _release(self, now: int) -> None:
@@ -146,9 +146,9 @@ class Service:
 
 
 class RepeatFilter(logging.Filter):
-    """Drops lines that were logged less than a second ago with the same words and error.
+    """Drops lines that were logged less than a second ago with the same text and error.
 
-    What fails for every request would otherwise fill the disk.
+    Otherwise an error in every request would fill the disk.
     """
 
     def __init__(self) -> None:
@@ -167,10 +167,10 @@ class RepeatFilter(logging.Filter):
         return True
 
 
-def _attempt(duty: Callable[[T], object], value: T) -> None:
+def _attempt(task: Callable[[T], object], value: T) -> None:
     try:
-        duty(value)
+        task(value)
     except OutlayError as error:  # of the ledger, or of the ledger's bundle
         log.error("maintenance of the server failed: %s", error)
-    except Exception:  # maintenance has to go on: without it nothing expires
+    except Exception:  # maintenance has to continue: without it no reservation expires
         log.exception("maintenance of the server failed")

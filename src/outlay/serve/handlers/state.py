@@ -1,10 +1,10 @@
-"""What is in service: the bundle, the settings, the A/B test and the pacers.
+"""The state of a server: the bundle in service, the settings, the A/B test and the pacers.
 
     state.loaded = loaded           a request sees the old bundle or the new one, never half of each
 
-Which bundle is in service is a fact of the ledger: the server that was told to load one writes it there, all others
-follow within a second or two, and it lasts over restarts. A server that cannot load it tries again after a growing
-wait, since reading and verifying a bundle keeps a processor busy.
+The bundle in service is recorded in the ledger: the server that is asked to load a bundle writes it there, the others
+follow within a second or two, and it survives restarts. A server that cannot load it retries with exponential backoff,
+since reading and verifying a bundle keeps a processor busy.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from outlay.serve.pacing.budgets import arm_budget, outside_budget
 from outlay.serve.pacing.pacer import Pacer
 from outlay.serve.shared_settings import differences
 
-FIRST_WAIT, LONGEST_WAIT = 1_000, 60_000  # ms until a bundle that could not be loaded is tried again
+FIRST_WAIT, LONGEST_WAIT = 1_000, 60_000  # ms before a bundle that could not be loaded is tried again
 
 
 class ServingState:
-    """What is in service.
+    """The state of a server.
 
     Attributes:
         loaded: the bundle that every request uses; read it once per request.
@@ -61,7 +61,7 @@ class ServingState:
         self.behind = ""
 
     def episode(self, day: int, arm: ServedArm | None = None) -> str:
-        """Return the episode that members are drawn for on a day by its number, outside the test or in an arm."""
+        """Return the name of the episode of a day number, outside the test or in an arm."""
         settings, plan = self.config.episode, self.config.plan
         loaded = self.loaded if arm is None else arm.loaded
         name = settings.name or str(loaded.bundle.manifest["episode"])
@@ -82,21 +82,21 @@ class ServingState:
         return self.decider(loaded, episode, now).decide(requests, episode)
 
     def decider(self, loaded: LoadedBundle, episode: str, now: int) -> Decider:
-        """Return what decides in this episode: the bundle as it is, or as pacing has mixed it.
+        """Return the decider of this episode: the bundle's, or its mixture as pacing has set it.
 
         Raises:
-            LedgerError: if pacing has to ask the ledger, and cannot.
+            LedgerError: if pacing needs the ledger and cannot reach it.
         """
         return loaded.decider if self.pacer is None else self.pacer.decider(loaded.decider, episode, now)
 
     def declare_kinds(self, ledger: Ledger) -> None:
-        """Find out which kinds of outcomes to accept, from the bundles that the ledger knows. Raises LedgerError."""
+        """Set the kinds of outcomes to accept, from the bundles in the ledger. Raises LedgerError."""
         meta = None if self.trial is None else self.trial.experiment.meta
         measured = () if meta is None else (meta.metric, *meta.guardrails)
         self.kinds = declared_outcome_kinds(ledger, self.loaded.campaign, (*self.config.outcomes, *measured))
 
     def set_pacers(self, ledger: Ledger) -> None:
-        """Make pacers for the plan, if there is one, and for the test as it is now."""
+        """Create pacers for the plan, if there is one, and for the test's current coverage."""
         plan, trial = self.config.plan, self.trial
         if plan is None:
             return
@@ -105,7 +105,7 @@ class ServingState:
         self.pacer = Pacer(ledger, self.config, outside_budget(plan, trial))
 
     def update(self, ledger: Ledger, day: int, now: int) -> None:
-        """Adopt the coverage of the test that the ledger knows, and correct prices if it is time.
+        """Adopt the test's coverage from the ledger, and correct prices if it is time.
 
         Raises:
             LedgerError: if the ledger cannot be reached.
@@ -140,11 +140,11 @@ class ServingState:
         return loaded
 
     def follow(self, ledger: Ledger, now: int) -> LoadedBundle | None:
-        """Compare with the ledger: its bundle goes into service here as well; other settings end the service.
+        """Put the ledger's bundle into service here as well; stop deciding if the ledger's settings have changed.
 
         Args:
-            ledger: the server's.
-            now: epoch ms; a bundle that failed is tried again after a growing wait, and left alone until then.
+            ledger: the server's ledger.
+            now: epoch ms; a bundle that failed to load is retried with exponential backoff.
 
         Returns:
             The bundle that went into service, or None.
@@ -176,7 +176,7 @@ class ServingState:
                 raise
             except OutlayError as error:
                 self._backoff.failed(attempt, now)
-                self.behind = f"bundle {kept.bundle} is in service on this ledger, and cannot be loaded here: {error}"
+                self.behind = f"bundle {kept.bundle} is in service on this ledger but cannot be loaded here: {error}"
                 return None
             self._backoff.reset()
             self.loaded, self.behind = loaded, ""
@@ -195,9 +195,9 @@ class ServingState:
 
 
 class Backoff:
-    """When to try again what failed: after 1 second, then after 2, 4, 8 and so on, a minute at most.
+    """Exponential backoff: retry after 1 second, then after 2, 4, 8 and so on, up to a minute.
 
-    It remembers one attempt; another one is tried at once. Moments are epoch ms of one clock.
+    It remembers one attempt; a different one may be tried at once. Times are epoch ms of one clock.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Which proposals the money allows: the guards that need counters, in order.
+"""Admission of proposals: the guards that need counters, in order.
 
     granted  ⇔  for every scope of the decision: reserved + settled + amount ≤ cap  and  offers + 1 ≤ offers cap
 
@@ -71,7 +71,7 @@ class ScopeLimit(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """A decision as it is written, and the room that the limits had for it (`ledger.DecisionRow.room`)."""
+    """A decision to be written, and the room that the limits left for it (`ledger.DecisionRow.room`)."""
 
     decision: Proposal
     room: int | None
@@ -163,13 +163,13 @@ def admit(
     campaigns: Mapping[str, CampaignState],
     counters: Mapping[Key, Counter],
 ) -> tuple[list[Recorded], list[Admitted]]:
-    """Decide about a group of proposals.
+    """Admit or refuse each proposal of a group.
 
     Args:
         proposals: in order of arrival.
-        stored: body and answer of the requests that are known; the new ones are added.
+        stored: bodies and answers of requests that are recorded already; new ones are added.
         campaigns: caps and pause of every campaign in the group.
-        counters: of every scope in the group; increased by what is granted.
+        counters: counters of every scope in the group; they are updated.
 
     Returns:
         The answers, in the same order, and the decisions to write.

@@ -49,7 +49,7 @@ def open_ledger(url: str, *, create: bool = True) -> Ledger:
 
     Raises:
         OutlayError: if no backend knows the URL, the ledger's file cannot be written, or an extra is not installed.
-        LedgerError: if the ledger cannot be opened, or is not one of ours.
+        LedgerError: if the ledger cannot be opened, or is not an outlay ledger.
     """
     backend = next((backend for backend in BACKENDS.values() if url.startswith(backend.prefixes)), None)
     if backend is None:
@@ -61,9 +61,12 @@ def open_ledger(url: str, *, create: bool = True) -> Ledger:
 
 
 def unknown_url(url: str) -> OutlayError:
-    """Return the error for a URL that names no ledger; it lists what would."""
+    """Return the error for a URL that is not a ledger's; it lists examples that are."""
     examples = " or ".join(backend.example for backend in BACKENDS.values())
-    return OutlayError(f"is {without_password(url, url)!r}.", where="--ledger", way_out=f"Give {examples}.")
+    return OutlayError(
+        f"is {without_password(url, url)!r}, which is not the URL of a ledger.", where="--ledger",
+        way_out=f"Give {examples}.",
+    )  # fmt: skip
 
 
 def password_of(url: str) -> str | None:

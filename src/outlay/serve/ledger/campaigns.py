@@ -35,7 +35,7 @@ def prepare(tx: Transaction, existing: Mapping[str, Collection[str]], place: str
             tx.run(statement)
         return
     if "ledger_format" not in existing:
-        raise LedgerError("it is not an outlay ledger.", file=place, way_out="Name a new place.")
+        raise LedgerError("it is not an outlay ledger.", file=place, way_out="Give the URL of a new ledger.")
     version = tx.read("select version from ledger_format")[0][0]
     if version > FORMAT:
         raise LedgerError(
@@ -49,7 +49,7 @@ def prepare(tx: Transaction, existing: Mapping[str, Collection[str]], place: str
     raise LedgerError(
         f"it is a ledger of format {version}{unlike}, written by an older version of outlay; this one reads format "
         f"{FORMAT}.", file=place,
-        way_out="Name a new ledger to serve from now on, and export the log of this one with the version of outlay "
+        way_out="Serve from a new ledger, and export the log of this one with the version of outlay "
         "that wrote it (outlay export-log).",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A campaign's hard limits, the money counted against them, and what its servers share."""
+"""A campaign's hard limits, the money counted against them, and the configuration that its servers share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Caps(Struct, frozen=True, kw_only=True):
 
     @property
     def by_user(self) -> bool:
-        """Whether there is a limit per user over the campaign, so that users are counted."""
+        """Whether there is a limit per user over the campaign, so that users have counters."""
         return self.user_amount is not None or self.user_offers is not None
 
     @property
@@ -89,11 +89,11 @@ class Totals(Struct, frozen=True, kw_only=True):
 
 
 class CampaignConfig(Struct, frozen=True, kw_only=True):
-    """What all servers of a campaign share. It is stored in the ledger and changed in one transaction.
+    """Configuration shared by all servers of a campaign. It is stored in the ledger and changed in one transaction.
 
     Attributes:
         caps: hard limits.
-        settings: of the servers, JSON; empty before the first server starts.
+        settings: JSON of the servers' settings; empty before the first server starts.
         bundle: id of the bundle in service; empty before the first server starts.
         path: its folder, on the server that put it into service.
     """

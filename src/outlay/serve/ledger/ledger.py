@@ -7,7 +7,7 @@ These hold under any concurrency, retries and crashes:
 
 * Nothing is granted beyond a cap: reserved + settled ≤ cap after every grant, for the campaign, the day, the arm, the
   user and the user's day. Settled money always counts; reserved money counts until it is released.
-* What was paid is settled, even if it is more than was reserved. Only this excess can take a scope over its cap.
+* Payments are settled even if they exceed the reservation. Only this excess can take a scope over its cap.
 * The decision row *is* the reservation. Once `record` returns, it is on disk.
 * A request id spends once per campaign and always gets the stored answer; with a different body it is a conflict.
 * An event (decision, kind, event id) moves money once and always gets the stored answer.
@@ -40,31 +40,31 @@ from outlay.serve.ledger.records import DecisionFields, Outcome, OutcomeResult, 
 
 
 class LedgerError(OutlayError):
-    """The ledger cannot be reached, cannot write, or is not one of ours. Nothing was written."""
+    """The ledger cannot be reached or written, or is not an outlay ledger. Nothing was written."""
 
 
 class UndecidedError(LedgerError):
-    """A transaction was sent but not confirmed: its rows may be in the ledger, now or in a moment.
+    """A transaction was sent but not confirmed: its rows may be in the ledger, now or soon.
 
-    Ask again with the same ids: the answer is then what the ledger holds.
+    A retry with the same ids returns what the ledger has recorded.
     """
 
 
 class ClockJumpedError(LedgerError):
-    """The ledger's clock is not where the process thought it was, so the times that the process used are wrong."""
+    """The ledger's clock differs from the process's reading of it, so the times that the process used are wrong."""
 
 
 class Note(Struct, frozen=True, kw_only=True):
     """A fact about a campaign, such as a change of its caps.
 
     Attributes:
-        kind: what it is about. The ledger itself writes "caps" and "pause", an audit trail of changes.
+        kind: its subject. The ledger itself writes "caps" and "pause", an audit trail of changes.
         key: its name, unique per campaign and kind.
         ts: epoch ms.
         content: JSON.
 
     Raises:
-        ValueError: if a ledger cannot hold it.
+        ValueError: if a ledger cannot store it.
     """
 
     kind: str
@@ -112,8 +112,8 @@ class Ledger(Protocol):
         """Decide and write a group in one transaction; return the answers in the order of the proposals.
 
         Raises:
-            ClockJumpedError: if the ledger's clock is not the one that the proposals were timed by. It is correct
-                afterwards.
+            ClockJumpedError: if the ledger's clock has jumped since the proposals were made. Afterwards it has been
+                read again.
         """
         ...
 

@@ -2,9 +2,8 @@
 
     reserve(x) = ⌈x · minor⌉        exact(x) = x · minor, which must be whole
 
-Reservations are rounded up, so that they cover what is spent; what is spent is taken exactly as given, or refused. A
-float stands for the shortest decimal that parses to it (1.1 is 1.1 and not 1.1000000000000000888), so the arithmetic is
-decimal and exact.
+Reservations are rounded up, so that they cover what is spent; amounts spent must be exact. A float stands for the
+shortest decimal that parses to it (1.1 is 1.1 and not 1.1000000000000000888), so the arithmetic is decimal and exact.
 """
 
 from __future__ import annotations

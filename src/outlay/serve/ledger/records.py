@@ -1,6 +1,7 @@
-"""What servers send to the ledger, and what it answers: proposals and decisions, outcomes and their results.
+"""Records exchanged with the ledger: proposals and decisions, outcomes and their results.
 
-An id, amount or number that a ledger cannot hold is refused where it is created, so that it never spoils a group.
+An id, amount or number that a ledger cannot store is refused when the record is created, so that it never makes a whole
+group fail.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from outlay.serve.ledger.money import LARGEST
 
-ID_LENGTH = 256  # characters of an id, a name or a kind at most: an index of PostgreSQL holds 2,704 bytes
+ID_LENGTH = 256  # maximum characters of an id, a name or a kind: PostgreSQL can index 2,704 bytes
 
 
 def new_decision_id(ts: int) -> str:
@@ -35,19 +36,19 @@ def check_ids(**texts: str) -> None:
 
 
 def check_amount(name: str, amount: int) -> None:
-    """Raise ValueError if `amount` minor units cannot be held."""
+    """Raise ValueError if `amount` minor units cannot be stored."""
     if not 0 <= amount <= LARGEST:
         raise ValueError(f"{name} is {amount}; must be from 0 to {LARGEST} minor units")
 
 
-# Why the ledger turned a proposal into "no incentive", in the order of its checks. `Proposal.refused` comes third.
+# Reasons why the ledger replaces a proposal by "no incentive", in the order checked; `Proposal.refused` is third.
 PAUSED = "paused"
 USER_LIMIT = "user_limit"
 DAY_CAP = "day_cap"
 ARM_CAP = "arm_cap"
 TOTAL_CAP = "total_cap"
 
-TIME_LENGTH = 64  # characters of a request's own time at most
+TIME_LENGTH = 64  # maximum characters of a request's own time
 
 
 class DecisionFields(Struct, frozen=True, kw_only=True):
@@ -99,17 +100,17 @@ class DecisionFields(Struct, frozen=True, kw_only=True):
 
 
 class Proposal(DecisionFields, frozen=True, kw_only=True):
-    """A decision that a server proposes, and what to give instead if the money does not allow it.
+    """A decision that a server proposes, and the action to give if the caps do not allow it.
 
     Attributes:
-        body: hash of the request, to tell a retry from another request under the same id.
+        body: hash of the request, which distinguishes a retry from another request with the same id.
         none_action: the value that means "no incentive".
         none_index: its position in the campaign's actions; −1 if it is not one of them.
         refused: the server's own reason to give no incentive, used if the user's limits give none; `amount` is then
-            what would have been reserved.
+            the amount that would have been reserved.
 
     Raises:
-        ValueError: if a ledger cannot hold it.
+        ValueError: if a ledger cannot store it.
     """
 
     body: str
@@ -134,7 +135,7 @@ class Proposal(DecisionFields, frozen=True, kw_only=True):
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """What the ledger holds for a request.
+    """The ledger's record of a request.
 
     Attributes:
         status: "new", "replay" (the stored answer to a retry) or "conflict" (the id belongs to another request; the
@@ -159,7 +160,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """Something that happened after a decision.
+    """An event that followed a decision.
 
     Attributes:
         decision_id: the decision it belongs to.
@@ -168,7 +169,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         ts: when it happened, epoch ms by the caller's clock.
         received: when the server received it, epoch ms.
         value: as given by the caller, in the caller's unit.
-        amount: minor units to settle or refund; None: all there is. Ignored for other kinds.
+        amount: minor units to settle or refund; None: the full amount. Ignored for other kinds.
         campaign: the campaign that the decision must belong to; None: any. Not stored.
 
     Raises:
@@ -198,11 +199,11 @@ Status = Literal["kept", "settled", "late", "overrun", "refunded", "refused", "u
 
 
 class OutcomeResult(Struct, frozen=True, kw_only=True):
-    """What an outcome led to.
+    """The result of an outcome.
 
     Attributes:
         status: "kept" (stored, moved no money), "settled", "late" (settled after the release, and the caps had room),
-            "overrun" (settled, and some of it is excess), "refunded", "refused" (stored and flagged: redeemed before,
+            "overrun" (settled, with some excess), "refunded", "refused" (stored and flagged: redeemed before,
             or a refund of more than was settled), "unknown" (no such decision; not stored) or "conflict" (the event id
             was used with another value; nothing changed).
         amount: minor units that moved.

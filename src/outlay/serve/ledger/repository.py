@@ -1,4 +1,4 @@
-"""Rows and typed values: everything that is read from the ledger's tables, or written to them, in a transaction."""
+"""Reading and writing the ledger's tables within a transaction, as typed values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _happened = attrgetter(*_OUTCOME)
 
 
 class Transaction(Protocol):
-    """What a backend does within one transaction. In SQL, `?` stands for a value.
+    """The operations of a backend within one transaction. In SQL, `?` stands for a value.
 
     Attributes:
         clock: the ledger's clock, as this process knows it.
@@ -70,16 +70,16 @@ def campaigns_of(tx: Transaction, ids: Collection[str]) -> set[str]:
 
 
 def answers(tx: Transaction, requests: Collection[Request]) -> dict[Request, tuple[str, Recorded]]:
-    """Return body and answer of the requests that the ledger knows."""
+    """Return the bodies and answers of the requests that are recorded already."""
     sql = (
         f"select campaign, body, {', '.join(_ANSWER)} from {{keys}} as k"
         " join decision on campaign = a and request_id = b"
     )
-    found = {}
+    stored = {}
     for campaign, body, *row in tx.match(sql, requests):
         fields = dict(zip(_ANSWER, row, strict=True)) | {"forced": bool(row[-1])}
-        found[campaign, fields["request_id"]] = body, Recorded(status="replay", **fields)
-    return found
+        stored[campaign, fields["request_id"]] = body, Recorded(status="replay", **fields)
+    return stored
 
 
 def counters(tx: Transaction, keys: Iterable[Key]) -> dict[Key, Counter]:
@@ -93,7 +93,7 @@ def counters(tx: Transaction, keys: Iterable[Key]) -> dict[Key, Counter]:
 
 
 def positions(tx: Transaction, ids: Collection[str]) -> dict[str, Position]:
-    """Return the money of the decisions that the ledger knows."""
+    """Return the money of the decisions that are recorded already."""
     names = ", ".join(f'"{name}"' for name in Position.__struct_fields__)
     sql = f"select {names} from {{keys}} as k join decision on decision_id = a"
     return {row[0]: Position(*row) for row in tx.match(sql, [(key,) for key in ids])}

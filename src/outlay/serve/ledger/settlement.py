@@ -1,4 +1,4 @@
-"""What an outcome, or expiry, does to a decision's money.
+"""The effect of an outcome, or of expiry, on a decision's money.
 
     reserved ──redeemed x──▶ settled x            the rest of the reservation is free again
     reserved ──expiry──────▶ released             all of it is free again
@@ -6,14 +6,14 @@
     free     ──redeemed x──▶ settled x > 0
     settled  ──refund y────▶ settled x − y        for y ≤ x; excess is refunded first
 
-A redemption reports what was paid, so all of x counts as spent and reduces what may still be granted. The part that no
-reservation covered is its *excess*: x − amount if x is larger than the amount; all of x if the reservation was released
-and the caps have no room for x. Excess may take a scope over its cap; then nothing is granted there until there is room
-again.
+A redemption reports the amount paid, so all of x counts as spent and reduces what may still be granted. The part that
+no reservation covered is its *excess*: x − amount if x is larger than the amount; all of x if the reservation was
+released and the caps have no room for x. Excess may take a scope over its cap; then nothing is granted there until
+there is room again.
 
-A decision settles once: a second redemption with another event id is stored but moves nothing, since it cannot be told
-from the first one reported twice. Every movement of money leaves an entry; an outcome that moves none is stored with
-the reason. Pure, like `admission`.
+A decision settles once: a second redemption with another event id is stored but moves nothing, since it may be the
+first one reported twice. Every movement of money adds an entry; an outcome that moves none is stored with the reason.
+Pure, like `admission`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The ledger over any SQL database: lock, read, decide, write, commit.
 
-Every writing transaction first locks its campaigns, in the order of their names, and holds the locks to its end. So
-only one writer at a time moves a campaign's money, what it has read stays true until it commits, and deadlocks cannot
-occur. SQLite locks the whole file instead, which amounts to the same with one campaign.
+Every writing transaction first locks its campaigns, in the order of their names, until it ends. So only one writer at a
+time moves a campaign's money, what it has read remains valid until it commits, and deadlocks cannot occur. SQLite locks
+the whole file instead, which amounts to the same with one campaign.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SqlLedger(ABC):
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Transaction]:
-        """Begin a transaction that sees the ledger at one moment and blocks nobody."""
+        """Begin a transaction that reads a consistent snapshot and blocks nobody."""
 
     def record(self, proposals: Sequence[Proposal]) -> list[Recorded]:
         """Decide and write a group in one transaction; return the answers in the order of the proposals."""
@@ -200,11 +200,11 @@ class SqlLedger(ABC):
 
     def _check_clock(self, jumps: int) -> None:
         if self.clock.jumps != jumps:
-            raise ClockJumpedError("the ledger's clock is not where this server thought it was.",
-                                   way_out="Ask again: the server has read it by now.")  # fmt: skip
+            raise ClockJumpedError("the ledger's clock has jumped since this server last read it.",
+                                   way_out="Try again: the server has read it by now.")  # fmt: skip
 
     def _release_batch(self, campaign: str, now: int, jumps: int) -> int | None:
-        """Release a batch of what is due and return its size; None if nothing is due."""
+        """Release a batch of expired reservations and return its size; None if there are none."""
         with self._writing() as tx:
             campaign_rows.read_clock(tx)
             self._check_clock(jumps)

@@ -64,9 +64,9 @@ def open_url(url: str, *, create: bool) -> SqliteLedger:
         raise OutlayError(
             "the folder does not exist.", file=path.parent, where="--ledger", way_out="Create it, or give another path."
         )
-    blocked = path if path.exists() and not os.access(path, os.W_OK) else path.parent
-    if not os.access(blocked, os.W_OK):
-        raise OutlayError("cannot be written.", file=blocked, where="--ledger", way_out="Give another path.")
+    target = path if path.exists() and not os.access(path, os.W_OK) else path.parent
+    if not os.access(target, os.W_OK):
+        raise OutlayError("cannot be written.", file=target, where="--ledger", way_out="Give another path.")
     return SqliteLedger(path)
 
 
@@ -236,7 +236,7 @@ def _commit(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("commit")
     except sqlite3.Error as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE or error.sqlite_errorcode & 0xFF in NOT_WRITTEN:
-            raise  # its last page, which makes it valid, is not in the log
+            raise  # the last page of the transaction, which makes it valid, is not in the log
         # Mostly a disk that did not confirm: after a crash, the log may or may not contain the transaction.
         raise UndecidedError(f"{error}.", file=path) from error
 

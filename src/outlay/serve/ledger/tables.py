@@ -2,8 +2,8 @@
 
 Money is `bigint` minor units, time is `bigint` epoch milliseconds. The CHECK constraints are the last guard: a
 transaction that would grant more than a cap allows cannot commit, whatever the code above it does. A counter's caps are
-those in force when money was last granted from it, since a cap may later be lowered below what is committed. If excess
-that was paid since exceeds them, the counter's cap is what is committed.
+those in force when money was last granted from it, since a cap may later be lowered below the committed amount. If
+excess has since exceeded them, the counter's cap is the committed amount.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class SqlTable(NamedTuple):
 
     @property
     def create(self) -> str:
-        """The statement that creates it."""
+        """The SQL statement that creates the table."""
         columns = [f'"{name}" {kind}' for name, kind in self.columns.items()]
         return f"create table {self.name} ({', '.join([*columns, *self.rules])})"
 
     @property
     def names(self) -> str:
-        """Its columns, quoted, since `user` is a keyword of SQL."""
+        """The table's columns, quoted since `user` is an SQL keyword."""
         return ", ".join(f'"{name}"' for name in self.columns)
 
 
@@ -180,12 +180,12 @@ class Scope(NamedTuple):
 
     @property
     def here(self) -> str:
-        """The condition that distinguishes its counters from others of the same name."""
+        """The SQL condition that distinguishes the scope's counters from others of the same name."""
         return "day <> ''" if self.day else "day = ''"
 
     @property
     def sums(self) -> str:
-        """A query that returns the counters as they should be."""
+        """A query that computes the scope's counters from the decisions."""
         key, day = self.key or "''", "cast(day as text)" if self.day else "''"
         groups = ["campaign", *([self.key] if self.key else []), *(["day"] if self.day else [])]
         decisions, where = "count(*)", ""
