@@ -81,7 +81,7 @@ def test_without_a_future_there_is_the_day_alone() -> None:
     problem = training(data, steps=300)
     *_, progress = learn(problem)
     found = answers(problem, progress)
-    assert len(found.multiplier) == len(found.said) == 33
+    assert len(found.multiplier) == len(found.estimate) == 33
     assert found.network.num_policies == 1
 
 
@@ -91,9 +91,9 @@ def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
     found = answers(problem, progress)
     assert found.multiplier.shape == (33, 1)
     assert found.network.num_policies == 1  # one Q, with 33 vectors of head weights
-    assert found.said.shape == (33, 2)
-    assert found.said[0, 1] > found.said[-1, 1]
-    assert found.said[0, 0] > found.said[-1, 0]
+    assert found.estimate.shape == (33, 2)
+    assert found.estimate[0, 1] > found.estimate[-1, 1]
+    assert found.estimate[0, 0] > found.estimate[-1, 0]
 
 
 def test_two_budgets_have_a_grid_of_both() -> None:

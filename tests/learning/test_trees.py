@@ -150,7 +150,7 @@ def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
     problem = training(log_of(random_cmdp(25)))
     found = trees.answers(problem, trees.learn(problem, quiet)[0])
     assert found.multiplier.shape == (33, 1)
-    assert (found.said[0] > found.said[-1]).all()
+    assert (found.estimate[0] > found.estimate[-1]).all()
 
 
 @pytest.mark.parametrize("users", [1, 2, 3])
@@ -188,8 +188,8 @@ def test_plain_arrays_say_what_boosting_says_with_sets_of_codes_and_ties() -> No
     assert found.explained[0] > 0.5
     ensemble = joined(found.trees(2, sizes), sizes, 2, 4)
     assert all(table.shape[1] for table in ensemble.sets)  # each field is split by
-    said = ensemble.sums(codes, numbers).value.reshape(rows, 2, 2) + found.start
-    np.testing.assert_allclose(said, found(table.x), atol=1e-5)
+    estimate = ensemble.sums(codes, numbers).value.reshape(rows, 2, 2) + found.start
+    np.testing.assert_allclose(estimate, found(table.x), atol=1e-5)
     rare = ensemble.sets[2]
     np.testing.assert_array_equal(rare[MOST_CODES + 1 :], np.broadcast_to(rare[UNKNOWN], rare[MOST_CODES + 1 :].shape))
 

@@ -156,7 +156,7 @@ def test_the_curve_is_between_constants_and_bound_and_kept(tmp_path: Path, monke
     for kept, found in zip(city_truth.optimum(tmp_path / "c"), curve, strict=True):
         np.testing.assert_array_equal(kept, found)
     assert isinstance(curve, CityCurve)
-    with pytest.raises(FolderError, match="holds no city"):
+    with pytest.raises(FolderError, match="has no city"):
         city_truth.optimum(tmp_path)
 
 

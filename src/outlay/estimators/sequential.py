@@ -1,23 +1,22 @@
-"""Totals of a user's first days, day by day, each given the days before it: where states are not counted.
+"""Totals of a user's first days by sequential regression, each day given the days before it, for rich states.
 
     from the last day    (Σ ρ g gᵀ + Λ) θ_d = Σ ρ g y_d              y_d = x_d + V_{d+1},   V_d = gᵀθ_d
-    from the first       (Σ ρ g gᵀ + Λ) β_d = Σ g · what arrives      a row's mass is ρ gᵀβ_d, and arrives at the next
+    from the first       (Σ ρ g gᵀ + Λ) β_d = Σ g · arriving mass     a row's mass is ρ gᵀβ_d, passed to its next row
     value                mean V_0 + Σ mass (y_d − V_d)
     ψ_u                  U (share_u (V_0 − mean V_0) + Σ_{t∈u} mass_t (y_t − V_t) / (1 − leverage_t))
 
-ρ = π(a) / p(a) of one step, g = features of the row, of the user's days before it (`row_features.py`), what the policy
-gives there, and the features times that amount: a cost jumps where the policy's action does. Λ is as much as `RIDGE`
-effective rows have, in standardised features; the sum of the masses times the residuals takes back what it shrinks.
+ρ = π(a) / p(a) of one step; g has the features of the row and of the user's earlier days (`row_features.py`), the
+policy's action there, and the features times its amount, since a cost jumps where the policy's action does. Λ weighs as
+much as `RIDGE` effective rows, in standardised features; adding the masses times the residuals undoes its shrinkage.
 
-What this rests on: the propensities, that the log's decisions looked at nothing that is not logged, and that no user
-influences another. The state need not say all that matters for what follows. Where features leave something out that
-lasts (who is eager, who hunts for deals), the state's habit stands for it in the log, and a policy that builds habits
-would be promised eager users. But what was drawn at random was drawn given all days before it, so that expectations
-given the state *and* those days are right whatever the features leave out. What is approximated is their form: the
-value is wrong by the product of the errors of V and of the ratio of states, both linear in g. A policy whose users soon
-live as hardly any user of the log does (always the largest coupon) has a ratio that is below 0 in some rows: lines are
-then extended beyond what the log shows. `unsupported` is how much of that there is, the sum of masses below 0 in the
-mean over days.
+Assumptions: the propensities are right, the log's decisions depended on logged variables only, and users do not
+influence each other. The state need not be Markov. If the features omit a lasting trait (who is eager, who hunts for
+deals), the logged habit is a proxy for it, and given the state alone, a policy that builds habits would be credited
+with eager users. But actions were randomised given all earlier days, so expectations given the state *and* those days
+are right whatever the features omit. Only their form is approximate: the bias is the product of the errors of V and of
+the density ratio, both linear in g. If a policy soon leads to states that are rare in the log (always the largest
+coupon), the ratio is negative in some rows: the regression extrapolates. `unsupported` measures this: the sum of
+negative masses, averaged over days.
 
 Source: Robins (1986) and Bang & Robins (2005) for the recursion given the past; Kallus & Uehara (2020) for the ratio
 and the influence function; MacKinnon & White (1985) for the leverage. The adjoint as ratio, days apart: ours.
@@ -46,9 +45,9 @@ from outlay.estimators.row_features import before, standardised
 from outlay.estimators.windowed import discounted_weights, over_window
 from outlay.ops.importance import effective_size
 
-RIDGE = 5.0  # effective rows that the prior of each standardised feature counts as
-MOST_LEVERAGE = 0.5  # of a row in its own fit
-FEWEST = 10.0  # effective users: a number that rests on fewer is noise, and its interval means nothing
+RIDGE = 5.0  # weight of the prior of each standardised feature, in effective rows
+MOST_LEVERAGE = 0.5  # bound on the leverage of a row
+FEWEST = 10.0  # least number of effective users: below it, estimates are noise and intervals invalid
 HARDLY_ANY = f"it rests on the weights of fewer than {FEWEST:.0f} effective users"
 
 
@@ -60,8 +59,8 @@ class Days:
         value: `[T, k]`.
         influence: `[U, T, k]`.
         mass: `[U, k]` the policy's visits to each user's row of a day.
-        extrapolated: `[k]` the sum of masses below 0, less its sign: none where the log shows the states of that day.
-        shown: days after which nobody was given what the policy gives, k or fewer.
+        extrapolated: `[k]` absolute sum of negative masses; 0 if the log covers the states of that day.
+        shown: number of days, at most k, that have users with the policy's actions.
     """
 
     value: Array
@@ -75,16 +74,16 @@ class Days:
 class Sequential:
     """Evaluation day by day on the rows of a panel.
 
-    A fit takes 8 bytes for each user, day and outcome, twice, while it works, and 8 for each feature of a day's rows.
+    A fit needs 16 bytes of memory for each user, day and outcome, and 8 for each feature of a day's rows.
 
     Attributes:
         panel: the rows.
-        features: `[n, p]` of each row's state and the user's days before it, of spread 1.
+        features: `[n, p]` of each row's state and the user's earlier days, of spread 1.
         propensity: `[n]` of the logged action.
-        window: days k whose means stand in the place of discounted ones (`windowed.py`).
-        paths: whether g also has how far the user's days before went the policy's way, which the ratio depends on. It
-            then errs less and has about twice the noise.
-        advantages: of every row, and the log's value there (`long_run.py`): with them `LONG_RUN` is estimated too.
+        window: days k whose means replace discounted ones (`windowed.py`).
+        paths: whether g also has how far the user's earlier actions agree with the policy, on which the ratio depends.
+            This has less bias and about twice the noise.
+        advantages: `[n]` of every row, and the log's value there (`long_run.py`); with them, `LONG_RUN` is estimated.
     """
 
     panel: Panel
@@ -101,12 +100,12 @@ class Sequential:
         days: Sequence[int] = (),
         among: NDArray[np.bool_] | None = None,
     ) -> Fitted:
-        """Value of a policy on the users of the panel.
+        """Estimate the value of a policy on the users of the panel.
 
         Args:
-            policy: as `Panel.follow` takes it: `[n]`, `[n, K]` or None.
+            policy: `[n]`, `[n, K]` or None, as for `Panel.follow`.
             days: horizons k of the totals.
-            among: `[U]` users whose value it is, and whose rows are used; default all.
+            among: `[U]` users to average over, and whose rows are used; default all.
 
         Raises:
             LogError: if the policy takes an action that is not allowed, or a propensity of a row with a choice is
@@ -145,7 +144,7 @@ class Sequential:
         return over_window(whole, (*panel.names, "decisions"), self.window)
 
     def _days(self, days: int, users: NDArray[np.bool_], ratio: Array, given: Array | None) -> Days:
-        """Each of the first `days` days over `users` `[U]`, whose rows alone are used."""
+        """Estimate each of the first `days` days over `users` `[U]`, from their rows only."""
         panel, outcome = self.panel, self._outcome
         U, T = panel.num_users, outcome.shape[1]
         share = users / users.sum()
@@ -179,14 +178,14 @@ class Sequential:
         mass, shown, extrapolated = np.zeros((U, days)), days, np.zeros(days)
         arriving = np.array(share)
         for day, (rows, on, factor, residual, lever) in enumerate(reversed(stages)):
-            came = arriving[panel.user[rows]]
+            mass_before = arriving[panel.user[rows]]
             arriving[panel.user[rows]] = 0.0
-            if factor is None:  # nobody has a row, or none that the policy would have made
-                shown = min(shown, day) if came.any() else shown
+            if factor is None:  # there are no rows, or none with the policy's action
+                shown = min(shown, day) if mass_before.any() else shown
                 continue
             user = panel.user[on]
             every = self._block(rows, given)
-            moved = (every @ cho_solve(factor, every.T @ came))[ratio[rows] > 0] * ratio[on]
+            moved = (every @ cho_solve(factor, every.T @ mass_before))[ratio[rows] > 0] * ratio[on]
             value[:, day:] += np.tensordot(moved, residual, 1)
             influence[user, :, day:] += (moved / (1 - lever))[:, None, None] * residual
             mass[user, day] = moved
@@ -195,7 +194,7 @@ class Sequential:
         return Days(value, U * influence, mass, extrapolated, shown)
 
     def _block(self, rows: Index, given: Array | None) -> Array:
-        """`[r, p']` the regressors of some rows, a constant last; `given` is from `_given`."""
+        """Return the regressors `[r, p']` of some rows, with a constant last; `given` is from `_given`."""
         features, constant = self.features[rows], np.ones((len(rows), 1))
         if given is None:
             return np.hstack([features, constant], dtype=np.float64)
@@ -203,9 +202,9 @@ class Sequential:
         return np.hstack([features, features * amount, amount, further, constant], dtype=np.float64)
 
     def _given(self, target: TargetPolicy) -> Array | None:
-        """`[n, 1+q]` of a policy: the amount that it gives, of spread 1, then whether it gives each action.
+        """Return `[n, 1+q]` for a policy: its amount, of spread 1, then its probability of each action.
 
-        None where all rows are given the same, and `paths` is not asked for.
+        None if the policy gives all rows the same and `paths` is false.
         """
         panel, kinds = self.panel, np.unique(target.kind)
         table = target.table[:, target.table[kinds].std(axis=0) > 0][:, 1:]
@@ -221,52 +220,52 @@ class Sequential:
         return np.hstack(columns, dtype=np.float64)
 
     def _sums(
-        self, names: Sequence[str], found: Days, weights: Array, never: tuple[str, float] | None, rows_at_most: int
+        self, names: Sequence[str], means: Days, weights: Array, never: tuple[str, float] | None, rows_at_most: int
     ) -> Fitted:
-        """The sums of the first k days found with `weights` `[k]`, of the first `names` outcomes."""
+        """Return the sums of the first k days with `weights` `[k]`, for the first outcomes, `names`."""
         k, T = len(weights), len(names)
-        value = found.value[:T, :k] @ weights
+        value = means.value[:T, :k] @ weights
         low, high = self._range[0][:T], self._range[1][:T]
         slack = IMPOSSIBLE * (high - low) + 1e-9
         possible = (value / rows_at_most >= low - slack) & (value / rows_at_most <= high + slack)
         lost = (
-            f"after {found.shown} days none of these users was given what the policy gives" if k > found.shown else None
+            f"after {means.shown} days none of these users was given what the policy gives" if k > means.shown else None
         )
-        mass = found.mass[:, :k].sum(axis=1)
+        mass = means.mass[:, :k].sum(axis=1)
         few = HARDLY_ANY if effective_size(mass) < FEWEST else None
         reasons = tuple(never[0] if never else lost or few or (None if ok else UNSTABLE) for ok in possible)
         gone = np.array([reason is not None for reason in reasons])
         return Fitted(
             targets=tuple(names),
             value=np.where(gone, np.nan, value),
-            influence=np.where(gone, np.nan, found.influence[:, :T, :k] @ weights),
+            influence=np.where(gone, np.nan, means.influence[:, :T, :k] @ weights),
             mass=np.repeat(mass[:, None], T, axis=1),
             withheld=reasons,
-            unsupported=np.full(T, never[1] if never else found.extrapolated[:k].mean()),
+            unsupported=np.full(T, never[1] if never else means.extrapolated[:k].mean()),
             daily=np.empty((0, len(self.panel.names))),
         )
 
-    def _long_run(self, found: Days, users: NDArray[np.bool_], never: tuple[str, float] | None) -> Fitted:
-        """The mean advantage of the days after which a row is known, beside the log's value of where users start."""
+    def _long_run(self, means: Days, users: NDArray[np.bool_], never: tuple[str, float] | None) -> Fitted:
+        """Return the log's value at users' first states plus the mean advantage over days that have a next row."""
         assert self.advantages is not None
         start = self.advantages[1][self.panel.first]
         base = start[users].mean()
-        days = max(1, found.value.shape[1] - 1)
+        days = max(1, means.value.shape[1] - 1)
         own = np.where(users, (start - base) * len(users) / users.sum(), 0.0)
-        lost = f"after {found.shown} days none of these users was given what the policy gives"
-        reason = never[0] if never else lost if days > found.shown else None
+        lost = f"after {means.shown} days none of these users was given what the policy gives"
+        reason = never[0] if never else lost if days > means.shown else None
         return Fitted(
             targets=(LONG_RUN,),
-            value=np.array([np.nan if reason else base + found.value[-1, :days].mean()]),
-            influence=(own + found.influence[:, -1, :days].mean(axis=1) + (np.nan if reason else 0.0))[:, None],
-            mass=found.mass[:, :days].sum(axis=1)[:, None],
+            value=np.array([np.nan if reason else base + means.value[-1, :days].mean()]),
+            influence=(own + means.influence[:, -1, :days].mean(axis=1) + (np.nan if reason else 0.0))[:, None],
+            mass=means.mass[:, :days].sum(axis=1)[:, None],
             withheld=(reason,),
-            unsupported=np.array([never[1] if never else found.extrapolated[:days].mean()]),
+            unsupported=np.array([never[1] if never else means.extrapolated[:days].mean()]),
             daily=np.empty((0, len(self.panel.names))),
         )
 
     def _not_shown(self, days: int) -> Fitted:
-        """Totals of this many days, which the log shows for nobody."""
+        """Return withheld totals of a number of days that no user's log covers."""
         names = self._names if days == self.window else self.panel.names
         targets = tuple(str(Target(name, days)) for name in names)
         if days == self.window:
@@ -282,7 +281,7 @@ class Sequential:
         return Fitted(**vars(known), unsupported=np.zeros(1), daily=np.empty((0, len(self.panel.names))))
 
     def _never(self, target: TargetPolicy, members: NDArray[np.bool_]) -> tuple[str, float] | None:
-        """Return that the policy gives what these users were never given, and how often; None if it does not."""
+        """Return a message and a share if the policy takes an action that these users never had; otherwise None."""
         panel = self.panel
         rows = np.flatnonzero(members[panel.user])
         logged = np.bincount(panel.action[rows], minlength=panel.data.num_actions)
@@ -312,7 +311,7 @@ class Sequential:
 
     @cached_property
     def _range(self) -> tuple[Array, Array]:
-        """Least and most `[T]` that a day can bring; a day without a row brings 0."""
+        """Smallest and largest outcomes `[T]` of a day; a day without a row has 0."""
         return np.minimum(self._outcome.min(axis=0), 0), np.maximum(self._outcome.max(axis=0), 0)
 
     @cached_property

@@ -1,10 +1,10 @@
-"""Boosted trees for coefficients that differ from state to state.
+"""Boosted trees for varying coefficients: coefficients that are functions of the state.
 
     y_h  ≈  Σ_j (c_hj + f_hj(s)) z_j                 z [d]: given for each row; with z = 1, a plain regression
     loss = Σ_rows Σ_h (y_h − ŷ_h)²                   one tree for each f_hj in every round, all on the same residuals
 
-c is by least squares. Boosting ends when no y_h has become better explained for held-out users for a while, and each
-y_h keeps the rounds that were best for it. Leaves are shrunk as if `prior` rows had a target of 0.
+c is the least-squares fit. Boosting stops when the held-out loss of no y_h has improved for a while, and each y_h keeps
+its own best number of rounds. Leaves are shrunk as if `prior` additional rows had a target of 0.
 
 Source: Friedman (2001); coefficients, Zhou and Hooker (2022), "Decision tree boosted varying coefficient models"; the
 trees are LightGBM's (Ke et al. 2017).
@@ -24,23 +24,23 @@ from outlay.core.schema import UNKNOWN
 from outlay.core.transitions import Transitions
 from outlay.core.trees import LEAF, Node
 
-MOST_CODES = 250  # of a field, by frequency; rarer ones are taken for unknown
-BINS = 63  # of a number
-RIDGE = 1e-3  # rows that pull a constant to 0, for each row there is
-CHECK = 2  # rounds between looks at held-out users
+MOST_CODES = 250  # codes of a field, by frequency; rarer ones are treated as unknown
+BINS = 63  # bins of a number
+RIDGE = 1e-3  # ridge penalty of the constants, relative to the number of rows
+CHECK = 2  # rounds between evaluations on held-out users
 TINY = 1e-12
 
 Vector = NDArray[np.float64]
 
 
 class BoostingSettings(NamedTuple):
-    """How trees are boosted."""
+    """Settings of boosting."""
 
     leaves: int
     rate: float
     prior: float  # rows
-    rounds: int  # at most
-    patience: int  # rounds without a better one, after which it ends
+    rounds: int  # maximum
+    patience: int  # rounds without improvement after which boosting stops
 
 
 class BoostingRows(NamedTuple):
@@ -51,21 +51,21 @@ class BoostingRows(NamedTuple):
     by: Vector
 
     def mean_square(self) -> Vector:
-        """`[H]` of the targets."""
+        """Return the mean square `[H]` of the targets."""
         square: Vector = np.square(self.target).mean(axis=0)
         return square
 
 
 @dataclass(frozen=True)
 class BinnedTable:
-    """Rows as LightGBM sees them: numbers, then codes.
+    """Rows in LightGBM's format: numbers, then codes.
 
     Attributes:
         x: `[N, n+F]` float32.
         num_numbers: n.
         sizes: codes per categorical field.
-        binned: LightGBM's form of the same.
-        seed: of everything random.
+        binned: the same as a LightGBM dataset.
+        seed: random seed.
     """
 
     x: NDArray[np.float32]
@@ -89,18 +89,18 @@ class BinnedTable:
         return cls(x, num_numbers, sizes, binned.construct(), seed)
 
     def with_columns(self, more: NDArray[np.float32]) -> BinnedTable:
-        """Return the same rows with more numbers, `[N, k]`, before all others."""
+        """Return the same rows with additional numbers `[N, k]` as the first columns."""
         return BinnedTable.of(np.hstack([more, self.x]), more.shape[1] + self.num_numbers, self.sizes, self.seed)
 
 
 def states(data: Transitions, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """`[N, n+F]` the features of rows, as a table takes them."""
+    """Return the features `[N, n+F]` of rows, in the format of `BinnedTable`."""
     codes, numbers = data.features(rows)
     return np.hstack([numbers, capped(codes).astype(np.float32)])
 
 
 def capped(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Codes of rare values as that of unknown ones; the more frequent a value, the smaller its code."""
+    """Replace the codes of rare values by the unknown code; codes are sorted by frequency."""
     return np.where(codes > MOST_CODES, np.int32(UNKNOWN), codes)
 
 
@@ -109,10 +109,10 @@ class Boosted:
     """Coefficients of H targets by d functions.
 
     Attributes:
-        booster: LightGBM's, with a tree for each (target, function) in every round.
+        booster: the LightGBM booster, with a tree for each (target, function) in every round.
         start: `[H, d]` c.
-        rounds: `[H]` that are kept.
-        explained: `[H]` share of a held-out target's mean square that is explained.
+        rounds: `[H]` number of rounds kept.
+        explained: `[H]` share of the held-out target's mean square that is explained.
     """
 
     booster: Any
@@ -121,7 +121,7 @@ class Boosted:
     explained: Vector
 
     def __call__(self, x: NDArray[np.float32]) -> Vector:
-        """`[N, H, d]` c + f for rows of a table."""
+        """Return `[N, H, d]` c + f for rows of a table."""
         out, done = np.tile(self.start, (len(x), 1, 1)), 0
         for rounds in np.unique(self.rounds[self.rounds > 0]).tolist():
             predicted = _predictions(self.booster, x, done, rounds - done)
@@ -131,7 +131,7 @@ class Boosted:
         return out
 
     def trees(self, num_numbers: int, sizes: tuple[int, ...]) -> list[tuple[int, Node]]:
-        """The trees that are kept, with the output h·d + j that each adds to."""
+        """Return the trees that are kept, each with the index h·d + j of its output."""
         count, d = self.start.size, self.start.shape[1]
         dumped = self.booster.dump_model(num_iteration=int(self.rounds.max(initial=0)) or 1)["tree_info"]
         kept = [(i % count, tree) for i, tree in enumerate(dumped) if i // count < self.rounds[i % count // d]]
@@ -139,13 +139,13 @@ class Boosted:
 
 
 def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settings: BoostingSettings) -> Boosted:
-    """Fit coefficients on some rows of a table, and stop by others.
+    """Fit coefficients on some rows of a table, with early stopping on others.
 
     Args:
-        table: of both.
-        rows: to learn from.
-        held_out: whose loss ends it; where there are none, the rows themselves.
-        settings: of the trees.
+        table: the table of both.
+        rows: rows to learn from.
+        held_out: rows for early stopping; if empty, `rows`.
+        settings: settings of boosting.
     """
     with optional():
         import lightgbm
@@ -182,7 +182,7 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
 
 
 def _predictions(booster: Any, x: NDArray[np.float32], first: int, rounds: int) -> Vector:
-    """Predictions of some rounds, `[N, H·d]`."""
+    """Return the predictions `[N, H·d]` of some rounds."""
     predicted: Any = booster.predict(
         x, start_iteration=first, num_iteration=rounds, raw_score=True, num_threads=_threads()
     )
@@ -190,7 +190,7 @@ def _predictions(booster: Any, x: NDArray[np.float32], first: int, rounds: int) 
 
 
 def constants(rows: BoostingRows) -> Vector:
-    """`[H, d]` c: least squares, with a little ridge where functions are alike."""
+    """Return `[H, d]` c: least squares, with a small ridge penalty for collinear functions."""
     square = rows.by.T @ rows.by
     square += (RIDGE * np.trace(square) / len(square) + TINY) * np.eye(len(square))
     coefficients: Vector = np.asarray(np.linalg.solve(square, rows.by.T @ rows.target).T, np.float64)
@@ -208,10 +208,10 @@ def _settings(seed: int) -> dict[str, Any]:
 
 
 def _threads() -> int:
-    """Half of the processors that may be used, or as many as OMP_NUM_THREADS asks for; `--threads` takes others away.
+    """Return the number of threads: OMP_NUM_THREADS, or else half of the processors that `--threads` allows.
 
-    Threads of boosted trees wait for one another many times a second: with one for every processor, a machine that has
-    something else to do is ten times slower.
+    LightGBM's threads synchronise many times a second: with one thread per processor, training is ten times slower as
+    soon as the machine has other work.
     """
     free = processors()
     wanted = os.environ.get("OMP_NUM_THREADS", "")
@@ -219,7 +219,7 @@ def _threads() -> int:
 
 
 def _node(dumped: dict[str, Any], num_numbers: int, sizes: tuple[int, ...]) -> Node:
-    """A tree as LightGBM describes it. A set that has the unknown code has those that were taken for it, too."""
+    """Convert a tree from LightGBM's dump. A set with the unknown code also gets the codes treated as unknown."""
     if "leaf_value" in dumped:
         return Node(LEAF, 0.0, float(dumped["leaf_value"]))
     low, high = (_node(dumped[name], num_numbers, sizes) for name in ("left_child", "right_child"))

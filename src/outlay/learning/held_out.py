@@ -69,12 +69,12 @@ class HeldOut:
         @eqx.filter_jit
         def sums(learner: Learner, batch: Batch) -> tuple[Array, ...]:
             # Neither half was taught by these users, so the means of one are as good as those of the other.
-            aims = loss.aims(learner, batch, jnp.zeros(len(batch.action), jnp.int32))
+            targets = loss.targets(learner, batch, jnp.zeros(len(batch.action), jnp.int32))
             slope = tell(learner.averaged, batch.state.codes, batch.state.numbers).slope.mean(0)
-            effect = jnp.einsum("bphd,bd->bph", slope, aims.moved)
+            effect = jnp.einsum("bphd,bd->bph", slope, targets.moved)
             weight = batch.chosen[:, None, None] * known_targets(batch)
-            left = jnp.stack([aims.day - aims.usual[:, 0], aims.without_luck], axis=1) / loss.units[:, None]
-            target = jnp.stack([aims.day, aims.other], axis=1) / loss.units[:, None]
+            left = jnp.stack([targets.day - targets.usual[:, 0], targets.without_luck], axis=1) / loss.units[:, None]
+            target = jnp.stack([targets.day, targets.other], axis=1) / loss.units[:, None]
             parts = (left * effect, effect**2, left**2, target, target**2, jnp.ones_like(target))
             return tuple((weight * part).sum(0) for part in parts)
 

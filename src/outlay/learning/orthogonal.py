@@ -1,35 +1,34 @@
-"""The orthogonal critic: what an action changes, learned apart from what happens anyway.
+"""The orthogonal critic: the effects of actions, learned separately from the baseline.
 
     y₀ = (r, c)                                     the day itself
-    y₁ = γ^Δ V(s')                                  what comes after it, where the log's policy goes on
+    y₁ = γ^Δ V(s')                                  the days after it, under the log's policy
     m_p(s) = E[y_p | s],   b(a|s)                   learned on one half of the users for the rows of the other
     ẽ_j = e_j(a) − Σ_a b(a|s) e_j(a)                functions of the action, less their mean under the log's policy
     τ_p = argmin E ( y_p − m_p(s) − Σ_j τ_p,j(s) ẽ_j )²
     Q(s, a) = (1−γ) Q₀ + Q₁,   Q_p = β_p(s) + Σ_j τ_p,j(s) e_j(a)
 
-V is solved for on the features that the networks of a half have learned, a few times during training.
+V is fitted several times during training, on the features that the networks of a half have learned.
 
-For y₁ there is a second model, of the day after given what the day itself brought, and effects learn from it:
+For y₁ there is a second model, which is also given the outcomes of the day; effects learn from it:
 
-    g(s, a, x) = u(s) + Σ_j δ_j(s) ẽ_j + κ(s, a) x     what comes after, where the day's outcomes were x
+    g(s, a, x) = u(s) + Σ_j δ_j(s) ẽ_j + κ(s, a) x     expected y₁ if the day's outcomes were x
     y₁  →  g(s, a, E[x | s, a]) + ½ (y₁ − g(s, a, x))
 
-Whether a user came today, which is mostly luck, moves tomorrow more than any action does, and so does what coming
-with a coupon is worth to a habit. Given x both are told from hundreds of times less data. Because that model may be
-wrong about users whom x tells apart, half of what it leaves is learned from, and the size of all effects is taken on
-select users from y₁ itself, less luck: y₁ − κ(s, a) (x − E[x | s, a]), whose mean is the same whatever κ is.
+Whether a user is active today is mostly chance, but it affects later days more than any action does. Given x, the
+effects on later days can be estimated from hundreds of times less data. Since g may be biased for users who differ in
+x, half of its residual is kept, and the size of all effects is estimated on select users from y₁ itself, less the noise
+of the day: y₁ − κ(s, a) (x − E[x | s, a]), whose mean is the same for any κ.
 
-Most of what varies in y is who is active anyway; what an action changes is a small difference on top, which a plain
-regression of Q gives up first. Errors of m and b do not bias τ to first order, and only τ decides the action. Values
-are vectors, reward and costs, so one training answers every λ: the policy of λ is the argmax of (1, −λ)ᵀQ. Because the
-log's policy goes on after today, this is one step of policy improvement.
+Most of the variance of y is between users who are active in any case and those who are not; the effect of an action is
+a small difference, which a plain regression of Q loses first. Errors of m and b do not bias τ to first order, and only
+τ determines the action. Values are vectors, reward and costs, so one training answers every λ: the policy of λ is the
+argmax of (1, −λ)ᵀQ. Because later days are under the log's policy, this is one step of policy improvement.
 
-Weight decay and the penalty on V are priors: they weigh less the more rows there are, or a large log would teach hardly
-more than a small one.
+Weight decay and the penalty on V are priors, so they weigh less the more rows there are.
 
-Training goes on to the end of its schedule, whose last, small steps are what effects on later days need: held-out
-users tell within a thousand steps how well the day is explained, and only much later how well what comes after it is.
-Networks from before the end are taken only where they explain clearly more of the day for *select* users.
+Training runs to the end of its schedule, since effects on later days need its last, small steps: the held-out loss of
+the day levels off within a thousand steps, that of later days much later. Earlier networks are used only if they
+explain clearly more of the day for *select* users.
 
 Where a cost is determined by action and reward (`coupon * active`), the day's Q of the cost follows from that of the
 reward and is not learned again.
@@ -76,22 +75,22 @@ from outlay.ops.action_basis import smooth_basis
 BLOCK = 100  # gradient steps that are compiled as one call
 DECAY_ROWS = 250_000  # rows to learn from at which weight decay, as in AdamW, is 1
 MOST_DECAY = 3.0
-FINAL_RATE = 0.02  # of the learning rate, at the end of a cosine
-CHUNK_ROWS = 4096  # whose features are computed at a time
-RATE, PASSES = 2.0, 2.0  # times [train] learning_rate, and epochs: means see half of the users
-MIN_BLOCKS = 3  # of BLOCK steps: a small log is soon known by heart
-LOOKS = 10  # at select users, evenly over the training, at most one a block
-WORSE = 0.002  # of the day explained: by how much an earlier look has to be better than the end, to be gone back to
-REFITS = 6  # times that V is solved for, evenly over the training: the first when a share of it is over
-VALUE_ROWS = 500_000  # at most, on which V is solved for
-RIDGE_ROWS = 6000.0  # at so many rows V is penalised by as much as the mean square of a feature; less in larger logs
-CONSTANT, LARGEST = 1e-9, 4.0  # a function of the action with less spread is none; none is larger anywhere
+FINAL_RATE = 0.02  # final share of the learning rate, at the end of a cosine schedule
+CHUNK_ROWS = 4096  # rows whose features are computed at a time
+RATE, PASSES = 2.0, 2.0  # multiples of [train] learning_rate and epochs: each mean is fitted to half of the users
+MIN_BLOCKS = 3  # minimum number of blocks; a small log is soon overfitted
+LOOKS = 10  # evaluations on select users, evenly over the training, at most one a block
+WORSE = 0.002  # by how much more of the day an earlier network has to explain to be used instead of the last
+REFITS = 6  # number of times that V is fitted, evenly over the training
+VALUE_ROWS = 500_000  # most rows for fitting V
+RIDGE_ROWS = 6000.0  # number of rows at which the penalty on V equals the mean square of a feature; less in larger logs
+CONSTANT, LARGEST = 1e-9, 4.0  # least spread of a function of the action, and its largest absolute value
 
 Vector = NDArray[np.float64]
 
 
 class Best(NamedTuple):
-    """The networks that explained most for select users, so far."""
+    """The networks that have explained most for select users so far."""
 
     learner: Learner
     step: int
@@ -100,14 +99,14 @@ class Best(NamedTuple):
 
 @dataclass
 class OrthogonalProgress:
-    """Where a training stands after a block.
+    """The state of a training after a block.
 
     Attributes:
         learner: the networks.
-        best: those that were best for select users.
-        step: gradient steps made.
+        best: the best networks for select users so far.
+        step: number of gradient steps.
         losses: mean loss of each block.
-        seconds: of training so far.
+        seconds: training time so far.
     """
 
     learner: Learner
@@ -122,13 +121,13 @@ class Orthogonal(TrainingInputs):
 
     @property
     def steps(self) -> int:
-        """Gradient steps in all: whole blocks."""
+        """Total number of gradient steps, a multiple of BLOCK."""
         wanted = PASSES * self.train.epochs * len(self.learn_rows) / self.train.batch
         return max(MIN_BLOCKS, round(wanted / BLOCK)) * BLOCK
 
     @cached_property
     def shape(self) -> EffectShape:
-        """What the networks must be able to hold."""
+        """Sizes of the networks."""
         return EffectShape(
             sizes=self.data.schema.sizes,
             num_numbers=self.data.number_columns.shape[1],
@@ -141,7 +140,7 @@ class Orthogonal(TrainingInputs):
 
     @property
     def units(self) -> Vector:
-        """`[TARGETS]` of the effects, in units of the levels: what comes later is told in days, as the day is."""
+        """`[TARGETS]` units of the effects, relative to those of the levels: later days are in units of a day."""
         return np.array([1.0, 1 - self.discount])
 
     @cached_property
@@ -154,7 +153,7 @@ class Orthogonal(TrainingInputs):
         return Loss(self.discount, *(jnp.asarray(part, jnp.float32) for part in arrays))
 
     def begin(self) -> OrthogonalProgress:
-        """Fresh networks, which say the logged means."""
+        """Initialise the networks so that they predict the logged means."""
         mean = outcomes(self.data, self.learn_rows).mean(axis=0) / self.coords.spread
         pair = init_orthogonal(self.shape, self.seed, np.stack([mean, self.discount * mean]))
         flat = Linear(
@@ -166,11 +165,11 @@ class Orthogonal(TrainingInputs):
 
     @cached_property
     def held_out(self) -> HeldOut:
-        """Users who teach no effects."""
+        """The users held out of the effects' training."""
         return HeldOut(self.data, self.loss, self.seed)
 
     def explained(self, learner: Learner) -> float:
-        """Share of the day's outcomes that is explained for them, in the mean over those that are learned."""
+        """Return the share of the day's held-out variance that is explained, averaged over the learned outcomes."""
         learned = np.asarray(self.loss.learned)[0]
         return float(self.held_out.moments(learner).explained @ learned / learned.sum())
 
@@ -196,24 +195,24 @@ class Orthogonal(TrainingInputs):
 
 
 def learn(training: Orthogonal, progress: OrthogonalProgress | None = None) -> Iterator[OrthogonalProgress]:
-    """Train on, block by block, from the start or from a checkpoint; yields where it stands after each block.
+    """Train block by block, from the start or from a checkpoint; yield the progress after each block.
 
-    The networks are those of the end, unless earlier ones explained clearly more of the day for select users.
+    The result is the last network, unless an earlier one explained clearly more of the day for select users.
     """
     progress = training.begin() if progress is None else progress
     data, optimiser, keep = training.data, training.optimiser, training.train.target_decay
-    half = max(2, training.train.batch // PAIR)  # of one row, a batch could not be told from what stands for all rows
+    half = max(2, training.train.batch // PAIR)  # a batch of one row would look like arrays shared by all rows
     fold = jnp.repeat(jnp.arange(PAIR), half)
     loss = training.loss
 
     def step(learner: Learner, halves: tuple[Batch, Batch]) -> tuple[Learner, Array]:
         batch = jax.tree.map(_joined, *halves)
-        aims = loss.aims(learner, batch, fold)
-        told, gradient = eqx.filter_value_and_grad(loss)(learner.online, batch, aims, fold)
+        targets = loss.targets(learner, batch, fold)
+        value, gradient = eqx.filter_value_and_grad(loss)(learner.online, batch, targets, fold)
         updates, state = optimiser.update(gradient, learner.optimiser, learner.online)
         online = eqx.apply_updates(learner.online, updates)
         averaged = jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, learner.averaged, online)
-        return Learner(online, averaged, learner.value, state), told
+        return Learner(online, averaged, learner.value, state), value
 
     block = compiled_block(step, lambda learner: (learner, None), BLOCK)
     streams = [
@@ -240,16 +239,16 @@ def learn(training: Orthogonal, progress: OrthogonalProgress | None = None) -> I
 
 @eqx.filter_jit
 def _features(trunk: Trunk, codes: Array, numbers: Array) -> Array:
-    """`[B, width]`; compiled once for all the times that V is solved for."""
+    """Return a trunk's features `[B, width]`; compiled once for all fits of V."""
     return trunk(codes, numbers)
 
 
 def _solved(training: Orthogonal, pair: OrthogonalNetwork) -> Value:
-    """V of the log's policy on the features of the usual trunks: least-squares temporal differences, by half.
+    """Fit V of the log's policy on the features of the `usual` trunks: least-squares temporal differences, by half.
 
-        Σ φ (φ − γ^Δ φ')ᵀ w = (1−γ) Σ φ x        over the rows of the half whose next row is known, or whose story ends
+        Σ φ (φ − γ^Δ φ')ᵀ w = (1−γ) Σ φ x        over the rows of the half that are terminal or have a next row
 
-    A network that learns towards its own average comes near this fixed point only after many times 1/(1−γ) steps.
+    A network trained towards its own moving average would need many times 1/(1−γ) steps to reach this fixed point.
 
     Source: Bradtke and Barto (1996).
     """
@@ -276,33 +275,33 @@ def _solved(training: Orthogonal, pair: OrthogonalNetwork) -> Value:
             right += (1 - gamma) * here.T @ (batch.outcome / spread)
             square += (here**2).sum(axis=0)
         penalty = (RIDGE_ROWS / len(rows)) ** 2 * square.mean() * np.append(np.ones(width - 1), 0)
-        found = np.linalg.solve(matrix + np.diag(penalty), right)
-        weights.append(found[:-1])
-        biases.append(found[-1])
+        solution = np.linalg.solve(matrix + np.diag(penalty), right)
+        weights.append(solution[:-1])
+        biases.append(solution[-1])
     return Value(pair.usual, Linear(*(jnp.asarray(np.stack(part), jnp.float32) for part in (weights, biases))))
 
 
 def _joined(one: Array, other: Array) -> Array:
-    """Two halves of a batch; what stands for every row stands once."""
+    """Concatenate two halves of a batch; an array shared by all rows is kept once."""
     return one if one.shape[0] == 1 and other.shape[0] == 1 else jnp.concatenate([one, other])
 
 
 def _halves(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of every other user, and of the rest: neighbours in the log are strangers. One user alone is in both."""
+    """Split rows by user, alternately in the order of their ids; a single user is in both halves."""
     _, place = np.unique(data.user[rows], return_inverse=True)
     even = place % PAIR == 0
     return rows[even], rows if even.all() else rows[~even]
 
 
 def _functions(data: Transitions, train: Train, rows: NDArray[np.int64]) -> tuple[tuple[float, ...], ...]:
-    """e: d rows of K, centred and of unit variance under the logged frequencies, so that decay shrinks all alike.
+    """Return the functions e `[d, K]`, standardised under the logged frequencies, so that decay shrinks all equally.
 
-    What is large for an action that was hardly ever given is cut, so that its effect is shrunk the more.
+    Values that are large because an action is rare are bounded, so that its effect is shrunk more.
     """
     basis = smooth_basis(data.actions, train.action_degree, data.campaign.meta.none)
     wide = np.eye(data.num_actions) if basis is None else np.asarray(basis)
     share = np.bincount(np.asarray(data.action[rows]), minlength=data.num_actions) / len(rows)
-    # What is constant under the log's frequencies is the level's: only what is left of it has an effect.
+    # The constant part belongs to the level.
     centred = np.where(share > 0, wide - (wide @ share)[:, None], 0.0)
     size = np.sqrt(centred**2 @ share)
     kept = centred[size > CONSTANT] / size[size > CONSTANT][:, None]

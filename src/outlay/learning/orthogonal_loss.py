@@ -1,4 +1,4 @@
-"""The loss of the orthogonal critic: what its networks are trained towards, and how far they are from it.
+"""The targets and the loss of the orthogonal critic.
 
 The equations are those of `learning/orthogonal.py`.
 """
@@ -18,13 +18,13 @@ from outlay.nets.batches import Batch
 from outlay.nets.network import Linear
 from outlay.nets.orthogonal import EffectOutputs, OrthogonalNetwork, Trunk, tell
 
-KEPT = 0.5  # share of what the model of the day after leaves that effects still learn from
-MODEL_WEIGHT, AFTER_WEIGHT = 0.04, 0.2  # in the loss: that model; effects on what comes after the day
-NEVER = -1e9  # log probability of what was not allowed: finite, for it is multiplied by 0 in rows without a choice
+KEPT = 0.5  # share of the residual of the model g that effects still learn from
+MODEL_WEIGHT, AFTER_WEIGHT = 0.04, 0.2  # weights in the loss: of g, and of effects on later days
+NEVER = -1e9  # log probability of disallowed actions: finite, since rows without a choice multiply it by 0
 
 
 class Value(eqx.Module):
-    """V of the log's policy by either half of the users: linear in what a trunk of theirs says."""
+    """V of the log's policy for each half of the users: linear in the features of a trunk."""
 
     trunk: Trunk  # a pair
     head: Linear  # a pair
@@ -35,7 +35,7 @@ class Value(eqx.Module):
 
 
 class Learner(NamedTuple):
-    """What the next block needs; all arrays."""
+    """State carried from block to block; all arrays."""
 
     online: OrthogonalNetwork
     averaged: OrthogonalNetwork  # exponential averages of `online`
@@ -43,8 +43,8 @@ class Learner(NamedTuple):
     optimiser: optax.OptState
 
 
-class Aims(NamedTuple):
-    """What the networks of a step are trained towards; no gradient flows through it."""
+class Targets(NamedTuple):
+    """The targets of a step; no gradient flows through them."""
 
     day: Array  # [B, H] y₀
     own: Array  # [B, H] y₁ by the value of the row's own half
@@ -52,9 +52,9 @@ class Aims(NamedTuple):
     usual: Array  # [B, TARGETS, H] m of the other half's network
     moved: Array  # [B, d] ẽ of the logged action
     functions: Array  # [B, d] e of the logged action
-    outcome: Array  # [B, H] the day's outcomes that do not follow from others
+    outcome: Array  # [B, H] the day's outcomes that are not derived from others
     without_luck: Array  # [B, H] y₁ − m₁ − κ (x − E[x | s, a])
-    modelled: Array  # [B, H] effect on y₁ as the model of the day after has it, with a share of what that leaves
+    modelled: Array  # [B, H] effect on y₁ by the model g, plus a share of its residual
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Loss:
         discount: γ.
         spread: `[H]` units of the heads.
         functions: `[d, K]` e.
-        units: `[TARGETS]` of the effects, in units of the levels.
-        learned: `[TARGETS, H]` 0 where the effect follows from another.
+        units: `[TARGETS]` units of the effects, relative to those of the levels.
+        learned: `[TARGETS, H]` 0 where the effect is derived from another.
     """
 
     discount: float
@@ -75,25 +75,25 @@ class Loss:
     units: Array
     learned: Array
 
-    def aims(self, learner: Learner, batch: Batch, fold: Array) -> Aims:
-        """What a step trains towards, by the averages so far; `fold [B]` is the half of the users of each row."""
-        said = tell(learner.averaged, batch.state.codes, batch.state.numbers)
+    def targets(self, learner: Learner, batch: Batch, fold: Array) -> Targets:
+        """Compute the targets of a step from the averaged networks; `fold [B]` is the users' half of each row."""
+        outputs = tell(learner.averaged, batch.state.codes, batch.state.numbers)
         after = learner.value(batch.next_state.codes, batch.next_state.numbers) * batch.discount[:, None]  # [2, B, H]
         row, other = jnp.arange(len(fold)), 1 - fold
-        day, usual = batch.outcome / self.spread, said.mean[other, row]
+        day, usual = batch.outcome / self.spread, outputs.mean[other, row]
         outcome = day * self.learned[0]
-        prob = jax.nn.softmax(jnp.where(batch.allowed, said.logits[other, row], NEVER))
+        prob = jax.nn.softmax(jnp.where(batch.allowed, outputs.logits[other, row], NEVER))
         every = self.functions.T - (prob @ self.functions.T)[:, None]  # [B, K, d] ẽ
         moved = every[row, batch.action]
-        # The effects of both networks are taught by all users, so their mean is as good as either.
-        expected = usual[:, None, 0] + jnp.einsum("bhd,bkd->bkh", said.slope[:, :, 0].mean(0), every)
-        direct, carried = said.direct.mean(0), said.carried.mean(0)
+        # The effects of both networks are learned from all users, so their mean can be used.
+        expected = usual[:, None, 0] + jnp.einsum("bhd,bkd->bkh", outputs.slope[:, :, 0].mean(0), every)
+        direct, carried = outputs.direct.mean(0), outputs.carried.mean(0)
         effect = jnp.einsum("bhd,bkd->bkh", direct, every)
         effect += jnp.einsum("bkhx,bkx->bkh", carried, expected * self.learned[0])
         effect -= (prob[:, :, None] * effect).sum(1, keepdims=True)
         luck = (day - expected[row, batch.action]) * self.learned[0]
-        left = after[other, row] - self.after(said, other, batch.action, moved, outcome)
-        return jax.lax.stop_gradient(Aims(
+        left = after[other, row] - self.after(outputs, other, batch.action, moved, outcome)
+        return jax.lax.stop_gradient(Targets(
             day=day,
             own=after[fold, row],
             other=after[other, row],
@@ -106,27 +106,27 @@ class Loss:
         ))  # fmt: skip
 
     @staticmethod
-    def after(said: EffectOutputs, fold: Array, action: Array, moved: Array, outcome: Array) -> Array:
-        """`[B, H]` what comes after the day, given state, action and outcomes, by the network of a half of users."""
+    def after(outputs: EffectOutputs, fold: Array, action: Array, moved: Array, outcome: Array) -> Array:
+        """Return `[B, H]` g(s, a, x) by the network of each row's half of the users."""
         row = jnp.arange(len(fold))
-        changed = _product(said.direct[fold, row], moved) + _product(said.carried[fold, row, action], outcome)
-        return said.idle[fold, row] + changed
+        changed = _product(outputs.direct[fold, row], moved) + _product(outputs.carried[fold, row, action], outcome)
+        return outputs.idle[fold, row] + changed
 
-    def __call__(self, online: OrthogonalNetwork, batch: Batch, aims: Aims, fold: Array) -> Array:
-        """How far the networks are from it, in squares of each head's spread."""
-        said: EffectOutputs = tell(online, batch.state.codes, batch.state.numbers)
+    def __call__(self, online: OrthogonalNetwork, batch: Batch, targets: Targets, fold: Array) -> Array:
+        """Compute the loss, in squared units of each head's spread."""
+        outputs: EffectOutputs = tell(online, batch.state.codes, batch.state.numbers)
         row, known, chosen = jnp.arange(len(fold)), known_targets(batch), batch.chosen[:, None, None]
-        usual = known * jnp.square(said.mean[fold, row] - jnp.stack([aims.day, aims.own], axis=1))
-        log_prob = jax.nn.log_softmax(jnp.where(batch.allowed, said.logits[fold, row], NEVER))
+        usual = known * jnp.square(outputs.mean[fold, row] - jnp.stack([targets.day, targets.own], axis=1))
+        log_prob = jax.nn.log_softmax(jnp.where(batch.allowed, outputs.logits[fold, row], NEVER))
         imitation = -batch.chosen * log_prob[row, batch.action]
-        after = self.after(said, fold, batch.action, aims.moved, aims.outcome)
-        model = known[:, 1] * jnp.square((after - aims.own) / self.units[1])
-        wanted = jnp.stack([aims.day - aims.usual[:, 0], aims.modelled], axis=1) / self.units[:, None]
-        effect = jnp.square(wanted - jnp.einsum("ebphd,bd->ebph", said.slope, aims.moved)) * known * chosen
+        after = self.after(outputs, fold, batch.action, targets.moved, targets.outcome)
+        model = known[:, 1] * jnp.square((after - targets.own) / self.units[1])
+        wanted = jnp.stack([targets.day - targets.usual[:, 0], targets.modelled], axis=1) / self.units[:, None]
+        effect = jnp.square(wanted - jnp.einsum("ebphd,bd->ebph", outputs.slope, targets.moved)) * known * chosen
         effect *= self.learned * jnp.array([1.0, AFTER_WEIGHT])[:, None]
-        slope = jax.lax.stop_gradient(jnp.einsum("ebphd,bd->ebph", said.slope, aims.functions))
-        value = jnp.stack([aims.day, aims.other], axis=1)
-        level = known * jnp.square(said.level + self.units[:, None] * slope - value)
+        slope = jax.lax.stop_gradient(jnp.einsum("ebphd,bd->ebph", outputs.slope, targets.functions))
+        value = jnp.stack([targets.day, targets.other], axis=1)
+        level = known * jnp.square(outputs.level + self.units[:, None] * slope - value)
         total: Array = (
             usual.sum((1, 2)).mean()
             + imitation.mean()
@@ -142,5 +142,5 @@ def _product(matrix: Array, vector: Array) -> Array:
 
 
 def known_targets(batch: Batch) -> Array:
-    """`[B, TARGETS, 1]` 1 where a target is known: the day always, what comes after it where the log or story tells."""
+    """Return `[B, TARGETS, 1]` 1 where a target is known: always for the day, else if the row has a next or ends."""
     return jnp.stack([jnp.ones_like(batch.has_target), batch.has_target], axis=1)[..., None]

@@ -1,4 +1,4 @@
-"""The policies of a trained orthogonal critic: effects of the right size, λ laid where costs fall, and one network."""
+"""The policies of a trained orthogonal critic: rescaled effects, a grid of λ where costs change, and one network."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from outlay.nets.batches import gather
 from outlay.nets.network import PAIR, Linear
 from outlay.nets.orthogonal import OrthogonalNetwork, arrays_of, value_heads
 
-RESIZE = (0.0, 4.0)  # the least and the most that effects are multiplied by
-LOOK_ROWS = 4096  # of select users, on which the grid of λ is laid
+RESIZE = (0.0, 4.0)  # range of the factor by which effects are rescaled
+LOOK_ROWS = 4096  # rows of select users from which the grid of λ is chosen
 
 Vector = NDArray[np.float64]
 
@@ -32,32 +32,28 @@ class Answers(NamedTuple):
     Attributes:
         network: one Q, which answers every λ.
         multiplier: `[L, m]` λ, in reward units per unit of coordinate.
-        said: `[L, 1+m]` what the critic says of them: reward and coordinates, the log's policy going on after the first
-            day.
-        say: the same `[n, 1+m]` of the policies of any λ `[n, m]`.
+        estimate: `[L, 1+m]` the critic's reward and coordinates for them, with the log's policy after the first day.
+        estimate_at: returns the same `[n, 1+m]` for the policies of any λ `[n, m]`.
     """
 
     network: NetworkArrays
     multiplier: Vector
-    said: Vector
-    say: Callable[[Vector], Vector]
+    estimate: Vector
+    estimate_at: Callable[[Vector], Vector]
 
 
 def answers(training: Orthogonal, progress: OrthogonalProgress) -> Answers:
-    """The policies of a finished training, at λ laid where costs fall, with effects of the size that users show who
-    taught none.
-    """  # fmt: skip
+    """Return the policies of a finished training, at the λ where costs change, with rescaled effects."""
     pair = _resized(training, progress.best.learner)
     heads, outcome = _raw_heads(training, pair)
-    found = answered(training.coords, training.bound, training.money, *_values(training, pair, heads))
-    return Answers(arrays_of(pair, heads, outcome), *found)
+    grid = answered(training.coords, training.bound, training.money, *_values(training, pair, heads))
+    return Answers(arrays_of(pair, heads, outcome), *grid)
 
 
 def _resized(training: Orthogonal, learner: Learner) -> OrthogonalNetwork:
-    """Effects times what a regression on them gives, by target and head, in rows of select users.
+    """Rescale the effects of each target and head by a regression on rows of select users.
 
-    Decay that is strong enough to tell well who responds more shrinks all effects, and those of what comes after the
-    day more than those of the day.
+    Weight decay strong enough to rank users by response shrinks all effects, most of all those on later days.
     """
     pair = learner.averaged
     factor = np.clip(training.held_out.moments(learner).size, *RESIZE)
@@ -68,7 +64,7 @@ def _resized(training: Orthogonal, learner: Learner) -> OrthogonalNetwork:
 
 
 def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
-    """Q `[..., K, 1, H]` and the day's outcomes `[..., K, 1+m]`, raw: weights and biases."""
+    """Return weights and biases, in raw units, of Q `[..., K, 1, H]` and of the day's outcomes `[..., K, 1+m]`."""
     weight, bias = value_heads(pair, training.units)
     derived, spread = training.derived, training.coords.spread
     count = len(derived.known)
@@ -77,7 +73,7 @@ def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vec
         day, after = part[..., 0, :] * spread, part[..., 1, :] * spread  # [..., K, H]
         for j in np.flatnonzero(derived.known):
             day[..., 1 + j] = derived.per_reward[j] * day[..., 0] + constant * derived.base[j]
-        # Without a discount nothing comes after the day, and what was learned of it is noise.
+        # With γ = 0, later days do not count, and what was learned about them is noise.
         q = day if training.discount == 0 else (1 - training.discount) * day + after
         return q[..., None, :], day[..., : 1 + count]
 
@@ -88,7 +84,7 @@ def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vec
 def _values(
     training: Orthogonal, pair: OrthogonalNetwork, heads: tuple[Vector, Vector]
 ) -> tuple[Vector, NDArray[np.bool_]]:
-    """`[N, K, H]` Q of rows of select users that had a choice, raw, and `[N, K]` what was allowed there."""
+    """Return Q `[N, K, H]`, in raw units, of select users' rows with a choice, and the allowed actions `[N, K]`."""
     data = training.data
     rows = choice_rows(data, LOOK_ROWS, training.seed)
     batch = gather(data, rows, table=False)

@@ -1,21 +1,21 @@
-"""The orthogonal estimate by boosted trees: what an action changes, learned apart from what happens anyway.
+"""The orthogonal estimate by boosted trees: the effects of actions, learned separately from the baseline.
 
-    y₀ = (r, c),   y₁ = γ^Δ V(s')                   the day itself; what comes after it, where the log's policy goes on
+    y₀ = (r, c),   y₁ = γ^Δ V(s')                   the day itself; the days after it, under the log's policy
     m_p(s) = E[y_p | s],   b(a|s)                   learned on one half of the users for the rows of the other
     ẽ_j = e_j(a) − Σ_a b(a|s) e_j(a)                functions of the action, less their mean under the log's policy
     τ_p = argmin E ( y_p − m_p(s) − Σ_j τ_p,j(s) ẽ_j )²
     Q(s, a) = (1−γ) Q₀ + Q₁,   Q_p = β_p(s) + Σ_j τ_p,j(s) e_j(a)
 
 The equations are those of `learning/orthogonal.py`; each expectation is an ensemble of small trees
-(`learning/trees_usual.py`, `learning/boosting.py`). What comes after the day is learned from less noisy aims, as there:
+(`learning/trees_usual.py`, `learning/boosting.py`). As there, effects on later days have less noisy targets:
 
     y₁  →  g + KEPT · (y₁ − g) − κ(s, a) (x − E[x | s, a])
 
-g(s, a, x) are trees that see the action and the day's outcomes as well, and κ is what a unit of x is worth in them. The
-mean of the last term is 0 whatever κ is; g may be wrong about users whom x tells apart, so a share of what it leaves is
-kept, and the size of all effects is taken on select users from y₁ itself, less luck.
+g(s, a, x) are trees with the action and the day's outcomes x as additional features, and κ is the change of g per unit
+of x. The mean of the last term is 0 for any κ. Since g may be biased for users who differ in x, a share of its residual
+is kept, and the size of all effects is estimated on select users from y₁ itself, less the noise of the day.
 
-Splits look at raw fields one at a time, so interactions of thresholds and fields of many codes need few rows.
+Each split uses one raw field, so interactions of thresholds and fields with many codes need few rows.
 
 Source: as for `learning/orthogonal.py`; trees in the R-learner, Nie and Wager (2021).
 """
@@ -43,10 +43,10 @@ from outlay.ops.action_basis import smooth_basis
 EFFECT = BoostingSettings(leaves=8, rate=0.1, prior=200.0, rounds=100, patience=10)  # multiples of the average effect
 SHAPE = BoostingSettings(leaves=4, rate=0.2, prior=1000.0, rounds=40, patience=4)  # all other effects
 LEVEL = BoostingSettings(leaves=16, rate=0.3, prior=20.0, rounds=24, patience=4)
-KEPT = 0.5  # share of what the model of the day after leaves that effects still learn from
-RESIZE = (0.0, 4.0)  # the least and the most that effects are multiplied by
-LOW, HIGH = 0.1, 0.9  # quantiles of an outcome between which its worth is taken
-CONSTANT = 1e-6  # a function of the action with less spread of its own is none
+KEPT = 0.5  # share of the residual of g that effects still learn from
+RESIZE = (0.0, 4.0)  # range of the factor by which effects are rescaled
+LOW, HIGH = 0.1, 0.9  # quantiles of an outcome between which κ is measured
+CONSTANT = 1e-6  # a function of the action with a smaller remaining spread is dropped
 TINY = 1e-12
 
 Ints = NDArray[np.int64]
@@ -58,7 +58,7 @@ class TreesTraining(TrainingInputs):
 
     @cached_property
     def learned(self) -> Ints:
-        """The heads whose effects on the day are learned: those that follow from no other."""
+        """Indices of the heads whose effects on the day are learned, not derived from another head's."""
         known = self.derived.known
         follows = np.zeros(len(self.coords.spread), np.bool_)
         follows[1 : 1 + len(known)] = known
@@ -66,7 +66,7 @@ class TreesTraining(TrainingInputs):
 
     @cached_property
     def functions(self) -> Vector:
-        """`[d, K]` e: orthonormal under the logged frequencies, smooth ones first."""
+        """`[d, K]` functions e of the action: orthonormal under the logged frequencies, smooth ones first."""
         data, rows = self.data, self.learn_rows[~self.data.forced[self.learn_rows]]
         share = np.bincount(np.asarray(data.action[rows]), minlength=data.num_actions) / max(1, len(rows))
         basis = smooth_basis(data.actions, self.train.action_degree, data.campaign.meta.none)
@@ -85,9 +85,9 @@ class _Effects(NamedTuple):
     """τ of some heads.
 
     Attributes:
-        trees: that say it, those of the first function and those of the others.
-        slope: `[N, h, d]` what they say of every row.
-        size: `[h]` the factor that gives effects the size that held-out users show.
+        trees: the ensembles of the first function and of the others.
+        slope: `[N, h, d]` their predictions for every row.
+        size: `[h]` factors that rescale the effects to fit held-out users.
     """
 
     trees: tuple[Boosted, ...]
@@ -96,17 +96,17 @@ class _Effects(NamedTuple):
 
 
 def learn(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, EffectScore]:
-    """Learn it: one Q, as trees and what is linear in them; and what it leaves to judge learners by.
+    """Learn one Q, as trees with linear heads; also return the score that compares learners.
 
     Args:
-        training: what to learn.
-        report: told the share done, and what is being done.
+        training: the data and settings.
+        report: called with the share done and the current step.
     """
     report(0.0, "trees: binning the columns")
     columns = TrainingColumns.of(training.data, training.learn_rows, training.coords.spread, training.seed)
     halves = []
     for half in range(2):
-        report(0.05 + 0.25 * half, f"trees: what happens anyway, half {half + 1} of 2")
+        report(0.05 + 0.25 * half, f"trees: baseline, half {half + 1} of 2")
         halves.append(usual(columns, half))
     predictions = _crossed(columns, halves)
     report(0.55, "trees: effects on the day")
@@ -115,9 +115,9 @@ def learn(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, Eff
     day, changed = _effects(columns, today, today, moved, np.ones(len(moved), np.bool_))
     later = None
     if training.discount > 0 and columns.known[columns.held].any() and columns.known[columns.learn].any():
-        report(0.65, "trees: what a day means for the next ones")
+        report(0.65, "trees: model of the days that follow")
         aim, plain = _without_luck(training, columns, halves, predictions, today - changed)
-        report(0.75, "trees: effects on what comes after the day")
+        report(0.75, "trees: effects on the days that follow")
         later, _ = _effects(columns, aim, plain, moved, columns.known)
     report(0.9, "trees: levels")
     held, rows = columns.held, choice_rows(training.data, HELD_ROWS, training.seed)
@@ -126,7 +126,7 @@ def learn(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, Eff
 
 
 def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
-    """The policies of the learned Q, at λ placed where costs fall."""
+    """Return the policies of the learned Q, at the λ where costs change."""
     data = training.data
     rows = choice_rows(data, LOOK_ROWS, training.seed)
     assert isinstance(network.body, Trees)
@@ -137,20 +137,20 @@ def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
 
 
 def _crossed(columns: TrainingColumns, halves: list[Usual]) -> Usual:
-    """Predictions for each row by the other half of the users; for held-out rows, the mean of both."""
+    """Return cross-fitted predictions: by the other half of the users; for held-out rows, the mean of both."""
     return Usual(*(columns.crossed(one, other) for one, other in zip(*halves, strict=True)))
 
 
 def _turned(functions: Vector, columns: TrainingColumns, policy: Vector, today: Vector) -> tuple[Vector, Vector]:
-    """Functions of the action, turned so that the first is the average effect `[d, K]`, and ẽ of the rows `[N, d]`.
+    """Rotate the functions of the action so that the first is the average effect `[d, K]`; also return ẽ `[N, d]`.
 
-    Most of what differs between users is how much of the average effect they show.
+    Most of the heterogeneity between users is in the coefficient of the average effect.
     """
     every = functions.T - (policy @ functions.T)[:, None]  # [N, K, d]
     moved = np.take_along_axis(every, columns.action[:, None, None], axis=1)[:, 0]
     learn = columns.learn[columns.chosen[columns.learn]]
     average = constants(BoostingRows(learn, today[learn], moved[learn]))
-    # Gram and Schmidt: the first row points along the average, the others stand upright on it.
+    # Gram–Schmidt: the first row is along the average, the others are orthogonal to it.
     turn = np.linalg.qr(np.vstack([average, np.eye(len(functions))]).T)[0].T
     return turn @ functions, moved @ turn.T
 
@@ -158,14 +158,14 @@ def _turned(functions: Vector, columns: TrainingColumns, policy: Vector, today: 
 def _effects(
     columns: TrainingColumns, aim: Vector, plain: Vector, moved: Vector, known: NDArray[np.bool_]
 ) -> tuple[_Effects, Vector]:
-    """Effects that explain `aim [N, h]`, of the size that suits `plain`, and what they say in every row `[N, h]`."""
+    """Fit effects to `aim [N, h]`, rescale them to fit `plain`, and return them with their values `[N, h]`."""
     learn = columns.learn[columns.chosen[columns.learn] & known[columns.learn]]
     held = columns.held[known[columns.held]]
     effects, slopes, left = [], [], aim
     for by, settings in ((moved[:, :1], EFFECT), (moved[:, 1:], SHAPE)):
         if by.shape[1]:
-            taught, kept = (BoostingRows(rows, left[rows], by[rows]) for rows in (learn, held))
-            effects.append(boost(columns.table, taught, kept, settings))
+            train, test = (BoostingRows(rows, left[rows], by[rows]) for rows in (learn, held))
+            effects.append(boost(columns.table, train, test, settings))
             slopes.append(effects[-1](columns.table.x))
             left = left - np.einsum("nhj,nj->nh", slopes[-1], by)
     slope = np.concatenate(slopes, axis=2)
@@ -176,9 +176,9 @@ def _effects(
 
 
 def _without_luck(
-    training: TreesTraining, columns: TrainingColumns, halves: list[Usual], said: Usual, luck: Vector
+    training: TreesTraining, columns: TrainingColumns, halves: list[Usual], predictions: Usual, luck: Vector
 ) -> tuple[Vector, Vector]:
-    """`[N, H]` y₁ − m₁ less luck, by the model of the day after and as it is."""
+    """Return `[N, H]` y₁ − m₁ less the noise of the day: partly replaced by g, and without g."""
     amount = training.data.actions[columns.action][:, None]
     x = columns.outcome[:, training.learned]
     table = columns.table.with_columns(np.hstack([amount, x]).astype(np.float32))
@@ -192,13 +192,13 @@ def _without_luck(
         model.append(g(table.x)[:, :, 0])
         worth.append(np.stack([_worth(g, table.x, 1 + i, ends[:, i]) for i in range(x.shape[1])], axis=2))
     by_model, kappa = columns.crossed(*model), columns.crossed(*worth)  # [N, H], [N, H, X]
-    plain = said.value - said.later
+    plain = predictions.value - predictions.later
     less = np.einsum("nhx,nx->nh", kappa, luck)
     return by_model + KEPT * (plain - by_model) - less, plain - less
 
 
 def _worth(model: Boosted, x: NDArray[np.float32], column: int, ends: Vector) -> Vector:
-    """`[N, H]` what a unit of one column is worth, between two values of it."""
+    """Return `[N, H]` the model's change per unit of one column, between two of its values."""
     if ends[1] <= ends[0]:
         return np.zeros((len(x), len(model.rounds)))
     low, high = x.copy(), x.copy()
@@ -215,7 +215,7 @@ def _network(
     later: _Effects | None,
     value: Vector,
 ) -> NetworkArrays:
-    """Effects, and levels on top of them, as trees with heads that are linear in what they say."""
+    """Return effects and levels as one ensemble of trees with linear heads."""
     learn, heads = columns.learn, np.arange(len(training.coords.spread))
     targets = [
         _target(training, columns, functions, day, columns.outcome[:, training.learned], learn, training.learned)
@@ -258,16 +258,17 @@ def _target(
     at: Ints,
     which: Ints,
 ) -> tuple[list[tuple[int, Node]], Vector]:
-    """The trees of one target, with their outputs, and what these mean: `[outputs + 1, K, H]`, the last a constant.
+    """Return the trees of one target with their outputs, and the outputs' coefficients `[outputs + 1, K, H]`; the last
+    one is the constant.
 
     Args:
-        training: what is learned.
+        training: the data and settings.
         columns: the rows.
         functions: `[d, K]` e.
-        effects: of the target.
+        effects: the effects on the target.
         target: `[N, h]`.
-        at: rows in which it is known.
-        which: `[h]` the heads that it is about.
+        at: rows in which the target is known.
+        which: `[h]` indices of its heads.
     """
     actions, heads = functions.shape[1], len(training.coords.spread)
     changed = effects.size * np.einsum("nhj,nj->nh", effects.slope, functions.T[columns.action])
@@ -275,14 +276,16 @@ def _target(
     trees: list[tuple[int, Node]] = []
     parts: list[Vector] = []
     constant, first = np.zeros((1, actions, heads)), 0
-    for found in (*effects.trees, level):
-        mine = functions[first : first + found.start.shape[1]] if found is not level else np.ones((1, actions))
+    for ensemble in (*effects.trees, level):
+        mine = functions[first : first + ensemble.start.shape[1]] if ensemble is not level else np.ones((1, actions))
         part = np.zeros((len(which), len(mine), actions, heads))
         for i, head in enumerate(which):
-            part[i, :, :, head] = mine * (1 if found is level else effects.size[i])
-        constant += np.einsum("hj,hjak->ak", found.start, part)
+            part[i, :, :, head] = mine * (1 if ensemble is level else effects.size[i])
+        constant += np.einsum("hj,hjak->ak", ensemble.start, part)
         done = sum(len(each) for each in parts)
-        trees += [(done + output, root) for output, root in found.trees(columns.table.num_numbers, columns.table.sizes)]
+        trees += [
+            (done + output, root) for output, root in ensemble.trees(columns.table.num_numbers, columns.table.sizes)
+        ]
         parts.append(part.reshape(-1, actions, heads))
         first += len(mine)
     return trees, np.concatenate([*parts, constant])

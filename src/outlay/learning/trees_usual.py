@@ -1,13 +1,12 @@
-"""What happens anyway, by boosted trees: the day, the log's policy, its V, and what comes after the day.
+"""The baseline by boosted trees: the day's outcomes, the log's policy, its V, and the value of later days.
 
-    m₀(s) = E[x | s]                         trees, on rows in which there was a choice, as all but V
+    m₀(s) = E[x | s]                         trees; like all but V, on rows in which there was a choice
     b(a|s)                                   trees, on propensities where the log has them, on actions elsewhere
     V(s) = φ(s)ᵀ w                           φ: 1, numbers, codes of small fields, m₀(s), E[γ^Δ m₀(s') | s]
     m₁(s) = E[γ^Δ V(s') | s]                 trees
 
-w solves Σ φ (φ − γ^Δ φ')ᵀ w = (1−γ) Σ φ x: m₀ and what comes of it a day later span most of what V is made of, and are
-told by trees from interactions that a linear V would miss. All of it is learned on one half of the users, to be used
-for the rows of the other.
+w solves Σ φ (φ − γ^Δ φ')ᵀ w = (1−γ) Σ φ x. m₀ and its expectation one day later span most of V, and contain
+interactions that a linear V would miss. Everything is learned on one half of the users and applied to the other.
 
 Source: Bradtke and Barto (1996) for V; its features, Parr et al. (2007), "Analyzing feature generation for
 value-function approximation".
@@ -27,10 +26,10 @@ from outlay.learning.fresh import outcomes
 from outlay.learning.held_out import choice_rows
 
 USUAL = BoostingSettings(leaves=31, rate=0.4, prior=20.0, rounds=16, patience=4)
-HELD_ROWS = 20_000  # of select users, at most, whose loss ends boosting
-FEW_CODES = 30  # fields with more of them have no columns of their own in V
-RIDGE = 1e-4  # of the mean square of a column
-LEAST = 0.01  # the probability that any allowed action has at least
+HELD_ROWS = 20_000  # most rows of select users used for early stopping
+FEW_CODES = 30  # fields with more codes have no columns in V
+RIDGE = 1e-4  # as a share of the mean square of a column
+LEAST = 0.01  # minimum probability of an allowed action
 
 Ints = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -41,8 +40,8 @@ class Usual(NamedTuple):
 
     Attributes:
         day: `[N, H]` m₀.
-        policy: `[N, K]` b; NaN in rows of the half itself that are not held out, which nobody needs.
-        value: `[N, H]` y₁ by its V; 0 where what comes after is not known.
+        policy: `[N, K]` b; NaN in rows of the half itself that are not held out, where it is not needed.
+        value: `[N, H]` y₁ by its V; 0 where the next row is not known.
         later: `[N, H]` m₁.
     """
 
@@ -54,7 +53,7 @@ class Usual(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingColumns:
-    """The rows that a training looks at, N of them: those that teach, held-out ones, and the rows next to these.
+    """The N rows of a training: rows to learn from, held-out rows, and the rows that follow those.
 
     Attributes:
         table: their states.
@@ -63,11 +62,11 @@ class TrainingColumns:
         action: `[N]` index.
         chosen: `[N]` whether there was a choice.
         allowed: `[N, K]`.
-        propensity: `[N]` of the logged action; None where the log has none.
+        propensity: `[N]` of the logged action; None if the log has none.
         gamma: `[N]` γ^Δ, 0 where there is no next row.
-        known: `[N]` whether what comes after is known: not so where the log was cut off.
-        after: `[N]` the next row; the row itself where there is none.
-        half: `[N]` of the user, 0 or 1.
+        known: `[N]` whether what follows is known; false where the log was cut off.
+        after: `[N]` the next row; the row itself if there is none.
+        half: `[N]` half of the user, 0 or 1.
         learn: `[n]` rows to learn from.
         held: `[h]` rows of select users in which there was a choice.
         discount: γ.
@@ -90,13 +89,13 @@ class TrainingColumns:
 
     @classmethod
     def of(cls, data: Transitions, learn_rows: Ints, spread: Vector, seed: int) -> TrainingColumns:
-        """Gather them.
+        """Gather the columns of a training.
 
         Args:
             data: the log.
             learn_rows: ascending.
             spread: `[H]` of the heads.
-            seed: of the held-out rows, where there are more than are needed.
+            seed: for sampling the held-out rows, if there are more than needed.
         """
         held = choice_rows(data, HELD_ROWS, seed)
         following = np.asarray(data.next_row[held]).astype(np.int64)
@@ -109,7 +108,7 @@ class TrainingColumns:
         user = np.unique(data.user[rows], return_inverse=True)[1]
         half = user % 2
         learn = np.searchsorted(rows, learn_rows)
-        if len(np.unique(half[learn])) < 2:  # one user alone is in both
+        if len(np.unique(half[learn])) < 2:  # a single user is split between both
             half = np.arange(len(rows)) % 2
         return cls(
             table=BinnedTable.of(states(data, rows), data.number_columns.shape[1], data.schema.sizes, seed),
@@ -129,19 +128,19 @@ class TrainingColumns:
         )
 
     def of_half(self, half: int) -> Ints:
-        """Rows to learn from of one half of the users."""
+        """Return the rows to learn from of one half of the users."""
         mine: Ints = self.learn[self.half[self.learn] == half]
         return mine
 
     def crossed(self, one: Vector, other: Vector) -> Vector:
-        """Predictions for each row by the other half of the users, `[N, …]`; for held-out rows the mean of both."""
+        """Return predictions `[N, …]` by the other half of the users; for held-out rows, the mean of both."""
         half = self.half.reshape(-1, *[1] * (one.ndim - 1))
         both: Vector = np.where(half == 0, other, one)
         both[self.held] = (one[self.held] + other[self.held]) / 2
         return both
 
     def fit(self, at: Ints, target: Vector, settings: BoostingSettings = USUAL) -> Boosted:
-        """A plain regression of `[N, H]` on the state in some rows."""
+        """Regress a target `[N, H]` on the state, in the rows `at`."""
         ones, held = np.ones((len(target), 1)), self.held
         return boost(
             self.table, BoostingRows(at, target[at], ones[at]), BoostingRows(held, target[held], ones[held]), settings
@@ -149,7 +148,7 @@ class TrainingColumns:
 
 
 def usual(columns: TrainingColumns, half: int) -> Usual:
-    """Predictions for all rows from one half of the users."""
+    """Fit the baseline on one half of the users, and return its predictions for all rows."""
     mine, x = columns.of_half(half), columns.table.x
     choice = mine[columns.chosen[mine]] if columns.chosen[mine].any() else mine
     day = columns.fit(choice, columns.outcome)(x)[:, :, 0]
@@ -168,13 +167,13 @@ def usual(columns: TrainingColumns, half: int) -> Usual:
 
 
 def _policy(columns: TrainingColumns, rows: Ints, others: Ints) -> Vector:
-    """`[n, K]` b of some rows, learned from others; 0 where an action is not allowed."""
+    """Return `[n, K]` b in the rows `others`, learned from `rows`; 0 where an action is not allowed."""
     count, x = columns.allowed.shape[1], columns.table.x[others]
     taken = np.eye(count)[columns.action]
     if columns.propensity is None:
         predicted = columns.fit(rows, taken)(x)[:, :, 0]
     else:
-        # The row states the probability of its own action, without the noise of a draw.
+        # The logged propensity is a target without the noise of the draw.
         own, held = columns.propensity[:, None], columns.held
         given = BoostingRows(rows, own[rows], taken[rows])
         predicted = boost(columns.table, given, BoostingRows(held, own[held], taken[held]), USUAL)(x)[:, 0]
@@ -183,10 +182,10 @@ def _policy(columns: TrainingColumns, rows: Ints, others: Ints) -> Vector:
     return whole
 
 
-def _solved(columns: TrainingColumns, rows: Ints, told: Vector) -> Vector:
-    """`[N, H]` V of the log's policy, on features of which `told [N, k]` are some."""
+def _solved(columns: TrainingColumns, rows: Ints, predicted: Vector) -> Vector:
+    """Solve for V `[N, H]` of the log's policy; `predicted [N, k]` are some of its features."""
     table = columns.table
-    parts: list[NDArray[Any]] = [np.ones((len(told), 1)), told, table.x[:, : table.num_numbers]]
+    parts: list[NDArray[Any]] = [np.ones((len(predicted), 1)), predicted, table.x[:, : table.num_numbers]]
     for f, size in enumerate(table.sizes):
         if size <= FEW_CODES:
             parts.append(np.eye(size)[columns.codes[:, f]])

@@ -4,28 +4,28 @@
                   + pull·(1 − EASE·h)·(1 − WEAR·f)·ln(1 + coupon) / ln(1 + 5))
 
     h  habit       moves by `habit_rate` towards 1 on an active day, towards 0 on another
-    f  fatigue     moves by FATIGUE_RATE towards coupon / 5: of what was given, used or not
+    f  fatigue     moves by FATIGUE_RATE towards coupon / 5, whether or not the coupon was used
     g  recency     0 after an active day, and 1/5 more for each day without one, up to 1
 
-Reward: active (0 or 1), or with `money` what was spent on an active day. Cost: coupon · active. A *deal seeker*'s pull
-is strong, but an active day with a coupon leaves little habit behind: h moves towards `seeker_form`, 0.3 or 0. All
-others form a habit of such days too. So a rule that looks one day ahead buys the seekers' days.
+Reward: active (0 or 1), or with `money` the amount spent on an active day. Cost: coupon · active. The pull of a *deal
+seeker* is strong, but an active day with a coupon forms little habit: h moves towards `seeker_form`, 0.3 or 0. For all
+other users, such days form a habit too. So a policy that looks one day ahead spends its budget on deal seekers.
 
-The kind of a user follows from products of features, and from a category of 20 values without an order:
+A user's type follows from products of features, and from a category of 20 unordered values:
 
     base     BASE[kind] + SLOPE[plan]·engagement
     pull     exp(PULL[plan] + TOWN[city] + TASTE·price_taste), SEEKER_PULL times as much for a seeker
     seeker   basket_mix > BAR − LEAN[kind]·CHANNEL[channel]
 
-The state can be counted although no log shows one twice: h, f, base and pull lie on grids. A move that ends between two
-points of a grid goes to one of them by chance, so that its mean is as above, and base and pull are those of the nearest
-point. `city_truth.py` has the optimum and the value of policies of the state, exact on these some 100,000 states;
-`city_people.py` has users, their logs, and the value of policies of features.
+The true states are countable although no logged state occurs twice: h, f, base and pull lie on grids. A move that ends
+between two points of a grid goes to one of them at random, so that its mean is as above; base and pull are rounded to
+the nearest point. `city_truth.py` has the optimum and the value of policies of the state, exact on these approximately
+100,000 states; `city_people.py` has users, their logs, and the value of policies of features.
 
 Source: ours; parameters invented. A coupon adds 5 to 16 points for most and 11 to 31 for seekers to a base activity of
-0.39, or 0.32 with slow habits. A 1-day rule with true responses captures 0.60 to 0.71 of what states are worth over the
-best constants with fast habits, 0.37 to 0.64 with slow ones, at eleven budgets; the optimum is 10 % above the best
-constants at the least of them and 1 to 3 % at the largest.
+0.39, or 0.32 with slow habits. At eleven budgets, a 1-day policy with true responses captures 0.60 to 0.71 of the
+optimum's gain over the best constants with fast habits, and 0.37 to 0.64 with slow ones. The optimum is 10 % above the
+best constants at the smallest budget and 1 to 3 % at the largest.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class City:
     """The options of a city.
 
     Attributes:
-        slow: habits of a half-life of 17 days instead of 4, that matter more, at a discount of 0.95 instead of 0.9.
-        money: the reward is what is spent on an active day, log-normal, instead of the active day.
-        hidden: a user's base and fatigue are not in the log; the optimum knows them, and no policy may reach it.
+        slow: habits with a half-life of 17 days instead of 4 and a larger effect; discount 0.95 instead of 0.9.
+        money: the reward is the amount spent on an active day, log-normal, instead of the active day.
+        hidden: a user's base and fatigue are not in the log; the optimum knows them, and may be out of reach.
         rhythm: weekdays differ, and activity falls over four weeks.
-        sparse: the log has no rows of days without a coupon and without activity, except for a user's first day.
+        sparse: the log has no rows for days without a coupon and without activity, except for a user's first day.
         late: 30 % of the users join on one of the six days after the first.
-        discount: γ per day; None: that of the habits.
+        discount: γ per day; None: 0.95 if `slow`, otherwise 0.9.
     """
 
     slow: bool = False
@@ -106,20 +106,20 @@ class City:
             )
 
     def write(self, folder: Path) -> None:
-        """city.json, from which `read` makes the same city."""
+        """Write city.json, from which `read` creates the same city."""
         write_json(folder / CITY_FILE, asdict(self))
 
     @classmethod
     def read(cls, folder: Path) -> City:
-        """The city whose log lies in a folder.
+        """Read the options of the city in a folder.
 
         Raises:
-            FolderError: if there is none.
+            FolderError: if there are none.
         """
         try:
             return cls(**json.loads((folder / CITY_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise FolderError(f"holds no city ({error}).", file=folder, way_out="Run: outlay simulate city") from None
+            raise FolderError(f"has no city ({error}).", file=folder, way_out="Run: outlay simulate city") from None
 
     @property
     def gamma(self) -> float:
@@ -128,7 +128,7 @@ class City:
 
     @property
     def intercept(self) -> float:
-        """Log odds of being active without habit and coupon, the user's base aside."""
+        """Log odds of being active without habit and coupon, excluding the user's base."""
         return -2.4 if self.slow else -1.6
 
     @property
@@ -138,7 +138,7 @@ class City:
 
     @property
     def habit_rate(self) -> float:
-        """Share of the way that the habit moves in a day."""
+        """Share of the distance to its target that the habit moves in a day."""
         return 0.04 if self.slow else 0.15
 
     @property
@@ -157,17 +157,17 @@ class City:
         return BASKET if self.money else np.ones(1)
 
     def calendar(self, day: int) -> float:
-        """Log odds of a day of the calendar, counted from 0, beside those of a city without rhythm."""
+        """Return the change in log odds on a calendar day, counted from 0, due to `rhythm`."""
         return float(WEEK[day % 7] + TREND * min(day, TREND_DAYS) / TREND_DAYS) if self.rhythm else 0.0
 
     def joining(self) -> Floats:
-        """`[J]` share of the users whose first day is day j of the calendar."""
+        """Return `[J]` the share of users whose first day is calendar day j."""
         if not self.late:
             return np.ones(1)
         return np.append(1 - LATE, np.full(LATE_DAYS - 1, LATE / (LATE_DAYS - 1)))
 
     def odds(self, base: Floats, habit: Floats, fatigue: Floats, gap: NDArray[np.integer]) -> tuple[Floats, Floats]:
-        """Log odds without a coupon, and the factor of a coupon's pull; arguments broadcast, `gap` in days from 1."""
+        """Return log odds without a coupon, and the factor on its pull; arguments broadcast, `gap` starts at 1."""
         without = (
             self.intercept + base + self.habit_effect * habit - GAP_EFFECT * (np.minimum(gap, GAPS) - 1) / (GAPS - 1)
         )
@@ -178,7 +178,7 @@ STRENGTH = np.log1p(COUPONS) / np.log1p(COUPONS[-1])  # [A] of a coupon, 0 to 1
 
 
 class GridMoves:
-    """Moves of a grid's points: to `low` or the point above it, the latter with probability `up`."""
+    """Random moves on a grid: to the point `low`, or with probability `up` to the one above it."""
 
     def __init__(self, grid: Floats, target: Floats) -> None:
         place = np.clip(np.interp(target, grid, np.arange(len(grid))), 0, len(grid) - 1)
@@ -186,20 +186,20 @@ class GridMoves:
         self.up = place - self.low
 
     def matrix(self) -> Floats:
-        """`[n, n]` transition probabilities."""
+        """Return `[n, n]` transition probabilities."""
         n = len(self.low)
         matrix, row = np.zeros((n, n)), np.arange(n)
         matrix[row, self.low] = 1 - self.up
         matrix[row, self.low + 1] += self.up
         return matrix
 
-    def draw(self, at: NDArray[np.intp], dice: Floats) -> NDArray[np.intp]:
-        """`[n]` next points of n users, from dice in [0, 1)."""
-        return self.low[at] + (dice < self.up[at])
+    def draw(self, point: NDArray[np.intp], dice: Floats) -> NDArray[np.intp]:
+        """Return `[n]` the next points of n users, from uniform random numbers `dice`."""
+        return self.low[point] + (dice < self.up[point])
 
 
 def habit_moves(city: City) -> tuple[GridMoves, GridMoves, GridMoves]:
-    """Moves of the habit after a day that was not active, one that was, and one that a coupon won of a deal seeker."""
+    """Return the habit's moves after an inactive day, an active day, and a deal seeker's active day with a coupon."""
 
     def towards(end: float) -> GridMoves:
         return GridMoves(H_GRID, H_GRID + city.habit_rate * (end - H_GRID))
@@ -208,12 +208,12 @@ def habit_moves(city: City) -> tuple[GridMoves, GridMoves, GridMoves]:
 
 
 def fatigue_moves() -> tuple[GridMoves, ...]:
-    """Moves of the fatigue, by coupon given."""
+    """Return the fatigue's moves, by coupon."""
     return tuple(GridMoves(F_GRID, F_GRID + FATIGUE_RATE * (coupon / COUPONS[-1] - F_GRID)) for coupon in COUPONS)
 
 
 def first_habit(city: City) -> Floats:
-    """`[B, H]` distribution of the first day's habit by point of BASE_GRID: those who come more have more of it."""
+    """Return `[B, H]` the distribution of the first day's habit, by point of BASE_GRID; it increases with the base."""
     from scipy.special import expit
     from scipy.stats import beta
 
@@ -223,12 +223,12 @@ def first_habit(city: City) -> Floats:
 
 
 def first_fatigue() -> Floats:
-    """`[F]` distribution of the first day's fatigue."""
+    """Return `[F]` the distribution of the first day's fatigue."""
     from scipy.stats import beta
 
     return np.asarray(np.diff(beta.cdf(np.concatenate([[0], (F_GRID[1:] + F_GRID[:-1]) / 2, [1]]), 1.5, 4)))
 
 
 def came_lately() -> Floats:
-    """`[H]` chance that each day before the first was active, which the first recency is drawn from."""
+    """Return `[H]` the probability of activity on each day before the first; the first recency follows from it."""
     return 0.15 + 0.7 * H_GRID

@@ -1,12 +1,12 @@
-"""The people of the city: their features, the log, and the value of policies that look at the features.
+"""Users of the city: their features, their log, and the value of policies that depend on the features.
 
     values = PolicyValues(CityTruth(City(slow=True)))
-    values(None).value                     # of the log's own policy: {"reward": …, "coupon_cost": …, "reward@7": …}
+    values(None).value                     # the log's own policy: {"reward": …, "coupon_cost": …, "reward@7": …}
     values(policy)                         # policy: a table of features → action indices [n], or probabilities [n, A]
-    values(first, second, weights=(0.3, 0.7)).std_error                  # of a sticky mixture
+    values(first, second, weights=(0.3, 0.7)).std_error                  # a sticky mixture
 
-The log's policy looks at features alone: more for those whose habit is weak and for those who like low prices, by plan;
-every coupon has a chance of `LEAST_CHANCE` or more.
+The log's policy depends on features only: larger coupons for users with a weak habit or a taste for low prices, and by
+plan. Every coupon has a probability of at least `LEAST_CHANCE`.
 
 Source: ours; `PolicyValues` after Henderson & Glynn (2002), approximating martingales as control variates.
 """
@@ -61,9 +61,9 @@ Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 Policy = Callable[[pa.Table], NDArray[Any]]  # features of n users today → action indices [n] or probabilities [n, A]
 
-LEAST_CHANCE = 0.08  # of every coupon under the log's policy
-LONGEST_GAP = 30  # days since the last active one, as the log counts them
-FAR = 1e-3  # weight of the days that are not simulated for a discounted value
+LEAST_CHANCE = 0.08  # least probability of a coupon under the log's policy
+LONGEST_GAP = 30  # largest number of days since the last active one in the log
+FAR = 1e-3  # weight of the days that are not simulated, in a discounted value
 CHUNK_USERS = 20_000
 REPORT_DAYS = (1, 3, 7)
 AT_MOST = 0.8  # yuan per decision: below what the log spends, so that the limit binds
@@ -71,19 +71,20 @@ AT_MOST = 0.8  # yuan per decision: below what the log spends, so that the limit
 
 @dataclass
 class People:
-    """n users as they are on a day of the calendar.
+    """The state of n users on a calendar day.
 
     Attributes:
-        city: where they live.
-        rng: of what happens to them; a day takes as many numbers whatever is given, so that policies share their luck.
-        shown: of how their habit and fatigue show.
+        city: their city.
+        rng: random numbers of their behaviour; a day takes the same number of them for any action, so that policies
+            share them.
+        shown: random numbers of the noise in the logged habit and fatigue.
         fixed: the features that never change, `[n]` each.
         seeker, base, pull, basket: `[n]` their type, as points of its grids.
         habit, fatigue: `[n]` points of H_GRID and F_GRID.
         gap: `[n]` days since the last active one, from 1.
-        recent: `[n]` coupons used lately, in yuan.
+        recent: `[n]` coupons used recently, in yuan.
         joins: `[n]` first day.
-        day: of the calendar, from 0.
+        day: the calendar day, from 0.
     """
 
     city: City
@@ -103,7 +104,7 @@ class People:
 
     @classmethod
     def draw(cls, city: City, users: int, rng: np.random.Generator) -> People:
-        """New users, as on their first days."""
+        """Draw new users, in the state of their first days."""
         rng, shown = rng.spawn(2)
         fixed: dict[str, NDArray[Any]] = {
             name: rng.integers(size, size=users, dtype=np.int8)
@@ -133,7 +134,7 @@ class People:
         )
 
     def table(self) -> dict[str, NDArray[Any]]:
-        """Today's features: whole numbers, and float32; what `hidden` leaves out of the log is there too."""
+        """Return today's features, integers and float32, including those that `hidden` leaves out of the log."""
         jitter = self.shown.random((2, len(self.habit))) - 0.5
         own = {
             "habit": np.clip(H_GRID[self.habit] + jitter[0] * H_GRID[1], 0, 1),
@@ -142,26 +143,26 @@ class People:
             "recent": self.recent,
             "weekday": np.full(len(self.habit), self.day % 7, np.int8),
         }
-        seen = self.fixed | own
+        features = self.fixed | own
         return {
-            **{name: seen[name] for name in CATEGORICAL},
-            **{name: np.asarray(seen[name], np.float32) for name in NUMERIC},
+            **{name: features[name] for name in CATEGORICAL},
+            **{name: np.asarray(features[name], np.float32) for name in NUMERIC},
         }
 
     def features(self, table: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return the columns that the log has."""
+        """Return the feature columns of the log."""
         return {name: table[name] for name in (*CATEGORICAL, *self.city.numeric)}
 
     def active_prob(self, coupon: Index) -> Floats:
-        """`[n]` probability that each is active today, given the index of the coupon."""
+        """Return `[n]` the probability that each user is active today, given the index of the coupon."""
         without, factor = self.city.odds(BASE_GRID[self.base], H_GRID[self.habit], F_GRID[self.fatigue], self.gap)
         pull = pull_of(self.seeker, self.pull) * factor * STRENGTH[coupon]
         return np.asarray(expit(without + self.city.calendar(self.day) + pull))
 
     def live(self, coupon: Index) -> tuple[Floats, NDArray[np.bool_]]:
-        """The day, given the index of each one's coupon: the chance of being active, and who was, both `[n]`.
+        """Simulate a day, given the index of each user's coupon; return `[n]` probabilities of activity and activity.
 
-        Users who have not joined yet stay as they are, and mean nothing.
+        The state of users who have not joined yet does not change, and their results are to be ignored.
         """
         dice = self.rng.random((3, len(self.habit)))
         chance = self.active_prob(coupon)
@@ -180,7 +181,7 @@ class People:
 
 
 def logged(table: dict[str, NDArray[Any]]) -> Floats:
-    """`[n, A]` probabilities of the log's policy."""
+    """Return `[n, A]` the probabilities of the log's policy."""
     want = 1.2 * (0.45 - table["habit"]) + 0.4 * table["price_taste"] + 0.3 * (table["plan"] - 1.0)
     score = want[:, None] * np.linspace(-1, 1, len(COUPONS))
     share = np.exp(score - score.max(axis=1, keepdims=True))
@@ -189,13 +190,13 @@ def logged(table: dict[str, NDArray[Any]]) -> Floats:
 
 
 def log_of(city: City, users: int, days: int, seed: int) -> Iterator[Columns]:
-    """The log, in chunks of whole users; a user's rows are contiguous and in the order of the days.
+    """Generate the log in chunks of whole users; a user's rows are contiguous and in the order of the days.
 
     Args:
         city: the campaign.
         users: number of users.
-        days: of the calendar; a user who joins late has fewer rows, and one on the last day at the latest.
-        seed: of the random numbers; the same arguments give the same log.
+        days: number of calendar days; a user who joins late has fewer rows, but joins on the last day at the latest.
+        seed: random seed; the same arguments give the same log.
 
     Yields:
         Columns of N rows: `user` (index), `day`, the features, `segment`, `coupon`, `active`, with money `spend`,
@@ -238,7 +239,7 @@ def log_of(city: City, users: int, days: int, seed: int) -> Iterator[Columns]:
 
 @dataclass(frozen=True)
 class CityWorld:
-    """A city as a campaign that can be simulated."""
+    """The city as a simulated campaign."""
 
     city: City
     log_days: int = DAYS
@@ -250,11 +251,11 @@ class CityWorld:
 
     @property
     def num_features(self) -> int:
-        """Feature columns of the log."""
+        """Number of feature columns in the log."""
         return len(CATEGORICAL) + len(self.city.numeric)
 
     def generate(self, users: int, days: int, seed: int, *, held: Held = None) -> Iterator[Columns]:
-        """As `log_of`.
+        """Generate a log, as `log_of` does.
 
         Raises:
             OutlayError: if `held` is given.
@@ -263,7 +264,7 @@ class CityWorld:
         return log_of(self.city, users, days, seed)
 
     def text(self, days: int, held: Held = None) -> str:
-        """campaign.toml."""
+        """Return the text of campaign.toml."""
         _refuse(held)
         city = self.city
         words = "habit, fatigue, recency and coupons used lately are numbers; most others are noise"
@@ -289,7 +290,7 @@ class CityWorld:
         )
 
     def write_truth(self, folder: Path) -> None:
-        """The options, which say all: the truth is made of them."""
+        """Write the options, which determine the truth."""
         self.city.write(folder)
 
 
@@ -302,10 +303,10 @@ def simulator(
     late: bool = False,
     discount: float | None = None,
 ) -> CityWorld:
-    """The campaign; options as of `City`.
+    """Return the simulated campaign of a city; the options are those of `City`.
 
     Raises:
-        OutlayError: if the discount is not one.
+        OutlayError: if the discount is invalid.
     """
     return CityWorld(
         City(slow=slow, money=money, hidden=hidden, rhythm=rhythm, sparse=sparse, late=late, discount=discount)
@@ -327,14 +328,14 @@ class PolicyValue(NamedTuple):
 class PolicyValues:
     """Values of policies of features, by simulation with common random numbers.
 
-    A discounted value is J = E V(s₀) + E Σ γᵗ ((1−γ) r + γ E[V(s')] − V(s)) for any V; with the exact V of a constant
-    coupon, whose mean over the start is known, little of the luck is left. What happens after the simulated days, which
-    weighs 0.001, is taken as V has it. Totals of k days are means of expected outcomes.
+    A discounted value is J = E V(s₀) + E Σ γᵗ ((1−γ) r + γ E[V(s')] − V(s)) for any V. With the exact V of a constant
+    coupon, whose mean over first states is known, the variance is small. The days after the simulated ones, which weigh
+    0.001, are approximated by V. Totals of k days are means of expected outcomes.
 
     Args:
-        truth: of the city.
-        users: simulated.
-        seed: of the users and their luck, the same for every policy.
+        truth: truth of the city.
+        users: number of simulated users.
+        seed: random seed of the users and their behaviour, the same for every policy.
     """
 
     def __init__(self, truth: CityTruth, *, users: int = 20_000, seed: int = 987_654) -> None:
@@ -344,25 +345,25 @@ class PolicyValues:
     def __call__(
         self, *members: Policy | None, weights: Sequence[float] | None = None, days: Sequence[int] = (1, 3, 7)
     ) -> PolicyValue:
-        """The value of a policy, or of the sticky mixture of several.
+        """Return the value of a policy, or of the sticky mixture of several.
 
         Args:
             members: policies; None is the log's own.
-            weights: of the members; None: all alike.
-            days: spans of the totals.
+            weights: weights of the members; None: equal weights.
+            days: numbers of days of the totals.
         """
         shares = np.full(len(members), 1 / len(members)) if weights is None else np.asarray(weights, np.float64)
-        found: dict[str, Floats] = {}
+        values: dict[str, Floats] = {}
         for member, share in zip(members, shares, strict=True):
             for target, each in self._by_user(member, days).items():
-                found[target] = found.get(target, 0.0) + share * each
+                values[target] = values.get(target, 0.0) + share * each
         return PolicyValue(
-            {target: float(each.mean()) for target, each in found.items()},
-            {target: float(each.std() / math.sqrt(len(each))) for target, each in found.items()},
+            {target: float(each.mean()) for target, each in values.items()},
+            {target: float(each.std() / math.sqrt(len(each))) for target, each in values.items()},
         )
 
     def _by_user(self, policy: Policy | None, days: Sequence[int]) -> dict[str, Floats]:
-        """`[n]` by target: what each user adds to the mean."""
+        """Return `[n]` by target: each user's contribution to the mean."""
         city, gamma = self.city, self.city.gamma
         people = People.draw(city, self.users, np.random.default_rng(self.seed))
         dice = people.rng.spawn(1)[0]
@@ -386,30 +387,30 @@ class PolicyValues:
             for k, total in totals.items():
                 total += ((age >= 0) & (age < k)) * day_of
         names = ("reward", "coupon_cost")
-        found = dict(zip(names, discounted, strict=True))
-        return found | {str(Target(name, k)): total[i] for k, total in totals.items() for i, name in enumerate(names)}
+        values = dict(zip(names, discounted, strict=True))
+        return values | {str(Target(name, k)): total[i] for k, total in totals.items() for i, name in enumerate(names)}
 
     def _act(self, policy: Policy | None, people: People, table: dict[str, NDArray[Any]], drawn: Floats) -> Index:
-        """`[n]` action indices."""
+        """Return `[n]` action indices."""
         chosen = logged(table) if policy is None else np.asarray(policy(pa.table(people.features(table))))
         if chosen.ndim == 1:
             return chosen.astype(np.intp)
         return _placed(chosen.cumsum(axis=1), drawn)
 
     def _state(self, people: People) -> tuple[Index, Index, Index, Index]:
-        """The users' indices in the arrays of the truth."""
+        """Return the users' indices in the arrays of the truth."""
         type_of = np.ravel_multi_index(
             (people.seeker, people.base, people.pull, people.basket), self.truth.shares.shape
         )
         return type_of, people.habit, people.fatigue, np.minimum(people.gap, GAPS) - 1
 
 
-def _nearest(grid: Floats, at: Floats) -> Index:
-    return np.searchsorted((grid[1:] + grid[:-1]) / 2, at)
+def _nearest(grid: Floats, values: Floats) -> Index:
+    return np.searchsorted((grid[1:] + grid[:-1]) / 2, values)
 
 
 def _drawn(shares: Floats, rng: np.random.Generator) -> Index:
-    """`[n]` one of the entries of each row of `[n, k]`."""
+    """Draw `[n]` an index from each row of probabilities `[n, k]`."""
     return _placed(shares.cumsum(axis=1), rng.random(len(shares)))
 
 

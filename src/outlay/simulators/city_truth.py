@@ -5,7 +5,7 @@
     truth.best_response(0.1)             # maximises reward − 0.1 · cost
     truth.one_day(0.1)                   # the rule that does so one day ahead, with true responses
     truth.curve()                        # the optimum for every budget
-    optimum(folder)                      # the same of a simulated campaign, kept in its folder
+    optimum(folder)                      # the same for a simulated campaign, cached in its folder
 
 The state is (type of user, habit, fatigue, recency), a product of grids; types are (seeker, base, pull, basket). Habit
 and fatigue move independently given the action and whether the day was active, so one step back multiplies by small
@@ -13,14 +13,14 @@ matrices instead of one of all states:
 
     V'(s, a, active) = H[a, active] V F[a]ᵀ
 
-All values are (1−γ) Σ γᵗ. Without a rhythm the recursion is a value iteration that stops when the day's change is the
+All values are (1−γ) Σ γᵗ. Without a rhythm the recursion is a value iteration that stops when the change is the
 same in every state, which bounds its error by 2e-5 of a unit of reward (MacQueen 1966; Puterman 1994, section 6.6).
-With a rhythm it goes back in time from a day so far that what lies beyond weighs 1e-4.
+With a rhythm it is a backward recursion from a distant day, beyond which the discounted weight is 1e-4.
 
-For a budget the Lagrangian bound is proved: no policy, whatever it remembers, has a reward above best(λ) + λ·budget,
-where best(λ) is the best response's reward − λ·cost; mixtures of best responses come near it. The best response is that
-of all who know the whole state: where a city hides a part of it, the bound stands and may be out of reach. The share of
-each type of user is exact: features are drawn from distributions whose cells are known.
+For a budget, the Lagrangian bound holds: no policy, even with memory, has a reward above best(λ) + λ·budget, where
+best(λ) is the best response's reward − λ·cost. Mixtures of best responses come close to it. The best response knows the
+whole state: if a city hides a part of it, the bound is valid but may be out of reach. The share of each type of user is
+exact, since features are drawn from distributions whose cells are known.
 
 Source: Altman (1999) for the bound; the factored step is ours.
 """
@@ -81,8 +81,8 @@ class CityCurve(NamedTuple):
 
     Attributes:
         prices: `[k]` λ, descending.
-        points: `[k, 2]` reward and cost of the best response at each, ascending in cost.
-        bounds: `[k]` reward − λ·cost that no policy exceeds at λ, numerical error included.
+        points: `[k, 2]` reward and cost of the best response at each λ, ascending in cost.
+        bounds: `[k]` reward − λ·cost that no policy exceeds at λ, including numerical error.
         constants: `[A, 2]` reward and cost of every constant coupon.
     """
 
@@ -92,30 +92,30 @@ class CityCurve(NamedTuple):
     constants: Floats
 
     def most(self, spend: float) -> float:
-        """Reward that no policy exceeds which spends at most so much."""
+        """Return a bound on the reward of any policy that spends at most `spend`."""
         return float((self.bounds + self.prices * spend).min())
 
     def reached(self, spend: float) -> float:
-        """Reward of the best mixture of best responses that spends at most so much."""
+        """Return the reward of the best mixture of best responses that spends at most `spend`."""
         return value_at(self.points, spend)
 
     def best_constant(self, spend: float) -> float:
-        """Reward of the best mixture of constant coupons that spends at most so much."""
+        """Return the reward of the best mixture of constant coupons that spends at most `spend`."""
         return value_at(self.constants, spend)
 
     def captured(self, reward: float, cost: float) -> float:
-        """Captured share: of what the optimum has over the best constants, both at the policy's own spend."""
+        """Return the share of the optimum's gain over the best constants that a policy captures, at its own spend."""
         constant = self.best_constant(cost)
         return (reward - constant) / (self.reached(cost) - constant)
 
 
 @dataclass(frozen=True)
 class CityResponse:
-    """A policy of the state.
+    """The exact value of a policy of the state.
 
     Attributes:
-        reward, cost: its exact value.
-        bound: reward − λ·cost that no policy exceeds; NaN where this is not a best response.
+        reward, cost: the value.
+        bound: reward − λ·cost that no policy exceeds; NaN if this is not a best response.
         actions: `[T, H, F, R]` index of the action on the first day of the recursion; without a rhythm on every day.
     """
 
@@ -126,7 +126,7 @@ class CityResponse:
 
 
 class Around(NamedTuple):
-    """A value function of the state, reward and cost, and what it expects of the next day.
+    """A value function of the state, for reward and cost, and its expectation after a day.
 
     Attributes:
         values: `[2, T, H, F, R]`.
@@ -170,7 +170,7 @@ class CityTruth:
 
     @cached_property
     def shares(self) -> Floats:
-        """`[2, B, P, W]` share of the users of each type."""
+        """`[2, B, P, W]` share of users of each type."""
         base = _cells(BASE[:, None] + np.zeros(len(SLOPE)), np.abs(SLOPE) + np.zeros((len(BASE), 1)), BASE_GRID)
         pull = _cells(PULL[:, None] + TOWN, np.full((len(PULL), len(TOWN)), TASTE), PULL_GRID).mean(axis=1)
         seeker = ndtr(LEAN[:, None] * CHANNEL - BAR).mean(axis=1)
@@ -179,7 +179,7 @@ class CityTruth:
         return np.asarray(share[..., None] / len(self.city.baskets) * np.ones(len(self.city.baskets)))
 
     def active_prob(self, day: int | None = None) -> Floats:
-        """`[A, T, H, F, R]` probability of being active on a day of the calendar; None: without a rhythm."""
+        """Return `[A, T, H, F, R]` the probability of being active on a calendar day; None: without a rhythm."""
         without = self._without + (0.0 if day is None else self.city.calendar(day))
         factor = self.pull[:, None, None, None] * self._factor
         return np.stack([expit(without + factor * strength) for strength in STRENGTH])
@@ -201,16 +201,16 @@ class CityTruth:
             yield np.concatenate([some @ active[:, :first], theirs @ active[:, first:]], axis=1), moves @ idle
 
     def best_response(self, price: float) -> CityResponse:
-        """The policy of the highest reward − price · cost."""
+        """Return the policy with the highest reward − price · cost."""
         return self._solve(price, None)
 
     def constants(self) -> Floats:
-        """`[A, 2]` reward and cost of every constant coupon."""
+        """Return `[A, 2]` reward and cost of every constant coupon."""
         responses = [self.value(lambda p, a=action: np.full(p.shape[1:], a, np.int8)) for action in range(len(COUPONS))]  # type: ignore[misc]
         return np.array([(one.reward, one.cost) for one in responses])
 
     def one_day(self, price: float) -> CityResponse:
-        """The rule that maximises the day's reward − price · cost, with true responses."""
+        """Return the policy that maximises the day's reward − price · cost, with true responses."""
         net = self.worth[:, None] - price * COUPONS[:, None, None]  # [A, T, 1]
 
         def choose(p: Floats) -> NDArray[np.int8]:
@@ -219,7 +219,7 @@ class CityTruth:
         return self.value(choose)
 
     def value(self, choose: Choose) -> CityResponse:
-        """Exact value of a policy of the state and the day's responses."""
+        """Compute the exact value of a policy that depends on the state and the day's responses."""
         return self._solve(0.0, choose)
 
     def around(self) -> Around:
@@ -231,12 +231,12 @@ class CityTruth:
         return Around(values, active, idle, np.tensordot(values, self.start, axes=4))
 
     def curve(self, report: Progress = silent) -> CityCurve:
-        """The optimum for every budget: prices are added where bound and mixtures are farthest apart.
+        """Compute the optimum for every budget, adding prices where the bound and the mixtures are farthest apart.
 
         Args:
-            report: called with the share done and what is being done.
+            report: called with the share done and the current step.
         """
-        nothing = self.constants()
+        constants = self.constants()
         responses = {price: self.best_response(price) for price in (LARGEST_PRICE * self.worth.max(), 0.0)}
         for turn in range(REFINEMENTS):
             report(turn / REFINEMENTS, f"best response {len(responses) + 1}")
@@ -248,10 +248,10 @@ class CityTruth:
             responses[price] = self.best_response(price)
         prices = np.array(sorted(responses, reverse=True))
         points = np.array([(responses[price].reward, responses[price].cost) for price in prices])
-        return CityCurve(prices, points, np.array([responses[price].bound for price in prices]), nothing)
+        return CityCurve(prices, points, np.array([responses[price].bound for price in prices]), constants)
 
     def _solve(self, price: float, choose: Choose | None) -> CityResponse:
-        """Backward in time; `choose` None: the best response at the price."""
+        """Solve by backward recursion; `choose` None: for the best response at the price."""
         if self.city.rhythm:
             return self._back_from_far(price, choose)
         p = self.active_prob()
@@ -267,7 +267,7 @@ class CityTruth:
     def _until_even(
         self, name: str, p: Floats, heads: Floats, actions: NDArray[np.int8] | None
     ) -> tuple[Floats, NDArray[np.int8], float]:
-        """Value iteration from where the last of that name ended: values, what is done, and the values' error."""
+        """Run value iteration, starting from the last result under this name; return values, actions and the error."""
         gamma, small = self.city.gamma, EVEN * (1 - self.city.gamma) * self.worth.max()
         values = self._last.get(name, np.zeros((len(heads), *self.start.shape)))
         while True:
@@ -282,7 +282,7 @@ class CityTruth:
         return values, done, float(left * (high - low).max() / 2)
 
     def _back_from_far(self, price: float, choose: Choose | None) -> CityResponse:
-        """The same if days differ: from a day so far ahead that at most FAR of the value lies beyond it."""
+        """Solve if days differ, starting from a day beyond which at most FAR of the value lies."""
         gamma, joining = self.city.gamma, self.city.joining()
         far = 1 if gamma == 0 else int(np.ceil(np.log(FAR) / np.log(gamma)))
         heads = np.array([[1.0, 0.0], [0.0, 1.0]] if choose is not None else [[1.0, -price], [0.0, 1.0]])
@@ -301,16 +301,16 @@ class CityTruth:
     def _back(
         self, values: Floats, p: Floats, heads: Floats, fixed: NDArray[np.int8] | None
     ) -> tuple[Floats, NDArray[np.int8]]:
-        """One day back.
+        """Step one day back.
 
         Args:
             values: `[n, T, H, F, R]` of the next day.
             p: `[A, T, H, F, R]` probability of being active.
-            heads: `[n, 2]` what each of the n values counts: so much of the reward and so much of the cost.
-            fixed: what is done; None: what is best for the first of the values.
+            heads: `[n, 2]` weights of reward and cost in each of the n values.
+            fixed: the actions; None: those that are best for the first value.
 
         Returns:
-            Values of the day, and what was done.
+            Values of the day, and the actions.
         """
         gamma, new = self.city.gamma, np.empty_like(values)
         actions = np.zeros(values.shape[1:], np.int8) if fixed is None else fixed
@@ -318,25 +318,25 @@ class CityTruth:
             if fixed is not None and not (here := fixed == action).any():
                 continue
             gain = heads[:, :1] * self.worth + heads[:, 1:] * COUPONS[action]
-            won = (1 - gamma) * gain[:, :, None, None, None] + gamma * (active[..., None] - idle)
-            won *= p[action]
-            won += gamma * idle
+            value = (1 - gamma) * gain[:, :, None, None, None] + gamma * (active[..., None] - idle)
+            value *= p[action]
+            value += gamma * idle
             if fixed is None:
-                here = won[0] > new[0] if action else np.ones(new.shape[1:], np.bool_)
+                here = value[0] > new[0] if action else np.ones(new.shape[1:], np.bool_)
                 actions[here] = action
-            np.copyto(new, won, where=here)
+            np.copyto(new, value, where=here)
         return new, actions
 
 
 def optimum(folder: Path, report: Progress = silent) -> CityCurve:
-    """The optimum of the city in a folder that `outlay simulate city` wrote; found once and kept there.
+    """Return the optimum of the city in a folder written by `outlay simulate city`, and cache it there.
 
     Args:
-        folder: with city.json.
-        report: called with the share done and what is being done.
+        folder: has city.json.
+        report: called with the share done and the current step.
 
     Raises:
-        FolderError: if the folder holds no city.
+        FolderError: if the folder has no city.
     """
     city, kept = City.read(folder), folder / KEPT
     if kept.exists():
@@ -349,12 +349,12 @@ def optimum(folder: Path, report: Progress = silent) -> CityCurve:
 
 
 def pull_of(seeker: NDArray[np.integer], point: NDArray[np.integer]) -> Floats:
-    """`[n]` pull of users, from whether they are deal seekers and their point of PULL_GRID."""
+    """Return `[n]` the pull of users, from whether they are deal seekers and their point of PULL_GRID."""
     return np.asarray(np.where(seeker == 1, SEEKER_PULL, 1.0) * np.exp(PULL_GRID[point]))
 
 
 def _cells(mean: Floats, spread: Floats, grid: Floats) -> Floats:
-    """`[..., n]` chance that a normal variable is nearest to each point of the grid."""
+    """Return `[..., n]` the probability that a normal variable is nearest to each point of the grid."""
     edges = (grid[1:] + grid[:-1]) / 2
     below = ndtr((edges - mean[..., None]) / spread[..., None])
     ends = np.zeros((*below.shape[:-1], 1))
@@ -362,11 +362,11 @@ def _cells(mean: Floats, spread: Floats, grid: Floats) -> Floats:
 
 
 def _widest(prices: Floats, points: Floats) -> tuple[float, float]:
-    """The price to add, at which two neighbours are alike, and how far bound and mixture are apart between them."""
+    """Return the price to add, at which two neighbours are equal, and the gap between bound and mixture there."""
     (reward, cost), (up, step) = points.T, np.diff(points, axis=0).T
     slope = np.divide(up, step, out=np.zeros_like(up), where=step > 1e-9)
     meet = np.divide(reward[1:] - prices[1:] * cost[1:] - reward[:-1] + prices[:-1] * cost[:-1],
                      prices[:-1] - prices[1:], out=cost[:-1].copy(), where=prices[:-1] > prices[1:])  # fmt: skip
     apart = np.where(step > 1e-9, reward[:-1] + (prices[:-1] - slope) * (meet - cost[:-1]) - reward[:-1], 0.0)
-    at = int(apart.argmax())
-    return float(slope[at]), float(apart[at])
+    widest = int(apart.argmax())
+    return float(slope[widest]), float(apart[widest])

@@ -269,11 +269,11 @@ def _of_one_q(
     coords: Coordinates, found: orthogonal_policies.Answers, learner: str, steps: int, before: float, note: str
 ) -> BestResponses:
     """The best responses of one Q, which answers all λ."""
-    own = np.array([coords.shown(x, 1.0) for x in found.said])
+    own = np.array([coords.shown(x, 1.0) for x in found.estimate])
     policy = np.zeros(len(own), np.int64)
 
     def estimate(multiplier: Vector) -> Vector:
-        return coords.shown(found.say(multiplier[None])[0], 1.0)
+        return coords.shown(found.estimate_at(multiplier[None])[0], 1.0)
 
     return BestResponses(
         learner, found.network, policy, found.multiplier, own, steps, before, [note], "this critic", estimate=estimate
