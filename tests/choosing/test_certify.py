@@ -80,8 +80,8 @@ def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_the
     assert line.value == pytest.approx(x[1])
     assert line.bound == pytest.approx(x[1] + Spread.of(influence).above(found.band.factor))
     assert certificate.gain == pytest.approx(gain)
-    assert found.record(certificate)["look"] == 2
-    json.dumps(found.record(certificate), allow_nan=False)
+    assert found.looked(certificate).look == 2
+    json.dumps(found.looked(certificate).to_dict(), allow_nan=False)
 
     decided = bundle.decide(pq.read_table(habit.folder / "states.parquet"), members=True)
     action = decided["action_index"].to_numpy().reshape(habit.truth.num_states, -1)

@@ -257,12 +257,12 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     assert not looks.exists()
     first = frontier(run, [1.5], export=tmp_path / "first").export
     assert first is not None
-    assert (first.look, first.certificate["look"]) == (2, 2)
-    assert first.certificate["confidence"] == pytest.approx(0.9875)
-    assert first.certificate["policies"] == len(StoredFrontier.read(run.folder / "frontier").budgets)
+    assert (first.look, first.certificate.look) == (2, 2)
+    assert first.certificate.confidence == pytest.approx(0.9875)
+    assert first.certificate.policies == len(StoredFrontier.read(run.folder / "frontier").budgets)
     assert len(json.loads(looks.read_text())) == 2
     stored = outlay.load_bundle(tmp_path / "first").manifest
-    assert stored["certificate"] == json.loads(json.dumps(first.certificate))
+    assert stored["certificate"] == json.loads(json.dumps(first.certificate.to_dict()))
     assert {(e["policy"], e["target"]) for e in stored["estimates"]} == {
         (policy, target) for policy in ("old", "mixture") for target in ("reward", "coupon_cost")
     }
@@ -276,17 +276,18 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     assert again == replace(first, path=str(tmp_path / "again"))
     sharper = frontier(run, [1.5], export=tmp_path / "sharper", confidence=0.9).export
     assert sharper is not None
-    assert sharper.certificate["alpha"] == pytest.approx(0.025)
+    assert sharper.certificate.alpha == pytest.approx(0.025)
     assert (band.read_bytes(), looks.read_bytes()) == (written, counted)
     # What was asked before the look is what is asked after it, now with what is certain of it.
     after = frontier(run, [1.5, 1.9]).requested
     for one, same in zip(before, after, strict=True):
         assert replace(same, certified=None, certificate=None, bounds=None, gain=None, gain_bound=None,
                        gain_most=None) == one  # fmt: skip
-    line = first.certificate["budgets"][0]
-    assert after[0].bounds == (line["bound"],)
-    assert after[0].certified == line["kept"] == (line["bound"] <= 1.5)
-    assert after[0].gain_bound == first.certificate["gain_bound"]
+    line = first.certificate.budgets[0]
+    assert line.bound is not None
+    assert after[0].bounds == (line.bound,)
+    assert after[0].certified == line.kept == (line.bound <= 1.5)
+    assert after[0].gain_bound == first.certificate.gain_bound
 
 
 def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
@@ -304,7 +305,9 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
     assert found is not None
     assert found.verdict == "said"
     (beside,) = given
-    assert 0 < beside.spend <= found.certificate["budgets"][0]["value"] * (1 + 1e-6)
+    (line,) = found.certificate.budgets
+    assert line.value is not None
+    assert 0 < beside.spend <= line.value * (1 + 1e-6)
     assert beside.keep
 
 
@@ -322,8 +325,11 @@ def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
     assert other is not None
     assert one.id == other.id
     assert (one.look, other.look) == (2, 4)
-    assert other.certificate["confidence"] == pytest.approx(1 - 0.05 / 16)
-    assert other.certificate["budgets"][0]["bound"] > one.certificate["budgets"][0]["bound"]
+    assert other.certificate.confidence == pytest.approx(1 - 0.05 / 16)
+    wide, narrow = other.certificate.budgets[0].bound, one.certificate.budgets[0].bound
+    assert wide is not None
+    assert narrow is not None
+    assert wide > narrow
 
 
 def test_a_look_that_was_killed_before_it_was_written_is_made_again_and_not_counted_twice(

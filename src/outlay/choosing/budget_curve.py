@@ -6,11 +6,10 @@ Costs and limits are as in the campaign file: a floor is not negated. Tuples `[m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from outlay.choosing.window import Window
 from outlay.core.campaign import BudgetLimit
-from outlay.estimators.certificate import CONDITION
+from outlay.estimators.certificate import CONDITION, Certificate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +122,7 @@ class ExportedBundle:
     budget: float
     look: int
     verdict: str
-    certificate: dict[str, Any]
+    certificate: Certificate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

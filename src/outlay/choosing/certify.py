@@ -14,8 +14,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,9 +62,9 @@ class Certified:
     look: int
     alpha: float
 
-    def record(self, certificate: Certificate) -> dict[str, Any]:
-        """A certificate from this band as files have it: with its look and α."""
-        return {**asdict(certificate), "look": self.look, "alpha": self.alpha}
+    def looked(self, certificate: Certificate) -> Certificate:
+        """Return a certificate from this band with the number of its look and α."""
+        return replace(certificate, look=self.look, alpha=self.alpha)
 
 
 def certify_frontier(

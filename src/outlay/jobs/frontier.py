@@ -123,9 +123,9 @@ def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Cert
     parts = zip(mixture.parts, mixture.features, strict=True)
     fitted = combine([measure.fit(*part) for part in parts], mixture.weights)
     constants = beside_constants(measure, fitted, campaign, certificate.confidence)
-    update_certificate(folder, [estimate.to_dict() for estimate in estimates], known.record(certificate))
+    update_certificate(folder, [estimate.to_dict() for estimate in estimates], known.looked(certificate).to_dict())
     return ExportedBundle(
         path=str(folder), id=identity, budget=float(budget), look=known.look,
         verdict=verdict(estimates, certificate, campaign, constants=constants),
-        certificate=known.record(certificate),
+        certificate=known.looked(certificate),
     )  # fmt: skip
