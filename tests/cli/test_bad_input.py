@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import Result, outlay
 
+from command_line import Result, outlay
 from conftest import Habit
 
 USERS, DAYS = 200, 4

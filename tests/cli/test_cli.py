@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import outlay
 
+from command_line import outlay
 from conftest import Habit
 from outlay.bundles.decide import Bundle
 from outlay.choosing.stored import StoredFrontier

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
-from command_line import Result, outlay
 
 import outlay as package
+from command_line import Result, outlay
 from conftest import Habit
 from outlay.cli import judge
 from outlay.core.transitions import Transitions

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import outlay
 
+from command_line import outlay
 from outlay.experiments.text import experiment_text
 from small_panels import experiment, panel, written
 

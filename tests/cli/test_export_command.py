@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import outlay
 
+from command_line import outlay
 from small_exports import CAMPAIGN, Ledger
 
 
@@ -46,7 +46,7 @@ def test_help_has_an_example() -> None:
     ("arguments", "words"),
     [
         (["sqlite:///none.db", "--out", "next"], "none.db, LEDGER: there is no such ledger."),
-        (["ledger.db", "--out", "next"], "is 'ledger.db'. Give sqlite:///ledger.db"),
+        (["ledger.db", "--out", "next"], "is 'ledger.db', which is not the URL of a ledger. Give sqlite:///ledger.db"),
         (["sqlite:///ledger.db", "--out", "ledger.db"], "ledger.db: a file stands where a folder is to be written."),
         (["sqlite:///ledger.db", "--out", "."], "outlay did not write it"),
         (
@@ -69,5 +69,5 @@ def test_what_cannot_be_taken_at_its_word_is_a_warning(ledger: Ledger) -> None:
     ledger.decide("torn", 1, member=1)
     found = outlay("export-log", "sqlite:///ledger.db", "--out", "next", "--json")
     assert found.code == 0
-    assert "warning: 1 decisions cannot have been drawn together" in found.err
+    assert "warning: 1 decisions contradict their users' earlier decisions" in found.err
     assert json.loads(found.out)["warnings"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import outlay
 from test_bad_input import refused
 
+from command_line import outlay
 from conftest import Habit
 from outlay.core.files import MANIFEST
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import outlay
 
+from command_line import outlay
 from outlay.bundles.decide import Bundle
 from outlay.serve.ledger.sqlite import SqliteLedger
 
@@ -88,7 +88,7 @@ def test_it_answers_keeps_the_cap_and_ends_in_order(running: tuple[Any, str], tm
             "--cap: is -1; must be 0 or more. Give an amount of money.",
         ),
         (["{bundle}", "--config", "{config}", "--host", "0.0.0.0"], "Set OUTLAY_TOKEN"),
-        (["{bundle}", "--config", "{config}", "--ledger", "x"], "--ledger: is 'x'."),
+        (["{bundle}", "--config", "{config}", "--ledger", "x"], "--ledger: is 'x', which is not the URL of a ledger."),
     ],
 )
 def test_wrong_input_is_one_message_and_code_2(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from command_line import outlay
 
 import outlay as package
+from command_line import outlay
 
 
 def told(*arguments: object) -> str:
