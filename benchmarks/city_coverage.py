@@ -1,4 +1,4 @@
-"""Do 95 % intervals hold the truth where no state is met twice? Logs of `outlay simulate city`, all users evaluated.
+"""Do 95% intervals hold the truth where no state is met twice? Logs of `outlay simulate city`, all users evaluated.
 
     python benchmarks/city_coverage.py                                      # 200 logs of each cell (hours)
     python benchmarks/city_coverage.py --settings slow --users 3000 --logs 50
@@ -9,7 +9,7 @@ another log of 20,000 users makes one day ahead, the same drawn half at random, 
 trained on that other log. Their values are simulated once a setting, with common random numbers, on 100,000 users.
 
     recommended   share of logs in which the number was recommended; `dr` is asked in every fifth log alone
-    covered       of those, the share whose interval holds the truth; 92 to 97 % is wanted
+    covered       of those, the share whose interval holds the truth; 92 to 97% is wanted
     bias          mean error of all that were given, in standard errors
     width         half the mean width, over the truth (of a difference: over the old policy's value)
 

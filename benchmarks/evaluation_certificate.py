@@ -8,10 +8,10 @@ simulate, prepare, train (counted model), evaluate, as a user would. The true sp
 the whole curve: 21 budgets, each certified or not by the same look, each with its true spend.
 
     certified          share of campaigns
-    certified, over    certified, and the true spend is above the limit: at most 5 % may be (95 % confidence)
+    certified, over    certified, and the true spend is above the limit: at most 5% may be (95% confidence)
     margin             limit less the true spend, over the limit: what is left unspent to be certified
     lost               reward below the exact optimum at the limit
-    curve              campaigns in which some certified budget of the curve is truly over: at most 5 % together
+    curve              campaigns in which some certified budget of the curve is truly over: at most 5% together
 
 Results: Markdown on stdout, benchmarks/out/evaluation_certificate.json.
 """
@@ -143,11 +143,11 @@ def main() -> None:
     print(f"{options.processes} processes, {platform.machine()}; {n} campaigns of {options.users:,} users, "
           f"folds {options.folds or 'by default'}\n")  # fmt: skip
     print("| | |\n|---|---|")
-    print(f"| certified | {len(certified) / n:.1%} (wanted: 80 % at least) |")
+    print(f"| certified | {len(certified) / n:.1%} (wanted: 80% at least) |")
     print(f"| certified and truly over | {over / n:.1%} ({over} of {n}; {allowed:.1%} may be) |")
-    print(f"| spend left to the margin, median (5 % to 95 %) | {np.median(margin):.1%} "
+    print(f"| spend left to the margin, median (5% to 95%) | {np.median(margin):.1%} "
           f"({np.quantile(margin, 0.05):.1%} to {np.quantile(margin, 0.95):.1%}) |")  # fmt: skip
-    print(f"| reward below the optimum at the limit, median (95 %) | {np.median(lost):.2%} "
+    print(f"| reward below the optimum at the limit, median (95%) | {np.median(lost):.2%} "
           f"({np.quantile(lost, 0.95):.2%}) |")  # fmt: skip
     share = np.mean([r.curve_certified for r in results]) / (BUDGETS - 1)
     print(f"| budgets of the curve that are certified | {share:.1%} |")

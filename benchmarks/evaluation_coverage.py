@@ -1,4 +1,4 @@
-"""How often 95 % intervals hold the truth, estimator by estimator, and where each one fails.
+"""How often 95% intervals hold the truth, estimator by estimator, and where each one fails.
 
     python benchmarks/evaluation_coverage.py                    # 500 logs of each kind, 20 by networks (half an hour)
     python benchmarks/evaluation_coverage.py --logs 50 --networks 0
@@ -9,7 +9,7 @@ model is another one for every log. The truth is exact: the model's value and k-
 
     given         share of logs in which a number was given (not withheld)
     recommended   share in which it was recommended
-    covered       of the recommended ones, share whose interval holds the truth; should be 92 to 98 %
+    covered       of the recommended ones, share whose interval holds the truth; should be 92 to 98%
     shown         of those given and not recommended, the same: what the caution is for
     bias, width   of the numbers given: mean error, and half the mean width, both over the truth
 
@@ -222,7 +222,7 @@ def main() -> None:
         answers += by_network(seed)
         print(f"network {seed}: done", file=sys.stderr)
     print(f"{os.cpu_count()} cores, {platform.machine()}; {options.logs} logs of each kind\n")
-    print("Coverage of recommended 95 % intervals, reward and cost together (share recommended)\n")
+    print("Coverage of recommended 95% intervals, reward and cost together (share recommended)\n")
     print(f"{summary(answers)}\n\n{failures(answers)}")
     for kind, users in KINDS:
         print(f"\n**{kind}, {users:,} users**\n\n{table(answers, kind, users)}\n")

@@ -2,7 +2,7 @@
 
     habit        10 states, 11 coupons, drawn uniformly; 7 days, discount 0.8
     thirty-day   habit levels of three user types, 22 values (none included), drawn uniformly; 30 days, discount 0.95
-    random       50 states, 4 actions (`random_games_instances.py`), 0/1 outcomes whose chances are drawn into 5 to 95 %
+    random       50 states, 4 actions (`random_games_instances.py`), 0/1 outcomes whose chances are drawn into 5 to 95%
                  (an outcome that never came has no spread, and so no interval); the log's policy differs by state and
                  gives every action with probability 0.05 at least; 7 days, discount 0.8
 

@@ -161,7 +161,7 @@ def bias(rows: list[Row]) -> str:
 def main() -> None:
     """Ask everybody about every log, print and write the result."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--users", type=int, default=140_000, help="of whom 15 % are in the certify split")
+    options.add_argument("--users", type=int, default=140_000, help="of whom 15% are in the certify split")
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--steps", type=int, default=5000, help="gradient steps of everything that the peers fit")
     given = options.parse_args()

@@ -3,10 +3,10 @@
     python benchmarks/experiment_budgets.py [--repetitions 400] [--users 4000]
 
 The thirty-day campaign for two weeks. The old arm has a 1-day rule, the new one looks ahead; the budget is what a rule
-on plan needs for as many users, and 3 % more. In three worlds
+on plan needs for as many users, and 3% more. In three worlds
 
     both on plan    nobody is ever short of money
-    new in haste    the new arm spends about 40 % faster than planned
+    new in haste    the new arm spends about 40% faster than planned
     old in haste    the old arm does
 
 The true lift is that of a launch: everybody has one policy and all the money, against everybody with the other. Bias is
@@ -221,7 +221,7 @@ def main() -> None:
 
 
 def _percent(found: tuple[float, float]) -> str:
-    return f"{100 * found[0]:+.2f} % ± {100 * found[1]:.2f}"
+    return f"{100 * found[0]:+.2f}% ± {100 * found[1]:.2f}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ Eight kinds of users, five ways of coming in, with CUPED in one of them; tests o
 
 Results: Markdown on stdout, benchmarks/out/experiment_dependence.json. The columns are the parts of A/A tests in which
 
-* plain: an ordinary 95 % interval excludes 0 on some day;
+* plain: an ordinary 95% interval excludes 0 on some day;
 * always: the confidence sequence does;
 * halves, weekly, daily: a bound is crossed of decisions at half and whole, every week, every day (no test may have it).
 """
@@ -95,8 +95,8 @@ def entries(way: str, users: int, days: int, rng: np.random.Generator) -> NDArra
         return np.minimum(rng.geometric(0.08, users) - 1, days)
     steps = {
         "at once": [(0, 1.0)],
-        "1, 10, 100 %": [(0, 0.01), (2, 0.1), (4, 1.0)],
-        "10, 50, 100 %": [(0, 0.1), (days // 4, 0.5), (days // 2, 1.0)],
+        "1, 10, 100%": [(0, 0.01), (2, 0.1), (4, 1.0)],
+        "10, 50, 100%": [(0, 0.1), (days // 4, 0.5), (days // 2, 1.0)],
         "doubling": [(k, 2.0 ** (k - 6)) for k in range(7)],
     }[way]
     drawn, found = rng.random(users), np.full(users, days)
@@ -105,7 +105,7 @@ def entries(way: str, users: int, days: int, rng: np.random.Generator) -> NDArra
     return found
 
 
-WAYS = ("at once", "1, 10, 100 %", "10, 50, 100 %", "doubling", "by themselves")
+WAYS = ("at once", "1, 10, 100%", "10, 50, 100%", "doubling", "by themselves")
 
 
 def law(x: Array, entry: NDArray[np.int64], before: Array | None) -> tuple[Array, Array]:
@@ -153,12 +153,12 @@ def main() -> None:
         print(f"\n{days} days\n\n| users | come in | plain | always | halves | weekly | daily |\n|{'---|' * 7}")
         for kind, draw in USERS.items():
             x = draw(given.users, BEFORE + days, rng)
-            for way, cuped in [*((way, False) for way in WAYS), ("1, 10, 100 %", True)]:
+            for way, cuped in [*((way, False) for way in WAYS), ("1, 10, 100%", True)]:
                 entry = entries(way, given.users, days, rng)
                 said = study(*law(x[:, BEFORE:], entry, x[:, :BEFORE].sum(axis=1) if cuped else None), given.paths, rng)
                 record.append({"days": days, "users": kind, "way": way, "cuped": cuped, **said})
                 print(f"| {kind} | {way}{', CUPED' if cuped else ''} | "
-                      f"{' | '.join(f'{100 * part:.1f} %' for part in said.values())} |", flush=True)  # fmt: skip
+                      f"{' | '.join(f'{100 * part:.1f}%' for part in said.values())} |", flush=True)  # fmt: skip
     OUT.mkdir(exist_ok=True)
     content = {"users": given.users, "paths": given.paths, "results": record,
                "seconds": time.perf_counter() - began, "platform": platform.platform()}  # fmt: skip

@@ -7,13 +7,13 @@ A/A tests of two arms over 14 days, analysed by `outlay.experiments` as `outlay 
 * planned: the verdict at the decisions after days 7 and 14, by spending bounds; and by bounds for 14 daily decisions.
 * always: whether the confidence sequence of the metric, or of the cost, excludes 0 on any of the 14 days.
 * change by week: whether the effect is said to have changed after the first week.
-* plain: whether the ordinary 95 % interval does, for comparison.
-* fixed: whether the ordinary 95 % intervals at the end, absolute and relative, cover the truth; here the arms differ.
+* plain: whether the ordinary 95% interval does, for comparison.
+* fixed: whether the ordinary 95% intervals at the end, absolute and relative, cover the truth; here the arms differ.
 
 Five worlds: users who all have the same chance to be active, so that days are independent; users who differ and stay as
 they are, so that looks resemble each other; the same with a covariate of the 14 days before (CUPED); the same after a
-ramp of 1 %, 10 %, 100 % on days 0, 2, 4; and that again with a new arm of 5 % and money that few users take, in amounts
-that differ much. There a small arm's own variance would make 20 to 50 % false alarms.
+ramp of 1%, 10%, 100% on days 0, 2, 4; and that again with a new arm of 5% and money that few users take, in amounts
+that differ much. There a small arm's own variance would make 20 to 50% false alarms.
 
 Results: Markdown on stdout, benchmarks/out/experiment_looks.json.
 """
@@ -197,7 +197,7 @@ def main() -> None:
     print(f"| world | {' | '.join(names)} |")
     print(f"|---|{'---|' * len(names)}")
     for world_name, found in results.items():
-        print(f"| {world_name} | {' | '.join(f'{100 * found[name]:.1f} %' for name in names)} |")
+        print(f"| {world_name} | {' | '.join(f'{100 * found[name]:.1f}%' for name in names)} |")
     record: dict[str, Any] = {
         "repetitions": given.repetitions, "users": given.users, "results": results,
         "seconds": time.perf_counter() - began, "platform": platform.platform(),

@@ -5,7 +5,7 @@
 Starts from round, plausible values (START) and changes them as little as it can until the exact optimum is TARGET_GAIN
 above the 1-day allocator, and that allocator captures TARGET_SHARE or less, at equal discounted spend, while activity
 stays at a plausible level. The search is a seeded (1+1) evolution strategy on values of two decimals. Prints the
-parameters and, at 20, 40 and 60 % of what the dearest constant coupon spends, the optimum, the 1-day allocator (true
+parameters and, at 20, 40 and 60% of what the dearest constant coupon spends, the optimum, the 1-day allocator (true
 responses, priced in every state, solved again each day) and the best mixture of constant coupons.
 """
 

@@ -243,8 +243,8 @@ def table(results: list[Result], campaign: str) -> str:
         known = bool(np.isfinite(share).any())
         lines.append(
             f"| {method} | {f'{np.nanmedian(share):.2f} ({np.nanmin(share):.2f})' if known else '–'} "
-            f"| {100 * np.nanmedian(below):.2f} % ({100 * np.nanmax(below):.2f} %) "
-            f"| {100 * np.nanmedian(np.abs(spend)):.2f} % ({100 * spend.flat[np.nanargmax(np.abs(spend))]:+.2f} %) "
+            f"| {100 * np.nanmedian(below):.2f} % ({100 * np.nanmax(below):.2f}%) "
+            f"| {100 * np.nanmedian(np.abs(spend)):.2f} % ({100 * spend.flat[np.nanargmax(np.abs(spend))]:+.2f}%) "
             f"| {seconds:.0f} | {parameters:,} |"
         )
     return "\n".join(lines)

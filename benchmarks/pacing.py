@@ -2,8 +2,8 @@
 
     python benchmarks/pacing.py            # --users-a-day --minutes --seed
 
-The thirty-day campaign with coupons that 70 % of the active redeem, as its log says, and the bundle learns. Then
-it is served for 28 days: 91 % redeem (30 % above forecast), and traffic is as expected, or up to half more or less.
+The thirty-day campaign with coupons that 70% of the active redeem, as its log says, and the bundle learns. Then
+it is served for 28 days: 91% redeem (30% above forecast), and traffic is as expected, or up to half more or less.
 
     steady                  as expected                 weekly      a wave between half and half more
     growing, shrinking      from half to half more      random      every day anew, between half and half more
@@ -105,7 +105,7 @@ def shapes(seed: int) -> dict[str, Shape]:
 
 
 def train(folder: Path, seed: int) -> Path:
-    """A bundle learned from a log in which 70 % of the active redeem."""
+    """A bundle learned from a log in which 70% of the active redeem."""
     outlay.simulate("thirty-day", folder / "campaign", users=20_000, days=10, seed=seed)
     log = folder / "campaign" / "log.parquet"
     table = pq.read_table(log)

@@ -29,7 +29,7 @@ def course(rows: list[Spec], title: str) -> str:
     # Before, it is far over the limits and all but optimal at what it spends: that says nothing.
     kept = [row for row in rows if row["rule"] != COLUMN_GENERATION or row["violation"] <= LEAST_SHOWN]
     looks = {names[name]: look for name, look in LOOKS.items() if name in names}
-    percents = {10.0**k: f"{10.0 ** (k + 2):g} %" for k in range(-5, 1)} | {LEAST_SHOWN: "≤ 0.0001 %"}
+    percents = {10.0**k: f"{10.0 ** (k + 2):g}%" for k in range(-5, 1)} | {LEAST_SHOWN: "≤ 0.0001%"}
     plain = {10.0**k: f"{10.0**k:.{-k}f}" for k in range(-5, 1)} | {LEAST_SHOWN: "kept"}
     panels = [
         _course_panel(kept, "lost", "share of the uplift lost", percents, looks),

@@ -11,7 +11,7 @@ evaluated.
     gains claimed       verdicts that are sure of a gain over the old policy, those where the truth is a loss, and those
                         where it is less than they are sure of
     certified           certificates, and those where the true cost is over its limit
-    coverage            of the 95 % intervals of recommended totals of k days, old and served policy
+    coverage            of the 95% intervals of recommended totals of k days, old and served policy
     served              verdicts "Serve it"
 
 All in the unit that the verdict is in: means over the days claimed, or discounted where it claims those. A loss or an

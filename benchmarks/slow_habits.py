@@ -5,8 +5,8 @@
     world.value(world.daily(None))                       # {"reward": …, "reward@7": …, …} of the log's policy
     world.value(served(world, bundle))                   # of a bundle's mixture
 
-A user has a habit h ∈ [0, 1], which moves 6 % of the way towards today's activity, and a fatigue f ∈ [0, 1], which
-moves 20 % of the way towards today's coupon:
+A user has a habit h ∈ [0, 1], which moves 6% of the way towards today's activity, and a fatigue f ∈ [0, 1], which
+moves 20% of the way towards today's coupon:
 
     P(active) = σ(−1.6 + 3.4 h − 1.1 f + level + kind + (sensitivity · (1 − 0.7 h)) · log(1 + coupon))
     h' = h + 0.06 (active − h)        f' = f + 0.2 (coupon / 5 − f)        cost = coupon · active

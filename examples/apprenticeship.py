@@ -12,7 +12,7 @@ the projection method. lp goes to the nearest mixture of all policies seen: the 
 also proves how near any mixture ν can come: ‖f(ν) − f(expert)‖ ≥ wᵀ(f(expert) − f(π)) / ‖w‖.
 
 Source: Abbeel & Ng (2004), Apprenticeship Learning via Inverse Reinforcement Learning, section 3. The world is a small
-copy of theirs (section 5.1): 6 × 6 cells in 9 regions, a feature each, where 30 % of the moves slip.
+copy of theirs (section 5.1): 6 × 6 cells in 9 regions, a feature each, where 30% of the moves slip.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ A week is rehearsed in a minute behind a real `outlay serve`: users ask once a d
 and what they did is told to the server. Then the test is analysed as any other, and the truth stands beside it.
 
 In this campaign coupons act through today's activity alone. So a 1-day rule is all but optimal, and the true lift of
-`new` over `old` is near 0 (about 3 % less is spent, and 0.4 % less won): an honest test finds nothing there. What
-`flat` loses, 3 % of the active days for the same money, it can find.
+`new` over `old` is near 0 (about 3% less is spent, and 0.4% less won): an honest test finds nothing there. What
+`flat` loses, 3% of the active days for the same money, it can find.
 
 Every arm has the same budget per user, and more than it can spend. So nobody is ever refused, and the truth is exact:
 the sum over the ramp's days of what the model says of the arms' policies, as they were served.
@@ -241,7 +241,7 @@ def _later(policy: Policy, days: int) -> TabularCMDP:
 
 def beside(analysis: Analysis, control: str, truth: dict[str, NDArray[np.float64]]) -> Iterator[str]:
     """The lifts that were found and the true ones, a line each."""
-    yield f"{'':26}{'found':>10}{'95 % at one look':>24}{'truth':>10}"
+    yield f"{'':26}{'found':>10}{'95% at one look':>24}{'truth':>10}"
     for comparison in analysis.comparisons:
         for place, metric in enumerate(("active", "cost")):
             lift = comparison.lift(metric)

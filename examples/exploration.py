@@ -55,7 +55,7 @@ def rooms(count: int = 8, discount: float = 0.9) -> TabularCMDP:
 
 
 def river(length: int = 10, discount: float = 0.95) -> TabularCMDP:
-    """Action 0 drifts one place down; action 1 swims up, which works in 35 % of the steps and slips back in 5 %."""
+    """Action 0 drifts one place down; action 1 swims up, which works in 35% of the steps and slips back in 5%."""
     here = np.eye(length)
     down, up = here[np.maximum(np.arange(length) - 1, 0)], here[np.minimum(np.arange(length) + 1, length - 1)]
     return explorable(np.stack([down, 0.35 * up + 0.6 * here + 0.05 * down], axis=1), discount)

@@ -35,7 +35,7 @@ Log = Mapping[str, NDArray[Any]]
 def told(
     estimator: Any, name: str, target: str, inputs: Mapping[str, Any], unit: float, began: float
 ) -> dict[str, Any]:
-    """Value, 95 % interval and the seconds since `began`, the interval's own not counted."""
+    """Value, 95% interval and the seconds since `began`, the interval's own not counted."""
     value = float(estimator.estimate_policy_value(**inputs))
     seconds = time.perf_counter() - began
     _, low, high = estimator.estimate_interval(**inputs, n_bootstrap_samples=RESAMPLES, random_state=0).values()

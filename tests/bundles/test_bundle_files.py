@@ -92,7 +92,7 @@ def test_another_format_version_is_refused_in_words(folder: Path) -> None:
     with pytest.raises(BundleError, match="format version is 99; this outlay reads version 1"):
         load_bundle(folder)
     path.write_text(json.dumps({**manifest, "format": "outlay-run"}))
-    with pytest.raises(BundleError, match="'outlay-run'; wanted 'outlay-bundle'"):
+    with pytest.raises(BundleError, match="'outlay-run'; expected 'outlay-bundle'"):
         load_bundle(folder)
 
 

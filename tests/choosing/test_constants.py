@@ -20,7 +20,7 @@ PROPENSITY = 'propensity = "p"'
 
 
 def rising() -> dict[str, list[Any]]:
-    """Coupons 1, 2, 3 make active with 40, 60, 80 %: they cost 0.4, 1.2, 2.4."""
+    """Coupons 1, 2, 3 make active with 40, 60, 80%: they cost 0.4, 1.2, 2.4."""
     columns = panel(users=3000)
     coupon = np.array(columns["coupon"])
     columns["active"] = (np.random.default_rng(5).random(len(coupon)) < 0.2 + 0.2 * coupon).astype(int).tolist()

@@ -112,7 +112,7 @@ def test_what_lies_beyond_the_window_is_shown_with_its_room_and_not_relied_on(
     assert found.window is not None
     assert found.window.days == 7
     assert found.window.beyond == pytest.approx(0.9**7)
-    assert "48 % of the discounted weight" in found.window.words
+    assert "48% of the discounted weight" in found.window.words
     assert found.to_dict()["condition"].startswith("if the features say enough")
 
 
@@ -182,7 +182,7 @@ def test_which_days_claims_are_about(judged: tuple[Evaluation, Transitions], hab
 def test_discounted_means_are_relied_on_where_hardly_anything_lies_beyond(
     judged: tuple[Evaluation, Transitions],
 ) -> None:
-    """γ 0.5, seven days: 3 % lies beyond five of them."""
+    """γ 0.5, seven days: 3% lies beyond five of them."""
     at = Measure(with_discount(judged[1], 0.5), CERTIFY, None)
     assert at.window == 5
     old = at.old()

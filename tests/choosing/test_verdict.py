@@ -30,21 +30,21 @@ def estimates(new_cost: float = 0.9) -> list[Estimate]:
 def test_a_sure_gain_within_the_budget_is_to_be_served() -> None:
     found = verdict(estimates(), certificate(), campaign())
     assert found == (
-        "Serve it: +10.0 % r against the old policy (97.5 % sure of +4.0 % at least) at 10 % less cost, "
+        "Serve it: +10.0% r against the old policy (97.5% sure of +4.0% at least) at 10% less cost, "
         "and cost at most 1 per decision is certified."
     )
 
 
 def test_the_spend_is_compared_with_the_old_policys() -> None:
-    assert " at 20 % more cost, " in verdict(estimates(1.2), certificate(), campaign())
+    assert " at 20% more cost, " in verdict(estimates(1.2), certificate(), campaign())
     assert " at the same cost, " in verdict(estimates(1.003), certificate(), campaign())
 
 
 def test_a_gain_that_may_be_none_is_to_be_tested() -> None:
     found = verdict(estimates(), certificate(gain_bound=-0.01), campaign())
     assert found == (
-        "No gain over the old policy can be claimed (+10.0 % r, 97.5 % sure only that it loses no more than 2.0 %) at "
-        "10 % less cost, though cost at most 1 per decision is certified: test it against the old policy before it is "
+        "No gain over the old policy can be claimed (+10.0% r, 97.5% sure only that it loses no more than 2.0%) at "
+        "10% less cost, though cost at most 1 per decision is certified: test it against the old policy before it is "
         "served to all (outlay experiment plan)."
     )
 
@@ -54,12 +54,12 @@ def test_a_certain_loss_is_said_to_be_one() -> None:
     loss = {"gain": -0.09, "gain_bound": -0.11, "gain_most": -0.07}
     dearer = verdict(estimates(1.2), certificate(**loss), campaign())
     assert dearer == (
-        "It loses: -18.0 % r against the old policy (97.5 % sure of a loss of 14.0 % at least) at 20 % more cost. "
+        "It loses: -18.0% r against the old policy (97.5% sure of a loss of 14.0% at least) at 20% more cost. "
         "Do not serve it: keep the old policy. (cost at most 1 per decision is certified.)"
     )
     words = "not certified: cost by 0.02 (upper bound 1.02 against 1)"
     over = verdict(estimates(1.2), certificate(certified=False, words=words, **loss), campaign())
-    assert over.startswith("It loses: -18.0 % r against the old policy")
+    assert over.startswith("It loses: -18.0% r against the old policy")
     assert over.endswith(f"Do not serve it: keep the old policy. (It is {words}.)")
 
 
@@ -74,12 +74,12 @@ def test_a_loss_is_worth_a_thought_only_where_it_saves() -> None:
 
 
 def test_a_percentage_that_rounds_to_nothing_keeps_its_digits() -> None:
-    """`sure of -0.0 % at least` says nothing."""
-    for least, words in ((-0.0001, "loses no more than 0.02 %"), (0.00012, "sure of +0.02 % at least")):
+    """`sure of -0.0% at least` says nothing."""
+    for least, words in ((-0.0001, "loses no more than 0.02%"), (0.00012, "sure of +0.02% at least")):
         found = verdict(estimates(), certificate(gain_bound=least), campaign())
         assert words in found
-        assert "0.0 %" not in found.replace("10.0 %", "")
-    assert "loses no more than 0 %" in verdict(estimates(), certificate(gain_bound=0.0), campaign())
+        assert "0.0%" not in found.replace("10.0%", "")
+    assert "loses no more than 0%" in verdict(estimates(), certificate(gain_bound=0.0), campaign())
 
 
 def beside(gain: float, least: float, *, keep: bool = True) -> AgainstConstants:
@@ -89,22 +89,22 @@ def beside(gain: float, least: float, *, keep: bool = True) -> AgainstConstants:
 
 def test_a_gain_that_a_constant_brings_as_well_is_that_of_the_constant() -> None:
     assert verdict(estimates(), certificate(), campaign(), constants=beside(0.0005, -0.002)) == (
-        "Serve a constant: the policy brings +10.0 % r against the old policy (97.5 % sure of +4.0 % at least) at 10 % "
+        "Serve a constant: the policy brings +10.0% r against the old policy (97.5% sure of +4.0% at least) at 10% "
         "less cost, and its cost at most 1 per decision is certified, but a constant may do as well: 2 for 100% of "
-        "users. The policy brings +0.1 % beyond it (97.5 % sure only that it loses no more than 0.4 %) at the same "
+        "users. The policy brings +0.1% beyond it (97.5% sure only that it loses no more than 0.4%) at the same "
         "cost. Serve the constant, whose own costs are estimated and not certified, or test the two against each "
         "other (outlay experiment plan)."
     )
     assert verdict(estimates(), certificate(), campaign(), constants=beside(0.02, 0.01)) == (
-        "Serve it: +10.0 % r against the old policy (97.5 % sure of +4.0 % at least) at 10 % less cost, and +4.0 % "
-        "against the best constant actions (97.5 % sure of +2.0 % at least) at the same cost; cost at most 1 per "
+        "Serve it: +10.0% r against the old policy (97.5% sure of +4.0% at least) at 10% less cost, and +4.0% "
+        "against the best constant actions (97.5% sure of +2.0% at least) at the same cost; cost at most 1 per "
         "decision is certified."
     )
 
 
 def test_constants_that_break_a_limit_take_no_gain_away() -> None:
     found = verdict(estimates(), certificate(), campaign(), constants=beside(-0.2, -0.3, keep=False))
-    assert found.startswith("Serve it: +10.0 % r against the old policy (97.5 % sure of +4.0 % at least)")
+    assert found.startswith("Serve it: +10.0% r against the old policy (97.5% sure of +4.0% at least)")
     assert found.endswith(" No constant actions keep the limits for as little.")
 
 

@@ -306,7 +306,7 @@ def test_a_half_written_run_folder_is_not_taken_for_whole(command: str, run: Pat
     (run / "manifest.json").write_text(manifest[:100])
     refused(tmp_path, "manifest.json", "not valid JSON", command=(command, run))
     (run / "manifest.json").write_text(manifest.replace("outlay-run", "outlay-data"))
-    other = "is damaged" if command == "evaluate" else "format is 'outlay-data'; wanted 'outlay-run'"
+    other = "is damaged" if command == "evaluate" else "format is 'outlay-data'; expected 'outlay-run'"
     refused(tmp_path, other, command=(command, run))
     refused(tmp_path, "does not exist", command=(command, tmp_path / "none"))
 

@@ -290,7 +290,7 @@ def test_threads_keep_the_process_on_that_many_processors(monkeypatch: pytest.Mo
 
 def test_numbers_in_tables() -> None:
     values = [None, True, 1234567, 0.123456, 1e-9, "x"]
-    assert [number(v) for v in values] == ["–", "yes", "1 234 567", "0.1235", "1e-09", "x"]
+    assert [number(v) for v in values] == ["–", "yes", "1,234,567", "0.1235", "1e-09", "x"]
 
 
 def test_unknown_values_are_counted_on_stderr(finished: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def line(printed: list[str], begin: str) -> str:
 
 
 def test_the_table_has_the_policy_beside_the_old_one_and_constants(printed: list[str]) -> None:
-    assert printed[0] == "habit: per user, 95 % intervals, users never used for choosing"
+    assert printed[0] == "habit: per user, 95% intervals, users never used for choosing"
     names = [row.split("   ")[0].strip() for row in printed[2:6]]
     assert names == ["old policy", "best constant mixture", "thrifty.parquet", "generous.parquet"]
     assert "of users" in line(printed, "best constant mixture: ")  # which ones
@@ -117,7 +117,7 @@ def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], jud
     assert printed[-2] == found.verdict
     assert printed[-1].startswith('"Sure" and "certified" hold if ')
     assert found.certificate.look == 1
-    assert "look 1 at these" in line(printed, "Certificate at 97.5 %")
+    assert "look 1 at these" in line(printed, "Certificate at 97.5%")
 
 
 def test_what_is_doubted_has_a_star_in_every_table(

@@ -68,8 +68,8 @@ def test_plan_then_assign(campaign: Path, tmp_path: Path) -> None:
     out = tmp_path / "experiment.toml"
     planned = plan(campaign, out, "--ramp", "0:0.1,2:1", "--days", "7", "--lift", "0.01", "--users", "100000")
     assert planned.code == 0
-    assert "Smallest effect detected with a probability of 80 %, per user over 5 days" in planned.out
-    assert "An effect of +1 %: probability of detecting it" in planned.out
+    assert "Smallest effect detected with a probability of 80%, per user over 5 days" in planned.out
+    assert "An effect of +1%: probability of detecting it" in planned.out
     assert "0     2999-01-07        0.1    5 000    4 000" in planned.out
     assert "note: the ramp ends on day 2: power counts only the 5 days after it" in planned.err
     arms = tmp_path / "arms.parquet"
@@ -119,17 +119,17 @@ def test_quiet_says_nothing(campaign: Path, tmp_path: Path) -> None:
         ((OLD, "new,random=1"), (), "'random=1' is not a part of an arm"),
         ((OLD, "new,random,action=2,share=0.4"), (), "describes the arm twice"),
         ((OLD, "new,random,share=0.4,share=0.5"), (), "describes the arm twice"),
-        ((OLD, "new,random,share=half,budget=1"), (), "arm 'new'.share: is 'half'; wanted: a number, as 0.5"),
+        ((OLD, "new,random,share=half,budget=1"), (), "arm 'new'.share: is 'half'; expected: a number, as 0.5"),
         ((OLD, "new,random,share=0.4"), (), "'new' has no budget; arms that share one budget starve each other"),
         ((OLD,), (), "1 arm; must be at least 2. Change it."),
         ((OLD, NEW), ("--ramp", "0.5"), "--ramp: '0.5' is not a step of a ramp. Give e.g. --ramp 0:0.01"),
         ((OLD, NEW), ("--days", "10"), "whole weeks (7 or 14)"),
-        ((OLD, NEW), ("--decisions", "7,x"), "experiment.decisions[1]: is 'x'; wanted: a whole number"),
+        ((OLD, NEW), ("--decisions", "7,x"), "experiment.decisions[1]: is 'x'; expected: a whole number"),
         ((OLD, NEW), ("--start", "03/01/2027"), "--start: is '03/01/2027'; must be a date. Give e.g. 2027-03-31."),
         (
             (OLD, NEW),
             ("--lift", "2"),
-            "lift: is 2; must be between -1 and 1, and not 0. Give a relative effect, e.g. 0.02 for 2 %.",
+            "lift: is 2; must be between -1 and 1, and not 0. Give a relative effect, e.g. 0.02 for 2%.",
         ),
         ((OLD, "random,random,share=0.4,budget=9"), (), "arm 'random': is a server's name for users outside the test"),
         ((OLD, NEW), ("--out", "/proc/plan.toml"), "/proc/plan.toml: cannot be written"),

@@ -42,7 +42,7 @@ def test_the_table_has_the_curve_and_every_requested_budget(a_run: Path) -> None
     found = outlay("frontier", a_run, "--budget", 1.5, "--budget", 1.9)
     assert (found.code, found.err) == (0, "")
     lines = found.out.splitlines()
-    assert lines[0].startswith("habit: what a budget buys, 95 % intervals on select users")
+    assert lines[0].startswith("habit: what a budget buys, 95% intervals on select users")
     assert [line.split()[:2] for line in lines if " requested " in line] == [["1.5", "requested"], ["1.9", "requested"]]
     assert sum("one more yuan per decision buys" in line for line in lines) == 2
     assert "The log's policy: 0.7" in found.out
@@ -69,7 +69,7 @@ def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) 
     assert "coupon_cost at most 1.5 per decision is certified" in found.out
     assert found.out.splitlines()[1].split()[-1] == "certified"
     assert [line.split()[-1] for line in found.out.splitlines() if " requested " in line] == ["yes"]
-    assert "budgets of the curve are certified at 98.75 %, by one look at" in found.out
+    assert "budgets of the curve are certified at 98.75%, by one look at" in found.out
     again = outlay("frontier", a_run, "--budget", 1.9, "--export", tmp_path / "other")
     assert "other written (look 2 at the certify users)." in again.out
 

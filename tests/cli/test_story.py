@@ -42,7 +42,7 @@ def test_from_a_log_to_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "Next: outlay evaluate run" in trained
 
     judged = told("evaluate", "run", "--confidence", 0.9)
-    assert "90 % intervals, users never used for choosing" in judged
+    assert "90% intervals, users never used for choosing" in judged
     assert "coupon_cost (≤ 2.2 per decision)" in judged
     for policy in ("old policy", "lp, as served"):
         assert policy in judged

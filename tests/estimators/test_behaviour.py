@@ -351,7 +351,7 @@ def test_a_policy_that_looks_at_the_segment_is_caught_where_the_state_does_not_k
 
 
 def test_trifles_do_not_fail_a_large_log() -> None:
-    """3 % too many, in 500,000 rows: past chance, but weights are as good as right."""
+    """3% too many, in 500,000 rows: past chance, but weights are as good as right."""
     data, truth = counted([[0.5, 0.5]], 100_000, 19)
     skewed = np.array([0.5 * (1 + 0.6 * MATTERS), 0.5 * (1 - 0.6 * MATTERS)])
     check = diagnose(np.tile(skewed, (len(truth), 1)), data, np.arange(len(data)))

@@ -77,7 +77,7 @@ def test_a_mixture_that_is_over_one_of_two_budgets_is_certified_in_at_most_five_
 
 
 def test_the_margin_lets_nine_of_ten_mixtures_on_the_lowered_limit_be_certified() -> None:
-    """Chosen so that the select estimate is just at limit − margin; certified on other users in 90 % of draws."""
+    """Chosen so that the select estimate is just at limit − margin; certified on other users in 90% of draws."""
     rng = np.random.default_rng(2)
     select, certifying = 0.04, 0.06
     spread = Spread(400, np.array([certifying]), np.zeros(1), np.zeros(1))

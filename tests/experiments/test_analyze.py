@@ -198,7 +198,7 @@ def test_two_contestants_share_the_error_and_a_holdout_gets_no_verdict() -> None
     found = analyze(summed(panel(), design), design, METRICS, 14, money="cost")
     assert found.alpha == pytest.approx(0.025)
     assert [c.contestant for c in found.comparisons] == [True, True, False]
-    assert "each arm at 97.5 %, since 2 are tested" in verdict(found)
+    assert "each arm at 97.5%, since 2 are tested" in verdict(found)
 
 
 def test_segments_stand_beside_the_whole() -> None:

@@ -203,7 +203,7 @@ def test_a_campaign_file_is_called_one(tmp_path: Path) -> None:
             {"arm": [OLD, {**NEW, "budget": 0}]},
             "'new' has a budget of 0; must be above 0, and an arm that gives nothing is a holdout",
         ),
-        ({"experiment": {**content()["experiment"], "days": 700}}, "days: is 700; wanted: at most 366"),
+        ({"experiment": {**content()["experiment"], "days": 700}}, "days: is 700; expected: at most 366"),
     ],
 )
 def test_what_would_go_wrong_later_is_refused_at_once(change: dict[str, Any], said: str) -> None:

@@ -110,7 +110,7 @@ def test_what_cannot_be_told_is_withheld_with_the_reason(metric: Metric, change:
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
-    """400 tests with CUPED; the truth is +0.1 active days on 7.5. 95 % ± 3 standard errors is 91.7 to 98.3 %."""
+    """400 tests with CUPED; the truth is +0.1 active days on 7.5. 95% ± 3 standard errors is 91.7 to 98.3%."""
     hits = [0, 0]
     for seed in range(400):
         found = lifted(ACTIVE, draw(400, seed=2 * seed), draw(400, lift=0.1, seed=2 * seed + 1))
@@ -122,10 +122,10 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 
 @pytest.mark.parametrize(("kind", "gain"), [("adds", 3.0), ("multiplies", -0.5)])
 def test_relative_intervals_of_large_lifts_cover_the_truth(kind: str, gain: float) -> None:
-    """1,000 tests of 400 users with CUPED, at 95 %: 93 to 97 % are within three standard errors.
+    """1,000 tests of 400 users with CUPED, at 95%: 93 to 97% are within three standard errors.
 
     With the error of two means that are adjusted by themselves, as in tea-tasting, an effect that adds is covered by 90
-    to 92 %, one that multiplies by more than 99 or 97.
+    to 92%, one that multiplies by more than 99 or 97.
     """
     rng = np.random.default_rng(0)
     hits = 0
@@ -191,7 +191,7 @@ def test_a_user_who_dwarfs_all_others_makes_the_time_before_useless() -> None:
 
 def test_taking_the_smaller_error_keeps_the_level() -> None:
     """1,200 A/A tests of skewed totals whose past says nothing, so that chance decides whether it is used: the
-    difference is 0 on average, and 5 % of the intervals miss it (3.1 to 6.9 % are within three standard errors).
+    difference is 0 on average, and 5% of the intervals miss it (3.1 to 6.9% are within three standard errors).
     """
     rng = np.random.default_rng(0)
     found = []

@@ -102,7 +102,7 @@ def test_one_decision_may_make_the_whole_error_and_two_a_little_less() -> None:
 
 
 def test_a_guardrail_is_held_to_its_sequence() -> None:
-    """At the planned end it is √(−W₋₁(−α²/e)) errors wide, 3.035 at 5 %, however many arms there are."""
+    """At the planned end it is √(−W₋₁(−α²/e)) errors wide, 3.035 at 5%, however many arms there are."""
     assert guardrail_alpha(Experiment.parse(content())) == pytest.approx(2 * NORMAL.cdf(-3.035), rel=2e-3)
     assert guardrail_alpha(Experiment.parse(content(days=28))) == pytest.approx(
         guardrail_alpha(Experiment.parse(content())), rel=1e-9

@@ -18,7 +18,7 @@ def estimate(target: str, value: float | None, half: float, **more: Any) -> dict
 
 
 def document(gain: float | None = 0.30, half: float = 0.1) -> dict[str, Any]:
-    """A gain of 0.30 on 5 active days in a week is 6 %."""
+    """A gain of 0.30 on 5 active days in a week is 6%."""
     return {
         "confidence": 0.95,
         "differences": [
@@ -49,7 +49,7 @@ def test_a_promise_stands_beside_what_happened() -> None:
 
 
 def test_agreement_counts_both_errors() -> None:
-    """0.05 ± 0.02 and 0.08 ± 0.02: apart by 0.03, and the error of the difference is 0.0283 at 95 %."""
+    """0.05 ± 0.02 and 0.08 ± 0.02: apart by 0.03, and the error of the difference is 0.0283 at 95%."""
     assert not promises(document(0.40), compared("active"), "active", None, 0.95)[0].agrees
     assert promises(document(0.38), compared("active"), "active", None, 0.95)[0].agrees
 

@@ -166,7 +166,7 @@ def test_up_to_four_weeks_the_sequence_needs_no_assumption_on_days() -> None:
 
 
 def test_daily_looks_at_users_who_stay_as_they_are_seldom_say_something_false() -> None:
-    """3,000 A/A tests of 200 users and 14 days; 5 % plus three standard errors is 6.2 %."""
+    """3,000 A/A tests of 200 users and 14 days; 5% plus three standard errors is 6.2%."""
     rng = np.random.default_rng(0)
     days = np.arange(1, 15)
     chance = rng.beta(2, 2, (3000, 200, 1)).astype(np.float32)

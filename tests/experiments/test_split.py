@@ -115,7 +115,7 @@ def test_a_ramp_from_one_to_a_hundred_per_cent_moves_nobody() -> None:
     experiment = Experiment.parse(content() | {"ramp": ramp})
     few, all_ = (assign(experiment, range(100_000), day) for day in (0, 3))
     inside = few != OUTSIDE
-    assert 700 < inside.sum() < 1_100  # 0.9 %
+    assert 700 < inside.sum() < 1_100  # 0.9%
     assert np.array_equal(few[inside], all_[inside])
 
 

@@ -49,7 +49,7 @@ def test_harm_on_a_day_that_was_not_planned_stops_the_test() -> None:
     words = verdict(found)
     assert words.startswith("After day 6 of 14: Stop “new”: active is ")
     assert re.search(r"lower than under “old”; cost is [\d.]+ % lower\. ", words)
-    assert "With 95 % confidence on all days at once, the difference in active lies between −" in words
+    assert "With 95% confidence on all days at once, the difference in active lies between −" in words
     assert words.endswith("To stop for harm needs no planned day; to take an arm does.")
 
 
@@ -163,8 +163,8 @@ def test_shares_of_a_percent_are_told_where_decisions_are_made() -> None:
     effects = [IntervalEstimate(x, x - half, x + half) for x, half in
                ((0.123, 0.04), (-0.0123, 0.004), (0.0061, 0.001), (-0.0001, 0.0009), (0.0, 0.004))]  # fmt: skip
     assert [span(relative(x)) for x in effects] == [
-        "+12.3 % (+8.3 % to +16.3 %)", "−1.2 % (−1.6 % to −0.8 %)", "+0.61 % (+0.51 % to +0.71 %)",
-        "−0.01 % (−0.10 % to +0.08 %)", "0.0 % (−0.4 % to +0.4 %)",
+        "+12.3 % (+8.3% to +16.3%)", "−1.2 % (−1.6% to −0.8%)", "+0.61 % (+0.51% to +0.71%)",
+        "−0.01 % (−0.10% to +0.08%)", "0.0 % (−0.4% to +0.4%)",
     ]  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def test_a_table_of_what_a_member_does_gives_the_members_numbers_without_the_run
 
 
 def test_a_policy_that_learned_from_none_is_measured_on_all(found: Evaluation, habit: Habit, data: Path) -> None:
-    """The same truth with the error of 100 instead of 15 % of the users, and one look all the same."""
+    """The same truth with the error of 100 instead of 15% of the users, and one look all the same."""
     policy = habit_policy(habit, data / "generous.parquet", generous, SURE)
     every = outlay.evaluate(data, policy=policy)
     truth = true_values(habit, habit_states(habit, generous, SURE))

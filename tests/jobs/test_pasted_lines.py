@@ -67,7 +67,7 @@ def test_a_moment_becomes_a_day_by_the_line_offered(tmp_path: Path, name: str) -
 
 def test_texts_become_actions_by_the_line_offered(tmp_path: Path) -> None:
     columns = panel()
-    columns["coupon"] = [{1.0: "none", 2.0: 'it\'s "10 %"', 3.0: "big"}[value] for value in columns["coupon"]]
+    columns["coupon"] = [{1.0: "none", 2.0: 'it\'s "10%"', 3.0: "big"}[value] for value in columns["coupon"]]
     columns["paid"] = columns["active"]
     path = campaign_file(tmp_path, columns)
     path.write_text(path.read_text().replace('cost = "coupon * active"', 'cost = "paid"'))

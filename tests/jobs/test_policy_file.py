@@ -76,7 +76,7 @@ def test_roles_that_are_expressions_are_called_user_and_time(tmp_path: Path) -> 
     pq.write_table(pa.table(table), tmp_path / "policy.parquet")
     rows = data.rows_of(0)
     assert read_policy(tmp_path / "policy.parquet", data, rows)[0] == pytest.approx(policy[rows])
-    with pytest.raises(LogError, match="its first two columns are 'user_id', 'day'; wanted: 'user', 'time'"):
+    with pytest.raises(LogError, match="its first two columns are 'user_id', 'day'; expected: 'user', 'time'"):
         read_policy(written(tmp_path, columns, policy), data, rows)
 
 
@@ -93,7 +93,7 @@ def test_a_role_may_be_a_constant_or_a_column_with_a_strange_name(tmp_path: Path
         pq.write_table(pa.table(table), tmp_path / "policy.parquet")
         assert read_policy(tmp_path / "policy.parquet", data, rows)[0] == pytest.approx(policy)
     pq.write_table(pa.table({"user": ["a"]}), tmp_path / "policy.parquet")
-    with pytest.raises(LogError, match=r"first two columns are 'user'; wanted: 'user', 'time'"):
+    with pytest.raises(LogError, match=r"first two columns are 'user'; expected: 'user', 'time'"):
         read_policy(tmp_path / "policy.parquet", data, rows)
 
 

@@ -32,7 +32,7 @@ def truth_of(run: Run, habit: Habit) -> NDArray[np.float64]:
 
 
 def check_truth(run: Run, habit: Habit) -> None:
-    """Within 5 % of the limit's side, and at most 5 % below the exact optimum at its own spend."""
+    """Within 5% of the limit's side, and at most 5% below the exact optimum at its own spend."""
     value, cost = truth_of(run, habit)
     assert cost <= 1.05 * LIMIT
     assert value >= 0.95 * constrained_optimum(habit.truth, [cost]).value

@@ -299,7 +299,7 @@ def test_the_greedy_policy_is_the_best_response_and_its_heads_are_its_value(orac
 
 
 def test_bcq_leaves_alone_what_the_log_hardly_did() -> None:
-    """The dearest action brings most, but only 4 % of the choices were it: DDQN takes it, BCQ does not."""
+    """The dearest action brings most, but only 4% of the choices were it: DDQN takes it, BCQ does not."""
     model = random_cmdp(25)
     data = draw(model, 2000, 8, seed=0, behaviour=np.array([0.48, 0.48, 0.04]))
     spread, w = jnp.asarray(data.outcome.std(axis=0)), jnp.array([1.0, 0.0])

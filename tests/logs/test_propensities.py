@@ -205,7 +205,7 @@ def test_an_action_of_a_plain_draw_that_comes_too_rarely_is_refused_unless_a_lis
 
 
 def test_rounded_propensities_are_not_refused_but_told(tmp_path: Path) -> None:
-    """Four actions at 1/4, stated as 0.24: off by 4 %, 6.5 standard errors in 80,000 rows."""
+    """Four actions at 1/4, stated as 0.24: off by 4%, 6.5 standard errors in 80,000 rows."""
     action = np.repeat(np.arange(4), 20_000)
     columns = {"action": action, "p": np.full(80_000, 0.24), "state": np.zeros(80_000, np.int64)}
     found = held(tmp_path, columns, "")

@@ -90,7 +90,7 @@ def test_uniform_is_uniform_and_salts_are_independent() -> None:
 
 
 def test_new_weights_move_near_the_least_share() -> None:
-    """.5/.3/.2 to .4/.3/.3 must move 10 %; cumulative intervals would move 20 %."""
+    """.5/.3/.2 to .4/.3/.3 must move 10%; cumulative intervals would move 20%."""
     units = range(100_000)
     before = rendezvous(["a", "b", "c"], [0.5, 0.3, 0.2], units)
     after = rendezvous(["a", "b", "c"], [0.4, 0.3, 0.3], units)

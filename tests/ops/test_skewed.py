@@ -124,8 +124,8 @@ def test_a_policy_at_its_limit_is_hardly_ever_certified(
 ) -> None:
     """Rare purchases, money of a long tail; nothing is known of the largest.
 
-    With the normal bound it was 2 to 50 %: without an event 0 ± 0, or whales that were not met. A tail of index 1.5
-    has no variance, and keeps 5 %.
+    With the normal bound it was 2 to 50%: without an event 0 ± 0, or whales that were not met. A tail of index 1.5
+    has no variance, and keeps 5%.
     """
     rng, samples = np.random.default_rng([users, int(1e3 * share)]), 400
     x = bought(size, share)(rng, (users, samples))

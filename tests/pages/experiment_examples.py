@@ -60,7 +60,7 @@ def decision(day: int, z: float, bound: float, value: float, half: float) -> Pla
 def compared(
     arm: str = "new", outcome: Outcome | None = "better", value: float = 0.031, day: int = 14
 ) -> ArmComparison:
-    """An arm whose effect on `active` is `value` ± 1 %, `cost` lower, `redemption` unmoved."""
+    """An arm whose effect on `active` is `value` ± 1%, `cost` lower, `redemption` unmoved."""
     side = int(math.copysign(1, value)) if outcome in ("better", "blocked", "worse") else 0
     wanted = int(math.copysign(1, value)) if outcome == "better" else 1
     lifts: list[Lift | Withheld] = [

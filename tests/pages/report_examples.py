@@ -124,7 +124,7 @@ def _evaluation(budgets: int) -> Evaluation:
                 *_fitted("constants", -0.1, names), *_fitted("member 0", -0.05, names),
                 *_fitted("member 1", 0.06, names), *_fitted("against", -0.02, names)),
         differences=tuple(against), segments=_segments(names), certificate=_certificate(budgets),
-        diagnostics=_diagnostics(), notes={"constants": "3.5 for 62 % of users, 4 for 38 % of users"},
+        diagnostics=_diagnostics(), notes={"constants": "3.5 for 62% of users, 4 for 38% of users"},
         daily=_daily(budgets), shares=_shares(), window=None, users="certify",
     )  # fmt: skip
 

@@ -190,11 +190,11 @@ def test_the_spend_stands_against_the_limit_in_percent_true_where_that_is_known(
     put(content, "EDRR, lp", "total", "coupon_cost", value=2.0161, truth=None)
     got = _Page(render(content))
     assert got.rows["total"][0][6:] == ["against the limit\ncoupon_cost", "stored parameters", "training\nall of it"]
-    assert got.row("total", "BCQ, lp")[6:] == ["99.2 %\ntrue", "353,028", "64 s"]
-    assert got.row("total", "EDRR, lp")[6] == "100.8 %\nestimated"
-    assert "100.8 %" in got.marked["over"]
-    assert "99.2 %" not in got.marked["over"]
-    assert got.row("total", "old policy")[6:] == ["115.2 %\nestimated", "–", "–"]
+    assert got.row("total", "BCQ, lp")[6:] == ["99.2%\ntrue", "353,028", "64 s"]
+    assert got.row("total", "EDRR, lp")[6] == "100.8%\nestimated"
+    assert "100.8%" in got.marked["over"]
+    assert "99.2%" not in got.marked["over"]
+    assert got.row("total", "old policy")[6:] == ["115.2%\nestimated", "–", "–"]
     assert got.row("total", "frontier, bcq")[7:] == ["32,361", "8.2 s"]
     assert "against the limit" not in " ".join(got.rows["immediate"][0]), "no limit holds under this control"
     assert got.row("immediate", "BCQ, lp")[6:] == ["353,028", "64 s"]

@@ -14,13 +14,13 @@ from outlay.pages import evidence_charts, evidence_tables, evidence_words
 
 def test_the_certificate_says_each_bound_beside_its_limit() -> None:
     assert evidence_words.certificate_finding(example()) == (
-        "With 97.5 % confidence coupon_cost is at most 1.976 yuan per decision (inside the limit of 2)"
+        "With 97.5% confidence coupon_cost is at most 1.976 yuan per decision (inside the limit of 2)"
     )
 
 
 def test_a_certificate_of_one_mixture_promises_nothing_about_others() -> None:
     assert evidence_words.guarantee(example().evaluated.certificate) == (
-        "the chance that this mixture is certified and yet breaks a limit is at most 2.5 %."
+        "the chance that this mixture is certified and yet breaks a limit is at most 2.5%."
     )
 
 
@@ -28,18 +28,18 @@ def test_a_certificate_of_a_frontier_promises_every_mixture_and_budget() -> None
     said = evidence_words.guarantee(certified(example(), policies=65).evaluated.certificate)
     assert said.startswith("the bounds hold for 65 policies together, and so for every mixture of them and for every")
     assert "budget of the curve, at the cost of one look" in said
-    assert "at most 2.5 %" in said
+    assert "at most 2.5%" in said
     assert "this mixture" not in said
 
 
 def test_the_gain_is_said_with_its_lower_bound() -> None:
     assert evidence_words.gain(example()) == (
-        "Beyond the old policy it brings +0.021 (active per decision, discounted mean); with 97.5 % confidence "
+        "Beyond the old policy it brings +0.021 (active per decision, discounted mean); with 97.5% confidence "
         "at least +0.012."
     )
     per_user = run(campaign=campaign(1) | {"budget": [BUDGETS[0] | {"per": "user"}]})
     loss = dataclasses.replace(certified(example(), gain=-0.1, gain_bound=-0.3), run=per_user)
-    assert "brings −0.10 (active, total of 7 days); with 97.5 % confidence at least −0.30" in evidence_words.gain(loss)
+    assert "brings −0.10 (active, total of 7 days); with 97.5% confidence at least −0.30" in evidence_words.gain(loss)
     assert "could not be measured" in evidence_words.gain(certified(example(), gain=None))
 
 
@@ -139,11 +139,11 @@ def test_the_heading_names_what_was_not_passed(oks: tuple[bool | None, ...], sai
 
 def test_what_the_log_never_gave_is_named_by_segment() -> None:
     assert evidence_words.unseen(example()) == [
-        "In segment active 0.310 % of what the policy gives was never given by the log: 5.5, 6."
+        "In segment active 0.310% of what the policy gives was never given by the log: 5.5, 6."
     ]
 
 
-@pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (1.0, "100 %"), (0.153, "15.3 %"), (0.00011, "0.0110 %")])
+@pytest.mark.parametrize(("share", "text"), [(0.0, "0%"), (1.0, "100%"), (0.153, "15.3%"), (0.00011, "0.0110%")])
 def test_a_share_may_be_tiny_or_all(share: float, text: str) -> None:
     assert evidence_words.share(share) == text
 

@@ -104,14 +104,14 @@ def test_a_part_that_is_missing_takes_its_section_along() -> None:
 @pytest.mark.parametrize(
     ("outcome", "value", "day", "said"),
     [
-        ("better", 0.031, 14, "Take “new”: active is 3.1 % higher than under “old”; cost is 2.5 % lower; no change in "
+        ("better", 0.031, 14, "Take “new”: active is 3.1% higher than under “old”; cost is 2.5% lower; no change in "
                               "redemption shows."),
-        ("worse", -0.031, 14, "Keep “old”: under “new”, active is 3.1 % lower; cost is 2.5 % lower; no change in "
+        ("worse", -0.031, 14, "Keep “old”: under “new”, active is 3.1% lower; cost is 2.5% lower; no change in "
                               "redemption shows."),
-        ("harm", -0.031, 5, "Stop “new”: active is 3.1 % lower than under “old”; cost is 2.5 % lower; no change in "
+        ("harm", -0.031, 5, "Stop “new”: active is 3.1% lower than under “old”; cost is 2.5% lower; no change in "
                             "redemption shows."),
         ("undecided", 0.002, 14, "Keep “old”, unless its cost decides: no difference in active was found under “new”; "
-                                 "cost is 2.5 % lower; no change in redemption shows."),
+                                 "cost is 2.5% lower; no change in redemption shows."),
         ("blocked", 0.031, 14, "No verdict on “new”, and none of its numbers should be used."),
     ],
 )  # fmt: skip
@@ -129,7 +129,7 @@ def test_a_test_that_runs_says_when_the_next_decision_is_due(day: int, due: int)
         f"Let it run: nothing is decided about “new” yet; the next planned decision is after day {due}."
     )
     got = _Page(render(content))
-    assert "So far active is at +2.0 % (+0.5 % to +3.5 %)" in got.text
+    assert "So far active is at +2.0 % (+0.5% to +3.5%)" in got.text
     assert f"After day {day} of 14: 2 March 2026 to {day + 1} March 2026" in got.text
     marks = [d["day"] for d in _values(got.figures["lift-0-0"]) if d.get("words") == "decision"]
     assert marks[0] == due
@@ -141,20 +141,20 @@ def test_the_verdict_tells_the_size_of_the_last_decision_and_the_day_of_the_firs
     first = decision(7, 3.4, 2.96, 0.05, 0.021)
     got = page(replace(arm, decisions=[first, arm.decisions[1]]))
     assert (
-        "Decided on day 7, as planned. With 95 % confidence over all planned decisions, the difference in active after "
-        "day 14 lies between +2.1 % and +4.1 %."
+        "Decided on day 7, as planned. With 95% confidence over all planned decisions, the difference in active after "
+        "day 14 lies between +2.1% and +4.1%."
     ) in got.text
-    assert "active is 3.1 % higher" in got.text
+    assert "active is 3.1% higher" in got.text
     back = replace(arm.decisions[1], z=1.2)
-    assert "active is 5.0 % higher" in page(replace(arm, decisions=[first, back])).text, "as on the day that decided"
-    assert "confidence over all planned decisions, the difference in active after day 14 lies between −0.8 %" in (
+    assert "active is 5.0% higher" in page(replace(arm, decisions=[first, back])).text, "as on the day that decided"
+    assert "confidence over all planned decisions, the difference in active after day 14 lies between −0.8%" in (
         page(compared("new", "undecided", 0.002)).text
     )
 
 
 def test_an_end_near_0_does_not_look_like_0() -> None:
     near = ArmDifference(IntervalEstimate(0.03, -0.0004, 0.06), IntervalEstimate(0.0074, -0.0001, 0.0149))
-    assert words.ends(near) == "−0.01 % to +1.49 %"
+    assert words.ends(near) == "−0.01% to +1.49%"
     assert words.ends(ArmDifference(near.absolute, None)) == "−0.0004 to +0.0600 per user"
 
 
@@ -162,7 +162,7 @@ def test_to_stop_for_harm_needs_no_planned_day() -> None:
     arm = compared("new", "harm", -0.031, day=5)
     got = page(arm, day=5)
     assert "✕ Doing harm: stop it" in got.text
-    assert "on all days at once, the difference in active lies between −4.6 % and −1.6 %. To stop for harm" in got.text
+    assert "on all days at once, the difference in active lies between −4.6% and −1.6%. To stop for harm" in got.text
 
 
 def test_a_guardrail_on_the_wrong_side_is_for_the_reader_to_weigh() -> None:
@@ -170,14 +170,14 @@ def test_a_guardrail_on_the_wrong_side_is_for_the_reader_to_weigh() -> None:
     dear = course("cost", 0.2, 0.05, 3, wanted=-1)
     content = example(replace(arm, courses=[arm.courses[0], dear, arm.courses[2]]), day=3)
     assert sentence(content) == (
-        "Let it run, unless it matters that cost is 20.0 % higher: nothing is decided about “new” yet; the next "
+        "Let it run, unless it matters that cost is 20.0% higher: nothing is decided about “new” yet; the next "
         "planned decision is after day 7."
     )
 
 
 def test_where_less_is_better_a_lower_value_takes_the_arm() -> None:
     content = example(compared("new", "better", -0.031), better="lower")
-    assert sentence(content).startswith("Take “new”: active is 3.1 % lower than under “old”")
+    assert sentence(content).startswith("Take “new”: active is 3.1% lower than under “old”")
     got = _Page(render(content))
     assert got.row("lift-0", "after day 7")[1] == "✓ better"
     bars = [d["side"] for d in _values(got.figures["lift-0-0"]) if d.get("what") == experiment_charts.PLANNED]
@@ -201,10 +201,10 @@ def test_an_effect_that_fades_is_told_beside_the_verdict() -> None:
     )  # fmt: skip
     got = page(replace(compared(), change=fades))
     assert (
-        "The effect is fading: +10.0 % (+8.0 % to +12.0 %) in week 1, +3.0 % (+1.0 % to +5.0 %) in week 2 (p = 0.0020 "
+        "The effect is fading: +10.0 % (+8.0% to +12.0%) in week 1, +3.0 % (+1.0% to +5.0%) in week 2 (p = 0.0020 "
         "at a single look)."
     ) in got.text
-    assert got.row("lift-0", "fading")[1:] == ["+10.0 % +8.0 % to +12.0 %", "+3.0 % +1.0 % to +5.0 %", "0.0020"]
+    assert got.row("lift-0", "fading")[1:] == ["+10.0% +8.0% to +12.0%", "+3.0% +1.0% to +5.0%", "0.0020"]
     steady = page(replace(compared(), change=replace(fades, p_value=0.2)))
     assert "The effect" not in steady.text
     assert steady.row("lift-0", "steady")
@@ -213,7 +213,7 @@ def test_an_effect_that_fades_is_told_beside_the_verdict() -> None:
 def test_users_with_a_row_are_a_second_view() -> None:
     arm = compared()
     got = page(replace(arm, exposed=arm.lifts))
-    assert "Among users with at least one row, active under “new” is +3.1 %" in got.text
+    assert "Among users with at least one row, active under “new” is +3.1%" in got.text
     assert "never decides" in got.text
     assert len([row for row in got.rows["metrics"] if row[0].startswith("active")]) == 2
     assert "with at least one row" not in page().text
@@ -230,19 +230,19 @@ def test_several_arms_may_have_been_promised() -> None:
     content = example(compared(), compared("other", "undecided", 0.001))
     other = replace(content.promised[1], arm="other")
     got = _Page(render(replace(content, promised=(*content.promised, other))))
-    assert "new: active in 7 days: +9.0 % promised, +3.1 % happened; other: active in 7 days: +9.0 %" in got.text
+    assert "new: active in 7 days: +9.0% promised, +3.1% happened; other: active in 7 days: +9.0%" in got.text
     assert got.row("promised", "other: active, 7 days")
 
 
 def test_several_arms_never_give_two_orders() -> None:
     content = example(compared(), compared("other", "undecided", 0.001), compared("third", "worse", -0.03))
     assert sentence(content, 1).startswith("No difference in active was found under “other”")
-    assert sentence(content, 2).startswith("Do not take “third”: under “third”, active is 3.0 % lower")
+    assert sentence(content, 2).startswith("Do not take “third”: under “third”, active is 3.0% lower")
     both = example(compared(), compared("other", "better", 0.05))
-    assert sentence(both).startswith("“new” beats “old”: active is 3.1 % higher")
+    assert sentence(both).startswith("“new” beats “old”: active is 3.1% higher")
     text = _Page(render(both)).text
     assert "The test was not planned to decide which of “new” and “other” is best" in text
-    assert "with 97.5 % confidence since several arms are tested" in text
+    assert "with 97.5% confidence since several arms are tested" in text
 
 
 def test_a_guardrail_that_moved_and_came_back_is_not_said_to_be_moved() -> None:
@@ -258,7 +258,7 @@ def test_a_guardrail_that_moved_and_came_back_is_not_said_to_be_moved() -> None:
     arm = replace(arm, courses=[arm.courses[0], once])
     assert "cost was higher on the first day, but over 14 days" in sentence(example(arm))
     assert experiment_words.guardrails(example(), compared()) == (
-        "cost is 2.5 % lower, first seen on day 6; no change in redemption shows"
+        "cost is 2.5% lower, first seen on day 6; no change in redemption shows"
     )
 
 
@@ -293,8 +293,8 @@ def test_a_metric_that_cannot_be_compared_leaves_no_course_but_the_reason() -> N
     assert f"Because {REASON}." in got.text
     assert "none of its numbers" in got.text
     assert "none of its numbers" not in words.headline(replace(example(arm), ratios=[]), arm)
-    assert "cost is 2.5 % lower, first seen on day 6" in got.text
-    assert got.row("guardrails-0", "14")[1].startswith("−2.5 %")
+    assert "cost is 2.5% lower, first seen on day 6" in got.text
+    assert got.row("guardrails-0", "14")[1].startswith("−2.5%")
     assert got.row("metrics", "active")[1] == f"not shown: {withheld.reason}"
     assert "It is not known how small a difference this test could detect" in got.text
     assert "That is the effect that" not in got.text
@@ -303,7 +303,7 @@ def test_a_metric_that_cannot_be_compared_leaves_no_course_but_the_reason() -> N
 def test_an_arm_without_a_verdict_is_shown_and_not_judged() -> None:
     content = example(compared(), compared("none", None, -0.08))
     got = _Page(render(content))
-    assert "active under “none” is −8.0 % after day 14; this arm gets no verdict" in got.text
+    assert "active under “none” is −8.0% after day 14; this arm gets no verdict" in got.text
     assert [what for what, *_ in experiment_words.cards(content)] == [
         "active",
         "cost",
@@ -323,7 +323,7 @@ def test_bounds_of_decisions_and_of_all_days_are_told_apart() -> None:
     assert [(d["day"], d["side"]) for d in bars] == [(7, "1"), (14, "1")]
     assert (band[-1]["low"], bars[-1]["low"]) == pytest.approx((0.016, 0.021))
     assert not [d for d in _values(got.figures["guardrails-0-0"]) if d.get("what") == experiment_charts.PLANNED]
-    assert got.row("lift-0", "after day 7") == ["after day 7", "✓ better", "+3.1 % +1.0 % to +5.2 %", "3.40", "±2.96"]
+    assert got.row("lift-0", "after day 7") == ["after day 7", "✓ better", "+3.1% +1.0% to +5.2%", "3.40", "±2.96"]
 
 
 def test_wide_bounds_of_the_first_days_do_not_squeeze_the_rest() -> None:
@@ -333,7 +333,7 @@ def test_wide_bounds_of_the_first_days_do_not_squeeze_the_rest() -> None:
     got = page(replace(compared(), courses=[wild, *compared().courses[1:]]))
     y = next(layer["encoding"]["y"] for layer in got.figures["lift-0-0"]["layer"] if layer["mark"]["type"] == "area")
     assert y["scale"]["domain"][1] < 0.1
-    assert got.row("lift-0", "1")[1] == "+40.0 % −98.0 % to more than +1,000 %"
+    assert got.row("lift-0", "1")[1] == "+40.0% −98.0% to more than +1,000%"
 
 
 def test_without_a_relative_effect_the_unit_is_per_user() -> None:
@@ -366,15 +366,15 @@ def test_a_log_without_days_has_one_interval_and_no_course_of_spending() -> None
     assert "bar" in [layer["mark"]["type"] for layer in got.figures["lift-0-0"]["layer"]]
     assert "area" not in [layer["mark"]["type"] for layer in got.figures["lift-0-0"]["layer"]]
     assert "spend-0" not in got.figures
-    assert got.row("spend", "old")[4:6] == ["21,000", "70.0 %"]
+    assert got.row("spend", "old")[4:6] == ["21,000", "70.0%"]
     assert not [a for tag, a in got.tags if tag == "details"]
 
 
 def test_spending_stands_beside_the_arms_own_budget_and_the_ramps_plan() -> None:
     content = example(compared("new", "open", day=7), day=7)
     got = _Page(render(content))
-    assert "Share of its own budget spent: old 35 %, new 36 %; 43 % was due by day 7" in got.text
-    assert got.row("spend", "new") == ["new bundle", "6,000", "29,000", "12,361", "10,500", "36.2 %", "1.75"]
+    assert "Share of its own budget spent: old 35%, new 36%; 43% was due by day 7" in got.text
+    assert got.row("spend", "new") == ["new bundle", "6,000", "29,000", "12,361", "10,500", "36.2%", "1.75"]
     plan = [d["share"] for d in _values(got.figures["spend-0"]) if d.get("arm") == experiment_charts.PLAN]
     assert (plan[0], plan[-1], len(plan)) == (0, 1, 15)
     assert plan[1] == pytest.approx(0.1 / 12.2, rel=1e-4)
@@ -386,18 +386,18 @@ def test_spending_stands_beside_the_arms_own_budget_and_the_ramps_plan() -> None
 def test_segments_promises_power_and_cuped_are_told() -> None:
     text = page().text
     for part in (
-        "active under “new”: +3.1 % in lapsed, +3.1 % in regular",
-        "active in 7 days: +9.0 % promised, +3.1 % happened",
+        "active under “new”: +3.1% in lapsed, +3.1% in regular",
+        "active in 7 days: +9.0% promised, +3.1% happened",
         "by fqe; the clip binds",
-        "This test detects a difference of 1.4 % in active; a smaller one may stay hidden",
-        "a probability of 80 %",
-        "explains 60 % of the variance of active, as if the test had 2.50 times the users",
+        "This test detects a difference of 1.4% in active; a smaller one may stay hidden",
+        "a probability of 80%",
+        "explains 60% of the variance of active, as if the test had 2.50 times the users",
         "The log has 16 days.",
     ):
         assert part in text
     assert page().row("promised", "active, 7 days")[-1] == "✕ no"
     running = page(compared("new", "open", day=3), day=3).text
-    assert "a difference of 1.4 % in active if it ended after day 3" in running
+    assert "a difference of 1.4% in active if it ended after day 3" in running
     assert "It gets smaller until day 14." in running
     assert "CUPED saves nothing" in page(replace(compared(), saved={})).text
 
@@ -405,11 +405,11 @@ def test_segments_promises_power_and_cuped_are_told() -> None:
 def test_figures_have_numbers_and_units_in_their_words() -> None:
     figures = page().figures
     for name, part in {
-        "lift-0-0": "new against old, by day: +3.1 % (+1.6 % to +4.6 %) on all days at once, after day 14; "
-                    "planned decision after day 7: +3.1 % (+1.0 % to +5.2 %)",
-        "spend-0": "spending by day: Share of its own budget spent: old 70 %, new 72 %",
-        "metrics-0-0": "cost −2.5 % (−3.5 % to −1.5 %)",
-        "promised-0": "active, 7 days: promised +9.0 % (+8.0 % to +10.0 %)",
+        "lift-0-0": "new against old, by day: +3.1 % (+1.6% to +4.6%) on all days at once, after day 14; "
+                    "planned decision after day 7: +3.1 % (+1.0% to +5.2%)",
+        "spend-0": "spending by day: Share of its own budget spent: old 70%, new 72%",
+        "metrics-0-0": "cost −2.5 % (−3.5% to −1.5%)",
+        "promised-0": "active, 7 days: promised +9.0 % (+8.0% to +10.0%)",
     }.items():  # fmt: skip
         assert part in figures[name]["description"]
 

@@ -61,7 +61,7 @@ def test_what_the_analysis_found_stands_on_the_page(won: Analysis) -> None:
     assert comparison.detectable is not None
     last = comparison.course.points[-1]
     figures = [*comparison.decisions, last.on_all_days]
-    for text in (f"detects a difference of {100 * comparison.detectable:.1f} %", *map(words.ends, figures)):
+    for text in (f"detects a difference of {100 * comparison.detectable:.1f}%", *map(words.ends, figures)):
         assert text in html
 
 

@@ -121,12 +121,12 @@ def test_every_budget_of_the_slider_has_words_for_every_place_and_nothing_is_mis
 def test_the_headline_says_what_the_campaigns_budget_buys_and_what_one_more_would() -> None:
     assert (
         "The campaign’s budget of 0.65 yuan per decision buys 0.473 active days per decision "
-        "(95 % interval 0.469 to 0.477). At that budget, one more yuan per decision buys 0.278 active days per "
+        "(95% interval 0.469 to 0.477). At that budget, one more yuan per decision buys 0.278 active days per "
         "decision."
     ) in page().text
     assert (
         "The campaign’s budget of 19.5 yuan per user buys 14.19 active days per user in 30 days "
-        "(95 % interval 14.07 to 14.31). At that budget, one more yuan per user over 30 days buys 0.278 active days."
+        "(95% interval 14.07 to 14.31). At that budget, one more yuan per user over 30 days buys 0.278 active days."
     ) in page(per="user").text
     assert "one more unit of money per decision buys" in _Page(render(with_unit(found(), "money"))).text
 
@@ -138,9 +138,9 @@ def test_the_slider_begins_at_the_campaigns_budget_and_the_panel_says_so_without
     assert got.texts == {name: record[name] for name in got.texts}
     assert record["budget"] == "0.650"
     assert record["command"] == "outlay frontier RUN --budget 0.65 --export DIR"
-    assert record["gain"] == "+28 %"
+    assert record["gain"] == "+28%"
     assert record["spend0"] == "0.648"
-    assert record["mixture"] == "λ = (0.891, 0.120) for 50 % of users\nλ = (0.831, 0.120) for 50 % of users"
+    assert record["mixture"] == "λ = (0.891, 0.120) for 50% of users\nλ = (0.831, 0.120) for 50% of users"
     left, top = got.records[start]["curve"]
     marks = {attrs["style"] for _, attrs in got.tags if attrs.get("data-mark") == "curve"}
     assert marks == {f"left:{left}%;top:{top}%"}
@@ -165,8 +165,8 @@ def test_the_comparison_with_the_old_policy_waits_below_the_headline_for_a_look_
     assert "What budgets from 0.010 to 1.180 yuan per decision buy With" in text
     assert (
         f"With what the old policy spends, 0.450 yuan per decision, these policies reach {reached:.3f} against its "
-        f"0.370 ({100 * reached / 0.37 - 100:+.0f} %). They reach its 0.370 with {cost:.3f} "
-        f"(−{100 - 100 * cost / 0.45:.0f} %). These figures are from the select users"
+        f"0.370 ({100 * reached / 0.37 - 100:+.0f}%). They reach its 0.370 with {cost:.3f} "
+        f"(−{100 - 100 * cost / 0.45:.0f}%). These figures are from the select users"
     ) in text
     text = _Page(render(replace(content, old=OldPolicy(value=0.05, low=0.04, high=0.06, spend=(2.0,))))).text
     assert "What budgets from 0.010 to 1.180 yuan per decision buy" in text, "the old policy is off the curve"
@@ -181,9 +181,9 @@ def test_the_headline_says_how_much_of_the_gain_is_sure() -> None:
     assert bound is not None
     first = next(i for i, p in enumerate(content.curve) if (p.gain_bound or 0) >= 0)
     text = _Page(render(content)).text
-    assert f"a gain of {100 * bound / 0.37:+.2g} % is 97.5 % sure" in text
-    assert f"with {spend[first]:.3f} (−{100 - 100 * spend[first] / 0.45:.0f} %) they are sure to bring no less" in text
-    assert "no gain is 97.5 % sure there" in _Page(render(each(content, gain_bound=-0.01))).text
+    assert f"a gain of {100 * bound / 0.37:+.2g}% is 97.5% sure" in text
+    assert f"with {spend[first]:.3f} (−{100 - 100 * spend[first] / 0.45:.0f}%) they are sure to bring no less" in text
+    assert "no gain is 97.5% sure there" in _Page(render(each(content, gain_bound=-0.01))).text
     unbounded = each(content, gain_bound=None)
     assert "With what the old policy spends" not in _Page(render(unbounded)).text, "nothing bounds it"
 
@@ -266,16 +266,16 @@ def test_before_the_look_the_page_says_how_to_get_one() -> None:
 
 def test_after_the_look_every_budget_says_whether_it_is_certified_and_what_is_sure() -> None:
     got = page(2, certified=0.4)
-    assert "41 of 101 budgets of the curve certified at 97.5 %" in got.text
+    assert "41 of 101 budgets of the curve certified at 97.5%" in got.text
     assert "Look 1 at 14,871 certify users" in got.text
     assert "all 33 mixtures of the curve together, 2.78 standard errors from the estimate" in got.text
-    assert "stays under 2.5 %" in got.text
+    assert "stays under 2.5%" in got.text
     first, last = got.records[0]["text"], got.records[-1]["text"]
-    assert first["certificate"] == "✓ certified at 97.5 %"
+    assert first["certificate"] == "✓ certified at 97.5%"
     assert last["certificate"] == "✕ not certified: coupon_cost by 0.0118 (upper bound 1.192 against 1.18)"
-    assert last["bound0"] == "at most 1.192 (97.5 % sure)"
+    assert last["bound0"] == "at most 1.192 (97.5% sure)"
     assert last["bound1"].startswith("at least 0.6")
-    assert last["least"] == "+51 % at least (97.5 % sure)"
+    assert last["least"] == "+51% at least (97.5% sure)"
     assert [d.count("M") for d in got.shapes["open"]] == [1, 1], "one stretch, from the first that is not certified on"
     assert [d.count("L") for d in got.shapes["sure"]] == [len(got.records) - 1] * 2, "wide and narrow"
     assert [row.split()[-1] for row in got.rows if "✓" in row or "✕" in row]
@@ -283,7 +283,7 @@ def test_after_the_look_every_budget_says_whether_it_is_certified_and_what_is_su
     assert len([row for row in got.rows if "✕ no" in row]) == 7
     assert "costs no further look" in got.text
     whole = page(certified=1.0)
-    assert "Every budget of the curve certified at 97.5 %" in whole.text
+    assert "Every budget of the curve certified at 97.5%" in whole.text
     assert "open" not in whole.shapes
     assert "None of 101 budgets" in page(certified=-1.0).text
 
@@ -298,10 +298,10 @@ def test_a_curve_that_is_certified_and_loses_is_not_green_and_says_so() -> None:
     lost = sum(point.loses for point in found(certified=1.0).curve)
     assert 20 < lost < 40
     assert badge(got) == "badge open"
-    assert f"Every budget of the curve certified at 97.5 %; {lost} lose against the old policy" in got.text
+    assert f"Every budget of the curve certified at 97.5%; {lost} lose against the old policy" in got.text
     assert "Certified means that the limits are kept, not that a budget gains" in got.text
     assert f"{lost} of 101 budgets of the curve (budgets from 0.0100 to " in got.text
-    assert got.records[0]["text"]["least"] == "a loss, −57 % at best (97.5 % sure)"
+    assert got.records[0]["text"]["least"] == "a loss, −57% at best (97.5% sure)"
     gains = each(found(certified=1.0), gain_most=0.1)
     assert badge(_Page(render(gains))) == "badge yes"
     assert "lose against" not in _Page(render(gains)).text
@@ -326,7 +326,7 @@ def test_what_could_not_be_measured_has_no_bound() -> None:
 
 
 def test_the_foot_says_what_the_figures_rest_on_and_mean() -> None:
-    for said in ("14,902 select users", "95 % intervals", "costs fall as λ grows", "(discounted)",
+    for said in ("14,902 select users", "95% intervals", "costs fall as λ grows", "(discounted)",
                  "certified on other users"):  # fmt: skip
         assert said in page().text
     assert "what is called sure rests on other users" in page(certified=0.4).text

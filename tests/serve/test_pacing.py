@@ -58,7 +58,7 @@ TRAFFIC: dict[str, Callable[[float], float]] = {
 
 @pytest.mark.parametrize("shape", TRAFFIC)
 def test_the_budget_is_spent_and_never_more(shape: str) -> None:
-    """Redemption is 30 % above what was believed, traffic up to half more or less."""
+    """Redemption is 30% above what was believed, traffic up to half more or less."""
     ended = Market(TRAFFIC[shape]).play()
     assert 0.97 <= ended.spend <= 1
     assert ended.highest <= 1
@@ -105,7 +105,7 @@ def test_spend_follows_the_shares_of_the_plan() -> None:
     ended = Market(TRAFFIC["weekly"], shares=(1, 1, 1, 1, 1, 2, 2) * 4).play()
     wanted = np.tile([1, 1, 1, 1, 1, 2, 2], 4) / 36
     off = np.abs(np.array(ended.daily) / wanted - 1)
-    assert off[3:27].mean() < 0.15  # traffic is off by 30 % on average
+    assert off[3:27].mean() < 0.15  # traffic is off by 30% on average
 
 
 def test_more_traffic_than_any_policy_can_serve_spends_it_all_and_less_spends_what_it_can() -> None:
@@ -157,7 +157,7 @@ def noon(spent: float, before: PacingState) -> PacingState:
 
 
 def test_the_price_rises_where_too_much_is_spent_and_falls_where_too_little_is() -> None:
-    """In small steps, and not for an error within 2 % of the day's money."""
+    """In small steps, and not for an error within 2% of the day's money."""
     state = begin(SETTING, money(), at(0.0), None)
     day = state.snapshot.day_money
     prices = [noon((0.5 + error) * day, state).price for error in (-0.5, -0.019, 0, 0.019, 0.5)]
@@ -166,7 +166,7 @@ def test_the_price_rises_where_too_much_is_spent_and_falls_where_too_little_is()
 
 
 def test_a_small_error_moves_it_in_proportion_and_lasts_in_the_integral() -> None:
-    """Three hundredths beyond the band: the spend is to fall by 12 %, the price moves by that over its elasticity."""
+    """Three hundredths beyond the band: the spend is to fall by 12%, the price moves by that over its elasticity."""
     state = begin(SETTING, money(), at(0.0), None)
     small = noon(0.55 * state.snapshot.day_money, state)
     elasticity = POLICIES.elasticity(POLICIES.own)

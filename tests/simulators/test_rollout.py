@@ -101,7 +101,7 @@ def test_people_who_move_otherwise_are_found_out(truth: Truth) -> None:
 
 
 def test_the_past_is_told_as_the_log_tells_it(truth: Truth) -> None:
-    """Latest day first, with what was observed; absent days are marked."""
+    """Latest day first, with what was observed; missing days are marked."""
     seen: list[Past] = []
 
     def watching(state: States, past: Past | None) -> States:

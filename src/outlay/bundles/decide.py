@@ -87,7 +87,7 @@ class Bundle:
             metadata; `unknown_values` and `unseen_rows` read it.
 
         Raises:
-            LogError: if a column is absent, a user is null, or `eligible` allows nothing or an unknown value.
+            LogError: if a column is missing, a user is null, or `eligible` allows nothing or an unknown value.
             BundleError: if its members look at past days, which a table of rows does not have.
         """
         schema, batches = record_batches(table)

@@ -79,12 +79,12 @@ def eligible_actions(
         `[N, K]`, at least one per row.
 
     Raises:
-        LogError: if the column is absent or holds no lists, or a list is empty or has a value that is no action.
+        LogError: if the column is missing or holds no lists, or a list is empty or has a value that is no action.
     """
     column = f"column {name!r}"
     if name not in batch.schema.names:
         raise LogError(
-            "the column of allowed actions is absent.",
+            "the column of allowed actions is missing.",
             file=file,
             where=column,
             way_out="Add it (a list of action values; null allows all).",
@@ -96,7 +96,7 @@ def eligible_actions(
         lists = lists.cast(pa.list_(pa.float64()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise LogError(
-            f"holds {lists.type}; wanted lists of action values.",
+            f"holds {lists.type}; expected lists of action values.",
             file=file,
             where=column,
             way_out="Give a list column (Parquet has them).",

@@ -200,7 +200,7 @@ class Evaluation:
                 raise FolderError("is not valid JSON.", file=path, way_out=way_out) from None
             fields = sorted({".".join(map(str, problem["loc"])) for problem in error.errors()})
             raise FolderError(
-                f"was written by another version of outlay; absent or of another type: {', '.join(fields[:9])}.",
+                f"was written by another version of outlay; missing or of another type: {', '.join(fields[:9])}.",
                 file=path,
                 way_out=way_out,
             ) from None

@@ -42,7 +42,7 @@ from outlay.twostage.history import History
 CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
 WITHIN = 3.0  # standard deviations: squares of plain features go no further
 # Rows of an action for each feature. Hidden directions that vary little live on few rows: with 100 rows for each, more
-# than 1 % of the paths of small logs met rows without their like. Plain features are what the old policy may have seen.
+# than 1% of the paths of small logs met rows without their like. Plain features are what the old policy may have seen.
 HIDDEN_ROWS, PLAIN_ROWS = 150, 5
 
 Part = NDArray[Any] | None  # of a policy, as `Panel.follow` takes it

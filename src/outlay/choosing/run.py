@@ -116,7 +116,7 @@ class Run:
         manifest = read_manifest(Path(folder), "run", unfinished=UNFINISHED)
         absent = {"campaign", "campaign_file", "data", "data_hash", "members", "method"} - set(manifest)
         if absent or not (Path(folder) / "metrics.jsonl").exists():
-            raise FolderError(f"is damaged: {', '.join(sorted(absent)) or 'metrics.jsonl'} is absent.", file=folder,
+            raise FolderError(f"is damaged: {', '.join(sorted(absent)) or 'metrics.jsonl'} is missing.", file=folder,
                               way_out="Train again.")  # fmt: skip
         return cls(Path(folder), manifest)
 

@@ -108,7 +108,7 @@ class StoredFrontier:
                           ("heads", "imitation_threshold", "data_hash", "seed", "check", "look", "window", "no_curve")},
             )  # fmt: skip
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            raise FolderError("is damaged: a part of it is absent or cannot be read.", file=folder,
+            raise FolderError("is damaged: a part of it is missing or cannot be read.", file=folder,
                               way_out=AGAIN) from None  # fmt: skip
 
     def spec(self, weights: Vector, campaign: Campaign, data: Transitions) -> BundleSpec:

@@ -62,7 +62,7 @@ def verdict(
             way_out = UNCHECKED
         return f"Do not serve it: {certificate.words}. {way_out}"
 
-    sure = f"{100 * certificate.confidence:.4g} % sure"
+    sure = f"{100 * certificate.confidence:.4g}% sure"
     limits = " and ".join(f"{b.name} {b.words}" for b in campaign.budgets)
     old = _value(estimates, "old", objective(campaign))
     money = campaign.budgets[campaign.money].name
@@ -125,18 +125,18 @@ def _value(estimates: Sequence[Estimate], policy: str, target: str) -> float | N
 
 
 def _percent(change: float, base: float) -> str:
-    """`+3.2 %`; what would round to 0.0 % keeps a digit that says something."""
+    """`+3.2%`; what would round to 0.0% keeps a digit that says something."""
     return f"{'+' if change > 0 else '-' if change < 0 else ''}{_size(change, base)}"
 
 
 def _size(change: float, base: float) -> str:
     """The same without the sign."""
     share = abs(100 * change / base)
-    return f"{share:.1f} %" if share >= 0.05 else f"{share:.1g} %"
+    return f"{share:.1f}%" if share >= 0.05 else f"{share:.1g}%"
 
 
 def _at_least(bound: float | None, base: float, sure: str) -> str:
-    """A lower bound: `97.5 % sure of +2.2 % at least`, or what may be lost."""
+    """A lower bound: `97.5% sure of +2.2% at least`, or what may be lost."""
     if bound is None or bound <= -abs(base):
         return "too little is known to say how much it may lose"
     if bound > 0:
@@ -150,11 +150,11 @@ def _less(spent: float | None, other: float | None) -> bool:
 
 
 def _spend(spent: float | None, other: float | None, campaign: Campaign) -> str:
-    """` at 14 % less coupon_cost`, against another's."""
+    """` at 14% less coupon_cost`, against another's."""
     budget = campaign.budgets[campaign.money]
     if spent is None or not other:
         return ""
     change = spent / other - 1
     if abs(change) < SAME_SPEND:
         return f" at the same {budget.name}"
-    return f" at {100 * abs(change):.0f} % {'less' if change < 0 else 'more'} {budget.name}"
+    return f" at {100 * abs(change):.0f}% {'less' if change < 0 else 'more'} {budget.name}"

@@ -86,7 +86,7 @@ def claims_window(data: Transitions) -> Window | None:
     what = "Claims" if claimed(campaign, days) else "Means per day and per decision"
     words = (
         f"{what} are about a user's {span} in the log, each weighing the same: the states are too many to count, and "
-        f"what comes after is not claimed. {100 * beyond:.2g} % of the discounted weight (discount "
+        f"what comes after is not claimed. {100 * beyond:.2g}% of the discounted weight (discount "
         f"{campaign.meta.discount:g}) lies there, where the log gives no more than the range of a row ({seen})."
     )
     return Window(days, beyond, words)

@@ -70,13 +70,13 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
 
 
 def number(value: Any) -> str:
-    """A cell as text: four significant digits, thin spaces in large numbers, a dash for nothing."""
+    """Format a cell: four significant digits, commas in large numbers, a dash for None."""
     if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) or (isinstance(value, float) and WHOLE <= abs(value) < LONGEST):
-        return f"{value:,.0f}".replace(",", " ")
+        return f"{value:,.0f}"
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value)

@@ -76,7 +76,7 @@ def _show_check(found: dict[str, Any]) -> None:
         low, high = found["contrast"]
         effects = [(e["segment"], e["days"], f"{e['effect']:+.3f}", f"[{e['low']:+.3f}, {e['high']:+.3f}]", e["users"])
                 for e in found["effects"]]  # fmt: skip
-        title = f"First day's action {high:g} against {low:g}: effect on the total reward per user, 95 % intervals"
+        title = f"First day's action {high:g} against {low:g}: effect on the total reward per user, 95% intervals"
         table(title, ("segment", "days", "effect", "interval", "users"), effects)
     missing = {name: count for name, count in found["missing"].items() if count}
     if missing:

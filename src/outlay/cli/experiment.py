@@ -205,7 +205,7 @@ def _show_plan(result: PlanResult, campaign: Campaign) -> None:
     if (lift := pairs[0][0].lift) is not None:
         headings = ("metric", "arm", "power", "with CUPED", "users needed", "with CUPED")
         table(
-            f"An effect of {100 * lift:+.3g} %: probability of detecting it, and users needed in both arms",
+            f"An effect of {100 * lift:+.3g}%: probability of detecting it, and users needed in both arms",
             headings,
             asked,
         )
@@ -230,12 +230,12 @@ def _pairs(powers: tuple[Power, ...]) -> list[tuple[Power, Power | None]]:
 
 def _verdict(plain: Power, cuped: Power | None) -> str:
     best = min((power for power in (plain, cuped) if power is not None), key=lambda power: power.absolute)
-    size = f"{best.absolute:.3g}" if best.relative is None else f"{100 * best.relative:.2f} %"
+    size = f"{best.absolute:.3g}" if best.relative is None else f"{100 * best.relative:.2f}%"
     return f"A change of {plain.metric} by less than {size} will probably stay hidden."
 
 
 def _percent(value: float | None, digits: int = 2) -> str | None:
-    return None if value is None else f"{100 * value:.{digits}f} %"
+    return None if value is None else f"{100 * value:.{digits}f}%"
 
 
 def _money(value: float | None) -> str | None:

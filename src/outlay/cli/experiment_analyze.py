@@ -118,7 +118,7 @@ def _show(analysis: Analysis) -> None:
         f"{meta.name}: arms after day {analysis.day} of {meta.days}",
         ("arm", "users", "share", "planned", "sample ratio p", f"spent ({meta.unit})", "budget"),
         [
-            (arm.name, arm.users, f"{number(100 * arm.share, 2)} %", f"{number(100 * arm.planned_share, 2)} %",
+            (arm.name, arm.users, f"{number(100 * arm.share, 2)}%", f"{number(100 * arm.planned_share, 2)}%",
              _ratio(arm.name, analysis.ratios), _money(arm.spent), _money(arm.budget))
             for arm in analysis.arms
         ],

@@ -189,7 +189,7 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     every = max(1, (len(curve.curve) - 1) // 10)
     rows = [(point, "") for point in curve.curve[::every]] + [(point, " requested") for point in curve.requested]
     rows.sort(key=lambda row: row[0].budget)
-    table(f"{curve.campaign}: what a budget buys, {100 * curve.confidence:.4g} % intervals on select users",
+    table(f"{curve.campaign}: what a budget buys, {100 * curve.confidence:.4g}% intervals on select users",
           columns, [line(*row) for row in rows])  # fmt: skip
 
     def show(sentence: str) -> None:
@@ -213,7 +213,7 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
         kept = sum(bool(point.certified) for point in curve.curve)
         lost = losses(curve)
         show(
-            f"{kept} of {len(curve.curve)} budgets of the curve are certified at {100 * band.confidence:.4g} %, by "
+            f"{kept} of {len(curve.curve)} budgets of the curve are certified at {100 * band.confidence:.4g}%, by "
             f"one look at {band.users:,} certify users.{f' {CERTIFIED}: {lost}' if lost else ''} "
             f"Certified holds {curve.condition}."
         )

@@ -89,7 +89,7 @@ def allocate(
         table("", ("action", "share of users"), [(f"{a:g}", f"{share:.1%}") for a, share in result.shares.items()])
         stdout.print(
             f"{out} written: {number(result.rows)} users, {cost} cost {result.cost:,.2f} of {result.total:,.2f} "
-            f"{unit}; at most {100 * result.gap:.2g} % of the value is lost against the best allocation.",
+            f"{unit}; at most {100 * result.gap:.2g}% of the value is lost against the best allocation.",
             markup=False, highlight=False,
         )  # fmt: skip
 
@@ -112,7 +112,7 @@ def simulate(
     hidden: Annotated[bool, typer.Option("--hidden", help="city: a part of the state is not in the log.")] = False,
     rhythm: Annotated[bool, typer.Option("--rhythm", help="city: weekdays differ, and activity falls.")] = False,
     sparse: Annotated[bool, typer.Option("--sparse", help="city: no rows of days on which nothing happened.")] = False,
-    late: Annotated[bool, typer.Option("--late", help="city: 30 % of the users join after the first day.")] = False,
+    late: Annotated[bool, typer.Option("--late", help="city: 30% of the users join after the first day.")] = False,
     discount: Annotated[
         float | None, typer.Option(help="city: discount per day. Default: 0.9; with --slow 0.95.")
     ] = None,

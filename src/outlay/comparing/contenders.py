@@ -148,7 +148,7 @@ def play_rules(
         for name, state in (progress.rule_state or {}).items():  # None in the warm-up
             stored[name].append(len(RULES[name].members(state)))
         done = len(progress.candidates)
-        report(done / blocks, f"{oracle}: {done * 100 // blocks} %")
+        report(done / blocks, f"{oracle}: {done * 100 // blocks}%")
     size = play.parameters(game, progress)
     context = play.context_of(game, campaign, seed, folder)
     spare = frugal(progress.candidates[game.first :], game.coords)

@@ -59,7 +59,7 @@ class LogSection(Section):
     forced: str | None = None
     eligible: str | None = None
     terminal: str | None = None
-    complete: bool | None = None  # True: fill absent days; False: gaps say nothing; absent: `check` decides
+    complete: bool | None = None  # True: fill missing days; False: gaps say nothing; absent: `check` decides
     start: Literal["first", "latest"] = "first"
     segment: str | None = None
     contrast: tuple[float, float] | None = None

@@ -142,7 +142,7 @@ def read_manifest(folder: Path, kind: str, *, unfinished: str = "Make it again."
     if not folder.exists():
         raise FolderError("does not exist.", file=folder, way_out="Check the path.")
     if not folder.is_dir():
-        raise FolderError(f"is a file; a {kind.upper()} folder is wanted.", file=folder, way_out="Check the path.")
+        raise FolderError(f"is a file; a {kind.upper()} folder is expected.", file=folder, way_out="Check the path.")
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -155,7 +155,7 @@ def read_manifest(folder: Path, kind: str, *, unfinished: str = "Make it again."
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if found != f"outlay-{kind}":
         raise FolderError(
-            f"format is {found!r}; wanted 'outlay-{kind}'.", file=path, way_out=f"Give a {kind.upper()} folder."
+            f"format is {found!r}; expected 'outlay-{kind}'.", file=path, way_out=f"Give a {kind.upper()} folder."
         )
     if manifest.get("version") != FORMAT_VERSION:
         raise FolderError(

@@ -197,7 +197,7 @@ def read_network(path: Path) -> NetworkArrays:
     """What `write_network` wrote.
 
     Raises:
-        OSError, ValueError, KeyError, zipfile.BadZipFile: if the file is absent or damaged.
+        OSError, ValueError, KeyError, zipfile.BadZipFile: if the file is missing or damaged.
     """
     with path.open("rb") as handle, np.load(handle) as file:  # NumPy leaves a damaged file open
         parts = {name: file[name] for name in file.files}

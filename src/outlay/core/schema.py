@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 
-PADDING, MISSING, UNKNOWN, FIRST = 0, 1, 2, 3
+MISSING, UNKNOWN, FIRST = 1, 2, 3  # 0 is padding
 MISSING_TEXTS = ("", "NA", "NaN", "NULL")
 # Made once: converting a Python value makes Arrow look for optional packages, which costs more than a small column.
 _MISSING_TEXTS = pa.array(MISSING_TEXTS)
@@ -96,13 +96,13 @@ class Schema:
             file: what to call the table in an error.
 
         Raises:
-            LogError: if a feature column is absent, or a numeric one holds text.
+            LogError: if a feature column is missing, or a numeric one holds text.
         """
         present = set(table.schema.names)
         for name in self.names:
             if name not in present:
                 raise LogError(
-                    "the feature column is absent.",
+                    "the feature column is missing.",
                     file=file,
                     where=f"column {name!r}",
                     way_out=f"Add it (empty where unknown). Columns found: {', '.join(table.schema.names)}.",
@@ -217,7 +217,7 @@ def _numbers(field: Numeric, column: Any, file: str | Path | None) -> tuple[NDAr
         wide = column.cast(pa.float64(), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise LogError(
-            f"holds text where numbers are wanted ({error}).", file=file, where=f"column {field.name!r}",
+            f"holds text where numbers are expected ({error}).", file=file, where=f"column {field.name!r}",
             way_out="List it under categorical, or fix the values.",
         ) from None  # fmt: skip
     array = np.asarray(wide.to_numpy(zero_copy_only=False), np.float64)

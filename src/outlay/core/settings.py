@@ -113,7 +113,7 @@ def _in_words(error: ValidationError, content: Mapping[str, Any], model: type[Se
         return "is missing.", where, "Add it."
     if first["type"] == "value_error":
         return f"{first['msg'].removeprefix('Value error, ')}.", where, ""
-    return f"is {first['input']!r}; wanted: {_wanted(first)}.", where, ""
+    return f"is {first['input']!r}; expected: {_wanted(first)}.", where, ""
 
 
 def _known_keys(model: Any, section: Sequence[int | str]) -> list[str]:

@@ -234,7 +234,7 @@ class Transitions:
         def needed(name: str) -> NDArray[Any]:
             array = column(name)
             if array is None:
-                raise FolderError("a column is absent from the manifest.", file=folder, where=name,
+                raise FolderError("a column is missing from the manifest.", file=folder, where=name,
                                   way_out=AGAIN)  # fmt: skip
             return array
 

@@ -61,13 +61,13 @@ def _digits_for(size: float) -> int:
 
 
 def percent(share: float) -> str:
-    """`0.3712` → `37 %`; small shares keep a digit."""
-    return f"{100 * share:.0f} %" if share >= 0.095 or share == 0 else f"{100 * share:.1f} %"
+    """`0.3712` → `37%`; small shares keep a digit."""
+    return f"{100 * share:.0f}%" if share >= 0.095 or share == 0 else f"{100 * share:.1f}%"
 
 
 def exact(share: float) -> str:
-    """A share from a setting, not rounded: `0.975` → `97.5 %`."""
-    return f"{100 * share:.6g} %"
+    """A share from a setting, not rounded: `0.975` → `97.5%`."""
+    return f"{100 * share:.6g}%"
 
 
 def short(count: float) -> str:

@@ -9,7 +9,7 @@ wrong, and nothing that rests on it should be acted on.
 
 Where states are not counted, fitted evaluation also needs Q to lie in its basis, and its values for decisions that the
 log hardly ever made are extrapolated without a warning. There the totals are compared with what the propensities give
-for single steps (`weighted_residuals.py`), and that comparison must be precise enough to object: its error may be 2 %
+for single steps (`weighted_residuals.py`), and that comparison must be precise enough to object: its error may be 2%
 of the value or 1.5 times the error that the fitted evaluation claims, whichever is more. Otherwise nothing was checked,
 which does not count as a pass. (In randomised logs of rich states it was 0.5 to 0.7 times; where an old policy leaves 4
 % to chance, 2 to 4 times, however many users there are.)

@@ -41,7 +41,7 @@ from outlay.ops.hashing import uniform
 from outlay.ops.importance import row_weights
 
 FOLDS = 5
-MOST = 0.01  # of all weight for one user, so that 100 carry it; up to here 92 to 97 % of 95 % intervals held
+MOST = 0.01  # of all weight for one user, so that 100 carry it; up to here 92 to 97% of 95% intervals held
 SALT = "doubly robust"
 
 

@@ -3,7 +3,7 @@
     V̂ = mean over users of Σ_{t<k} w_t x_t,     w_t = min(20, Π_{s≤t} π(a_s) / p(a_s))
 
 For comparison only: with K uniform actions a share K⁻ᵏ of the users match a deterministic policy for k days, and
-clipped at 20 a 7-day total came out 62 % too low. It is recommended only where the clip never binds. A sticky
+clipped at 20 a 7-day total came out 62% too low. It is recommended only where the clip never binds. A sticky
 mixture is estimated per member and combined per user: its path density is Σ α_i Π_t π_i / p, not Π_t Σ α_i π_i / p.
 
 Source: Precup, Sutton & Singh (2000); the clip is the paper's.

@@ -86,7 +86,7 @@ def reproduces(observed: Joint, fitted_old: Joint) -> Reproduction:
     fit = [fitted_old.column(target) for target in shared]
     difference = fitted_old.value[fit] - observed.value[seen]
     joint = std_error(fitted_old.influence[:, fit] - observed.influence[:, seen])
-    tolerance = 3 * joint + 0.01 * np.abs(observed.value[seen])  # three joint standard errors and 1 % of the total
+    tolerance = 3 * joint + 0.01 * np.abs(observed.value[seen])  # three joint standard errors and 1% of the total
     off = ~(np.abs(difference) <= tolerance)
     if not off.any():
         words = "the estimator gives the old policy's observed totals back"

@@ -7,7 +7,7 @@ day, an app that loses the rows of one kind of users. Each of the three may err 
 **Missing rows.** A day without a row counts as a day on which nothing was done. For one user that is right; if nobody
 has a row, the day was not recorded or not exported. If no row has an outcome of 0 and many days have no row, the log
 keeps rows only where something was done. Then users who never did anything are missing, and the others count only from
-the first day on which they did, both of which depend on the arm: a lift of 10 % shrank to 6.4 %. A list of assigned
+the first day on which they did, both of which depend on the arm: a lift of 10% shrank to 6.4%. A list of assigned
 users repairs that.
 
 **Assignment.** A sample of users is drawn again. If the arms are the file's, a user's first row in an arm may not be
@@ -229,7 +229,7 @@ def check_assignment(run: Run, experiment: Experiment) -> list[str]:
     if wrong > (1 - OURS) * len(users):
         share = number(100 * sum(ours) / len(users), 1)
         return [
-            f"Of the users in a sample, {share} % are in the arm that the experiment file draws, so "
+            f"Of the users in a sample, {share}% are in the arm that the experiment file draws, so "
             "another system has assigned them. Its shares and its ramp must be those of the file."
         ]
     notes = [] if not wrong else [

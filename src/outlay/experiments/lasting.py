@@ -7,7 +7,7 @@
 
 Both compare the arms by what changed within each user, so a user's days may depend on one another. The effect counts as
 changed only if it has changed on both scales (an intersection–union test, which keeps its level): if everybody becomes
-more active, a lasting +10 % grows in days; if everybody becomes less active, it shrinks.
+more active, a lasting +10% grows in days; if everybody becomes less active, it shrinks.
 
 Source: ours; Berger 1982 (intersection–union tests).
 """

@@ -1,6 +1,6 @@
 """Users' totals in a past log, for planning a test: means, variances and the days before.
 
-    x_i = Σ over the last w days of the log        y_i = Σ over the days before them        per user i, absent days 0
+    x_i = Σ over the last w days of the log        y_i = Σ over the days before them        per user i, missing days 0
 
 Rows that would make the means wrong are refused, as in the analysis.
 

@@ -4,7 +4,7 @@
     CUPED: x − θ (y − ȳ),  θ = cov(x, y) / var(y),  leaves the part 1 − ρ² of σ²        y: x in the days before
 
 A ratio of means is linearised (delta method). The numbers are tea-tasting's. A relative effect also increases the
-variance of the arm: of lifts of 5 to 7 % that were planned for with a power of 80 %, simulated tests detected 77 %.
+variance of the arm: of lifts of 5 to 7% that were planned for with a power of 80%, simulated tests detected 77%.
 
 Source: Deng, Xu, Kohavi and Walker 2013 (CUPED); Deng, Knoblich and Lu 2018 (delta method).
 """

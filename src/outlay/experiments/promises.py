@@ -4,7 +4,7 @@
     happened   the arm's relative lift after k days of the test
 
 They agree if the difference is within both errors, taken as independent: the assignment to arms is random, although the
-users may be the same. Each total has its own 95 %, so one in twenty that are right disagrees. The error of x_old is
+users may be the same. Each total has its own 95%, so one in twenty that are right disagrees. The error of x_old is
 left out of the promise; it counts r times as much as that of the difference, where r is the lift. The two need not
 agree: the test has other days, users whom the log did not have, and after a ramp, users who were in it for fewer days.
 

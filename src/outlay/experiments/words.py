@@ -13,7 +13,7 @@ from outlay.experiments.lift import ArmDifference, IntervalEstimate
 from outlay.experiments.results import Analysis, ArmComparison, Change, Course
 
 MOST_DIGITS = 4  # after the point
-MOST = 10.0  # a relative change beyond 1,000 % is not shown in digits
+MOST = 10.0  # a relative change beyond 1,000% is not shown in digits
 
 
 def verdict(analysis: Analysis) -> str:
@@ -105,7 +105,7 @@ def between_winners(analysis: Analysis) -> str:
 
 
 def guardrail(course: Course) -> str:
-    """`cost is 1.4 % lower`, or that it was for some days, or that it never was."""
+    """`cost is 1.4% lower`, or that it was for some days, or that it never was."""
     last = course.points[-1]
     if course.seen is None:
         return f"no change in {course.metric} shows"
@@ -116,14 +116,14 @@ def guardrail(course: Course) -> str:
 
 
 def _guardrails(arm: ArmComparison) -> str:
-    """`; cost is 1.4 % lower; no change in redemption shows`."""
+    """`; cost is 1.4% lower; no change in redemption shows`."""
     moved = [f"; {guardrail(course)}" for course in arm.guardrails if course.moved]
     still = [course.metric for course in arm.guardrails if not course.moved]
     return "".join(moved) + (f"; no change in {' or '.join(still)} shows" if still else "")
 
 
 def by_week(change: Change) -> str:
-    """`+10.2 % (+8.0 % to +12.4 %) in week 1, −1.0 % (−3.1 % to +1.2 %) in week 2`."""
+    """`+10.2 % (+8.0% to +12.4%) in week 1, −1.0 % (−3.1% to +1.2%) in week 2`."""
     return f"{span(change.first)} in week 1, {span(change.since)} in {change.weeks}"
 
 
@@ -138,24 +138,24 @@ def direction(side: int) -> str:
 
 
 def change(x: ArmDifference, side: int) -> str:
-    """`2.9 % lower`."""
+    """`2.9% lower`."""
     return f"{value(x).lstrip('+−')} {direction(side)}"
 
 
 def value(x: ArmDifference) -> str:
-    """`+2.9 %`, or `+0.12 per user`."""
+    """`+2.9%`, or `+0.12 per user`."""
     (text, _, _), unit = _rounded(x)
     return text + unit
 
 
 def ends(x: ArmDifference, between: str = "to") -> str:
-    """`+1.1 % to +4.7 %`, or `+0.05 to +0.19 per user`."""
+    """`+1.1% to +4.7%`, or `+0.05 to +0.19 per user`."""
     (_, low, high), unit = _rounded(x)
     return f"{low} {between} {high}{unit}"
 
 
 def span(x: ArmDifference) -> str:
-    """`+2.9 % (+1.1 % to +4.7 %)`."""
+    """`+2.9 % (+1.1% to +4.7%)`."""
     return f"{value(x)} ({ends(x)})"
 
 
@@ -192,8 +192,8 @@ def _visible(x: IntervalEstimate, digits: int) -> int:
 
 def _percent(x: float, digits: int) -> str:
     if abs(x) > 100 * MOST:
-        return f"more than +{100 * MOST:,.0f} %"  # nothing falls by more than 100 %
-    return f"{_signed(x, digits)} %"
+        return f"more than +{100 * MOST:,.0f}%"  # nothing falls by more than 100%
+    return f"{_signed(x, digits)}%"
 
 
 def _signed(x: float, digits: int) -> str:

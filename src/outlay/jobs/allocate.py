@@ -93,7 +93,7 @@ def allocate_users(
     Raises:
         OutlayError: if the total is no number of 0 or more, or the run's networks do not know what a day costs.
         InfeasibleError: if even the cheapest decisions cost more than the total; it says how much.
-        LogError: if there are no users, or a column is absent.
+        LogError: if there are no users, or a column is missing.
     """
     report = progress or silent
     if not total >= 0:

@@ -71,7 +71,7 @@ def assign_users(
     Raises:
         OutlayError: if the test's file is wrong, `day` is not a day of the test, or `out` ends in neither .parquet nor
             .csv.
-        LogError: if a column is absent, a user is missing, or there are no users.
+        LogError: if a column is missing, a user is missing, or there are no users.
     """
     out = checked_out(out, users)
     experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)

@@ -107,7 +107,7 @@ def plan_experiment(
         raise OutlayError(
             f"is {lift:g}; must be between -1 and 1, and not 0.",
             where="lift",
-            way_out="Give a relative effect, e.g. 0.02 for 2 %.",
+            way_out="Give a relative effect, e.g. 0.02 for 2%.",
         )
     if users is not None and users < 1:
         raise OutlayError(

@@ -70,7 +70,7 @@ def prepare(
             refuse(campaign, facts)
             table, rows, places = "roles", facts.rows, None
             if campaign.log.complete:
-                report(0.3, "filling absent days")
+                report(0.3, "filling missing days")
                 rows, table = complete(log), "completed"
                 places = _places(log, facts.rows)
                 link(log, table)

@@ -75,7 +75,7 @@ def score(
 
     Raises:
         BundleError: if the bundle is damaged.
-        LogError: if there are no rows, a column is absent, a user is missing, or no action is allowed in a row.
+        LogError: if there are no rows, a column is missing, a user is missing, or no action is allowed in a row.
         OutlayError: if `out` ends in neither .parquet nor .csv.
     """
     out = checked_out(out, rows)

@@ -53,7 +53,7 @@ def simulate(
         hidden: of `city`: a part of the state is not in the log.
         rhythm: of `city`: weekdays differ, and activity falls over four weeks.
         sparse: of `city`: no rows of days without a coupon and without activity.
-        late: of `city`: 30 % of the users join after the first day.
+        late: of `city`: 30% of the users join after the first day.
         discount: of `city`: γ per day; default 0.9, and 0.95 with `slow`.
 
     Returns:

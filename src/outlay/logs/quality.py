@@ -241,7 +241,7 @@ def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
     none = log.campaign.meta.none
     if log.campaign.log.complete and none is not None and none not in {action.value for action in seen}:
         if listed is not None:
-            findings.append(Finding("error", "campaign.none", f"is {none:g}, which is not in log.actions; absent days "
+            findings.append(Finding("error", "campaign.none", f"is {none:g}, which is not in log.actions; missing days "
                                     "get it (complete = true).", "Add it to log.actions.", 0))  # fmt: skip
         seen.append(Action(none, 0, 0, None))
     chosen = [action for action in seen if action.choices]
@@ -305,13 +305,13 @@ def _gaps(log: Log, users: int) -> list[Finding]:
     count = int(wide or 0) + int(left)
     settings, discount = log.campaign.log, log.campaign.meta.discount
     if settings.complete:
-        return [Finding("note", "log.complete", f"{absent}; absent days are filled in.", "", count)]
+        return [Finding("note", "log.complete", f"{absent}; missing days are filled in.", "", count)]
     unsaid = settings.complete is None and settings.terminal is None and discount > 0
     if unsaid and share >= ABSENT:
         message = f"{absent}. If users have rows only on days when they came, their absence is information, and " \
                   "without it long-term values come out too high."  # fmt: skip
         way_out = (
-            "Write complete = true under [log] (adds the absent days, with no incentive and no reward), or "
+            "Write complete = true under [log] (adds the missing days, with no incentive and no reward), or "
             "complete = false if the gaps say nothing, or name the last row of those who left with terminal."
         )
         return [Finding("error", "log.complete", message, way_out, count)]

@@ -64,7 +64,7 @@ def open_log(
 
     Raises:
         CampaignError: if a role or a feature does not fit the log.
-        LogError: if the log cannot be read, is empty, or holds text where numbers are wanted.
+        LogError: if the log cannot be read, is empty, or holds text where numbers are expected.
     """
     log = campaign.log
     with open_source(
@@ -197,7 +197,7 @@ def _actions_list(source: Source, term: Term, known: Sequence[float] | None) -> 
         f"WHERE {term.sql} IS NOT NULL AND TRY_CAST({term.sql} AS DOUBLE[]) IS NULL LIMIT 1"
     )
     if wrong:
-        raise source.wrong_type(term, f"holds {wrong[0][1]!r} in row {wrong[0][0] + 1}; lists of numbers are wanted.",
+        raise source.wrong_type(term, f"holds {wrong[0][1]!r} in row {wrong[0][0] + 1}; lists of numbers are expected.",
                                 "Give lists of action values, as [1.0, 2.0].")  # fmt: skip
     lists = f"TRY_CAST({term.sql} AS DOUBLE[])"
     amount = _without_rounding(source, "amount", f"unnest({lists})", known)
@@ -230,7 +230,7 @@ def _measure(source: Source, text: str) -> Term:
         way_out = "List it under categorical, or make it a number."
         if term.type == "DATE" or term.type.startswith("TIMESTAMP"):
             way_out = f"Make it a number: date_diff('day', date '2020-01-01', cast({term.written} as date))."
-        raise source.wrong_type(term, f"is of type {term.type}; numbers are wanted.", way_out)
+        raise source.wrong_type(term, f"is of type {term.type}; numbers are expected.", way_out)
     if term.type == "FLOAT":
         return Term(key, text, f"CAST({term.sql} AS DOUBLE)", "DOUBLE")
     return Term(key, text, source.number(term, "List it under categorical, or fix the values."), "DOUBLE")

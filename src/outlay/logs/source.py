@@ -174,7 +174,7 @@ class Source:
         if term.type in NUMBERS:
             return f"CAST({term.sql} AS DOUBLE)"
         if term.type != "VARCHAR":
-            raise self.wrong_type(term, f"is of type {term.type}; numbers are wanted.", way_out)
+            raise self.wrong_type(term, f"is of type {term.type}; numbers are expected.", way_out)
         wrong = self.run(
             f"SELECT {ROW}, {term.sql} FROM log_numbered "
             f"WHERE {term.sql} IS NOT NULL AND TRY_CAST({term.sql} AS DOUBLE) IS NULL ORDER BY {ROW} LIMIT 1"

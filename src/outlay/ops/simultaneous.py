@@ -26,7 +26,7 @@ from outlay.ops.intervals import quantile
 
 Array = NDArray[np.float64]
 
-DRAWS = 65_536  # directions, each taken with its opposite: k to ±0.004, α to about 1 % of itself
+DRAWS = 65_536  # directions, each taken with its opposite: k to ±0.004, α to about 1% of itself
 CHUNK = 4_096  # of them at a time: 4,096 × n numbers in memory
 NONE = 1e-12  # an error smaller than this share of the largest is none but rounding
 FLAT = 1e-10  # less of a variance of 1, or of a cone's plane, is rounding

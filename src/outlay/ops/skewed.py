@@ -29,7 +29,7 @@ from scipy.special import gammainccinv, ndtr
 Array = NDArray[np.float64]
 
 FEWEST = 6  # events of one size, or as many as are as skewed as those, from which M is read off the sample
-MOST_SKEW = 0.3  # of the error of a mean: as of 11 events; with fewer a 95 % interval holds the truth in less than 92 %
+MOST_SKEW = 0.3  # of the error of a mean: as of 11 events; with fewer a 95% interval holds the truth in less than 92%
 HEAVIEST = 0.9  # of ξ
 MANY = 1e4  # events, from which on a gamma's quantile is its expansion
 

@@ -103,7 +103,7 @@ def calibration(results: RunResults, record: CalibrationRecord) -> Spec:
 
 
 def action_shares(results: RunResults) -> Spec:
-    """The share of each action by segment and policy: bars of 100 %, darker for a higher value."""
+    """The share of each action by segment and policy: bars of 100%, darker for a higher value."""
     data = [
         {"bar": _bar(row.segment, row.policy), "segment": row.segment, "policy": row.policy, "action": row.action,
          "share": row.share, "label": words.plain(row.action) if row.share >= 0.07 else ""}

@@ -15,8 +15,8 @@ _KINDS = {"rl": "looking ahead", "two-stage": "two-stage", "constant": "best con
 
 
 def of_limit(cost: float | None, limit: float) -> str:
-    """A cost as a share of its limit: `99.2 %`."""
-    return words.NONE if cost is None or limit <= 0 else f"{100 * cost / limit:.1f} %"
+    """A cost as a share of its limit: `99.2%`."""
+    return words.NONE if cost is None or limit <= 0 else f"{100 * cost / limit:.1f}%"
 
 
 def share(figure: SeedMean | None) -> tuple[str, str]:

@@ -89,8 +89,8 @@ def gain(results: RunResults) -> str:
 
 
 def share(part: float) -> str:
-    """Return a share that may be tiny: `0.0011` → `0.110 %`."""
-    return f"{number(100 * part)} %"
+    """Return a share that may be tiny: `0.0011` → `0.110%`."""
+    return f"{number(100 * part)}%"
 
 
 def signed(value: float, digits: int) -> str:

@@ -208,7 +208,7 @@ def with_power(a: Analysis) -> list[ArmComparison]:
 
 def _detectable(arm: ArmComparison) -> str:
     x = arm.detectable or 0.0
-    return f"{number(100 * x, 1 if x >= 0.01 else 2)} %"
+    return f"{number(100 * x, 1 if x >= 0.01 else 2)}%"
 
 
 def cuped(arm: ArmComparison) -> str:
@@ -227,7 +227,7 @@ def cuped(arm: ArmComparison) -> str:
 
 def share(x: float, digits: int = 2) -> str:
     """A share with two digits after the point, since sample ratios differ there."""
-    return f"{number(100 * x, digits)} %"
+    return f"{number(100 * x, digits)}%"
 
 
 def money(x: float | None) -> str:

@@ -31,7 +31,7 @@ class CurveWording:
         reward: the objective, e.g. `active days per decision`; brief: the same in a sentence that has its unit already.
         more: `one more yuan per decision`.
         old: value of the log's policy; None where it could not be measured.
-        sure: `97.5 %`, of the certificates, and sure_old: the old policy's value on the users they rest on; None before
+        sure: `97.5%`, of the certificates, and sure_old: the old policy's value on the users they rest on; None before
             the look.
         digits: after the point, of the objective; budget_digits: of the money budget; spend_digits: `[m]` of costs.
     """
@@ -78,7 +78,7 @@ class CurveWording:
         return words.number(value, self.digits)
 
     def gain(self, value: float) -> str:
-        """Over the old policy: `+11 %`; `–` where that could not be measured."""
+        """Over the old policy: `+11%`; `–` where that could not be measured."""
         return "–" if self.old is None else _percent(value, self.old)
 
     def ends(self, low: float, high: float, digits: int) -> str:
@@ -98,7 +98,7 @@ class CurveWording:
         for member in (m for m in point.members if m.weight > ROUNDING):
             prices = ", ".join(words.number(price) for price in member.multiplier)
             prices = prices if len(self.budgets) == 1 else f"({prices})"
-            share = "under 0.1 %" if member.weight < 0.0005 else words.percent(member.weight)
+            share = "under 0.1%" if member.weight < 0.0005 else words.percent(member.weight)
             of = f"fold {member.fold + 1}: " if many else ""
             lines.append(f"{of}λ = {prices} for {'all' if member.weight >= 1 - ROUNDING else share + ' of'} users")
         return "\n".join(lines)
@@ -292,11 +292,11 @@ def _digits(values: Sequence[float], halves: Sequence[float]) -> int:
 
 
 def _percent(value: float, base: float) -> str:
-    """The change from a base: `+11 %`, `−4.2 %`."""
+    """The change from a base: `+11%`, `−4.2%`."""
     if not base > 0:
         return words.NONE
     change = 100 * (value / base - 1)
-    return f"{change:+.{0 if abs(change) >= 9.95 else 1}f} %".replace("-", "−")
+    return f"{change:+.{0 if abs(change) >= 9.95 else 1}f}%".replace("-", "−")
 
 
 def _enough(budget: float) -> str:

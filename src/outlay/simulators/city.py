@@ -24,8 +24,8 @@ the nearest point. `city_truth.py` has the optimum and the value of policies of 
 
 Source: ours; parameters invented. A coupon adds 5 to 16 points for most and 11 to 31 for seekers to a base activity of
 0.39, or 0.32 with slow habits. At eleven budgets, a 1-day policy with true responses captures 0.60 to 0.71 of the
-optimum's gain over the best constants with fast habits, and 0.37 to 0.64 with slow ones. The optimum is 10 % above the
-best constants at the smallest budget and 1 to 3 % at the largest.
+optimum's gain over the best constants with fast habits, and 0.37 to 0.64 with slow ones. The optimum is 10% above the
+best constants at the smallest budget and 1 to 3% at the largest.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class City:
         hidden: a user's base and fatigue are not in the log; the optimum knows them, and may be out of reach.
         rhythm: weekdays differ, and activity falls over four weeks.
         sparse: the log has no rows for days without a coupon and without activity, except for a user's first day.
-        late: 30 % of the users join on one of the six days after the first.
+        late: 30% of the users join on one of the six days after the first.
         discount: γ per day; None: 0.95 if `slow`, otherwise 0.9.
     """
 

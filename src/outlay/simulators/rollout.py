@@ -5,7 +5,7 @@
 
 No table can hold a policy of states and pasts, but π₀ looks at day and state alone and is known exactly. A is 0
 wherever π does as π₀, and luck in moves and outcomes cancels, so that a few thousand users give a value to 0.1 or
-0.2 %. Every rollout draws the same random numbers: the difference of two policies is sharper than either.
+0.2%. Every rollout draws the same random numbers: the difference of two policies is sharper than either.
 
 Source: Kakade & Langford (2002), lemma 6.1, for the difference of two policies; totals and the choice of π₀: ours.
 """

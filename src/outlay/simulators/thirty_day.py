@@ -11,9 +11,9 @@ coupons, and no coupon at all. The types:
     bargain     come for a coupon like nobody else, and form no habit
 
 What it shows: a 1-day rule buys the bargain hunters' days, which are the cheapest today and leave nothing behind. Money
-spent on people at the brink of a habit is worth more than its first day. At equal discounted spend, at 20, 40 and 60 %
-of what the largest constant coupon spends, the exact optimum is 5 to 9 % above the 1-day allocator that is priced in
-every state: `benchmarks/fit_thirty_day.py` finds the parameters, prints the gains, and asserts that they are 3 % or
+spent on people at the brink of a habit is worth more than its first day. At equal discounted spend, at 20, 40 and 60%
+of what the largest constant coupon spends, the exact optimum is 5 to 9% above the 1-day allocator that is priced in
+every state: `benchmarks/fit_thirty_day.py` finds the parameters, prints the gains, and asserts that they are 3% or
 more. Active days per day, discounted: 0.15 without coupons, 0.57 at the largest.
 
 Source: ours, after the description of the campaign of BCORLE(λ) (Zhang et al., NeurIPS 2021); parameters invented.

@@ -52,7 +52,7 @@ class History:
         return before
 
     def gather(self, data: Transitions, rows: NDArray[np.int64]) -> Past:
-        """Return the past of rows of any shape; absent days hold zeros, and their age is −1."""
+        """Return the past of rows of any shape; missing days hold zeros, and their age is −1."""
         shape = (*rows.shape, self.length)
         before = self.rows(rows.ravel()).ravel()
         present = before >= 0

@@ -147,5 +147,5 @@ def badness(constraints: Constraints, measurement: Floats) -> tuple[float, float
 
 
 def no_policy_yet() -> ValueError:
-    """Return the error for a mixture that is asked for before the first step."""
+    """Return the error when a mixture is requested before the first step."""
     return ValueError("mixture: expected at least one policy, found none. Call step first.")

@@ -10,9 +10,10 @@ f_c is the probability that the money guards allow the action of c; it is 1 with
 refused is not a choice, but it is evidence about the component: its factor is 1 − f_c. All other decisions without a
 choice have the factor 1. (An arm may have its own cap; the other arm is assumed to have had the same room.)
 
-Weights may change within an episode, when another bundle goes into service. The draws before and after are dependent:
-rendezvous hashing keeps most users with their member (`draw_law`). The share of the slice may change too; the user's
-uniform number does not, so the components are the intervals between the shares.
+Weights may change within an episode: when another bundle goes into service, and when pacing moves the mixture to
+another place of the budget curve. The draws before and after are dependent: rendezvous hashing keeps most users with
+their member (`draw_law`). The share of the slice may change too; the user's uniform number does not, so the components
+are the intervals between the shares.
 
 Source: the path probability of a sticky mixture, Σ_k α_k Π_t π_k(a_t | s_t); the rest is ours.
 """

@@ -7,7 +7,7 @@ A budget belongs to the users outside an A/B test, or to one of its arms:
 
 Until its test is over, an arm holds back its cap; afterwards it holds back what it reserved and spent. A day j gets
 
-    min(x · share_j / Σ shares · left,  room_j)         1 ≤ x ≤ 2, the smallest x that spends all but 1 %
+    min(x · share_j / Σ shares · left,  room_j)         1 ≤ x ≤ 2, the smallest x that spends all but 1%
 
 A reservation holds more than it costs until it expires, and the total cap counts what is held. So on the last days,
 money is held that will not be redeemed in time, and what is released after the end is never spent. With a share q

@@ -22,7 +22,7 @@ from outlay.serve.ledger.caps import Tally
 
 DAYS = 7  # how far a forecast looks back: it includes every day of the week once
 FEW = 100  # weight of a prior, in decisions
-LARGE = 400  # the most decisions of a day that count: days differ by 5 %, however many come
+LARGE = 400  # the most decisions of a day that count: days differ by 5%, however many come
 BELIEF = 4  # weight of β = 1: as if known to within one half
 HOURS = 24  # parts of a day, also when the clocks change
 LATEST = 0.25  # weight of the latest day in the daily profile

@@ -3,8 +3,8 @@
 There is a slow loop and a fast one; the ledger's hard caps depend on neither.
 
     each episode     weights α of the policies that fit the money of its days, given the forecast of decisions and κ
-    in between       e = (spent since the anchor − planned) / money of a whole day,    with a dead band of 2 %
-                     I ← I + 2 e Δt,    log ρ → (I + 4 e) / ε  by at most 10 % in a correction,    ρ in [1/4, 4]
+    in between       e = (spent since the anchor − planned) / money of a whole day,    with a dead band of 2%
+                     I ← I + 2 e Δt,    log ρ → (I + 4 e) / ε  by at most 10% in a correction,    ρ in [1/4, 4]
 
 ε is the elasticity of the spend: the effect of a price, by the policies' measurements and by what was observed since.
 A user keeps a policy for an episode, so only the price ρ moves within it: a factor on all costs in what the policies
