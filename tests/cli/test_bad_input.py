@@ -312,9 +312,9 @@ def test_a_half_written_run_folder_is_not_taken_for_whole(command: str, run: Pat
 
 
 def test_a_data_folder_is_no_run_and_a_run_no_data(habit: Habit, run: Path, tmp_path: Path) -> None:
-    refused(tmp_path, "wanted 'outlay-run'", "Give a RUN folder", command=("report", habit.data))
+    refused(tmp_path, "expected 'outlay-run'", "Give a RUN folder", command=("report", habit.data))
     refused(tmp_path, "holds no policy", "--policy", command=("evaluate", habit.data))
-    refused(tmp_path, "wanted 'outlay-data'", "Give a DATA folder", command=("train", run, "--out", tmp_path / "new"))
+    refused(tmp_path, "expected 'outlay-data'", "Give a DATA folder", command=("train", run, "--out", tmp_path / "new"))
 
 
 @pytest.mark.parametrize("name", ["policy-0.onnx", "vocabulary.parquet", "golden.npz", "manifest.json"])

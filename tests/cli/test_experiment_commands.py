@@ -70,7 +70,7 @@ def test_plan_then_assign(campaign: Path, tmp_path: Path) -> None:
     assert planned.code == 0
     assert "Smallest effect detected with a probability of 80%, per user over 5 days" in planned.out
     assert "An effect of +1%: probability of detecting it" in planned.out
-    assert "0     2999-01-07        0.1    5 000    4 000" in planned.out
+    assert "0     2999-01-07        0.1    5,000    4,000" in planned.out
     assert "note: the ramp ends on day 2: power counts only the 5 days after it" in planned.err
     arms = tmp_path / "arms.parquet"
     log = campaign.parent / "log.parquet"

@@ -130,7 +130,7 @@ def test_a_run_without_a_frontier_is_told_apart(finished: Path, habit: Habit, tm
     refused(tmp_path, "greedy", "trained for one budget", "Train with --method frontier",
             command=("frontier", tmp_path / "greedy"))  # fmt: skip
     refused(tmp_path, "none: does not exist", "Check the path", command=("frontier", tmp_path / "none"))
-    refused(tmp_path, "wanted 'outlay-run'", command=("frontier", habit.data))
+    refused(tmp_path, "expected 'outlay-run'", command=("frontier", habit.data))
 
 
 def test_a_damaged_frontier_is_not_read(a_run: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_from_a_log_to_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
 
     checked = told("check", campaign)
-    assert "14 000" in checked  # rows
+    assert "14,000" in checked  # rows
     assert "inactive" in checked
     assert "Nothing blocks." in checked
 
@@ -54,7 +54,7 @@ def test_from_a_log_to_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert verdict.split(":")[0] in page
 
     scored = told("score", "run/bundle", "camp/log.parquet", "--out", "decisions.parquet")
-    assert "14 000 rows" in scored
+    assert "14,000 rows" in scored
     decisions = pq.read_table("decisions.parquet")
     assert decisions.column_names == ["row", "user", "action", "action_index", "member", "probability"]
     per_user: dict[str, set[int]] = {}

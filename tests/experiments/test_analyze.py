@@ -49,12 +49,12 @@ def test_a_real_lift_is_found_and_an_early_decision_stands() -> None:
     assert words.startswith("After day 14 of 14: Take “new”: active is ")
     assert "higher than under “old”" in words
     assert "Decided on day 7, as planned." in words
-    assert re.search(r"cost is [\d.]+ % higher", words)
+    assert re.search(r"cost is [\d.]+% higher", words)
 
 
 def test_a_harm_is_found_too() -> None:
     words = verdict(analysed(lift=-0.15))
-    assert re.search(r"Keep “old”: under “new”, active is [\d.]+ % lower", words)
+    assert re.search(r"Keep “old”: under “new”, active is [\d.]+% lower", words)
 
 
 def test_without_a_difference_the_end_says_so() -> None:

@@ -48,7 +48,7 @@ def test_harm_on_a_day_that_was_not_planned_stops_the_test() -> None:
     assert only(found).outcome == "harm"
     words = verdict(found)
     assert words.startswith("After day 6 of 14: Stop “new”: active is ")
-    assert re.search(r"lower than under “old”; cost is [\d.]+ % lower\. ", words)
+    assert re.search(r"lower than under “old”; cost is [\d.]+% lower\. ", words)
     assert "With 95% confidence on all days at once, the difference in active lies between −" in words
     assert words.endswith("To stop for harm needs no planned day; to take an arm does.")
 
@@ -68,7 +68,7 @@ def test_after_a_bound_was_crossed_harm_is_a_verdict() -> None:
 
 def test_money_that_runs_away_is_a_reason_to_stop() -> None:
     words = verdict(analysed(costing(1.3), 6))
-    assert re.search(r"Let it run, unless it matters that cost is [\d.]+ % higher: nothing is decided", words)
+    assert re.search(r"Let it run, unless it matters that cost is [\d.]+% higher: nothing is decided", words)
     assert words.endswith(" To stop because of a guardrail needs no planned day.")
     assert "unless" not in (cheap := verdict(analysed(costing(0.7), 6)))
     assert "To stop" not in cheap
@@ -117,7 +117,7 @@ def test_where_less_is_better_a_fall_is_a_gain(factor: float, outcome: str, said
     assert design.meta.better == "lower"
     found = analysed(costing(factor), 14, design)
     assert only(found).outcome == outcome
-    assert re.search(rf"{said}cost is [\d.]+ % {'lower than under “old”' if factor < 1 else 'higher'}", verdict(found))
+    assert re.search(rf"{said}cost is [\d.]+% {'lower than under “old”' if factor < 1 else 'higher'}", verdict(found))
 
 
 def test_cost_decides_only_where_it_is_lower() -> None:
@@ -163,8 +163,8 @@ def test_shares_of_a_percent_are_told_where_decisions_are_made() -> None:
     effects = [IntervalEstimate(x, x - half, x + half) for x, half in
                ((0.123, 0.04), (-0.0123, 0.004), (0.0061, 0.001), (-0.0001, 0.0009), (0.0, 0.004))]  # fmt: skip
     assert [span(relative(x)) for x in effects] == [
-        "+12.3 % (+8.3% to +16.3%)", "−1.2 % (−1.6% to −0.8%)", "+0.61 % (+0.51% to +0.71%)",
-        "−0.01 % (−0.10% to +0.08%)", "0.0 % (−0.4% to +0.4%)",
+        "+12.3% (+8.3% to +16.3%)", "−1.2% (−1.6% to −0.8%)", "+0.61% (+0.51% to +0.71%)",
+        "−0.01% (−0.10% to +0.08%)", "0.0% (−0.4% to +0.4%)",
     ]  # fmt: skip
 
 

@@ -137,7 +137,7 @@ def test_what_an_older_version_evaluated_is_to_be_evaluated_again(run: Path) -> 
     old = {"verdict": "Serve it.", "confidence": 0.95, "certificate": {}, "policies": ["old"], "estimates": []}
     (run / "estimates.json").write_text(json.dumps(old))
     with pytest.raises(
-        FolderError, match=r"another version of outlay; absent or .*: .*beside.*Run outlay evaluate .*again"
+        FolderError, match=r"another version of outlay; missing or .*: .*beside.*Run outlay evaluate .*again"
     ):
         report(run)
 

@@ -207,7 +207,7 @@ def test_a_share_of_nothing_is_not_told() -> None:
     got = _Page(render(content))
     assert got.rows["total"][0][7:9] == ["against the limit\ncoupon_cost", "against the limit\nreach"]
     assert got.row("total", "BCQ, lp")[7:9] == ["–", "–"]
-    assert got.row("total", "EDRR, lp")[8].endswith(" %\ntrue")
+    assert got.row("total", "EDRR, lp")[8].endswith("%\ntrue")
 
 
 def test_a_refused_method_says_why_and_stands_in_no_figure() -> None:

@@ -129,7 +129,7 @@ def test_a_test_that_runs_says_when_the_next_decision_is_due(day: int, due: int)
         f"Let it run: nothing is decided about “new” yet; the next planned decision is after day {due}."
     )
     got = _Page(render(content))
-    assert "So far active is at +2.0 % (+0.5% to +3.5%)" in got.text
+    assert "So far active is at +2.0% (+0.5% to +3.5%)" in got.text
     assert f"After day {day} of 14: 2 March 2026 to {day + 1} March 2026" in got.text
     marks = [d["day"] for d in _values(got.figures["lift-0-0"]) if d.get("words") == "decision"]
     assert marks[0] == due
@@ -201,7 +201,7 @@ def test_an_effect_that_fades_is_told_beside_the_verdict() -> None:
     )  # fmt: skip
     got = page(replace(compared(), change=fades))
     assert (
-        "The effect is fading: +10.0 % (+8.0% to +12.0%) in week 1, +3.0 % (+1.0% to +5.0%) in week 2 (p = 0.0020 "
+        "The effect is fading: +10.0% (+8.0% to +12.0%) in week 1, +3.0% (+1.0% to +5.0%) in week 2 (p = 0.0020 "
         "at a single look)."
     ) in got.text
     assert got.row("lift-0", "fading")[1:] == ["+10.0% +8.0% to +12.0%", "+3.0% +1.0% to +5.0%", "0.0020"]
@@ -405,11 +405,11 @@ def test_segments_promises_power_and_cuped_are_told() -> None:
 def test_figures_have_numbers_and_units_in_their_words() -> None:
     figures = page().figures
     for name, part in {
-        "lift-0-0": "new against old, by day: +3.1 % (+1.6% to +4.6%) on all days at once, after day 14; "
-                    "planned decision after day 7: +3.1 % (+1.0% to +5.2%)",
+        "lift-0-0": "new against old, by day: +3.1% (+1.6% to +4.6%) on all days at once, after day 14; "
+                    "planned decision after day 7: +3.1% (+1.0% to +5.2%)",
         "spend-0": "spending by day: Share of its own budget spent: old 70%, new 72%",
-        "metrics-0-0": "cost −2.5 % (−3.5% to −1.5%)",
-        "promised-0": "active, 7 days: promised +9.0 % (+8.0% to +10.0%)",
+        "metrics-0-0": "cost −2.5% (−3.5% to −1.5%)",
+        "promised-0": "active, 7 days: promised +9.0% (+8.0% to +10.0%)",
     }.items():  # fmt: skip
         assert part in figures[name]["description"]
 

@@ -114,7 +114,7 @@ def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], actions: Arr
     if len(schema.names) < 2 or any(name not in allowed for name, allowed in zip(schema.names, names, strict=False)):
         raise LogError(
             f"its first two columns are {', '.join(map(repr, schema.names[:2])) or 'absent'}; "
-            f"wanted: {', '.join(repr(allowed[0]) for allowed in names)}.", file=path, where="policy",
+            f"expected: {', '.join(repr(allowed[0]) for allowed in names)}.", file=path, where="policy",
             way_out="Name them as log.user and log.time in the campaign file.",
         )  # fmt: skip
     given: dict[float, str] = {}
@@ -181,7 +181,7 @@ def _times(path: Path, column: Any, name: str, dates: bool) -> NDArray[np.int64]
 
 def _numbers(path: Path, column: Any, name: str, first: int) -> Array:
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
-        raise LogError(f"is of type {column.type}; probabilities are wanted.", file=path, where=f"column {name!r}",
+        raise LogError(f"is of type {column.type}; probabilities are expected.", file=path, where=f"column {name!r}",
                        way_out="Give numbers from 0 to 1.")  # fmt: skip
     number = np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
     wrong = ~((number >= 0) & (number <= 1 + ROUNDING))

@@ -171,7 +171,7 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
             "missing": "propensity IS NULL", "negative": "propensity < 0", "0": "propensity = 0",
             "above 1": "propensity > 1",
         }.items():  # fmt: skip
-            text = f"propensity is {name} (wanted: in (0, 1], the chance of the action given)"
+            text = f"propensity is {name} (expected: in (0, 1], the chance of the action given)"
             wrong.append(("log.propensity", "propensity", f"{log.choice} AND {condition}", text, way_out))
     if log.campaign.log.eligible:
         condition = f"{log.choice} AND eligible IS NOT NULL AND NOT list_contains(eligible, action)"

@@ -190,7 +190,7 @@ def _flag(source: Source, term: Term) -> str:
 
 def _actions_list(source: Source, term: Term, known: Sequence[float] | None) -> str:
     if term.type not in ("LIST", "VARCHAR"):
-        raise source.wrong_type(term, f"is of type {term.type}; a list of actions is wanted.",
+        raise source.wrong_type(term, f"is of type {term.type}; a list of actions is expected.",
                                 'Give a list column, or an expression such as "[1.0, 2.0]".')  # fmt: skip
     wrong = source.run(
         f"SELECT {ROW}, {term.sql} FROM log_numbered "
@@ -218,7 +218,7 @@ def _segment(source: Source, text: str) -> str:
 def _category(source: Source, text: str, key: str = "log.features.categorical") -> Term:
     term = source.term(key, text)
     if term.type in ("LIST", "STRUCT", "MAP", "UNION", "BLOB"):
-        raise source.wrong_type(term, f"is of type {term.type}; a single value per row is wanted.",
+        raise source.wrong_type(term, f"is of type {term.type}; a single value per row is expected.",
                                 "Give an expression that takes one value out of it.")  # fmt: skip
     return term
 
