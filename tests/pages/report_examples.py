@@ -17,6 +17,7 @@ from outlay.core.estimate import Estimate
 from outlay.estimators import agreement
 from outlay.estimators.behaviour import check as behaviour_check
 from outlay.estimators.certificate import BudgetBound, Certificate
+from outlay.estimators.markov import MarkovCheck, PastDependence
 from outlay.estimators.observed import Reproduction
 from outlay.pages.results import RunResults
 
@@ -221,6 +222,7 @@ def _diagnostics() -> Diagnostics:
             words="The model of the old policy fits 70,000 rows with a choice.",
         ),
         reproduction=Reproduction(True, "the estimator gives the old policy's observed totals back", ("reward@1",)),
+        markov=MarkovCheck.of([PastDependence("reward", "action", "last day", 0.004, 0.003)], history=False),
         agreement=agreement.Agreement(
             True,
             "all 10 other estimates that can be relied on agree with it",

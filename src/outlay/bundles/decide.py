@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 
 from outlay.bundles.policy import Member
 from outlay.bundles.rows import eligible_actions, record_batches, users_of
+from outlay.core.campaign import Campaign
+from outlay.core.files import MANIFEST
+from outlay.core.history import History
 from outlay.core.response import Past
 from outlay.core.schema import Schema, user_text
 from outlay.ops.hashing import rendezvous
@@ -64,6 +67,17 @@ class Bundle:
         """The threshold of π_B below which actions are left out; 0 if there is none."""
         return float(self.manifest["imitation_threshold"] or 0)
 
+    @cached_property
+    def campaign(self) -> Campaign:
+        """The campaign file as it was when the policy was trained, without its log."""
+        content = self.manifest["campaign"]
+        return Campaign.parse({**content, "log": {**content["log"], "source": "unknown"}}, self.folder / MANIFEST)
+
+    @cached_property
+    def history(self) -> History | None:
+        """The summaries of each user's past days among its features; None where there are none."""
+        return History.of(self.campaign)
+
     @property
     def past_days(self) -> int:
         """L, the past days of a user that its members look at; 0 where a row says all."""
@@ -74,8 +88,9 @@ class Bundle:
 
         Args:
             table: anything that speaks Arrow's PyCapsule interface (pyarrow, polars, pandas, a DuckDB relation), with
-                the feature columns; the user column (named as in the campaign, or `user`) keeps a user's member the
-                same, and without one every row is its own unit, drawn by its position.
+                the feature columns, those of `history` among them; the user column (named as in the campaign, or
+                `user`) keeps a user's member the same, and without one every row is its own unit, drawn by its
+                position.
             episode: a new one draws the members anew; default: the campaign's name.
             members: what every member would do, instead of the one that is drawn.
 

@@ -2,6 +2,7 @@
 
     propensities   the behaviour model fits the log, where propensities are not logged
     reproduction   the fitted evaluation of the old policy gives its observed totals back
+    state          given state and action, a user's earlier days say no more about what follows
     agreement      other estimators, some of which assume less, do not contradict the fitted evaluation of the policy
 
 A fitted evaluation that fails a check is shown, but not recommended, and certifies nothing. If it does not give the old
@@ -18,6 +19,7 @@ from outlay.choosing.estimates import PolicyEstimates
 from outlay.choosing.estimators import ESTIMATORS
 from outlay.estimators.agreement import NOT_CHECKED, ONE_STEP, Agreement, agree
 from outlay.estimators.behaviour.check import BehaviourCheck
+from outlay.estimators.markov import MarkovCheck
 from outlay.estimators.observed import Reproduction
 
 MISFIT = "the behaviour model does not fit the log"
@@ -29,7 +31,7 @@ class CheckResult:
     """One check, as a table shows it.
 
     Attributes:
-        name: `propensities`, `reproduction` or `agreement`.
+        name: `propensities`, `reproduction`, `state` or `agreement`.
         question: what it asks.
         ok: whether it was passed; None if it could not be made.
         words: what was found.
@@ -50,15 +52,23 @@ class Checks:
     Attributes:
         propensities: fit of the behaviour model; None where propensities are as logged.
         reproduction: of the old policy's totals.
+        markov: whether the state is enough.
         agreement: of the estimators of the policy.
     """
 
     propensities: BehaviourCheck | None
     reproduction: Reproduction
+    markov: MarkovCheck
     agreement: Agreement
 
     @classmethod
-    def of(cls, estimates: PolicyEstimates, reproduction: Reproduction, behaviour: BehaviourCheck | None) -> Checks:
+    def of(
+        cls,
+        estimates: PolicyEstimates,
+        reproduction: Reproduction,
+        behaviour: BehaviourCheck | None,
+        markov: MarkovCheck,
+    ) -> Checks:
         """Check the estimates of a policy."""
         if behaviour is not None and not behaviour.ok:
             confirmed = estimates.steps is None and not estimates.by_day
@@ -72,14 +82,14 @@ class Checks:
             # Single steps do not need the basis.
             assume_less = (*(name for name in others if ESTIMATORS[name].assumes_less), ONE_STEP)
             agreement = agree(estimates.fitted, others, estimates.steps, estimates.vague, assume_less=assume_less)
-        return cls(propensities=behaviour, reproduction=reproduction, agreement=agreement)
+        return cls(propensities=behaviour, reproduction=reproduction, markov=markov, agreement=agreement)
 
     @property
     def refused(self) -> str | None:
         """Why nothing is certified, or None."""
         if not self.reproduction.ok:
             return self.reproduction.words
-        return self.agreement.reason
+        return self.markov.refused or self.agreement.reason
 
     @property
     def results(self) -> tuple[CheckResult, ...]:
@@ -100,6 +110,13 @@ class Checks:
                 self.reproduction.ok,
                 self.reproduction.words,
                 "so the fitted evaluation is not recommended, and nothing is certified",
+            ),
+            CheckResult(
+                "state",
+                "Given state and action, do a user's earlier days say nothing more?",
+                self.markov.ok,
+                self.markov.words,
+                f"so the fitted evaluation is not recommended, and nothing is certified. {self.markov.way_out}",
             ),
             CheckResult(
                 "agreement",
@@ -124,4 +141,6 @@ class Checks:
                 estimates = estimates.with_caution(name, MISFIT)
             elif estimator.needs_state and not self.reproduction.ok:
                 estimates = estimates.with_caution(name, self.reproduction.words)
+            elif estimator.needs_state:
+                estimates = estimates.with_caution(name, self.markov.refused)
         return estimates

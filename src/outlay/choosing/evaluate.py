@@ -59,7 +59,7 @@ def evaluate_policy(
     report(0.2, "the policy")
     new = estimate_policy(measure, policy, propensity)
     reproduction, behaviour = reproduces(observed, old.fitted), measure.behaviour_check()
-    checks = Checks.of(new, reproduction, behaviour)
+    checks = Checks.of(new, reproduction, behaviour, measure.markov_check)
     new, old = checks.with_cautions(new), checks.with_cautions(old)
     report(0.4, "the policies beside it")
     constants, others = constants_of(measure, campaign), []
@@ -70,7 +70,7 @@ def evaluate_policy(
     compared = []
     if other is not None:
         estimates = estimate_policy(measure, other, propensity)
-        compared.append(Checks.of(estimates, reproduction, behaviour).with_cautions(estimates))
+        compared.append(Checks.of(estimates, reproduction, behaviour, measure.markov_check).with_cautions(estimates))
     compared = [checks.with_cautions(each) for each in compared]
     others = [*(checks.with_cautions(each) for each in others), *compared]
     members = [checks.with_cautions(each) for each in _members(measure, policy, propensity)]
@@ -113,6 +113,7 @@ def evaluate_policy(
         diagnostics=Diagnostics(
             propensities=behaviour,
             reproduction=reproduction,
+            markov=checks.markov,
             agreement=checks.agreement,
             paths=matching_paths(weighed, campaign.meta.report_days),
             overlap=overlap(measure, policy, propensity),

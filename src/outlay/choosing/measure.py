@@ -31,16 +31,25 @@ from outlay.estimators.linear.basis import Basis, CountedBasis, FeatureBasis, Sm
 from outlay.estimators.linear.sample import Sample
 from outlay.estimators.long_run import advantages
 from outlay.estimators.marginalised import Marginal
+from outlay.estimators.markov import MarkovCheck, markov_check
 from outlay.estimators.panel import Panel
-from outlay.estimators.row_features import Directions, days_before, hinges, plain_features, standardised
+from outlay.estimators.row_features import (
+    WITHIN,
+    Directions,
+    days_before,
+    hinges,
+    plain_features,
+    products,
+    standardised,
+)
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import horizons
 from outlay.estimators.weighted_residuals import weighted_residuals
 from outlay.ops.action_basis import ActionBasis, smooth_basis
-from outlay.twostage.history import History
+from outlay.twostage.previous_rows import PreviousRows
 
 CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
-WITHIN = 3.0  # standard deviations: squares of plain features go no further
+MARKOV_ROWS = 20  # rows for each column of the test of the state
 # Rows of an action for each feature. Hidden directions that vary little live on few rows: with 100 rows for each, more
 # than 1% of the paths of small logs met rows without their like. Plain features are what the old policy may have seen.
 HIDDEN_ROWS, PLAIN_ROWS = 150, 5
@@ -245,6 +254,18 @@ class Measure:
         return diagnose(self.behaviour, self.data, self.panel.rows) if self.panel.propensity is None else None
 
     @cached_property
+    def markov_check(self) -> MarkovCheck:
+        """Whether the state is enough: whether the days before say no more, given state and action."""
+        panel = self.panel
+        time = self.data.first_times()[self.data.user[panel.rows]] + panel.day
+        if self.counted:
+            return markov_check(panel, time, None)
+        plain = self._plain
+        square, bent = np.clip(plain, -WITHIN, WITHIN) ** 2, hinges(self._numbers, panel.first[panel.user])
+        pairs = products(plain, len(panel) // MARKOV_ROWS - 3 * plain.shape[1])
+        return markov_check(panel, time, [plain, square, bent, pairs])
+
+    @cached_property
     def behaviour(self) -> Behaviour:
         """The model of the old policy, where propensities are not logged."""
         return Behaviour.fit(self.data)
@@ -395,10 +416,10 @@ class Measure:
         return self._history.gather(self.data, rows)
 
     @cached_property
-    def _history(self) -> History | None:
+    def _history(self) -> PreviousRows | None:
         if self.bundle is None or self.bundle.past_days == 0:
             return None
-        return History.of(self.data, self.bundle.past_days, np.ones(self.data.outcome.shape[1]))
+        return PreviousRows.of(self.data, self.bundle.past_days, np.ones(self.data.outcome.shape[1]))
 
     def _chunks(self) -> list[NDArray[np.int64]]:
         rows, size = self.panel.rows, max(1, CHUNK_ROWS // (1 + (self.bundle.past_days if self.bundle else 0)))

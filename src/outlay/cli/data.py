@@ -78,6 +78,12 @@ def _show_check(found: dict[str, Any]) -> None:
                 for e in found["effects"]]  # fmt: skip
         title = f"First day's action {high:g} against {low:g}: effect on the total reward per user, 95% intervals"
         table(title, ("segment", "days", "effect", "interval", "users"), effects)
+    if found["state"]:
+        stdout.print(f"State: {found['state']['words']}.", markup=False, highlight=False)
+    if found["tried"]:
+        tried = [(each["days"], {True: "yes", False: "no", None: "not tested"}[each["ok"]], each["words"])
+                 for each in found["tried"]]  # fmt: skip
+        table("The same with the user's past under [log.history]", ("days", "enough", "what was found"), tried)
     missing = {name: count for name, count in found["missing"].items() if count}
     if missing:
         table("Missing values", ("role or feature", "rows"), list(missing.items()))

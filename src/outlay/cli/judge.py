@@ -181,6 +181,7 @@ def _rests_on(result: Evaluation) -> None:
     """Say what the numbers rest on, in a few lines."""
     diagnostics = result.diagnostics
     _say(f"Reproduction: {diagnostics.reproduction.words}.")
+    _say(f"State: {diagnostics.markov.words}.")
     _say(f"Agreement: {diagnostics.agreement.words}.")
     if diagnostics.propensities is not None:
         _say(f"Propensities by a behaviour model. {diagnostics.propensities.words}")

@@ -21,6 +21,9 @@ def score(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder (RUN/bundle).")],
     rows: Annotated[Path, typer.Argument(metavar="ROWS", help="Parquet or CSV with the feature columns.")],
     out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet or .csv.")],
+    history: Annotated[
+        Path | None, typer.Option(help="Log or DATA folder with the users' past days, if the policy looks at them.")
+    ] = None,
     members: Annotated[bool, typer.Option("--members", help="A line per row and member.")] = False,
     episode: Annotated[
         str | None, typer.Option(help="Users keep one member per episode. Default: the campaign.")
@@ -37,7 +40,7 @@ def score(
 
     use_threads(threads)
     with progress("score", quiet=quiet or as_json) as report:
-        result = job(bundle, rows, out, episode=episode, members=members, progress=report)
+        result = job(bundle, rows, out, history=history, episode=episode, members=members, progress=report)
     if as_json:
         shares = [{"action": action, "share": share} for action, share in result.shares.items()]
         print_json({"path": str(result.path), "rows": result.rows, "unknown": result.unknown,
@@ -62,6 +65,9 @@ def allocate(
         Literal["expected", "reserve"],
         typer.Option(help="What counts: the expected cost of the day, or what must be set aside for the worst."),
     ] = "expected",
+    history: Annotated[
+        Path | None, typer.Option(help="Log or DATA folder with the users' past days, if the policy looks at them.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -76,7 +82,7 @@ def allocate(
     use_threads(threads)
     with progress("allocate", quiet=quiet or as_json) as report:
         opened = Run.open(run)
-        result = job(opened, users, total, out, cost=cost, progress=report)
+        result = job(opened, users, total, out, cost=cost, history=history, progress=report)
     if as_json:
         shares = [{"action": action, "share": share} for action, share in result.shares.items()]
         print_json({"path": str(result.path), "rows": result.rows, "total": result.total, "cost": result.cost,

@@ -45,6 +45,26 @@ class Features(Section):
         return self.categorical + self.numeric
 
 
+class HistorySection(Section):
+    """`[log.history]`: summaries of each user's past days, which join the state (`core/history.py`)."""
+
+    days: Annotated[int, Field(gt=0, le=365)] = 14
+    columns: tuple[str, ...] | None = None  # action, reward, budgets' names, columns, SQL; absent: the first three
+    summaries: tuple[Literal["mean", "sum", "count", "decayed", "last", "since"], ...] = Field(
+        default=("mean", "decayed", "last", "since"), min_length=1
+    )
+
+    @model_validator(mode="after")
+    def _once(self) -> Self:
+        for key, listed in (("columns", self.columns or ()), ("summaries", self.summaries)):
+            twice = {name for name in listed if listed.count(name) > 1}
+            if twice:
+                raise ValueError(f"{key} lists {sorted(twice)} twice")
+        if self.columns == ():
+            raise ValueError("columns is empty; leave it out to summarise the action, the reward and every cost")
+        return self
+
+
 class LogSection(Section):
     """`[log]`: where the rows are and which column or SQL expression plays which role."""
 
@@ -64,6 +84,7 @@ class LogSection(Section):
     segment: str | None = None
     contrast: tuple[float, float] | None = None
     features: Features
+    history: HistorySection | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -23,6 +23,7 @@ CHUNK_CELLS = 16_000_000  # codes looked at in one go: 128 MB as whole numbers
 LEARN_ROWS, SAMPLE_ROWS = 400_000, 50_000  # from which means and directions are taken, evenly spread
 SHRINK = 20.0  # rows that the mean of all counts as
 MOST_FEATURES = 32  # directions that a fitted evaluation uses
+WITHIN = 3.0  # standard deviations: products go no further
 MOST_BENT, KNOTS = 8, (0.2, 0.4, 0.6, 0.8)  # numeric fields that are bent, and at which shares of their rows
 
 Narrow = NDArray[np.float32]
@@ -79,6 +80,13 @@ def hinges(numbers: NDArray[np.floating], first: NDArray[np.integer]) -> Narrow:
             x = numbers[:, field]
             columns += [np.maximum(x - knot, 0) for knot in np.unique(np.quantile(x, KNOTS))]
     return np.asarray(np.stack(columns, axis=1) if columns else np.empty((len(numbers), 0)), np.float32)
+
+
+def products(features: Narrow, most: int) -> Narrow:
+    """`[n, ≤ most]` products of pairs of features `[n, d]` of spread 1, those of the first features first."""
+    kept = np.clip(features[:, : int((1 + np.sqrt(1 + 8 * max(0, most))) / 2)], -WITHIN, WITHIN)
+    first, second = np.triu_indices(kept.shape[1], 1)
+    return np.asarray(kept[:, first] * kept[:, second], np.float32)
 
 
 def _encoder(data: Transitions) -> Callable[[NDArray[np.int64]], Narrow]:

@@ -76,6 +76,7 @@ def allocate_users(
     out: str | Path,
     *,
     cost: Cost = "expected",
+    history: str | Path | None = None,
     progress: Progress | None = None,
 ) -> AllocateResult:
     """Decide for a list of users under a hard total of the money budget.
@@ -88,6 +89,7 @@ def allocate_users(
         cost: `expected`, what an action costs that day on average, as the run's networks learned it; `reserve`, what
             has to be set aside for it (`reserve` of the budget, else the largest cost seen), so that even the worst
             day keeps the total.
+        history: the users' past days, as for `score`.
         progress: called with the fraction done and what is being done.
 
     Raises:
@@ -103,7 +105,7 @@ def allocate_users(
     bundle = load_bundle(run.bundle)
     reserved = reserves(run.data(), run.campaign) if cost == "reserve" else None
     report(0.05, "values and costs")
-    read = _read(bundle, users, run, reserved)
+    read = _read(bundle, users, run, reserved, history)
     report(0.6, "allocating")
     try:
         found = allocate(read.value, read.cost, total, read.allowed)
@@ -146,14 +148,16 @@ class _Users(NamedTuple):
     unseen: int
 
 
-def _read(bundle: Bundle, users: str | Path, run: Run, reserved: NDArray[np.float64] | None) -> _Users:
+def _read(
+    bundle: Bundle, users: str | Path, run: Run, reserved: NDArray[np.float64] | None, history: str | Path | None
+) -> _Users:
     name = bundle.manifest["eligible"]
     names: list[Any] = []
     values: list[Floats] = []
     costs: list[Floats] = []
     allowed: list[NDArray[np.bool_]] = []
     done = unknown = unseen = 0
-    for batch in needed_batches(bundle, users):
+    for batch in needed_batches(bundle, users, history):
         encoded = bundle.schema.encode(batch, file=users)
         unknown += encoded.unknown
         unseen += int(bundle.unseen(encoded.codes, encoded.numbers).sum())

@@ -7,7 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outlay.core.campaign import Campaign
+from outlay.choosing.measure import Measure
+from outlay.core.campaign import Campaign, HistorySection
+from outlay.core.errors import LogError
+from outlay.core.transitions import EVERYONE
+from outlay.estimators.markov import MarkovCheck
+from outlay.jobs.prepare import prepare
 from outlay.logs.effects import Effect, contrast, effects
 from outlay.logs.encode import AGGREGATES
 from outlay.logs.link import link
@@ -15,7 +20,24 @@ from outlay.logs.quality import LEVELS, Action, Finding, inspect
 from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisation
 from outlay.logs.roles import Log, open_log
 
+MOST_CELLS = 100_000_000  # rows times features that are prepared to test the state
+TRIED_DAYS = (3, 7, 14)  # under [log.history]
 THIN = 0.01  # a share below: too little to learn from
+
+
+@dataclass(frozen=True)
+class TriedHistory:
+    """Whether the state would be enough with `days` past days under `[log.history]`.
+
+    Attributes:
+        days: looked back.
+        ok: whether it would be; None where it could not be tested.
+        words: what was found.
+    """
+
+    days: int
+    ok: bool | None
+    words: str
 
 
 @dataclass(frozen=True)
@@ -34,6 +56,9 @@ class CheckReport:
         overlap, randomisation: where there was a choice; None where the log has too little to tell.
         contrast: the pair of actions of the effect table, lower first.
         effects: of the first day's action, higher against lower.
+        state: whether the state is enough (`estimators/markov.py`); None where a finding blocks, or the log is too
+            large to be prepared for it.
+        tried: where it is not enough and there is no `[log.history]`: whether so many past days are.
     """
 
     campaign: str
@@ -51,6 +76,8 @@ class CheckReport:
     randomisation: Randomisation | None
     contrast: tuple[float, float] | None
     effects: tuple[Effect, ...]
+    state: MarkovCheck | None = None
+    tried: tuple[TriedHistory, ...] = ()
 
     @property
     def blocks(self) -> bool:
@@ -99,14 +126,63 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
             table = effects(log, *pair) if pair else []
             findings += _about_assignment(findings, verdict, forced=campaign.log.forced is not None)
             findings += _about_choice(overlaps, pair, table)
+        days = facts.last_time - facts.first_time + 1
+        state, tried = None, list[TriedHistory]()
+        if not any(finding.level == "error" for finding in findings) and facts.choices:
+            state, tried = _state(campaign, facts.rows, days, threads, memory)
+            findings += _about_state(state, tried)
         findings.sort(key=lambda finding: LEVELS.index(finding.level))
         return CheckReport(
             campaign=campaign.meta.name, source=str(campaign.source), rows=facts.rows, users=facts.users,
-            days=facts.last_time - facts.first_time + 1, first=log.when(facts.first_time),
+            days=days, first=log.when(facts.first_time),
             last=log.when(facts.last_time), actions=facts.actions, missing=missing, duplicates=facts.duplicates,
             findings=tuple(findings), overlap=tuple(overlaps), randomisation=verdict, contrast=pair,
-            effects=tuple(table),
+            effects=tuple(table), state=state, tried=tuple(tried),
         )  # fmt: skip
+
+
+def _state(
+    campaign: Campaign, rows: int, days: int, threads: int | None, memory: str | None
+) -> tuple[MarkovCheck | None, list[TriedHistory]]:
+    """Whether the state is enough, and where it is not, whether it would be with past days."""
+    if rows * len(campaign.log.features.names) > MOST_CELLS:
+        return None, []
+
+    def tested(of: Campaign) -> MarkovCheck | None:
+        with tempfile.TemporaryDirectory(prefix="outlay-") as folder:
+            try:
+                data = prepare(of, Path(folder) / "data", threads=threads, memory=memory)
+            except LogError:  # too few users to split: prepare will say so
+                return None
+            return Measure(data, EVERYONE, None).markov_check
+
+    found, tried = tested(campaign), list[TriedHistory]()
+    if found is None or found.ok is not False or campaign.log.history is not None:
+        return found, tried
+    for back in TRIED_DAYS:
+        if back >= days or (tried and tried[-1].ok):
+            break
+        log = campaign.log.model_copy(update={"history": HistorySection(days=back)})
+        with_past = tested(campaign.model_copy(update={"log": log}))
+        assert with_past is not None
+        tried.append(TriedHistory(back, with_past.ok, with_past.words))
+    return found, tried
+
+
+def _about_state(state: MarkovCheck | None, tried: list[TriedHistory]) -> list[Finding]:
+    if state is None or state.ok is not False:
+        return []
+    enough = next((each.days for each in tried if each.ok), None)
+    if enough is not None:
+        way_out = f"Add a section [log.history] with days = {enough}: with it the state is enough."
+    elif tried:
+        way_out = (
+            f"Add a section [log.history]: summaries of up to {tried[-1].days} past days help, but are not enough in "
+            "this log. Give a longer log, or features that tell users apart."
+        )
+    else:
+        way_out = f"{state.way_out}."
+    return [Finding("warning", "log.features", f"{state.words}.", way_out, 0)]
 
 
 def _missing_features(log: Log) -> dict[str, int]:

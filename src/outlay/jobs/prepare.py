@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.core.files import check_replaceable, new_folder, sha256, write_manifest
+from outlay.core.history import History
 from outlay.core.progress import Progress, counted, silent, within
 from outlay.core.schema import canonical_text, user_text
 from outlay.core.transitions import NAMES, SPLITS, USERS, Transitions
 from outlay.core.version import __version__
 from outlay.logs.encode import Columns, make_schema, write_features, write_links, write_roles
+from outlay.logs.history import feature_terms, write_history
 from outlay.logs.link import complete, link
 from outlay.logs.quality import inspect, refuse
 from outlay.logs.roles import Log, open_log
@@ -81,8 +83,16 @@ def prepare(
             users, segments = _users(log, table, facts.last_time, folder / NAMES)
             write_roles(log, table, actions, columns, counted(within(report, 0.5, 0.6), rows, "writing roles"))
             even = write_links(log, columns)
-            tell = counted(within(report, 0.6, 0.95), facts.rows, "encoding features")
-            code_columns, states = write_features(log, schema, columns, places, len(actions), tell)
+            history = History.of(campaign)
+            if history is not None:
+                feature_terms(log.source, campaign, history)  # an error now, not after minutes
+            tell = counted(within(report, 0.6, 0.85), facts.rows, "encoding features")
+            code_columns, states = write_features(
+                log, schema, columns, places, len(actions), tell, summaries=0 if history is None else len(history.names)
+            )
+            if history is not None:
+                tell = counted(within(report, 0.85, 0.95), rows, "summarising the past")
+                schema = write_history(log, history, schema, columns, places, actions, tell)
         _remove(work)
         report(0.95, "finishing")
         num_states = states.write(folder) if states else None

@@ -23,12 +23,15 @@ import pyarrow.parquet as pq
 
 from outlay.bundles.decide import Bundle, unknown_values, unseen_rows
 from outlay.bundles.read import load_bundle
+from outlay.bundles.rows import users_of
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.progress import Progress
+from outlay.logs.past import UserPast
 from outlay.logs.source import read_rows
 
 SUFFIXES = (".parquet", ".csv")
+TIME = "outlay time"  # name of the days to decide for, which no feature has
 USER_COLUMN = "COLUMNS('^user$')"  # a column or an error, never a function
 
 
@@ -57,6 +60,7 @@ def score(
     rows: str | Path,
     out: str | Path,
     *,
+    history: str | Path | None = None,
     episode: str | None = None,
     members: bool = False,
     progress: Progress | None = None,
@@ -69,6 +73,8 @@ def score(
             keeps one member where the user column is there; without it every row is drawn by its position.
         out: .parquet or .csv; replaced when all rows are done. The columns are those of `Bundle.decide`; a CSV holds
             `q` as JSON text.
+        history: a log or a DATA folder with the users' past days, for a policy that looks at them (`[log.history]`).
+            Rows are decided for the day that their time column says; without one, for the day after the last of it.
         episode: a new one draws the members anew; default: the campaign's name.
         members: a line per row and member instead of the draw.
         progress: called with the share done (0 where the number of rows is unknown, as in a CSV) and what is done.
@@ -84,7 +90,7 @@ def score(
     done = unknown = unseen = 0
     given = np.zeros(len(bundle.actions))
     with new_file(out) as temporary, table_writer(temporary, out.suffix) as write:
-        for batch in needed_batches(bundle, rows):
+        for batch in needed_batches(bundle, rows, history):
             decisions = bundle.decide_batch(batch, first_row=done, episode=episode, members=members, file=rows)
             write(decisions)
             weight = decisions["weight"].to_numpy() if members else None
@@ -114,13 +120,40 @@ def checked_out(out: str | Path, rows: str | Path) -> Path:
     return out
 
 
-def needed_batches(bundle: Bundle, rows: str | Path) -> Iterator[Any]:
-    """Batches of the columns that a decision needs, named as the bundle names them."""
+def needed_batches(bundle: Bundle, rows: str | Path, history: str | Path | None = None) -> Iterator[Any]:
+    """Batches of the columns that a decision needs, named as the bundle names them.
+
+    Args:
+        bundle: what decides.
+        rows: the file.
+        history: a log or a DATA folder with the users' past days, where the bundle looks at them.
+
+    Raises:
+        LogError: if the past is needed and not given, or given and not needed, or a column or a user is missing.
+    """
     user, eligible = bundle.manifest["user"], bundle.manifest["eligible"]
-    needed = {name: name for name in (*bundle.schema.names, *((eligible,) if eligible else ()))}
+    summaries = bundle.history.names if bundle.history else ()
+    needed = {
+        name: name for name in (*bundle.schema.names, *((eligible,) if eligible else ())) if name not in summaries
+    }
     # In SQL `user`, even in quotes, is the user who is logged in if there is no such column.
     optional = {name: USER_COLUMN if name == "user" else name for name in (user, "user") if name not in needed}
-    return read_rows(rows, needed, optional=optional, users=(user, "user"), batch_rows=65_536)
+    if history is None and bundle.history is None:
+        yield from read_rows(rows, needed, optional=optional, users=(user, "user"), batch_rows=65_536)
+        return
+    if history is None:
+        raise LogError("the policy looks at each user's past days, which a table of rows does not have.", file=rows,
+                       where="history", way_out="Give the log or a DATA folder with them: --history LOG.")  # fmt: skip
+    past, done = UserPast.read(bundle.campaign, history, bundle.actions), 0
+    for batch in read_rows(
+        rows, needed, optional={**optional, TIME: bundle.campaign.log.time}, users=(user, "user"), batch_rows=65_536
+    ):
+        users = users_of(batch, user, first_row=done, file=rows)
+        if users is None:
+            raise LogError("has no column of users, so their past days are unknown.", file=rows,
+                           where=f"column {user!r}", way_out="Add it.")  # fmt: skip
+        yield past.with_features(batch, user=users, time=batch.column(TIME) if TIME in batch.schema.names else None)
+        done += batch.num_rows
 
 
 @contextmanager

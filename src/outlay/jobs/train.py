@@ -14,12 +14,13 @@ import shutil
 from pathlib import Path
 from typing import Any, Literal
 
+from outlay.choosing.measure import Measure
 from outlay.choosing.run import ESTIMATES, Run
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, LogError, OutlayError
 from outlay.core.files import check_replaceable, partial_of, put_in_place
 from outlay.core.progress import Progress, silent, within
-from outlay.core.transitions import SPLITS, Transitions
+from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.prepare import prepare
 from outlay.training import METHODS, frontier, game, two_stage
 from outlay.training.record import record
@@ -190,6 +191,9 @@ def _data(
             f"cost, a candidate every {t.candidate_every}, discount {campaign.meta.discount:g}, users split "
             f"{list(t.shares)}."
         )
+    state = Measure(data, LEARN, None).markov_check if len(data.users_of(LEARN)) else None
+    if state is not None and state.refused is not None:
+        notes.append(f"{state.refused}. As it is, outlay evaluate will not certify this run.")
     for split, name in enumerate(SPLITS):
         if len(data.users_of(split)) == 0:
             raise LogError(f"no user fell into the split {name!r}.", file=data.manifest["source"], where="train.shares",

@@ -179,7 +179,14 @@ def write_links(log: Log, columns: Columns) -> bool:
 
 
 def write_features(
-    log: Log, schema: Schema, columns: Columns, places: NDArray[np.int64] | None, num_actions: int, tell: Counter
+    log: Log,
+    schema: Schema,
+    columns: Columns,
+    places: NDArray[np.int64] | None,
+    num_actions: int,
+    tell: Counter,
+    *,
+    summaries: int = 0,
 ) -> tuple[dict[str, list[int]], StateCollector | None]:
     """Stream the features through `Schema.encode` into code and number columns.
 
@@ -190,6 +197,7 @@ def write_features(
         places: row of the log → row of the columns, where days were filled in; None: the same.
         num_actions: K.
         tell: takes the number of rows of each batch, when it is done.
+        summaries: number of further numeric fields, which come later (`logs/history.py`); states are then not counted.
 
     Returns:
         Positions of the fields in each code column, and the distinct states (None: too many).
@@ -200,13 +208,14 @@ def write_features(
     groups = {name: [i for i, size in enumerate(schema.sizes) if _code_type(size) == name] for name in CODE_TYPES}
     groups = {name: positions for name, positions in groups.items() if positions}
     codes = {name: columns.add(f"codes_{name}", name, len(positions)) for name, positions in groups.items()}
-    numbers = columns.add("numbers", np.float32, 2 * len(schema.numeric))
+    numbers = columns.add("numbers", np.float32, 2 * (len(schema.numeric) + summaries))
+    logged = slice(2 * len(schema.numeric))
     eligible = columns.arrays.get("eligible")
-    states: StateCollector | None = StateCollector(num_actions, columns.add("state", np.uint16))
+    states = None if summaries else StateCollector(num_actions, columns.add("state", np.uint16))
     if places is not None:  # days that were filled in have no features
         for array in codes.values():
             array[:] = MISSING
-        numbers[:, 1::2] = 1
+        numbers[:, 1 : logged.stop : 2] = 1
     terms = (*log.categorical, *log.numeric)
     chosen = ", ".join(f"{term.sql} AS {quoted(term.text)}" for term in terms)
     batch_rows = max(2048, min(BATCH_ROWS, BATCH_VALUES // max(len(terms), 1)))
@@ -220,7 +229,7 @@ def write_features(
         encoded = schema.encode(batch, file=log.source.file)
         for name, positions in groups.items():
             codes[name][at] = encoded.codes[:, positions]
-        numbers[at] = encoded.numbers
+        numbers[at, logged] = encoded.numbers
         if states and not states.put(at, encoded, None if eligible is None else eligible[at]):
             states = None
         tell(batch.num_rows)
@@ -228,7 +237,7 @@ def write_features(
         raise _changed(log)
     if states and places is not None and not states.put_missing(schema, places, eligible):
         states = None
-    if states is None:
+    if states is None and "state" in columns.arrays:
         columns.drop("state")
     return {f"codes_{name}": positions for name, positions in groups.items()}, states
 

@@ -96,13 +96,13 @@ def _columns(campaign: Campaign, source: Source) -> tuple[dict[str, tuple[str, T
     log = campaign.log
     columns: dict[str, tuple[str, Term | None]] = {}
     user = source.term("log.user", log.user)
-    columns['"user"'] = (user.sql if user.type in KEPT_USER_TYPES else f"CAST({user.sql} AS VARCHAR)", user)
+    columns['"user"'] = (user_sql(user), user)
     time = source.term("log.time", log.time)
-    columns['"time"'] = (_time(source, time), time)
+    columns['"time"'] = (time_sql(source, time), time)
     action = source.term("log.action", log.action)
-    amount = _action(source, action)
+    amount = action_sql(source, action)
     known: Sequence[float] | None = log.actions
-    columns["action"] = (f"({_without_rounding(source, amount, amount, known)})", action)
+    columns["action"] = (f"({without_rounding(source, amount, amount, known)})", action)
     if known is None and log.eligible is not None:
         known = [value for (value,) in source.run(f"SELECT DISTINCT {columns['action'][0]} FROM log_numbered")
                  if value is not None]  # fmt: skip
@@ -121,7 +121,17 @@ def _columns(campaign: Campaign, source: Source) -> tuple[dict[str, tuple[str, T
     return columns, time.type == "DATE"
 
 
-def _time(source: Source, term: Term) -> str:
+def user_sql(term: Term) -> str:
+    """SQL of a user id, of a type that has one canonical text."""
+    return term.sql if term.type in KEPT_USER_TYPES else f"CAST({term.sql} AS VARCHAR)"
+
+
+def time_sql(source: Source, term: Term) -> str:
+    """SQL of a time as a whole number; dates as days since 1970-01-01.
+
+    Raises:
+        OutlayError: if it is neither a whole number nor a date.
+    """
     if term.type == "DATE":
         return f"date_diff('day', DATE '1970-01-01', {term.sql})"
     if term.type.startswith("TIMESTAMP"):
@@ -154,7 +164,12 @@ def _time(source: Source, term: Term) -> str:
     return f"CAST({term.sql} AS BIGINT)"
 
 
-def _action(source: Source, term: Term) -> str:
+def action_sql(source: Source, term: Term) -> str:
+    """SQL of an action as a number.
+
+    Raises:
+        OutlayError: if it is not one.
+    """
     values = source.run(f"SELECT DISTINCT {term.sql} AS v FROM log_kept WHERE v IS NOT NULL ORDER BY v LIMIT 3") \
         if term.type == "VARCHAR" else []  # fmt: skip
     cases = " ".join(f"when {literal(value)} then {i}" for i, (value,) in enumerate(values)) or "when 'ten' then 10"
@@ -162,7 +177,7 @@ def _action(source: Source, term: Term) -> str:
     return source.number(term, f"Actions are numbers (the value given). Write {line}, with a number for every text.")
 
 
-def _without_rounding(source: Source, amount: str, distinct: str, known: Sequence[float] | None) -> str:
+def without_rounding(source: Source, amount: str, distinct: str, known: Sequence[float] | None) -> str:
     """SQL of an amount, in which values that differ from another only by rounding are that other.
 
     Args:
@@ -200,7 +215,7 @@ def _actions_list(source: Source, term: Term, known: Sequence[float] | None) -> 
         raise source.wrong_type(term, f"holds {wrong[0][1]!r} in row {wrong[0][0] + 1}; lists of numbers are expected.",
                                 "Give lists of action values, as [1.0, 2.0].")  # fmt: skip
     lists = f"TRY_CAST({term.sql} AS DOUBLE[])"
-    amount = _without_rounding(source, "amount", f"unnest({lists})", known)
+    amount = without_rounding(source, "amount", f"unnest({lists})", known)
     return lists if amount == "amount" else f"[{amount} FOR amount IN {lists}]"
 
 

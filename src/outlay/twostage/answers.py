@@ -28,7 +28,7 @@ from outlay.nets import din
 from outlay.nets.batches import Column
 from outlay.nets.deepfm import DeepFM, ResponseShape
 from outlay.nets.din import DIN
-from outlay.twostage.history import History
+from outlay.twostage.previous_rows import PreviousRows
 
 BLOCK_BYTES = 1 << 24  # of what a prediction holds beside its answers; larger ones fall out of the caches
 
@@ -84,7 +84,7 @@ class Response:
             at = (data.state[rows], data.action[rows]) if logged else (data.state[rows],)
             found: NDArray[np.float32] = answers[at]
             return found
-        history = History.of(data, self.days_back, self.outcome_spread) if self.days_back else None
+        history = PreviousRows.of(data, self.days_back, self.outcome_spread) if self.days_back else None
         return self._blocks(len(rows), lambda at: gather_rows(data, rows[at], history), logged=logged)
 
     def predict_states(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -111,7 +111,7 @@ class Response:
         return answers
 
 
-def gather_rows(data: Transitions, rows: NDArray[np.int64], history: History | None) -> AnsweredRows:
+def gather_rows(data: Transitions, rows: NDArray[np.int64], history: PreviousRows | None) -> AnsweredRows:
     """What a network is asked about rows of any shape."""
     codes, numbers = data.features(rows.ravel())
     return AnsweredRows(

@@ -38,7 +38,7 @@ from outlay.nets.din import DIN
 from outlay.nets.loop import compiled_block
 from outlay.ops.spread import spreads
 from outlay.twostage.answers import AnsweredRows, Response, answer, gather_rows
-from outlay.twostage.history import History
+from outlay.twostage.previous_rows import PreviousRows
 
 Kind = Literal["deepfm", "din"]
 
@@ -102,7 +102,7 @@ def fit(
     share = label.mean(0, dtype=np.float64)
     spread, mean = np.where(binary, 1.0, spreads(label)), np.where(binary, 0.0, share)
     outcome_spread = spreads(data.outcome[rows])
-    history = History.of(data, back, outcome_spread) if back else None
+    history = PreviousRows.of(data, back, outcome_spread) if back else None
 
     shape = ResponseShape(data.schema.sizes, data.number_columns.shape[1], data.num_actions, label.shape[1],
                           train.layers, train.embedding)  # fmt: skip

@@ -105,6 +105,11 @@ def prepare_bundle(path: str | Path, config: ServeConfig, *, campaign: str | Non
             f"its response model (DIN) needs each user's past {bundle.past_days} days, which a request does not have.",
             file=folder, way_out="Train with --response deepfm, or with another method.",
         )  # fmt: skip
+    if bundle.history is not None:
+        raise BundleError(
+            f"it looks at each user's past {bundle.history.days} days ([log.history]), which a request does not have.",
+            file=folder, way_out="Decide day by day with outlay score --history, or train without [log.history].",
+        )  # fmt: skip
     none = float(bundle.manifest["none"] or 0.0)
     fallback = none if config.fallback is None else config.fallback
     pool = Pool(bundle)

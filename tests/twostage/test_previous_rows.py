@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from outlay.core.transitions import Transitions
-from outlay.twostage.history import History
+from outlay.twostage.previous_rows import PreviousRows
 from small_logs import transitions
 
 
@@ -19,17 +19,17 @@ def log() -> Transitions:
 
 
 def test_rows_before_are_of_the_same_user_latest_first() -> None:
-    history = History.of(log(), 3, np.ones(2))
+    history = PreviousRows.of(log(), 3, np.ones(2))
     assert history.rows(np.arange(6)).tolist() == [
         [-1, -1, -1], [0, -1, -1], [1, 0, -1], [-1, -1, -1], [-1, -1, -1], [4, -1, -1]
     ]  # fmt: skip
-    short = History.of(log(), 1, np.ones(2))
+    short = PreviousRows.of(log(), 1, np.ones(2))
     assert short.rows(np.array([2, 5, 0])).tolist() == [[1], [4], [-1]]
 
 
 def test_past_days_tell_their_state_incentive_outcome_and_age() -> None:
     data = log()
-    past = History.of(data, 2, np.array([1.0, 5.0])).gather(data, np.array([[2, 5], [0, 3]]))
+    past = PreviousRows.of(data, 2, np.array([1.0, 5.0])).gather(data, np.array([[2, 5], [0, 3]]))
     assert (past.age >= 0).tolist() == [[[True, True], [True, False]], [[False, False]] * 2]
     assert past.age.tolist() == [[[3, 4], [2, -1]], [[-1, -1], [-1, -1]]]
     assert past.action.tolist() == [[[1, 0], [0, 0]], [[0, 0], [0, 0]]]

@@ -21,7 +21,7 @@ from outlay.core.transitions import Transitions
 
 
 @dataclass(frozen=True)
-class History:
+class PreviousRows:
     """Who came before whom in a log of N rows.
 
     Attributes:
@@ -35,7 +35,7 @@ class History:
     spread: NDArray[np.float64]
 
     @classmethod
-    def of(cls, data: Transitions, length: int, spread: NDArray[np.float64]) -> History:
+    def of(cls, data: Transitions, length: int, spread: NDArray[np.float64]) -> PreviousRows:
         """Turn the links of a log round."""
         linked = np.flatnonzero(data.next_row[:] >= 0)
         previous = np.full(len(data), -1, data.next_row.dtype)

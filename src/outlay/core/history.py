@@ -1,0 +1,173 @@
+"""Summaries of each user's past days: features that `[log.history]` adds to the state.
+
+    history = History.of(campaign)                    # None where the campaign file asks for none
+    history.summaries(past, user, time)               # [B, F] float32, NaN where there is no past
+
+The past of a user on a day are the user's rows of the `days` time units before that day; the day itself is never part
+of it. With w = 2^(−(lag − 1) / (days / 4)) for a row `lag` time units ago, each column v of the past becomes
+
+    mean      Σ v / n                      sum      Σ v
+    decayed   Σ w v / Σ w                  count    number of rows with v ≠ 0
+    last      v of the latest row          since    lag of the latest row with v ≠ 0; days + 1 if there is none
+
+For the action, v ≠ 0 means that it differs from "no incentive" (`campaign.none`). `history_days` says how many rows
+there are. Values enter as float32, are added latest first in float64, and leave as float32: preparing, scoring and
+serving call this one function, so they get the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+
+ROWS = "history_days"  # the feature that counts the past rows
+HALF_LIVES = 4  # in the days looked back
+
+
+class PastRows(NamedTuple):
+    """Rows of the past, ordered by user and time, at most one per user and time.
+
+    Attributes:
+        user: `[M]` int64, ascending.
+        time: `[M]` int64, ascending within a user.
+        values: `[M, C]` float32, the columns of `History.columns`; NaN where unknown.
+    """
+
+    user: NDArray[np.int64]
+    time: NDArray[np.int64]
+    values: NDArray[np.float32]
+
+    @classmethod
+    def sorted(cls, user: NDArray[Any], time: NDArray[Any], values: NDArray[np.float32]) -> PastRows:
+        """Order rows by user and time."""
+        user, time = np.asarray(user, np.int64), np.asarray(time, np.int64)
+        step = np.diff(user)
+        if not np.all((step > 0) | ((step == 0) & (np.diff(time) > 0))):
+            order = np.lexsort((time, user))
+            user, time, values = user[order], time[order], values[order]
+        return cls(user, time, values)
+
+    def before(self, user: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`[B]` how many rows stand before the day `time` of `user`; those of the user are the last among them."""
+        if not len(self.time):
+            return np.zeros(len(user), np.int64)
+        least = int(self.time.min())
+        span = int(self.time.max()) - least + 2
+        keys = self.user * span + (self.time - least)
+        return np.searchsorted(keys, user * span + np.clip(time - least, 0, span - 1))
+
+
+@dataclass(frozen=True)
+class History:
+    """What is summarised, and how.
+
+    Attributes:
+        days: time units looked back at most.
+        columns: `action`, `reward`, names of budgets (their costs), or columns and SQL expressions of the log.
+        summaries: of each column, in this order.
+        none: the action that means "no incentive".
+        complete: whether a day without a row counts as a day without an incentive, reward and cost.
+        features: those of `columns` that are neither the action nor an outcome; unknown on a day without a row.
+    """
+
+    days: int
+    columns: tuple[str, ...]
+    summaries: tuple[str, ...]
+    none: float
+    complete: bool
+    features: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, campaign: Campaign) -> History | None:
+        """The summaries that a campaign file asks for, or None."""
+        section = campaign.log.history
+        if section is None:
+            return None
+        own = ("action", "reward", *(budget.name for budget in campaign.budgets))
+        columns = section.columns or own
+        none, complete = campaign.meta.none or 0.0, bool(campaign.log.complete)
+        features = tuple(column for column in columns if column not in own)
+        return cls(section.days, columns, section.summaries, none, complete, features)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """`[F]` names of the features."""
+        return (ROWS, *(f"{c}_{s}_{self.days}d" for c in self.columns for s in self.summaries))
+
+    def summarise(self, past: PastRows, user: NDArray[Any], time: NDArray[Any]) -> NDArray[np.float32]:
+        """`[B, F]` the features of users on days; NaN where a user has no past.
+
+        Args:
+            past: rows of these users, at least those of the `days` before; later ones are left out.
+            user: `[B]` as in `past`.
+            time: `[B]`.
+        """
+        user, time = np.asarray(user, np.int64), np.asarray(time, np.int64)
+        position = past.before(user, time)
+        shape = (len(user), len(self.columns))
+        nothing = np.array([self.none if column == "action" else 0.0 for column in self.columns], np.float32)
+        rows = np.zeros(len(user))
+        total, weighted, weights, present, nonzero = (np.zeros(shape) for _ in range(5))
+        last, since = np.full(shape, np.nan), np.full(shape, np.nan)
+        decay = 2.0 ** (-(np.arange(self.days + 1) - 1) * HALF_LIVES / self.days)
+        live = np.arange(len(user) if len(past.user) else 0)
+        for back in range(1, self.days + 1):
+            at = position[live] - back
+            inside = (at >= 0) & (past.user[at] == user[live]) & (past.time[at] >= time[live] - self.days)
+            live, at = live[inside], at[inside]
+            if not len(live):
+                break
+            value = past.values[at].astype(np.float64)
+            lag = time[live] - past.time[at]
+            known = ~np.isnan(value)
+            value = np.where(known, value, 0.0)
+            weight = np.where(known, decay[lag][:, None], 0.0)
+            different = known & (value != nothing)
+            rows[live] += 1
+            total[live] += value
+            weighted[live] += weight * value
+            weights[live] += weight
+            present[live] += known
+            nonzero[live] += different
+            last[live] = np.where(np.isnan(last[live]) & known, value, last[live])
+            since[live] = np.where(np.isnan(since[live]) & different, lag[:, None], since[live])
+        since = np.where(np.isnan(since) & (present > 0), self.days + 1, since)
+        with np.errstate(invalid="ignore"):
+            found = {
+                "mean": total / present, "sum": np.where(present > 0, total, np.nan), "decayed": weighted / weights,
+                "count": np.where(present > 0, nonzero, np.nan), "last": last, "since": since,
+            }  # fmt: skip
+        features = np.stack([found[name] for name in self.summaries], axis=2)
+        return np.column_stack([rows, features.reshape(len(user), -1)]).astype(np.float32)
+
+    def completed(self, past: PastRows, until: int) -> PastRows:
+        """Rows for the days without one, up to the day before `until`, where such days are information.
+
+        Args:
+            past: every row that the users have, or at least those of the last `days` time units before `until` and
+                one earlier row of each user who has any.
+            until: the latest day that will be asked about.
+        """
+        if not self.complete or not len(past.user):
+            return past
+        starts = np.flatnonzero(np.diff(past.user, prepend=past.user[0] - 1))
+        ends = np.append(starts[1:], len(past.user)) - 1
+        begin = past.time[starts]
+        lengths = np.maximum(until, past.time[ends] + 1) - begin
+        offset = np.cumsum(lengths) - lengths
+        time = np.arange(lengths.sum()) - np.repeat(offset - begin, lengths)
+        values = np.tile(np.array([self._absent(column) for column in self.columns], np.float32), (len(time), 1))
+        each = np.repeat(np.arange(len(starts)), ends - starts + 1)
+        values[offset[each] + past.time - begin[each]] = past.values
+        return PastRows(np.repeat(past.user[starts], lengths), time, values)
+
+    def _absent(self, column: str) -> float:
+        """The value of a column on a day without a row."""
+        if column in self.features:
+            return np.nan
+        return self.none if column == "action" else 0.0

@@ -1,0 +1,213 @@
+"""Is the state enough? A test of the Markov property on the rows of a log.
+
+If the state says all that matters, then given a row's state and action the user's earlier days predict neither the
+row's outcomes nor the next state. For every outcome y and every summary v of the days before (the last of them, and the
+mean over all of them, of the action, whether an incentive was given, the reward and each cost):
+
+    r_y, r_v    residuals of y and v on g(state, action) and the calendar day
+    S_u         Σ r_y r_v over the rows of user u
+    z           Σ S_u / √(Σ S_u²)                      errors by user, since a user's rows are not independent
+    ρ           Σ S_u / √(Σ r_y² Σ r_v²)               how much: a partial correlation
+
+The next state enters by the outcomes of the next row. Where states are counted, g is a cell for each state and
+action; otherwise columns of the state, bent, multiplied by one another and by the amount. What g misses can look like
+memory, so dependence counts only if it is beyond chance *and* not negligible.
+
+The calendar day is taken out because a shock that all users share is not memory.
+
+Source: Shi, Wan, Song, Lu and Leng (2020) for testing the Markov property of a decision process; Frisch and Waugh
+(1933) for residuals; the summaries and the limits: ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lstsq
+
+from outlay.estimators.panel import Index, Panel
+from outlay.estimators.row_features import before
+
+Array = NDArray[np.float64]
+BY_CHANCE = 4.0  # standard errors: of some 20 dependences tested, chance takes one so far in about 1 log of 1,000
+NEGLIGIBLE = 0.02  # partial correlation: what g misses of a state of 20 features can look like up to 0.017
+MOST_ROWS = 150_000  # tested: standard errors of ρ are then 0.003
+CHUNK_ROWS = 16_384
+FEWEST_USERS = 100  # with a day before: below, errors by user are not to be trusted
+ADD_HISTORY = (
+    "Add [log.history] to the campaign file, which makes summaries of each user's past days part of the state, and "
+    "prepare and train again. outlay check tells how many days are enough"
+)
+LONGER_HISTORY = "Look back further, or summarise more columns, under [log.history]"
+
+
+@dataclass(frozen=True, slots=True)
+class PastDependence:
+    """How the past of a row still predicts what the state and the action should say alone.
+
+    Attributes:
+        outcome: what is predicted: `reward`, a budget, or `next reward` for that of the next row.
+        past: by what: `action`, `incentive` (whether one was given), `reward` or a budget.
+        lag: `last day` or `all days before`.
+        correlation: ρ.
+        std_error: of ρ, by user.
+    """
+
+    outcome: str
+    past: str
+    lag: str
+    correlation: float
+    std_error: float
+
+    @property
+    def z(self) -> float:
+        """ρ in standard errors."""
+        return self.correlation / self.std_error if self.std_error > 0 else 0.0
+
+    @property
+    def matters(self) -> bool:
+        """Return whether it is beyond chance and not negligible."""
+        return abs(self.z) > BY_CHANCE and abs(self.correlation) > NEGLIGIBLE
+
+
+@dataclass(frozen=True, slots=True)
+class MarkovCheck:
+    """Whether the state is enough.
+
+    Attributes:
+        ok: whether nothing speaks against it; None where it could not be tested.
+        words: what was found, without a full stop.
+        way_out: what to do where it is not enough.
+        dependences: all that were tested, those that matter first; empty where users have too few days.
+    """
+
+    ok: bool | None
+    words: str
+    way_out: str
+    dependences: tuple[PastDependence, ...]
+
+    @classmethod
+    def of(cls, dependences: Sequence[PastDependence], history: bool) -> MarkovCheck:
+        """Judge what was found; `history` says whether the state has summaries of the past already."""
+        way_out = LONGER_HISTORY if history else ADD_HISTORY
+        if not dependences:
+            return cls(None, "not tested: too few users have two days with a choice", way_out, ())
+        ordered = tuple(sorted(dependences, key=lambda each: (not each.matters, -abs(each.z))))
+        worst = ordered[0]
+        if not worst.matters:
+            words = "given state and action, the days before say no more about outcomes and the next state"
+            return cls(True, words, way_out, ordered)
+        lag = "on the last day" if worst.lag == "last day" else "on the days before"
+        what = worst.outcome.removeprefix("next ")
+        what = f"the next day's {what}" if worst.outcome != what else what
+        words = (
+            f"the state does not say enough: given state and action, {worst.past} {lag} still predicts {what} "
+            f"(correlation {worst.correlation:+.3f} ± {worst.std_error:.3f})"
+        )
+        return cls(False, words, way_out, ordered)
+
+    @property
+    def refused(self) -> str | None:
+        """Why nothing is certified, or None."""
+        return f"{self.words}. {self.way_out}" if self.ok is False else None
+
+
+def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArray[np.floating]] | None) -> MarkovCheck:
+    """Test whether the days before predict outcomes and next state, given state and action.
+
+    Args:
+        panel: the rows.
+        time: `[n]` calendar day of each row.
+        columns: `[n, d]` blocks of columns of the state; the first is also multiplied by the amount. None where
+            states are counted.
+    """
+    history = panel.data.campaign.log.history is not None
+    earlier = before(panel, np.ones((len(panel), 1)), total=True)[:, 0]
+    rows = np.flatnonzero((earlier > 0) & ~panel.forced)
+    if len(rows) > MOST_ROWS:
+        users = np.unique(panel.user[rows])
+        kept = users[np.linspace(0, len(users) - 1, int(len(users) * MOST_ROWS / len(rows))).astype(np.int64)]
+        rows = rows[np.isin(panel.user[rows], kept)]
+    if len(np.unique(panel.user[rows])) < FEWEST_USERS:
+        return MarkovCheck.of((), history)
+    names, past = _past(panel)
+    goes_on = rows[panel.following[rows] >= 0]
+    count = len(panel.names)
+    found: list[PastDependence] = []
+    for prefix, at, told in (("", rows, rows), ("next ", goes_on, panel.following[goes_on])):
+        if len(at) == 0:
+            continue
+        r = _residuals(panel, at, time, columns, np.hstack([panel.outcome[told], past[at]]))
+        labels = [prefix + name for name in panel.names]
+        found += _dependences(r[:, :count], r[:, count:], panel.user[at], labels, names)
+    return MarkovCheck.of(found, history)
+
+
+def _past(panel: Panel) -> tuple[list[tuple[str, str]], Array]:
+    """What of the past is tried, as (what, lag), and its columns."""
+    amount = panel.data.actions[panel.action]
+    was = np.column_stack([amount, amount > panel.data.actions.min(), panel.outcome])
+    what = ["action", "incentive", *panel.names]
+    names = [(name, lag) for lag in ("all days before", "last day") for name in what]
+    return names, before(panel, was)
+
+
+def _residuals(
+    panel: Panel,
+    rows: Index,
+    time: NDArray[np.int64],
+    columns: Sequence[NDArray[np.floating]] | None,
+    values: Array,
+) -> Array:
+    """Residuals of `values` `[n', q]` of some rows on state, action and calendar day."""
+    _, day = np.unique(time[rows], return_inverse=True)
+    days = np.eye(day.max() + 1)[:, 1:][day]
+    action = panel.action[rows]
+    if columns is None:
+        assert panel.state is not None
+        _, cell = np.unique(panel.state[rows] * panel.data.num_actions + action, return_inverse=True)
+        both = np.hstack([values, days])
+        count = np.bincount(cell)
+        both -= np.stack([np.bincount(cell, column) / count for column in both.T], axis=1)[cell]
+        return _off(both[:, values.shape[1] :], both[:, : values.shape[1]])
+    amount = panel.data.actions[action]
+    scaled = (amount - amount.mean()) / (amount.std() or 1.0)
+    first, *others = (np.asarray(part[rows], np.float32) for part in columns)
+    given = amount > panel.data.actions.min()
+    actions = np.eye(panel.data.num_actions)[action]  # with an intercept in them
+    X = [actions, first, *others, first * scaled[:, None], first * given[:, None], days]
+    return _off(np.hstack([part.astype(np.float32) for part in X]), values)
+
+
+def _off(X: NDArray[np.floating], values: Array) -> Array:
+    """Residuals of values on X; directions in which X hardly varies are left out."""
+    if X.shape[1] == 0:
+        return values
+    gram, moments = np.zeros((X.shape[1], X.shape[1])), np.zeros((X.shape[1], values.shape[1]))
+    for i in range(0, len(X), CHUNK_ROWS):
+        part = X[i : i + CHUNK_ROWS].astype(np.float64)
+        gram += part.T @ part
+        moments += part.T @ values[i : i + CHUNK_ROWS]
+    scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    coefficients = lstsq(gram / np.outer(scale, scale), moments / scale[:, None], cond=1e-9)[0]
+    return np.asarray(values - X @ (coefficients / scale[:, None]))
+
+
+def _dependences(
+    r_y: Array, r_v: Array, user: Index, outcomes: Sequence[str], past: Sequence[tuple[str, str]]
+) -> list[PastDependence]:
+    found = []
+    _, user = np.unique(user, return_inverse=True)
+    for j, outcome in enumerate(outcomes):
+        for v, (name, lag) in enumerate(past):
+            size = float(np.sqrt((r_y[:, j] ** 2).sum() * (r_v[:, v] ** 2).sum()))
+            if size < 1e-9 * len(r_y):
+                continue  # one of them is known from the state
+            score = np.bincount(user, r_y[:, j] * r_v[:, v])
+            found.append(PastDependence(
+                outcome, name, lag, float(score.sum() / size), float(np.sqrt((score**2).sum()) / size)
+            ))  # fmt: skip
+    return found

@@ -1,0 +1,164 @@
+"""The past of users whose decisions are due: from a log, or from a DATA folder.
+
+    past = UserPast.read(campaign, "log.parquet", actions)
+    table = past.with_features(batch, user=users, time=None)       # the batch and the summaries of each user's past
+
+A log is read by the roles of the campaign file: user, time, action, reward, costs, `where`; it needs no features.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from outlay.core.campaign import Campaign
+from outlay.core.errors import LogError
+from outlay.core.files import MANIFEST
+from outlay.core.history import History, PastRows
+from outlay.core.schema import user_text
+from outlay.core.transitions import Transitions
+from outlay.logs.history import feature_terms
+from outlay.logs.roles import action_sql, time_sql, user_sql, without_rounding
+from outlay.logs.source import Source, open_source
+
+BATCH_ROWS = 131_072
+
+
+@dataclass(frozen=True)
+class UserPast:
+    """Rows of the past, and whose they are. It takes 16 bytes a row, and 4 for each summarised column.
+
+    Attributes:
+        history: what is summarised.
+        names: `[U]` Arrow strings: users in canonical text, each once.
+        rows: by index into `names`; days without a row are filled in where the campaign says so.
+        file: where they come from, for errors.
+    """
+
+    history: History
+    names: Any
+    rows: PastRows
+    file: Path
+
+    @classmethod
+    def read(cls, campaign: Campaign, path: str | Path, actions: NDArray[np.float64]) -> UserPast:
+        """Read a log (Parquet or CSV) or a DATA folder.
+
+        Args:
+            campaign: with `[log.history]`, and the roles of a log.
+            path: of the log or the folder.
+            actions: `[K]` the values that may be given.
+
+        Raises:
+            LogError: if the log cannot be read, lacks a column, repeats a user and time, or has a row without them.
+            FolderError: if the DATA folder is damaged.
+        """
+        history, path = History.of(campaign), Path(path)
+        if history is None:
+            raise LogError("is not needed: the policy looks at no past days.", file=path, where="history",
+                           way_out="Leave --history out.")  # fmt: skip
+        if (path / MANIFEST).exists():
+            return cls._of_data(history, path)
+        log = campaign.log
+        with (
+            tempfile.TemporaryDirectory(prefix="outlay-") as folder,
+            open_source(path, Path(folder), where=log.where, users=(log.user,)) as source,
+        ):
+            parts = [
+                (user_text(batch.column(0)), *(np.asarray(column) for column in batch.columns[1:]))
+                for batch in source.batches(_query(source, campaign, history, actions), BATCH_ROWS)
+            ]
+        if not parts:
+            raise LogError("has no rows.", file=path, where="history", way_out="Give the users' past days.")
+        users = pa.chunked_array([part[0] for part in parts])
+        time, *values = (np.concatenate(column) for column in list(zip(*parts, strict=True))[1:])
+        if users.null_count or np.isnan(time).any():
+            raise LogError("has rows without a user or a time.", file=path, where="history",
+                           way_out="Leave them out.")  # fmt: skip
+        coded = users.combine_chunks().dictionary_encode()
+        rows = PastRows.sorted(np.asarray(coded.indices), time, np.stack(values, axis=1).astype(np.float32))
+        again = (np.diff(rows.user) == 0) & (np.diff(rows.time) == 0)
+        if again.any():
+            name = coded.dictionary[int(rows.user[int(again.argmax())])].as_py()
+            raise LogError(f"{int(again.sum()):,} rows repeat a user and time, first of user {name!r}.", file=path,
+                           where="history", way_out="Keep one row per user and time.")  # fmt: skip
+        return cls(history, coded.dictionary, history.completed(rows, int(rows.time.max()) + 1), path)
+
+    @classmethod
+    def _of_data(cls, history: History, path: Path) -> UserPast:
+        data = Transitions.open(path)
+        if history.features:
+            raise LogError(f"is a DATA folder, which keeps no {history.features[0]!r} as it was logged.", file=path,
+                           where="history", way_out="Give the log itself.")  # fmt: skip
+        names = ["reward", *(budget.name for budget in data.campaign.budgets)]
+        values = np.empty((len(data), len(history.columns)), np.float32)
+        for c, column in enumerate(history.columns):
+            values[:, c] = data.actions[data.action] if column == "action" else data.outcome[:, names.index(column)]
+        user = np.asarray(data.user, np.int64)
+        return cls(history, data.user_ids(), PastRows.sorted(user, data.first_times()[user] + data.day, values), path)
+
+    @cached_property
+    def next_time(self) -> int:
+        """The time unit after the last row."""
+        return int(self.rows.time.max()) + 1
+
+    def with_features(self, batch: Any, *, user: Any, time: Any = None) -> Any:
+        """A table with the columns of `batch` and the summaries of each user's past.
+
+        Args:
+            batch: a pyarrow RecordBatch or Table.
+            user: `[N]` Arrow array of users.
+            time: `[N]` Arrow array of the days to decide for: whole numbers or dates; None: `next_time`.
+        """
+        place = pc.fill_null(pc.index_in(user_text(user), self.names), -1)
+        days = np.full(len(user), self.next_time) if time is None else _days(time, self.file)
+        last = int(days.max(initial=self.next_time))
+        found = self.history.summarise(self._until(last), np.asarray(place), days)
+        table = pa.table(batch) if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+        for name, column in zip(self.history.names, found.T, strict=True):
+            table = table.append_column(name, pa.array(np.ascontiguousarray(column)))
+        return table
+
+    def _until(self, last: int) -> PastRows:
+        """The rows, with those that are to be filled in up to the day before `last`."""
+        return self.rows if last <= self.next_time else self.history.completed(self.rows, last)
+
+
+def _query(source: Source, campaign: Campaign, history: History, actions: NDArray[np.float64]) -> str:
+    """SQL of the user, the time and the summarised columns."""
+    log = campaign.log
+    costs = {budget.name: (f"budget {budget.name}.cost", budget.cost) for budget in campaign.budgets}
+    features = dict(zip(history.features, feature_terms(source, campaign, history), strict=True))
+
+    def column(name: str) -> str:
+        if name in features:
+            return features[name]
+        if name == "action":
+            amount = action_sql(source, source.term("log.action", log.action))
+            return without_rounding(source, amount, amount, actions.tolist())
+        return source.number(source.term(*({"reward": ("log.reward", log.reward)} | costs)[name]))
+
+    user, time = source.term("log.user", log.user), source.term("log.time", log.time)
+    columns = ", ".join(f"CAST({column(name)} AS DOUBLE) AS v{i}" for i, name in enumerate(history.columns))
+    return f"SELECT {user_sql(user)} AS u, CAST({time_sql(source, time)} AS DOUBLE) AS t, {columns} FROM log_numbered"
+
+
+def _days(time: Any, file: Path) -> NDArray[np.int64]:
+    """Times as whole numbers; dates as days since 1970-01-01."""
+    if pa.types.is_date(time.type):
+        time = time.cast(pa.date32()).cast(pa.int32())
+    if not pa.types.is_integer(time.type) or time.null_count:
+        raise LogError(
+            f"the time to decide for is of type {time.type}{', and missing in some rows' * bool(time.null_count)}; a "
+            "whole number or a date is expected in every row.", file=file, where="log.time",
+            way_out="Fix it, or leave the column out: decisions are then for the day after the last of --history.",
+        )  # fmt: skip
+    return np.asarray(time.cast(pa.int64()))

@@ -1,0 +1,92 @@
+"""The test of the Markov property: silent where the state is enough, loud where it hides a type or a habit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from logs_in_memory import World, transitions
+from numpy.typing import NDArray
+
+from outlay.core.transitions import CERTIFY, Transitions
+from outlay.estimators.markov import MarkovCheck, PastDependence, markov_check
+from outlay.estimators.panel import Panel
+
+
+def checked(data: Transitions, columns: list[NDArray[np.float64]] | None = None) -> MarkovCheck:
+    panel = Panel.of(data, CERTIFY)
+    return markov_check(panel, panel.day, columns)
+
+
+def of_types(seed: int, kinds: int, *, users: int = 2000, days: int = 7, shocks: float = 0.0) -> Transitions:
+    """Users whose chance to act depends on a type that no state says; with one kind all are alike."""
+    rng = np.random.default_rng(seed)
+    chance = np.linspace(0.35, 0.65, kinds)[rng.integers(kinds, size=users)][:, None] if kinds > 1 else 0.5
+    action = rng.integers(3, size=(users, days))
+    today = shocks * rng.choice([-1, 1], size=days)
+    reward = rng.random((users, days)) < chance + 0.05 * action + today
+    return transitions(
+        user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=np.zeros(users * days),
+        action=action.ravel(), outcome=np.column_stack([reward.ravel(), (reward * action).ravel()]), num_states=1,
+        num_actions=3, propensity=np.full(users * days, 1 / 3),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_markov_log_passes(seed: int) -> None:
+    found = checked(World.drawn(seed).log(2000, 7, np.random.default_rng(seed)))
+    assert found.ok
+    assert found.refused is None
+    assert max(abs(each.z) for each in found.dependences) < 4
+
+
+def test_hidden_types_are_seen_and_named() -> None:
+    found = checked(of_types(1, kinds=2))
+    assert found.ok is False
+    worst = found.dependences[0]
+    assert (worst.outcome, worst.past) == ("reward", "reward")
+    assert worst.correlation > 0.05
+    assert "reward on the days before still predicts reward" in found.words
+    assert found.refused is not None
+    assert "[log.history]" in found.refused
+
+
+def test_fatigue_is_seen_in_past_actions() -> None:
+    """Yesterday's action lowers today's reward, and no state says so."""
+    rng = np.random.default_rng(5)
+    users, days = 3000, 5
+    action = rng.integers(3, size=(users, days))
+    before = np.column_stack([np.zeros(users), action[:, :-1]])
+    reward = (rng.random((users, days)) < 0.6 + 0.05 * action - 0.1 * before).ravel()
+    found = checked(transitions(
+        user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=np.zeros(users * days),
+        action=action.ravel(), outcome=np.column_stack([reward, reward]), num_states=1, num_actions=3,
+    ))  # fmt: skip
+    assert found.ok is False
+    assert (found.dependences[0].past, found.dependences[0].lag) in {("action", "last day"), ("incentive", "last day")}
+    assert found.dependences[0].correlation < 0
+
+
+def test_a_shock_that_all_users_share_is_not_memory() -> None:
+    assert checked(of_types(3, kinds=1, shocks=0.2)).ok
+
+
+def test_columns_of_the_state_explain_what_they_know() -> None:
+    """The type as a column passes; a column of noise in its place does not."""
+    data = of_types(7, kinds=2)
+    rng = np.random.default_rng(7)
+    type_ = np.repeat(rng.integers(2, size=2000), 7)[:, None].astype(float)  # the same first draw as in the log
+    assert checked(data, [type_]).ok
+    assert checked(data, [rng.normal(size=(len(data), 1))]).ok is False
+
+
+def test_too_few_users_are_not_tested() -> None:
+    found = checked(of_types(2, kinds=2, users=60))
+    assert (found.ok, found.refused, found.dependences) == (None, None, ())
+    assert "not tested" in found.words
+
+
+@pytest.mark.parametrize(("correlation", "std_error", "matters"), [
+    (0.1, 0.01, True), (-0.1, 0.01, True), (0.1, 0.03, False), (0.01, 0.001, False),
+])  # fmt: skip
+def test_what_matters_is_beyond_chance_and_not_negligible(correlation: float, std_error: float, matters: bool) -> None:
+    assert PastDependence("reward", "action", "last day", correlation, std_error).matters == matters

@@ -1,0 +1,115 @@
+"""The user's past as features: prepare, a log and a DATA folder give the same values, to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from campaign_files import campaign_file, panel
+from outlay.core.campaign import Campaign
+from outlay.core.errors import CampaignError, LogError
+from outlay.core.transitions import Transitions
+from outlay.jobs.prepare import prepare
+from outlay.logs.past import UserPast
+
+HISTORY = "[log.history]\ndays = 3\n"
+
+
+def prepared(
+    folder: Path, columns: dict[str, Any], history: str = HISTORY, log: str = "complete = false", **settings: Any
+) -> Transitions:
+    path = campaign_file(folder, columns, tail=history, log=log, **settings)
+    return prepare(path, folder / "data")
+
+
+def gappy(days: int = 6) -> dict[str, list[Any]]:
+    """A third of the rows is missing, each user's first row never."""
+    columns = panel(users=60, days=days, seed=3)
+    keep = (np.random.default_rng(1).random(len(columns["day"])) < 0.67) | (np.array(columns["day"]) == 0)
+    shuffled = np.random.default_rng(2).permutation(np.flatnonzero(keep))
+    return {name: [values[i] for i in shuffled] for name, values in columns.items()}
+
+
+def summaries(data: Transitions, names: tuple[str, ...]) -> np.ndarray[Any, Any]:
+    at = [i for i, field in enumerate(data.schema.numeric) if field.name in names]
+    return np.asarray(data.number_columns)[:, [2 * i + j for i in at for j in (0, 1)]]
+
+
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("source", ["log", "data"])
+def test_scoring_sees_what_training_saw(tmp_path: Path, complete: bool, source: str) -> None:
+    """Every row of the log, decided from a table of rows and the past, has the numbers that DATA has."""
+    columns = gappy()
+    log = "complete = true" if complete else "complete = false"
+    data = prepared(tmp_path, columns, log=log, campaign="none = 1.0", numeric='["spend"]')
+    past = UserPast.read(data.campaign, tmp_path / ("log.parquet" if source == "log" else "data"), data.actions)
+    rows = pa.table(columns)
+    table = past.with_features(rows, user=rows["user_id"], time=rows["day"])
+    encoded = data.schema.encode(table)
+    ids = {name: i for i, name in enumerate(data.user_ids().to_pylist())}
+    place = {pair: row for row, pair in enumerate(zip(data.user.tolist(), data.day.tolist(), strict=True))}
+    at = [place[ids[user], day] for user, day in zip(columns["user_id"], columns["day"], strict=True)]
+    assert np.array_equal(encoded.numbers, np.asarray(data.number_columns)[at])
+    assert past.history.names[0] == "history_days"
+    assert np.ptp(summaries(data, past.history.names), axis=0).max() > 0
+    assert (len(data) > len(at)) == complete
+
+
+def test_without_a_time_rows_are_for_the_day_after_the_last(tmp_path: Path) -> None:
+    columns = gappy()
+    data = prepared(tmp_path, columns)
+    past = UserPast.read(data.campaign, tmp_path / "log.parquet", data.actions)
+    rows = pa.table({"user_id": ["u1", "nobody"]})
+    found = past.with_features(rows, user=rows["user_id"])
+    later = past.with_features(rows, user=rows["user_id"], time=pa.array([6, 6]))
+    for name in past.history.names:
+        assert np.array_equal(found[name], later[name], equal_nan=True)
+    assert found["history_days"].to_pylist()[1] == 0
+
+
+def test_a_feature_may_be_summarised_but_not_from_a_data_folder(tmp_path: Path) -> None:
+    data = prepared(tmp_path, gappy(), '[log.history]\ndays = 2\ncolumns = ["spend", "spend * 2"]\nsummaries = ["sum"]')
+    assert data.schema.names[-3:] == ("history_days", "spend_sum_2d", "spend * 2_sum_2d")
+    scales = [field.scale for field in data.schema.numeric[-2:]]
+    assert scales[1] == pytest.approx(2 * scales[0], rel=1e-6)
+    with pytest.raises(LogError, match="keeps no 'spend'"):
+        UserPast.read(data.campaign, tmp_path / "data", data.actions)
+
+
+@pytest.mark.parametrize(("history", "error"), [
+    ("[log.history]\ndays = 0", "is 0; expected: above 0"),
+    ("[log.history]\nday = 3", "unknown key"),
+    ('[log.history]\nsummaries = ["mean", "median"]', "expected: 'mean'"),
+    ('[log.history]\nsummaries = ["mean", "mean"]', "lists .'mean'. twice"),
+    ("[log.history]\ncolumns = []", "columns is empty"),
+    ('[log.history]\ncolumns = ["basket"]', "no column 'basket'"),
+])  # fmt: skip
+def test_a_wrong_history_is_one_error(tmp_path: Path, history: str, error: str) -> None:
+    with pytest.raises(CampaignError, match=error):
+        prepared(tmp_path, panel(), history)
+
+
+def test_a_feature_with_the_name_of_a_summary_is_an_error(tmp_path: Path) -> None:
+    columns = panel()
+    columns["history_days"] = columns["day"]
+    with pytest.raises(CampaignError, match="makes a feature 'history_days'"):
+        prepared(tmp_path, columns, numeric='["history_days"]', log='propensity = "p"')
+
+
+def test_a_past_that_repeats_a_day_or_has_none_is_an_error(tmp_path: Path) -> None:
+    data = prepared(tmp_path, gappy())
+    twice = tmp_path / "twice.parquet"
+    pq.write_table(pa.table({name: values[:1] * 2 for name, values in gappy().items()}), twice)
+    with pytest.raises(LogError, match="repeat a user and time"):
+        UserPast.read(data.campaign, twice, data.actions)
+    pq.write_table(pq.read_table(twice).drop(["active"]), tmp_path / "lacks.parquet")
+    with pytest.raises(LogError, match="no column 'active'"):
+        UserPast.read(data.campaign, tmp_path / "lacks.parquet", data.actions)
+    plain = Campaign.load(campaign_file(tmp_path, panel()))
+    with pytest.raises(LogError, match="looks at no past days"):
+        UserPast.read(plain, twice, data.actions)
