@@ -19,7 +19,7 @@ from campaign_files import campaign_file, panel
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext
 from outlay.choosing.choose import Selection, SolvedMixture, choose, with_constants
 from outlay.choosing.run import Run
-from outlay.core.errors import InfeasibleError
+from outlay.core.errors import InfeasibleError, LogError
 from outlay.core.network import preferring_network
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.units import coordinates
@@ -129,6 +129,20 @@ def test_what_training_makes_by_default_can_be_allocated(log: Path, habit_run: R
     found = allocate_users(habit_run, users, 20.0, tmp_path / "decisions.parquet")
     assert 0 < found.cost <= 20
     assert found.value <= found.bound
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_nobody_is_allocated_twice(text: bool, log: Path, habit_run: Run, tmp_path: Path) -> None:
+    users, out = pq.read_table(log.parent / "states.parquet"), tmp_path / "decisions.parquet"
+    names = [10, 11, 12, 11, 10, *range(20, 15 + users.num_rows)]
+    column = pa.array([f"u{name}" for name in names] if text else names)
+    pq.write_table(users.append_column("user_id", column), tmp_path / "users.parquet")
+    again = (
+        r"row 3: user ('u11'|11) stands in the table more than once, first in row 1; 2 rows are repeats\. Keep one row"
+    )
+    with pytest.raises(LogError, match=again):
+        allocate_users(habit_run, tmp_path / "users.parquet", 20.0, out)
+    assert not out.exists()
 
 
 def restricted(folder: Path, limit: float) -> Selection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -208,6 +209,35 @@ def test_unknown_names_are_told_with_the_known_ones(habit: Habit, tmp_path: Path
     with pytest.raises(OutlayError, match=r"train\.preset: is 'fast'"):
         outlay.train(habit.data, tmp_path / "run", preset="fast")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "value"),
+    [
+        ("two-stage", "oracle", "bcq"),
+        ("two-stage", "oracle", "orthogonal"),
+        ("frontier", "response", "deepfm"),
+        ("lp", "response", "din"),
+        ("frontier", "label_days", 1),
+        ("aim-greedy", "label_days", 3),
+        ("two-stage", "folds", 1),
+        ("lp", "folds", 4),
+    ],
+)
+def test_an_option_that_the_method_does_not_use_is_refused(
+    method: str, option: str, value: Any, habit: Habit, tmp_path: Path
+) -> None:
+    """Also where it is the value that another method has by default."""
+    with pytest.raises(OutlayError, match=rf"{option}: is {value!r}, which {method} does not use\. Leave it out, or"):
+        outlay.train(habit.data, tmp_path / "run", method=method, **{option: value})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("method", "option"), [("frontier", "folds"), ("two-stage", "label_days")])
+def test_a_number_below_one_is_refused(method: str, option: str, habit: Habit, tmp_path: Path) -> None:
+    impossible: dict[str, Any] = {option: 0}
+    with pytest.raises(OutlayError, match=rf"{option}: is 0; it must be 1 or more"):
+        outlay.train(habit.data, tmp_path / "run", method=method, **impossible)
 
 
 def test_a_split_without_users_is_told(habit: Habit, tmp_path: Path) -> None:

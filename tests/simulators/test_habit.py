@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import FolderError, OutlayError
+from outlay.core.files import write_manifest
 from outlay.jobs.simulate import simulate
 from outlay.ops.tabular import constrained_optimum, measure, policy_iteration, totals
 from outlay.simulators import habit
@@ -199,6 +200,40 @@ def test_a_folder_of_ours_is_replaced_and_another_is_not(tmp_path: Path) -> None
     with pytest.raises(FolderError, match="did not write it"):
         simulate("habit", tmp_path / "theirs", users=10)
     assert (tmp_path / "theirs" / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["data", "run", "bundle"])
+def test_a_folder_of_another_kind_is_not_replaced(kind: str, tmp_path: Path) -> None:
+    write_manifest(tmp_path, kind, {})
+    with pytest.raises(FolderError, match=f"is a {kind.upper()} folder; it is not replaced by a CAMPAIGN folder"):
+        simulate("habit", tmp_path, users=10)
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("campaign.toml", r"campaign.toml: was changed after outlay simulate wrote it.*remove the folder yourself"),
+        ("notes.txt", r"notes.txt: is not among the files that the folder's manifest.json lists"),
+    ],
+)
+def test_what_somebody_wrote_into_a_campaign_is_not_deleted(name: str, message: str, tmp_path: Path) -> None:
+    """The same simulation may be repeated until then."""
+    simulate("habit", tmp_path / "c", users=10)
+    path = simulate("habit", tmp_path / "c", users=10)
+    file = path.with_name(name)
+    text = (file.read_text() if file.exists() else "") + "# mine\n"
+    file.write_text(text)
+    with pytest.raises(FolderError, match=message):
+        simulate("habit", tmp_path / "c", users=10)
+    assert file.read_text() == text
+
+
+def test_a_folder_made_in_a_campaign_is_not_deleted(tmp_path: Path) -> None:
+    path = simulate("habit", tmp_path / "c", users=10)
+    (path.parent / "run").mkdir()
+    with pytest.raises(FolderError, match=r"run: is not among the files"):
+        simulate("habit", tmp_path / "c", users=10)
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,12 @@ def train(
             help="How best responses are learned; auto counts few states, and otherwise pools trees and orthogonal."
         ),
     ] = "auto",
-    response: Annotated[Response, typer.Option(help="two-stage: the response model; din cannot be served.")] = "deepfm",
-    label_days: Annotated[int, typer.Option(min=1, help="two-stage: days that its labels look ahead.")] = 1,
+    response: Annotated[
+        Response | None, typer.Option(help="two-stage: the response model; din cannot be served. Default: deepfm.")
+    ] = None,
+    label_days: Annotated[
+        int | None, typer.Option(min=1, help="two-stage: days that its labels look ahead. Default: 1.")
+    ] = None,
     preset: Annotated[
         Preset | None,
         typer.Option(help="paper: the paper's schedule, the rule's own weights, and no threshold on bcq's actions."),

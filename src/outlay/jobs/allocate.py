@@ -95,7 +95,7 @@ def allocate_users(
     Raises:
         OutlayError: if the total is no number of 0 or more, or the run's networks do not know what a day costs.
         InfeasibleError: if even the cheapest decisions cost more than the total; it says how much.
-        LogError: if there are no users, or a column is missing.
+        LogError: if there are no users, a user stands in the table more than once, or a column is missing.
     """
     report = progress or silent
     if not total >= 0:
@@ -174,8 +174,28 @@ def _read(
     if not done:
         raise LogError("has no rows.", file=users, way_out="Give a file with at least one user to decide for.")
     known = None if any(part is None for part in names) else pa.chunked_array(names)
+    if known is not None:
+        _check_once(known, users)
     every = np.concatenate(allowed) if allowed else None
     return _Users(known, np.concatenate(values), np.concatenate(costs), every, unknown, unseen)
+
+
+def _check_once(names: Any, file: str | Path) -> None:
+    """Raise LogError if a user stands in the table more than once: two incentives would be paid to one user."""
+    code = names.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    first = np.unique(code, return_index=True)[1]
+    if len(first) == len(code):
+        return
+    again = np.ones(len(code), np.bool_)
+    again[first] = False
+    row = int(again.argmax())
+    raise LogError(
+        f"user {names[row].as_py()!r} stands in the table more than once, first in row {first[code[row]]}; "
+        f"{again.sum():,} rows are repeats.",
+        file=file,
+        where=f"row {row}",
+        way_out="Keep one row per user, with what is known of the user today.",
+    )
 
 
 def _mean(bundle: Bundle, run: Run, output: str, head: int, encoded: Encoded) -> Floats:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from outlay.core.errors import OutlayError
-from outlay.core.files import check_replaceable
 from outlay.core.version import __version__
 from outlay.simulators.catalogue import find
 from outlay.simulators.simulator import Held
-from outlay.simulators.write import write_campaign
+from outlay.simulators.write import check_unchanged, write_campaign
 
 
 def simulate(
@@ -40,7 +39,7 @@ def simulate(
     Args:
         campaign: `habit` (the paper's effects; looking ahead gains nothing), `wide` (the same people behind many
             categorical fields), `thirty-day` (looking ahead pays) or `city` (rich states: no state is met twice).
-        out: the folder to write; an older folder of ours is replaced.
+        out: the folder to write; an older simulated campaign is replaced, unless somebody changed it or added files.
         users: number of users.
         days: days of log per user; default 7, and 30 for `thirty-day`.
         seed: of the random numbers; the same arguments give the same campaign.
@@ -62,7 +61,7 @@ def simulate(
     Raises:
         OutlayError: if the campaign is unknown, a number is impossible, an option is not one of the campaign's, or
             `held` is not two of its actions.
-        FolderError: if `out` holds something that outlay did not write.
+        FolderError: if `out` is a folder of another kind, or holds a file that was added or changed since.
     """
     simulator = find(
         campaign, fields=fields, values=values, slow=slow, money=money, hidden=hidden, rhythm=rhythm, sparse=sparse,
@@ -75,7 +74,7 @@ def simulate(
     if held is not None:
         held = _pair(held, simulator.coupons.tolist())
     out = Path(out)
-    check_replaceable(out)
+    check_unchanged(out)
     return write_campaign(
         out,
         text=simulator.text(days, held),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import ESTIMATES, Run
@@ -22,6 +22,7 @@ from outlay.core.files import check_replaceable, partial_of, put_in_place
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.prepare import prepare
+from outlay.learning.mixing import RULES
 from outlay.training import METHODS, frontier, game, two_stage
 from outlay.training.record import record
 
@@ -29,6 +30,7 @@ ORACLES = ("auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular")
 RESPONSES = ("deepfm", "din")
 
 Oracle = Literal["auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular"]
+Response = Literal["deepfm", "din"]
 
 
 def train(
@@ -37,8 +39,8 @@ def train(
     *,
     method: str = "frontier",
     oracle: Oracle = "auto",
-    response: Literal["deepfm", "din"] = "deepfm",
-    label_days: int = 1,
+    response: Response | None = None,
+    label_days: int | None = None,
     preset: Literal["outlay", "paper"] | None = None,
     folds: int | None = None,
     seed: int = 0,
@@ -54,12 +56,13 @@ def train(
         out: the RUN folder; an older one of ours is replaced when this one is finished.
         method: `frontier`, one training for every budget; a mixing rule (`mixing.RULES`), for the limits alone; or
             `two-stage`, which predicts and then prices, without looking ahead.
-        oracle: the best-response learner, of all methods but `two-stage`. `auto`: the counted model where distinct
+        oracle: the best-response learner; `two-stage` has none. `auto`: the counted model where distinct
             states are few, else the orthogonal critic and boosted trees, pooled (all of `frontier` only); `bcq` for the
             mixing rules.
-        response: the response model of `two-stage`. `din` looks at each user's past days, which a table of today's
-            users and a request do not have: it can be evaluated and compared, not scored, allocated or served.
-        label_days: days that its labels look ahead.
+        response: the response model of `two-stage`; default `deepfm`. `din` looks at each user's past days, which a
+            table of today's users and a request do not have: it can be evaluated and compared, not scored, allocated or
+            served.
+        label_days: of `two-stage`: days that its labels look ahead; default 1.
         preset: `paper` for the paper's schedule; default: as in the campaign file.
         folds: K of `frontier`: it learns K times, each time without the users of one fold, so that all users certify;
             1 certifies on one part of the users alone. Default: as in the campaign file, else 4 where that is quick.
@@ -70,25 +73,10 @@ def train(
         progress: called with the fraction done and what is being done.
 
     Raises:
-        OutlayError: for wrong input.
+        OutlayError: for wrong input, and for an option that the method does not use.
         InfeasibleError: if no policy that was found keeps the limits.
     """
-    for name, value, known in (("method", method, METHODS), ("oracle", oracle, ORACLES),
-                               ("response", response, RESPONSES)):  # fmt: skip
-        if value not in known:
-            raise OutlayError(f"is {value!r}.", where=name, way_out=f"Known: {', '.join(known)}.")
-    if oracle in ("tabular", "orthogonal", "trees") and method != "frontier":
-        raise OutlayError(
-            f"is {oracle!r}, which {method} does not take.", where="oracle",
-            way_out="Take --method frontier, or --oracle bcq, edrr or ddqn.",
-        )  # fmt: skip
-    if folds is not None and method != "frontier":
-        raise OutlayError(f"is {folds}, which {method} does not take.", where="folds",
-                          way_out="Leave it out, or take --method frontier.")  # fmt: skip
-    if folds is not None and folds < 1:
-        raise OutlayError(f"is {folds}; it must be 1 or more.", where="folds", way_out="Give 1 to learn once.")
-    if label_days < 1:
-        raise OutlayError(f"is {label_days}.", where="label_days", way_out="Give 1 or more.")
+    _check_options(method, oracle, response, label_days, folds)
     report = progress or silent
     out = Path(out)
     check_replaceable(out, "run")
@@ -108,12 +96,40 @@ def train(
 
     try:
         return _train(
-            source, out, partial, method, oracle, response, label_days, preset, folds, seed, resume, threads, report
-        )
+            source, out, partial, method, oracle, response or "deepfm", label_days or 1, preset, folds, seed, resume,
+            threads, report,
+        )  # fmt: skip
     except OutlayError:
         if not resume:  # the same input would fail again; a run to be resumed may only have met a wrong option
             shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _check_options(method: str, oracle: str, response: str | None, label_days: int | None, folds: int | None) -> None:
+    """Raise OutlayError for an option that is unknown or impossible, or that the method does not use."""
+    for name, value, known in (("method", method, METHODS), ("oracle", oracle, ORACLES),
+                               ("response", response, (*RESPONSES, None))):  # fmt: skip
+        if value not in known:
+            words = ", ".join(one for one in known if one is not None)
+            raise OutlayError(f"is {value!r}.", where=name, way_out=f"Known: {words}.")
+    if oracle in ("tabular", "orthogonal", "trees") and method in RULES:
+        raise OutlayError(
+            f"is {oracle!r}, which {method} does not take.", where="oracle",
+            way_out="Take --method frontier, or --oracle bcq, edrr or ddqn.",
+        )  # fmt: skip
+    for name, given, users in (
+        ("oracle", None if oracle == "auto" else oracle, ("frontier", *RULES)),
+        ("response", response, ("two-stage",)),
+        ("label_days", label_days, ("two-stage",)),
+        ("folds", folds, ("frontier",)),
+    ):
+        if given is not None and method not in users:
+            raise OutlayError(f"is {given!r}, which {method} does not use.", where=name,
+                              way_out=f"Leave it out, or take --method {' or '.join(users)}.")  # fmt: skip
+    if folds is not None and folds < 1:
+        raise OutlayError(f"is {folds}; it must be 1 or more.", where="folds", way_out="Give 1 to learn once.")
+    if label_days is not None and label_days < 1:
+        raise OutlayError(f"is {label_days}; it must be 1 or more.", where="label_days", way_out="Give 1 or more.")
 
 
 def _train(
@@ -122,7 +138,7 @@ def _train(
     partial: Path,
     method: str,
     oracle: Oracle,
-    response: Any,
+    response: Response,
     label_days: int,
     preset: str | None,
     folds: int | None,

@@ -12,7 +12,8 @@ or of a city
 
     city.json        its options; `city_truth.py` makes the truth of them
 
-A simulator gives what these hold; this file only writes them.
+A simulator gives what these hold; this file only writes them. The manifest lists them with their hashes, so that a
+later simulation into the same folder does not delete what somebody else put there.
 
 Source: ours.
 """
@@ -28,10 +29,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from outlay.core.files import new_folder, write_manifest
+from outlay.core.errors import FolderError
+from outlay.core.files import MANIFEST, check_replaceable, new_folder, read_manifest, sha256, write_manifest
 from outlay.simulators.simulator import Columns
 
 USER_DIGITS = 7  # u0000017; more users get more digits
+WAY_OUT = "Give another --out, or remove the folder yourself."
+
+
+def check_unchanged(out: Path) -> None:
+    """Check that a campaign can be written to `out` without the loss of anything that `outlay simulate` did not write.
+
+    Args:
+        out: the folder; it may be absent or empty.
+
+    Raises:
+        FolderError: if it is a folder of another kind, if it holds a file that a simulation did not write, or if one of
+            the files was changed since.
+    """
+    check_replaceable(out, "campaign")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    written = read_manifest(out, "campaign").get("files", {})
+    for path in sorted(out.iterdir()):
+        if path.name == MANIFEST:
+            continue
+        if path.name not in written:
+            raise FolderError(
+                f"is not among the files that the folder's {MANIFEST} lists, so the folder is not replaced.",
+                file=path, way_out=WAY_OUT,
+            )  # fmt: skip
+        if path.is_dir() or sha256(path) != written[path.name]:
+            raise FolderError(
+                "was changed after outlay simulate wrote it, so the folder is not replaced.", file=path, way_out=WAY_OUT
+            )
 
 
 def write_campaign(
@@ -42,7 +73,7 @@ def write_campaign(
     truth: Callable[[Path], None],
     manifest: Mapping[str, Any],
 ) -> Path:
-    """Write the folder, whole or not at all; an older folder of ours is replaced.
+    """Write the folder, whole or not at all; an older campaign that nobody has changed is replaced.
 
     Args:
         out: the folder.
@@ -55,13 +86,15 @@ def write_campaign(
         The path of campaign.toml.
 
     Raises:
-        FolderError: if `out` holds something that outlay did not write.
+        FolderError: if `out` holds something that `outlay simulate` did not write (`check_unchanged`).
     """
+    check_unchanged(out)
     with new_folder(out) as folder:
         (folder / "campaign.toml").write_text(text, encoding="utf-8")
         rows = _write_log(folder / "log.parquet", log)
         truth(folder)
-        write_manifest(folder, "campaign", {**manifest, "rows": rows})
+        files = {path.name: sha256(path) for path in sorted(folder.iterdir())}
+        write_manifest(folder, "campaign", {**manifest, "rows": rows, "files": files})
     return out / "campaign.toml"
 
 
