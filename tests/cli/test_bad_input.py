@@ -212,7 +212,7 @@ BROKEN: dict[str, tuple[str, Columns, tuple[str, ...]]] = {
     "a limit below the smallest reachable cost": (
         CAMPAIGN.replace("at_most = 1.0", "at_most = 0.01"),
         columns(),
-        ("campaign.toml", "coupon_cost (at most 0.01 per decision)", "kept from 0.", "Raise the limit"),
+        ("campaign.toml", "coupon_cost (at most 0.01 per decision)", "the least that a policy reaches is 0.", "Raise"),
     ),
     "an expression that is no SQL": (
         CAMPAIGN.replace('"coupon * active"', '"coupon * * active"'),

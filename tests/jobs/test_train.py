@@ -144,19 +144,40 @@ def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(habit: Hab
     assert any("the split stays as prepared, [0.7, 0.15, 0.15]" in note for note in run.manifest["notes"])
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ((f"at_most = {LIMIT}", "at_least = 5.5"),
+         (r"no policy keeps this limit: the most that a policy reaches is [1-5]\.\d+ per decision", "Lower the limit")),
+        ((f"at_most = {LIMIT}", "at_least = 9.0"),
+         (r"the most that a day of the learn users shows is 6 per decision", "Lower the limit")),
+        ((f"at_most = {LIMIT}", "at_most = -1.0"),
+         (r"the least that a day of the learn users shows is 0 per decision", "Raise the limit")),
+        (("[[budget]]", '[[budget]]\nname = "visits"\ncost = "active"\nat_least = 0.99\nmoney = false\n\n[[budget]]'),
+         (r"these limits together; it would have to be visits at least 0\.\d+ per decision and coupon_cost at most \d",
+          "Loosen the limits at least that far")),
+    ],
+)  # fmt: skip
+def test_what_can_be_reached_is_told_as_the_limits_are_written(
+    change: tuple[str, str], words: tuple[str, str], habit: Habit, tmp_path: Path
+) -> None:
+    with pytest.raises(InfeasibleError, match=f"{words[0]}.*{words[1]}"):
+        outlay.train(habit.changed(tmp_path / "in", change), tmp_path / "run")
+
+
 def test_a_limit_that_no_policy_keeps_is_infeasible_and_the_smallest_reachable_cost_is_told(
     habit: Habit, tmp_path: Path
 ) -> None:
     """Always the cheapest coupon costs 0.42 in truth; the log's learn users say nearly that."""
     least = measure(habit.truth, np.zeros(habit.truth.num_states, int))[1]
     path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 0.3"))
-    with pytest.raises(InfeasibleError, match="no policy keeps the limit") as caught:
+    with pytest.raises(InfeasibleError, match="no policy keeps this limit") as caught:
         outlay.train(path, tmp_path / "run")
     message = str(caught.value)
     assert "coupon_cost (at most 0.3 per decision)" in message
-    assert "Raise the limit" in message
+    assert "Raise the limit at least that far" in message
     assert str(path) in message
-    told = float(message.split("kept from ")[1].split(" ")[0])
+    told = float(message.split("the least that a policy reaches is ")[1].split(" ")[0])
     assert told == pytest.approx(least, rel=0.1)
     assert [entry.name for entry in tmp_path.iterdir()] == ["in"]  # nothing half-written
 
@@ -165,7 +186,9 @@ def test_a_limit_that_training_does_not_reach_names_what_it_reached(habit: Habit
     """The cheapest coupon costs 4 yuan in 7 days: a limit per user is not known to be too low before the choice."""
     unit = ('per = "decision"', 'per = "user"')
     path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 3.0"), unit)
-    with pytest.raises(InfeasibleError, match=r"coupon_cost: the smallest that was measured is .* per user, by "):
+    with pytest.raises(
+        InfeasibleError, match=r"coupon_cost: the limit is .* per user, and the least that was measured is .* \(by "
+    ):
         outlay.train(path, tmp_path / "run")
     assert [entry.name for entry in tmp_path.iterdir()] == ["in"]
 

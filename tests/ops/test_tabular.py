@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from outlay.core.cmdp import ModelError, TabularCMDP
 from outlay.core.errors import InfeasibleError
-from outlay.ops.tabular import action_values, constrained_optimum, measure, policy_iteration, totals
+from outlay.ops.tabular import action_values, constrained_optimum, measure, policy_iteration, reachable_limits, totals
 
 
 def random_cmdp(seed: int, S: int = 3, A: int = 3, m: int = 1, discount: float = 0.9) -> TabularCMDP:
@@ -143,6 +143,18 @@ def test_limits_that_only_together_are_infeasible_say_so() -> None:
     with pytest.raises(InfeasibleError, match="these limits together") as caught:
         constrained_optimum(both, [0.45, 0.45])
     assert "kept from 0.5" in str(caught.value)
+
+
+def test_limits_out_of_reach_are_raised_until_a_policy_keeps_them() -> None:
+    """A limit that does not exist stays so; less than what is told cannot be kept."""
+    cmdp = random_cmdp(10)
+    both = replace(cmdp, cost=np.concatenate([cmdp.cost, 1 - cmdp.cost, cmdp.cost], axis=2))
+    found = reachable_limits(both, np.array([0.45, 0.45, np.inf]))
+    assert found[2] == np.inf
+    assert found[0] + found[1] == pytest.approx(1)
+    constrained_optimum(both, found + 1e-6)
+    with pytest.raises(InfeasibleError):
+        constrained_optimum(both, found - 1e-4)
 
 
 def test_the_optimum_uses_only_allowed_actions() -> None:

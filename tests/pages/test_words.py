@@ -8,6 +8,7 @@ import pytest
 from report_examples import evaluated, example, run
 
 from outlay.core.campaign import BudgetLimit
+from outlay.core.wording import advised
 from outlay.pages import report_words, words
 from outlay.pages.words import Interval
 
@@ -19,6 +20,17 @@ from outlay.pages.words import Interval
 )  # fmt: skip
 def test_a_number_shows_three_significant_digits(value: float | None, text: str) -> None:
     assert words.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "sign", "text"),
+    [(0.559826, 1, "0.5599"), (0.559826, -1, "0.5598"), (0.5, 1, "0.5001"), (0.5, -1, "0.4999"), (0.0, 1, "0"),
+     (1234567.0, 1, "1.235e+06")],
+)  # fmt: skip
+def test_an_advised_limit_is_enough(value: float, sign: int, text: str) -> None:
+    """It lies beyond the value, never short of it."""
+    assert advised(value, sign) == text
+    assert sign * float(text) >= sign * value
 
 
 def test_a_rounded_zero_has_no_sign() -> None:

@@ -322,8 +322,8 @@ def _infeasible(
     absent = [each for each in measured if each.withheld]
     alone = [j for j in range(len(limits)) if least[j] > limits[j]] or range(len(limits))
     words = "; ".join(
-        f"{b.name}: the {'smallest' if b.sign > 0 else 'largest'} that was measured is "
-        f"{round(b.sign * least[j], 9) + 0:.4g} per {b.per}, by {pool[place[j]].policy.name}, the limit is {b.words}"
+        f"{b.name}: the limit is {b.words}, and the {'least' if b.sign > 0 else 'most'} that was measured is "
+        f"{round(b.sign * least[j], 9) + 0:.4g} (by {pool[place[j]].policy.name})"
         for j, b in enumerate(campaign.budgets)
         if j in alone
     )
@@ -333,7 +333,8 @@ def _infeasible(
         f"no candidate keeps the limits, and neither do constant actions. {words}.",
         file=campaign.path,
         where="[[budget]]",
-        way_out="Raise a ceiling, lower a floor, or add actions that reach it.",
+        way_out="Raise a ceiling or lower a floor beyond what was measured, with some room for the certificate, or "
+        "allow actions that reach it (log.actions).",
     )
 
 

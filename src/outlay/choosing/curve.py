@@ -10,7 +10,6 @@ at the certify users, for all mixtures together (`certify.py`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -27,6 +26,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.progress import Progress
 from outlay.core.transitions import Transitions
+from outlay.core.wording import advised
 from outlay.estimators.frontier import shown
 from outlay.estimators.units import objective
 from outlay.ops.intervals import interval
@@ -125,7 +125,7 @@ class BudgetMixtures:
             raise InfeasibleError(
                 f"lies below the curve: the cheapest mixture{others} needs {self.money.name} {self.least:.4g} per "
                 f"{self.money.per}, the margin for the certificate included.",
-                file=self.stored.folder, where=f"budget {budget:g}", way_out=f"Give {_above(self.least)} or more.",
+                file=self.stored.folder, where=f"budget {budget:g}", way_out=f"Give {advised(self.least)} or more.",
             )  # fmt: skip
         budgets = self.stored.budgets
         return np.array([np.interp(budget, budgets, one) for one in np.eye(len(budgets))])
@@ -213,11 +213,3 @@ def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | Non
     return replace(point, certified=certificate.certified, certificate=certificate.words, gain=certificate.gain,
                    gain_bound=certificate.gain_bound, gain_most=certificate.gain_most,
                    bounds=tuple(line.bound for line in certificate.budgets))  # fmt: skip
-
-
-def _above(value: float) -> str:
-    """Return 0, or the next larger number of four digits, so that the advised budget is enough."""
-    if value <= 0:
-        return "0"
-    size = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return f"{(math.floor(value / size) + 1) * size:.6g}"

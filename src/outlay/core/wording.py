@@ -70,6 +70,14 @@ def exact(share: float) -> str:
     return f"{100 * share:.6g}%"
 
 
+def advised(value: float, sign: int = 1) -> str:
+    """A limit to advise: the next number of four digits above the value, or below it for a floor (sign −1)."""
+    if value == 0:
+        return "0"
+    size = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
+    return f"{sign * (math.floor(sign * value / size) + 1) * size:.6g}"
+
+
 def short(count: float) -> str:
     """`4_412_000` → `4.41 million`."""
     for size, word in ((1e9, " billion"), (1e6, " million")):

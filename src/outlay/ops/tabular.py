@@ -162,6 +162,22 @@ def constrained_optimum(cmdp: TabularCMDP, limits: ArrayLike, *, allowed: NDArra
     return Optimum(float(measurement[0]), measurement, dual, policy)
 
 
+def reachable_limits(
+    cmdp: TabularCMDP, limits: NDArray[np.float64], *, allowed: NDArray[np.bool_] | None = None
+) -> NDArray[np.float64]:
+    """Raise limits that no policy keeps, all by the same share of their scale, until some policy keeps them.
+
+    Args:
+        cmdp: the model.
+        limits: `[m]` in the unit of the costs, per decision; inf means no limit. For a floor negate cost and limit.
+        allowed: `[S, A]` the actions that may be chosen; default all.
+
+    Returns:
+        `[m]` in the same unit; a single limit becomes the least cost that any policy reaches.
+    """
+    return _raised(cmdp, np.asarray(limits, dtype=np.float64), _mask(cmdp, allowed))[0]
+
+
 def _under(policy: Policy, array: NDArray[np.float64]) -> NDArray[np.float64]:
     """`[S, …]` the mean of `[S, A, …]` over the actions that the policy takes."""
     if policy.ndim == 1:
@@ -205,7 +221,22 @@ def _limit_rows(
 
 
 def _infeasible(cmdp: TabularCMDP, limit: NDArray[np.float64], mask: NDArray[np.bool_]) -> Exception:
-    """Return the error with how far limits must rise: min t s.t. Σ d c ≤ limit + t·scale; its duals prove it."""
+    raised, multiplier = _raised(cmdp, limit, mask)
+    parts = [
+        f"cost {j}: limit {limit[j]:.6g}, kept from {raised[j]:.6g} (λ {multiplier[j]:.4g})"
+        for j in np.flatnonzero(np.isfinite(limit))
+    ]
+    return InfeasibleError(
+        f"no policy keeps {'the limit' if len(parts) == 1 else 'these limits together'}; " + "; ".join(parts) + ".",
+        where="limits",
+        way_out="Raise the limits at least that far.",
+    )
+
+
+def _raised(
+    cmdp: TabularCMDP, limit: NDArray[np.float64], mask: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return limits `[m]` that can be kept, limit + t·scale with the least t ≥ 0, and the λ `[m]` that prove it."""
     flow, inflow = _flow(cmdp)
     costs, bound, scale = _limit_rows(cmdp, limit)
     count = mask.size
@@ -220,13 +251,8 @@ def _infeasible(cmdp: TabularCMDP, limit: NDArray[np.float64], mask: NDArray[np.
         method="highs",
         options=HIGHS,
     )
-    index = np.flatnonzero(np.isfinite(limit))
-    parts = [
-        f"cost {j}: limit {limit[j]:.6g}, kept from {limit[j] + solution.x[-1] * s:.6g} (λ {max(0.0, -y) / s:.4g})"
-        for j, s, y in zip(index, scale, solution.ineqlin.marginals, strict=True)
-    ]
-    return InfeasibleError(
-        f"no policy keeps {'the limit' if len(parts) == 1 else 'these limits together'}; " + "; ".join(parts) + ".",
-        where="limits",
-        way_out="Raise the limits at least that far.",
-    )
+    finite = np.isfinite(limit)
+    raised, multiplier = limit.copy(), np.zeros_like(limit)
+    raised[finite] += solution.x[-1] * scale
+    multiplier[finite] = np.maximum(0.0, -solution.ineqlin.marginals) / scale
+    return raised, multiplier

@@ -20,6 +20,7 @@ from outlay.core.errors import InfeasibleError
 from outlay.core.mixture import Mixture
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.core.wording import advised
 from outlay.estimators.units import coordinates as coordinates_of
 from outlay.estimators.units import needed_days
 from outlay.learning import checkpoint
@@ -30,7 +31,7 @@ from outlay.learning.mixing.rule import Rule
 from outlay.learning.policy import Policy
 from outlay.learning.tabular import counted_model
 from outlay.nets.network import arrays
-from outlay.ops.tabular import constrained_optimum, measure
+from outlay.ops.tabular import constrained_optimum, measure, reachable_limits
 from outlay.training.joint_limits import check_together
 
 WEIGHTS = {
@@ -180,13 +181,40 @@ def check_possible(data: Transitions, campaign: Campaign, limits: Vector, model:
     signed = replace(model, cost=np.array([b.sign for b in campaign.budgets]) * model.cost)
     try:
         constrained_optimum(signed, limits, allowed=data.states.allowed)
-    except InfeasibleError as error:
-        raise InfeasibleError(
-            f"no policy keeps the limits. {error}",
-            file=campaign.path,
-            where=", ".join(f"budget {b.name} ({b.words})" for b in campaign.budgets),
-            way_out="Raise the limit, or add cheaper actions to the campaign.",
-        ) from None
+    except InfeasibleError:
+        reached = reachable_limits(signed, limits, allowed=data.states.allowed)
+        raise _out_of_reach(reached, campaign) from None
+
+
+def _out_of_reach(reached: Vector, campaign: Campaign) -> InfeasibleError:
+    """Return the error for limits that no policy keeps.
+
+    Args:
+        reached: `[m]` limits in ≤ form, per decision, that some policy keeps together.
+        campaign: the limits as written.
+    """
+    ends = [(b, advised(float(b.sign * end), b.sign)) for b, end in zip(campaign.budgets, reached, strict=True)]
+    if len(ends) == 1:
+        (budget, end), *_ = ends
+        found = f"this limit: the {'least' if budget.sign > 0 else 'most'} that a policy reaches is {end} per decision"
+    else:
+        words = " and ".join(
+            f"{b.name} {'at most' if b.sign > 0 else 'at least'} {end} per decision" for b, end in ends
+        )
+        found = f"these limits together; it would have to be {words}"
+    return InfeasibleError(
+        f"no policy keeps {found}, by the log's learn users.",
+        file=campaign.path,
+        where=", ".join(f"budget {b.name} ({b.words})" for b in campaign.budgets),
+        way_out=f"{_loosen(campaign)} at least that far, and a little further for the certificate, or allow other "
+        "actions (log.actions).",
+    )
+
+
+def _loosen(campaign: Campaign) -> str:
+    limits = "the limit" if len(campaign.budgets) == 1 else "the limits"
+    signs = {b.sign for b in campaign.budgets}
+    return f"{'Raise' if signs == {1} else 'Lower' if signs == {-1} else 'Loosen'} {limits}"
 
 
 def spread_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -100,24 +100,36 @@ def _infeasible(
 ) -> InfeasibleError:
     """The error, with the sum of costs that proves it and what each limit would have to be at least."""
     used = [j for j in range(len(budgets)) if multiplier[j] > ROUNDING * multiplier.max()]
+    where = ", ".join(f"budget {budgets[j].name} ({budgets[j].words})" for j in used)
+    days = [1 if b.per == "decision" else campaign.meta.horizon_days for b in budgets]
+    ends = [f"{(limits[j] + least / multiplier[j]) * days[j] * budgets[j].sign:.4g}" for j in used]
+    if len(used) == 1:
+        (j,), (end,) = used, ends
+        most, words = budgets[j].sign < 0, f"is {end} per decision"
+        if budgets[j].per == "user":
+            words = f"comes to {end} per user over {days[j]} days"
+        return InfeasibleError(
+            f"no policy keeps this limit: the {'most' if most else 'least'} that a day of the learn users shows {words}.",
+            file=campaign.path,
+            where=where,
+            way_out=f"{'Lower' if most else 'Raise'} the limit at least that far, or allow other actions (log.actions).",
+        )
     price = multiplier / multiplier[used[0]]
     asked = float(price[used] @ limits[used])
     shown = asked + least / multiplier[used[0]]
-    days = [1 if b.per == "decision" else campaign.meta.horizon_days for b in budgets]
     terms: list[str] = []
     for j in used:
         sign = "" if not terms and budgets[j].sign > 0 else "− " if budgets[j].sign < 0 else "+ "
         factor = "" if abs(price[j] - 1) < ROUNDING else f"{price[j]:.4g}·"
         terms.append(f"{sign}{factor}{budgets[j].name}")
-    ways = []
-    for j in used:
-        least_limit = (limits[j] + least / multiplier[j]) * days[j] * budgets[j].sign
-        ways.append(f"{'raise' if budgets[j].sign > 0 else 'lower'} {budgets[j].name} to {least_limit:.4g}")
-    whose = "its limit cannot be kept" if len(used) == 1 else "their limits cannot be kept together"
+    ways = [
+        f"{'raise' if budgets[j].sign > 0 else 'lower'} {budgets[j].name} to {end}"
+        for j, end in zip(used, ends, strict=True)
+    ]
     return InfeasibleError(
-        f"{whose} by any policy: {' '.join(terms)} is {shown:.4g} or more on every day of the learn users, "
-        f"and the limits ask for {asked:.4g} or less.",
+        f"their limits cannot be kept together by any policy: {' '.join(terms)} is {shown:.4g} or more on every day of "
+        f"the learn users, and the limits ask for {asked:.4g} or less.",
         file=campaign.path,
-        where=", ".join(f"budget {budgets[j].name} ({budgets[j].words})" for j in used),
+        where=where,
         way_out=f"At the least {' or '.join(ways)}, or add actions that reach further.",
     )
