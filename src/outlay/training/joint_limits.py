@@ -109,10 +109,12 @@ def _infeasible(
         if budgets[j].per == "user":
             words = f"comes to {end} per user over {days[j]} days"
         return InfeasibleError(
-            f"no policy keeps this limit: the {'most' if most else 'least'} that a day of the learn users shows {words}.",
+            f"no policy keeps this limit: the {'most' if most else 'least'} that a day of the learn users shows "
+            f"{words}.",
             file=campaign.path,
             where=where,
-            way_out=f"{'Lower' if most else 'Raise'} the limit at least that far, or allow other actions (log.actions).",
+            way_out=f"{'Lower' if most else 'Raise'} the limit at least that far, or allow other actions "
+            "(log.actions).",
         )
     price = multiplier / multiplier[used[0]]
     asked = float(price[used] @ limits[used])
