@@ -258,6 +258,23 @@ def test_a_missing_campaign_file_or_log_is_named(tmp_path: Path) -> None:
     refused(tmp_path, "none.csv", "does not exist", command=("init", tmp_path / "none.csv"))
 
 
+@pytest.mark.parametrize("command", ["train", "prepare", "check", "compare"])
+def test_a_log_or_a_folder_is_no_campaign_file(command: str, tmp_path: Path) -> None:
+    (tmp_path / "campaign").mkdir()
+    path = write(tmp_path / "campaign")
+    out = () if command == "check" else ("--out", tmp_path / "out")
+    log, folder = path.with_name("log.parquet"), path.parent
+    refused(tmp_path, "log.parquet: is not a text file; a campaign.toml is expected.", "outlay init LOG",
+            command=(command, log, *out))  # fmt: skip
+    found, way_out = "is a folder; a campaign.toml is expected.", "Give the file itself."
+    if command == "train":  # which takes some folders
+        found, way_out = "is the folder of a campaign", f"Give {path}."
+    refused(tmp_path, f"{folder}: {found}", way_out, command=(command, folder, *out))
+    (tmp_path / "log.csv").write_text("user_id,day\n1,2\n")
+    table = tmp_path / "log.csv"
+    refused(tmp_path, "log.csv: is not valid TOML", "Give a campaign.toml.", command=(command, table, *out))
+
+
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     path = write(tmp_path)
     (tmp_path / "log.parquet").write_text("user_id,day\n1,2\n")

@@ -158,6 +158,22 @@ def test_below_the_curve_the_cheapest_cost_is_told_and_what_is_advised_is_enough
     assert frontier(way, [advised]).requested[0].budget == advised
 
 
+@pytest.mark.parametrize(
+    ("budgets", "words"),
+    [
+        (["a"], r"budget: is 'a'; expected: a number of at least 0\. Give a limit such as 1\.5"),
+        ([1.0, None], "budget: is None; expected"),
+        ([True], "budget: is True; expected"),
+        ([float("nan")], "budget: is nan; expected"),
+        ("1.5", r"budgets: is '1\.5'; expected: a list of numbers"),
+        (1.5, r"budgets: is 1\.5; expected: a list of numbers"),
+    ],
+)
+def test_budgets_that_are_no_numbers_are_refused(budgets: Any, words: str, way: Run) -> None:
+    with pytest.raises(OutlayError, match=words):
+        frontier(way, budgets=budgets)
+
+
 def test_above_the_curve_the_dearest_useful_mixture_is_given_and_the_slack_said(way: Run, found: BudgetCurve) -> None:
     dearest = found.curve[-1]
     assert not dearest.slack

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from outlay.core.errors import OutlayError
 from outlay.serve.config import ServeConfig
@@ -109,8 +110,14 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(OutlayError, match=r"serve\.toml: does not exist"):
         ServeConfig.load(tmp_path / "serve.toml")
-    with pytest.raises(OutlayError, match="cannot be read"):
+    with pytest.raises(OutlayError, match=r"is a folder; a serve\.toml is expected\. Give the file itself"):
         ServeConfig.load(tmp_path)
+
+
+def test_settings_made_in_python_are_refused_in_our_own_words() -> None:
+    with pytest.raises(ValidationError, match=r"timezone is 'Mars', which this machine does not know") as found:
+        ServeConfig(timezone="Mars")
+    assert "Value error" not in str(found.value)
 
 
 def test_the_cap_of_the_command_line_replaces_the_files() -> None:

@@ -541,7 +541,7 @@ def tampered(ledger: Ledger, out: Path) -> None:
         (no_notes, "no record of the bundles and settings of campaign 'vouchers'"),
         (unknown_bundle, "has decisions of bundle b2, but no record of the bundle."),
         (foreign_folder, "outlay did not write it"),
-        (other_kind_of_folder, "is a CAMPAIGN folder; it is not replaced by a EXPORT folder."),
+        (other_kind_of_folder, "is a CAMPAIGN folder; it is not replaced by an EXPORT folder."),
         (other_ledger, "40 decisions of 2026-01-01, but the ledger has 2: it was exported from another ledger."),
         (other_campaign, "is an export of campaign 'coupons', not of 'vouchers'."),
         (impossible_action, "gave 3, which its draw cannot give"),

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from outlay.core.errors import CampaignError
-from outlay.core.settings import Section, Settings
+from outlay.core.settings import Section, Settings, impossible
 
 Positive = Annotated[int, Field(gt=0)]
 _WORD = re.compile(r"\w{1,40}")
@@ -89,17 +89,17 @@ class LogSection(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.actions is not None and len(set(self.actions)) < 2:
-            raise ValueError(f"actions has {len(set(self.actions))} distinct value; a choice needs at least two")
+            raise impossible(f"actions has {len(set(self.actions))} distinct value; a choice needs at least two")
         if self.contrast is not None and self.contrast[0] == self.contrast[1]:
-            raise ValueError(f"contrast names {self.contrast[0]:g} twice; it needs two different actions")
+            raise impossible(f"contrast names {self.contrast[0]:g} twice; it needs two different actions")
         if not self.features.names:
-            raise ValueError("features lists no column; give at least one under categorical or numeric")
+            raise impossible("features lists no column; give at least one under categorical or numeric")
         twice = {name for name in self.features.names if self.features.names.count(name) > 1}
         if twice:
-            raise ValueError(f"features lists {sorted(twice)} twice")
+            raise impossible(f"features lists {sorted(twice)} twice")
         unknown = [name for name in self.features.known_before if name not in self.features.names]
         if unknown:
-            raise ValueError(f"features.known_before names {unknown[0]!r}, which is not among the features")
+            raise impossible(f"features.known_before names {unknown[0]!r}, which is not among the features")
         return self
 
 
@@ -120,7 +120,7 @@ class Budget(Section):
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
         if (self.at_most is None) == (self.at_least is None):
-            raise ValueError("give exactly one of at_most and at_least")
+            raise impossible("give exactly one of at_most and at_least")
         return self
 
     @property
@@ -191,9 +191,9 @@ class Train(Section):
     @model_validator(mode="after")
     def _shares(self) -> Self:
         if min(self.shares) <= 0 or abs(sum(self.shares) - 1) > 1e-9:
-            raise ValueError(f"shares are {list(self.shares)}; they must be three positive numbers that sum to 1")
+            raise impossible(f"shares are {list(self.shares)}; they must be three positive numbers that sum to 1")
         if self.candidate_every % self.multiplier_every:
-            raise ValueError(
+            raise impossible(
                 f"candidate_every is {self.candidate_every}; it must be a multiple of "
                 f"multiplier_every ({self.multiplier_every})"
             )
@@ -253,12 +253,12 @@ class Campaign(Settings):
     def _budgets(self) -> Self:
         names = [b.name for b in self.budgets]
         if len(set(names)) < len(names):
-            raise ValueError(f"budget names are {names}; each must be used once")
+            raise impossible(f"budget names are {names}; each must be used once")
         reserved = {"reward"} & set(names)
         if reserved:
-            raise ValueError("a budget is named 'reward', which tables use for the reward")
+            raise impossible("a budget is named 'reward', which tables use for the reward")
         if sum(b.money is True for b in self.budgets) > 1:
-            raise ValueError("more than one budget has money = true; exactly one budget is money")
+            raise impossible("more than one budget has money = true; exactly one budget is money")
         return self
 
     @property

@@ -73,7 +73,7 @@ def check_replaceable(path: Path, kind: str | None = None) -> None:
     found = kind_of(path)
     if found is not None and kind is not None and found != kind:
         raise FolderError(
-            f"is a {found.upper()} folder; it is not replaced by a {kind.upper()} folder.",
+            f"is {_folder(found)}; it is not replaced by {_folder(kind)}.",
             file=path,
             way_out="Give another --out, or remove the folder yourself.",
         )
@@ -142,20 +142,20 @@ def read_manifest(folder: Path, kind: str, *, unfinished: str = "Make it again."
     if not folder.exists():
         raise FolderError("does not exist.", file=folder, way_out="Check the path.")
     if not folder.is_dir():
-        raise FolderError(f"is a file; a {kind.upper()} folder is expected.", file=folder, way_out="Check the path.")
+        raise FolderError(f"is a file; {_folder(kind)} is expected.", file=folder, way_out="Check the path.")
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FolderError(
-            f"has no {MANIFEST}, so it is not a finished {kind.upper()} folder.", file=folder, way_out=unfinished
+            f"has no {MANIFEST}, so it is not {_folder(kind, 'finished')}.", file=folder, way_out=unfinished
         ) from None
     except ValueError:
         raise FolderError("is not valid JSON: the folder is damaged.", file=path, way_out=unfinished) from None
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if found != f"outlay-{kind}":
         raise FolderError(
-            f"format is {found!r}; expected 'outlay-{kind}'.", file=path, way_out=f"Give a {kind.upper()} folder."
+            f"format is {found!r}; expected 'outlay-{kind}'.", file=path, way_out=f"Give {_folder(kind)}."
         )
     if manifest.get("version") != FORMAT_VERSION:
         raise FolderError(
@@ -164,6 +164,12 @@ def read_manifest(folder: Path, kind: str, *, unfinished: str = "Make it again."
             way_out="Make it again with this version, or install the version that wrote it.",
         )
     return dict(manifest)
+
+
+def _folder(kind: str, state: str = "") -> str:
+    """A kind of folder with its article: `a RUN folder`, `an EXPORT folder`, `a finished EXPORT folder`."""
+    words = f"{state} {kind.upper()} folder".strip()
+    return f"{'an' if words[0] in 'AEIOU' else 'a'} {words}"
 
 
 def sha256(path: Path) -> str:

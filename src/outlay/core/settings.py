@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from outlay.core.errors import OutlayError, nearest
 
@@ -34,6 +35,11 @@ WANTED = {
 }
 BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 KINDS_OF_BOUNDS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
+
+
+def impossible(found: str) -> PydanticCustomError:
+    """The error that a validator raises; unlike a ValueError, it is shown without a prefix of pydantic's."""
+    return PydanticCustomError("value_error", "{found}", {"found": found})
 
 
 class Section(BaseModel):
@@ -74,14 +80,20 @@ class Settings(Section):
         Raises:
             OutlayError: if it is missing or not TOML.
         """
+        not_one = f"{{}}; {cls.file_kind} is expected."
         try:
             return tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise cls.error("does not exist.", file=path, way_out=cls.if_absent) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise cls.error(f"cannot be read: {error}.", file=path, way_out=f"Give {cls.file_kind}.") from None
+        except IsADirectoryError:
+            raise cls.error(not_one.format("is a folder"), file=path, way_out="Give the file itself.") from None
+        except UnicodeDecodeError:
+            raise cls.error(not_one.format("is not a text file"), file=path, way_out=cls.if_absent) from None
+        except OSError as error:
+            raise cls.error(f"cannot be read: {error.strerror}.", file=path, way_out=f"Give {cls.file_kind}.") from None
         except tomllib.TOMLDecodeError as error:
-            raise cls.error(f"is not valid TOML: {error}.", file=path, way_out="Fix that line.") from None
+            way_out = "Fix that line." if Path(path).suffix == ".toml" else f"Give {cls.file_kind}."
+            raise cls.error(f"is not valid TOML: {error}.", file=path, way_out=way_out) from None
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], path: Path | None = None) -> Self:
@@ -112,7 +124,7 @@ def _in_words(error: ValidationError, content: Mapping[str, Any], model: type[Se
     if first["type"] == "missing":
         return "is missing.", where, "Add it."
     if first["type"] == "value_error":
-        return f"{first['msg'].removeprefix('Value error, ')}.", where, ""
+        return f"{first['msg']}.", where, ""
     return f"is {first['input']!r}; expected: {_wanted(first)}.", where, ""
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from outlay.core.errors import OutlayError
-from outlay.core.settings import Section, Settings
+from outlay.core.settings import Section, Settings, impossible
 
 Positive = Annotated[int, Field(gt=0)]
 Kind = Literal["bundle", "constant", "random", "holdout"]
@@ -64,15 +64,15 @@ class ExperimentMeta(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.days % WEEK:
-            raise ValueError(f"`days` is {self.days}; must be whole weeks ({_weeks_near(self.days)})")
+            raise impossible(f"`days` is {self.days}; must be whole weeks ({_weeks_near(self.days)})")
         if any(day % WEEK for day in self.decisions):
-            raise ValueError(f"`decisions` is {list(self.decisions)}; each must be a whole number of weeks")
+            raise impossible(f"`decisions` is {list(self.decisions)}; each must be a whole number of weeks")
         if any(b <= a for a, b in pairwise(self.decisions)) or self.decisions[-1:] != (self.days,):
-            raise ValueError(f"`decisions` is {list(self.decisions)}; must increase and end with `days` ({self.days})")
+            raise impossible(f"`decisions` is {list(self.decisions)}; must increase and end with `days` ({self.days})")
         named = [self.metric, *self.guardrails]
         twice = sorted({name for name in named if named.count(name) > 1})
         if twice:
-            raise ValueError(f"{twice[0]!r} appears twice among metric and guardrails")
+            raise impossible(f"{twice[0]!r} appears twice among metric and guardrails")
         return self
 
 
@@ -99,17 +99,17 @@ class Arm(Section):
         for key, kind in (("bundle", "bundle"), ("action", "constant")):
             if (getattr(self, key) is not None) != (self.kind == kind):
                 word = f"needs {key}" if self.kind == kind else f"has no {key}"
-                raise ValueError(f"the arm {self.name!r} is of kind {self.kind!r}, which {word}")
+                raise impossible(f"the arm {self.name!r} is of kind {self.kind!r}, which {word}")
         if self.bundle_id is not None and self.bundle is None:
-            raise ValueError(f"the arm {self.name!r} is of kind {self.kind!r}, which has no bundle_id")
+            raise impossible(f"the arm {self.name!r} is of kind {self.kind!r}, which has no bundle_id")
         if self.kind == "holdout" and self.budget is not None:
-            raise ValueError(f"the arm {self.name!r} is a holdout, which gives nothing and must have no budget")
+            raise impossible(f"the arm {self.name!r} is a holdout, which gives nothing and must have no budget")
         if self.budget == 0:
-            raise ValueError(
+            raise impossible(
                 f"the arm {self.name!r} has a budget of 0; must be above 0, and an arm that gives nothing is a holdout"
             )
         if self.kind != "holdout" and self.budget is None:
-            raise ValueError(
+            raise impossible(
                 f"the arm {self.name!r} has no budget; arms that share one budget starve each other and bias the lift"
             )
         return self
@@ -135,31 +135,31 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if len(self.arms) < 2:
-            raise ValueError(f"there is {len(self.arms)} arm; must be at least 2")
+            raise impossible(f"there is {len(self.arms)} arm; must be at least 2")
         names = [arm.name for arm in self.arms]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"two arms are named {twice[0]!r}")
+            raise impossible(f"two arms are named {twice[0]!r}")
         alike = {name.strip().casefold(): name for name in reversed(names)}
         unlike = [name for name in names if alike[name.strip().casefold()] != name]
         if unlike:
             other = alike[unlike[0].strip().casefold()]
-            raise ValueError(
+            raise impossible(
                 f"two arms are named {other!r} and {unlike[0]!r}; names must differ by more than case or spaces"
             )
         total = sum(arm.share for arm in self.arms)
         if total > 1 + ROUNDING:
-            raise ValueError(f"the shares of the arms sum to {total:.6g}; must be at most 1")
+            raise impossible(f"the shares of the arms sum to {total:.6g}; must be at most 1")
         if not self.ramp or self.ramp[0].day != 0:
-            raise ValueError("the ramp must begin on day 0")
+            raise impossible("the ramp must begin on day 0")
         for before, after in pairwise(self.ramp):
             if after.day <= before.day or after.coverage < before.coverage:
-                raise ValueError(
+                raise impossible(
                     f"the ramp goes from {before.coverage:g} on day {before.day} to {after.coverage:g} on day "
                     f"{after.day}; days must follow one another and coverage may only grow"
                 )
         if self.ramp[-1].day >= self.meta.days:
-            raise ValueError(f"the ramp has a step on day {self.ramp[-1].day}; the test ends after {self.meta.days}")
+            raise impossible(f"the ramp has a step on day {self.ramp[-1].day}; the test ends after {self.meta.days}")
         return self
 
     @property

@@ -11,9 +11,10 @@ the training measured on *select* users. One look at the *certify* users certifi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,17 +67,14 @@ def frontier(
     if confidence is not None and not 0.5 < confidence < 1:
         raise OutlayError(f"is {confidence:g}; must be above 0.5 and below 1.", where="confidence",
                           way_out="Give a share such as 0.95.")  # fmt: skip
-    if export is not None:
-        _check_export(Path(export), run, budgets)
     campaign = run.campaign.with_train(confidence=confidence)
     if campaign.budgets[campaign.money].sign < 0:
         raise OutlayError("is a floor, so there is no curve of what more money buys.", file=campaign.path,
                           where=f"budget {campaign.budgets[campaign.money].name}",
                           way_out="Mark a ceiling with money = true, and train again.")  # fmt: skip
-    for budget in budgets:
-        if not (np.isfinite(budget) and budget >= 0):
-            raise OutlayError(f"is {budget:g}; must be a number of at least 0.", where="budget",
-                              way_out="Give a limit such as 1.5.")  # fmt: skip
+    budgets = _numbers(budgets)
+    if export is not None:
+        _check_export(Path(export), run, budgets)
     stored = StoredFrontier.read(run.folder / "frontier")
     mixtures = BudgetMixtures(stored, campaign, run.data())
     own = campaign.budgets[campaign.money].limit
@@ -97,6 +95,20 @@ def frontier(
             temporary.write_text(render(curve), encoding="utf-8")
     report(1.0, "done")
     return curve
+
+
+def _numbers(budgets: Any) -> list[float]:
+    """Return the budgets as numbers of Python; raise OutlayError for anything that is not a number of at least 0."""
+    if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable):
+        raise OutlayError(f"is {budgets!r}; expected: a list of numbers.", where="budgets",
+                          way_out="Give limits such as [1.5, 2.0].")  # fmt: skip
+    for budget in budgets:
+        number = isinstance(budget, int | float | np.integer | np.floating) and not isinstance(budget, bool)
+        if not number or not 0 <= budget < np.inf:
+            given = f"{budget:g}" if number else repr(budget)
+            raise OutlayError(f"is {given}; expected: a number of at least 0.", where="budget",
+                              way_out="Give a limit such as 1.5.")  # fmt: skip
+    return [float(budget) for budget in budgets]
 
 
 def _check_export(folder: Path, run: Run, budgets: Sequence[float]) -> None:

@@ -18,7 +18,7 @@ from outlay.choosing.measure import Measure
 from outlay.choosing.run import ESTIMATES, Run
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, LogError, OutlayError
-from outlay.core.files import check_replaceable, partial_of, put_in_place
+from outlay.core.files import check_replaceable, kind_of, partial_of, put_in_place
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.prepare import prepare
@@ -188,6 +188,9 @@ def _data(
                               way_out="Put the file back as it was, or train without --resume.")  # fmt: skip
         campaign = data.campaign
     else:
+        if (inside := Path(source) / "campaign.toml").is_file() and kind_of(Path(source)) in (None, "campaign"):
+            raise FolderError("is the folder of a campaign; its campaign.toml or a DATA folder is expected.",
+                              file=source, way_out=f"Give {inside}.")  # fmt: skip
         data = Transitions.open(source)
         campaign = data.campaign
         if preset is not None:  # the split and the discount are in the data

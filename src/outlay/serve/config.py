@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from outlay.core.errors import OutlayError
-from outlay.core.settings import Section, Settings
+from outlay.core.settings import Section, Settings, impossible
 from outlay.serve.clock import EPOCH
 
 MONEY_KINDS = ("redeemed", "refund")  # kinds of outcomes that move money; they are always accepted
@@ -51,7 +51,7 @@ class ValueLimits(Section):
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
-            raise ValueError(f"at_least is {self.at_least:g} and at_most {self.at_most:g}; nothing lies between")
+            raise impossible(f"at_least is {self.at_least:g} and at_most {self.at_most:g}; nothing lies between")
         return self
 
 
@@ -86,7 +86,7 @@ class Plan(Section):
     @model_validator(mode="after")
     def _one_share_a_day(self) -> Self:
         if self.shares is not None and (len(self.shares) != self.days or sum(self.shares) <= 0):
-            raise ValueError(f"shares has {len(self.shares)} numbers; it needs {self.days}, one a day, not all 0")
+            raise impossible(f"shares has {len(self.shares)} numbers; it needs {self.days}, one a day, not all 0")
         return self
 
 
@@ -144,7 +144,7 @@ class ServeConfig(Settings):
         try:
             zoneinfo.ZoneInfo(self.timezone)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"timezone is {self.timezone!r}, which this machine does not know") from None
+            raise impossible(f"timezone is {self.timezone!r}, which this machine does not know") from None
         return self
 
     @model_validator(mode="after")
@@ -152,7 +152,7 @@ class ServeConfig(Settings):
         seen = {kind.casefold(): kind for kind in MONEY_KINDS}
         for kind in self.outcomes:
             if (other := seen.setdefault(kind.casefold(), kind)) != kind:
-                raise ValueError(
+                raise impossible(
                     f"outcomes has both {kind!r} and {other!r}; kinds become columns, and column names ignore case"
                 )
         return self
