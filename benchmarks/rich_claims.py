@@ -80,8 +80,8 @@ def campaign(number: int) -> dict[str, Any]:
             return {**row, "verdict": f"not trained: {error.found}", "certified": False, "claims": False, "totals": []}
         found = outlay.evaluate(Path(folder) / "run")
         new = world.daily(None), served(world, load_bundle(Path(folder) / "run" / "bundle"))
-    window = getattr(found, "window", None)
-    days = None if window is None else int(window["days"])
+    window = found.window
+    days = None if window is None else window.days
     spans = sorted({1, 3, 7, world.days, days or 1})
     before, after = (world.value(daily, spans) for daily in new)
     reward, cost = ("reward", "coupon_cost") if days is None else (f"reward@{days}", f"coupon_cost@{days}")

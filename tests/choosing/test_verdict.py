@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from outlay.choosing.constants import AgainstConstants
 from outlay.choosing.verdict import verdict
 from outlay.core.estimate import Estimate
@@ -43,10 +45,20 @@ def test_the_spend_is_compared_with_the_old_policys() -> None:
 def test_a_gain_that_may_be_none_is_to_be_tested() -> None:
     found = verdict(estimates(), certificate(gain_bound=-0.01), campaign())
     assert found == (
-        "No gain over the old policy can be claimed (+10.0% r, 97.5% sure only that it loses no more than 2.0%) at "
-        "10% less cost, though cost at most 1 per decision is certified: test it against the old policy before it is "
-        "served to all (outlay experiment plan)."
+        "No gain could be shown: the estimate is +10.0% r against the old policy (97.5% sure only that it loses no "
+        "more than 2.0%) at 10% less cost. Test it against the old policy before it is served to all (outlay "
+        "experiment plan); cost at most 1 per decision is certified."
     )
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.00001, -0.004, -0.02])
+@pytest.mark.parametrize("bound", [-0.03, None])
+def test_where_nothing_was_gained_the_verdict_begins_with_that(gain: float, bound: float | None) -> None:
+    """An estimate of 0 is no gain of 0%."""
+    found = verdict(estimates(), certificate(gain=gain, gain_bound=bound), campaign())
+    assert found.startswith("No gain could be shown: the estimate is ")
+    assert found.endswith("; cost at most 1 per decision is certified.")
+    assert ("Keep the old policy" in found) == (gain == -0.02)
 
 
 def test_a_certain_loss_is_said_to_be_one() -> None:
@@ -68,7 +80,7 @@ def test_a_loss_is_worth_a_thought_only_where_it_saves() -> None:
     for changes in (sure, unsure):
         for cost, saves in ((0.9, True), (1.0, False), (1.2, False)):
             found = verdict(estimates(cost), certificate(**changes), campaign())
-            assert "keep the old policy" in found
+            assert "keep the old policy" in found.lower()
             assert ("unless saving is the aim" in found) == saves
             assert "Serve it" not in found
 
@@ -91,9 +103,9 @@ def test_a_gain_that_a_constant_brings_as_well_is_that_of_the_constant() -> None
     assert verdict(estimates(), certificate(), campaign(), constants=beside(0.0005, -0.002)) == (
         "Serve a constant: the policy brings +10.0% r against the old policy (97.5% sure of +4.0% at least) at 10% "
         "less cost, and its cost at most 1 per decision is certified, but a constant may do as well: 2 for 100% of "
-        "users. The policy brings +0.1% beyond it (97.5% sure only that it loses no more than 0.4%) at the same "
-        "cost. Serve the constant, whose own costs are estimated and not certified, or test the two against each "
-        "other (outlay experiment plan)."
+        "users. No gain over it could be shown: the estimate is +0.1% (97.5% sure only that it loses no more than "
+        "0.4%) at the same cost. Serve the constant, whose own costs are estimated and not certified, or test the two "
+        "against each other (outlay experiment plan)."
     )
     assert verdict(estimates(), certificate(), campaign(), constants=beside(0.02, 0.01)) == (
         "Serve it: +10.0% r against the old policy (97.5% sure of +4.0% at least) at 10% less cost, and +4.0% "

@@ -105,15 +105,18 @@ def verdict(
             )
         return (
             f"Serve a constant: the policy brings {claim}{spend}, and its {limits} is certified, but a constant may do "
-            f"as well: {constants.words}. The policy brings {more} beyond it ({beyond})"
+            f"as well: {constants.words}. No gain over it could be shown: the estimate is {more} ({beyond})"
             f"{_spend(spent, constants.spend, campaign)}. Serve the constant, whose own costs are estimated and not "
             "certified, or test the two against each other (outlay experiment plan)."
         )
 
-    claim = f"No gain over the old policy can be claimed ({change}, {floor}){spend}, though {limits} is certified"
+    shown = f"No gain could be shown: the estimate is {change} against the old policy ({floor}){spend}"
     if gain < CLEARLY_WORSE * abs(old):
-        return f"{claim}: keep the old policy{', unless saving is the aim' if saves else ''}."
-    return f"{claim}: test it against the old policy before it is served to all (outlay experiment plan)."
+        return f"{shown}. Keep the old policy{', unless saving is the aim' if saves else ''}; {limits} is certified."
+    return (
+        f"{shown}. Test it against the old policy before it is served to all (outlay experiment plan); {limits} is "
+        "certified."
+    )
 
 
 def _value(estimates: Sequence[Estimate], policy: str, target: str) -> float | None:
