@@ -34,6 +34,19 @@ def test_code_in_a_document_prints_what_stands_below_it(name: str) -> None:
         assert printed.getvalue() == wanted
 
 
+def test_the_tour_names_files_and_what_is_in_them() -> None:
+    stops = re.findall(
+        r"^\| \d\. `(\S+)`: (.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(stops) == 5
+    for file, words in stops:
+        tree = ast.parse((ROOT / "src" / "outlay" / file).read_text(encoding="utf-8"))
+        found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        named = re.findall(r"`(\w+)`", words)
+        assert named
+        assert set(named) <= found, file
+
+
 def blocks(language: str) -> list[tuple[str, str]]:
     """Page and text of every block of a language."""
     found = re.compile(rf"```{language}\n(.*?)```", re.DOTALL)
