@@ -29,7 +29,7 @@ from outlay.core.network import preferring_network
 from outlay.core.transitions import CERTIFY, EVERYONE, LEARN, SELECT, Transitions
 from outlay.estimators.behaviour.model import Behaviour
 from outlay.estimators.fitted import Evaluator, pool
-from outlay.estimators.joint import UserFold
+from outlay.estimators.joint import Everyone, UserFold
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.learning.tabular import counted_model
@@ -146,7 +146,7 @@ def test_the_interval_of_a_mixture_of_folds_holds_its_true_value_as_often_as_it_
             fits.append(Evaluator(panel, CountedBasis(panel.state, 3, 3)).fit(policy[panel.state]))
             folds.append(UserFold(users, len(users) / 240))
             truth += folds[-1].share * float(measure(cmdp, policy)[1])
-        whole = pool(fits, folds, 240)
+        whole = pool(fits, folds, Everyone(240))
         cost = whole.column("cost")
         z.append((whole.value[cost] - truth) / whole.std_error[cost])
     assert np.mean(np.abs(z) < 1.96) == pytest.approx(0.95, abs=0.045)  # 2.5 standard errors of 150

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pytest
 
 from campaign_files import campaign_file, panel
+from outlay.choosing.folds import views
 from outlay.core.errors import CampaignError, FolderError, LogError, OutlayError
 from outlay.core.schema import FIRST, MISSING
-from outlay.core.transitions import Transitions
+from outlay.core.transitions import EVERYONE, Transitions
+from outlay.jobs.check import check
 from outlay.jobs.prepare import prepare
 from outlay.ops.hashing import uniform
 
@@ -419,3 +421,76 @@ def test_a_folder_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match="is a RUN folder; it is not replaced by a DATA folder"):
         prepare(campaign_file(tmp_path, panel()), run)
     assert (run / "manifest.json").exists()
+
+
+# Clusters.
+
+
+def cities(users: int = 300, count: int = 60) -> dict[str, Any]:
+    columns = panel(users=users, days=2)
+    columns["city"] = [int(user[1:]) % count for user in columns["user_id"]]
+    return columns
+
+
+def test_a_cluster_is_never_split_and_is_drawn_by_its_own_name(tmp_path: Path) -> None:
+    data = prepare(campaign_file(tmp_path, cities(), log='cluster = "city"'), tmp_path / "DATA")
+    assert data.cluster is not None
+    assert len(data.cluster) == 300
+    draw = uniform("outlay", data.drawn_by().to_pylist())
+    np.testing.assert_array_equal(data.users["split"], np.digitize(draw, [0.7, 0.85]))
+    names = np.array([int(name[1:]) % 60 for name in data.user_ids().to_pylist()])
+    assert data.drawn_by().to_pylist() == [str(name) for name in names]
+    for cluster in range(60):
+        same = data.cluster[names == cluster]
+        assert len(set(same.tolist())) == 1
+        assert len(set(data.users["split"][names == cluster].tolist())) == 1
+    assert data.independent(EVERYONE) == 60
+    for number in range(3):
+        fold = views(data, 3)[number].users["split"]
+        assert all(len(set(fold[names == cluster].tolist())) == 1 for cluster in range(60))
+
+
+def test_without_clusters_the_data_are_the_same_bytes(tmp_path: Path) -> None:
+    data = prepare(campaign_file(tmp_path, cities()), tmp_path / "DATA")
+    assert data.cluster is None
+    assert data.independent(EVERYONE) == 300
+    assert "clusters" not in data.manifest
+    assert not (data.folder / "clusters.npy").exists()
+    assert data.drawn_by().equals(data.user_ids())
+
+
+def test_the_clusters_belong_to_what_a_certificate_rests_on(tmp_path: Path) -> None:
+    columns = cities()
+    columns["region"] = [city if city > 3 else city + 100 for city in columns["city"]]
+    one = prepare(campaign_file(tmp_path, columns, log='cluster = "city"'), tmp_path / "ONE")
+    two = prepare(campaign_file(tmp_path, columns, log='cluster = "city % 30"'), tmp_path / "TWO")
+    assert one.manifest["data_hash"] != two.manifest["data_hash"]
+    assert two.manifest["clusters"] == 30
+
+
+def test_a_user_in_two_clusters_is_named(tmp_path: Path) -> None:
+    columns = cities()
+    columns["city"][7] = 99
+    with pytest.raises(LogError, match=r"1 users are in more than one cluster, first user u3: 3 and 99"):
+        prepare(campaign_file(tmp_path, columns, log='cluster = "city"'), tmp_path / "DATA")
+
+
+def test_a_missing_cluster_and_too_few_of_them_are_refused(tmp_path: Path) -> None:
+    columns = cities()
+    columns["city"][4] = None
+    with pytest.raises(LogError, match=r"the cluster is missing in 1 rows, first in row 5 \(user u2\)"):
+        prepare(campaign_file(tmp_path, columns, log='cluster = "city"'), tmp_path / "DATA")
+    with pytest.raises(LogError, match="come in 4 clusters, too few"):
+        prepare(campaign_file(tmp_path, cities(count=4), log='cluster = "city"'), tmp_path / "DATA")
+    shares = "[train]\nshares = [0.97, 0.02, 0.01]"
+    with pytest.raises(LogError, match="8 clusters are too few"):
+        prepare(campaign_file(tmp_path, cities(count=8), log='cluster = "city"', tail=shares), tmp_path / "DATA")
+
+
+def test_check_warns_where_few_clusters_certify(tmp_path: Path) -> None:
+    few = check(campaign_file(tmp_path, cities(), log='cluster = "city"'))
+    (finding,) = (each for each in few.findings if each.where == "log.cluster")
+    assert finding.level == "warning"
+    assert "about 9 of 60 clusters certify" in finding.message
+    many = check(campaign_file(tmp_path, cities(count=300), log='cluster = "city"'))
+    assert not [each for each in many.findings if each.where == "log.cluster"]

@@ -129,7 +129,7 @@ def certify_frontier(
         np.savez(
             handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
             users=points.users,
-            said=json.dumps({"withheld": withheld, "refused": doubt, "window": at.window}),
+            said=json.dumps({"withheld": withheld, "refused": doubt, "window": at.window, "clusters": points.clusters}),
         )  # fmt: skip
     found = certified(run, data, campaign)
     assert found is not None
@@ -152,7 +152,9 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         said = json.loads(str(part["said"]))
         withheld, refused, window = said["withheld"], said["refused"], said.get("window")
         covariance, users = part["covariance"], int(part["users"])
-        points = Points(part["value"], covariance, covariance, users, part["tails"], part["gains"])
+        points = Points(
+            part["value"], covariance, covariance, users, part["tails"], part["gains"], said.get("clusters")
+        )
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
     view = views(data, len(stored.shares))[0]

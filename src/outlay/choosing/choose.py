@@ -284,7 +284,8 @@ def _margin(members: list[MeasuredPolicy], weights: Vector, context: RunContext)
         influence.append(np.sum(parts, axis=0))
     known = weights @ np.array([each.largest_influence for each in members])
     data, margin = context.data, context.campaign.train.margin
-    certifying = Spread.of(influence[1], known).scaled(len(data.users_of(data.certifying)))
+    spread = Spread.of(influence[1], known, clustered=data.cluster is not None)
+    certifying = spread.scaled(data.independent(data.certifying))
     # The folds' mixtures are certified as one, and were chosen on users who have nobody in common.
     return margins(
         std_error(influence[0]) / np.sqrt(data.folds), certifying, factor=quantile(1 - context.alpha), margin=margin

@@ -89,14 +89,14 @@ class ConstantActions:
     def _room(self, parts: list[Any], campaign: Campaign) -> NDArray[np.float64]:
         """`[k, 1+m]` by which the costs are raised."""
         users, factor, margin = (
-            len(self.data.users_of(self.data.certifying)),
+            self.data.independent(self.data.certifying),
             quantile(campaign.train.confidence),
             campaign.train.margin,
         )
         room = [
             margins(
                 std_error(psi)[1:] / np.sqrt(self.data.folds),
-                Spread.of(psi[:, 1:]).scaled(users),
+                Spread.of(psi[:, 1:], clustered=self.data.cluster is not None).scaled(users),
                 factor=factor,
                 margin=margin,
             )
@@ -183,7 +183,8 @@ def against_constants(
     whole = combine([constants.fits[constants.actions.index(a)] for a in found.actions], found.weights)
     (x, influence, _), (its, other, _) = coordinates(fitted, campaign), coordinates(whole, campaign)
     gain = float(x[0] - its[0])
-    bound = gain - float(Spread.of_gain(other[:, 0] - influence[:, 0]).above(quantile(confidence)))
+    less = Spread.of_gain(other[:, 0] - influence[:, 0], clustered=fitted.clusters is not None)
+    bound = gain - float(less.above(quantile(confidence)))
     if np.isnan(bound):
         return None
     cost = displayed(whole, campaign)

@@ -91,7 +91,7 @@ class BudgetMixtures:
         between, stored = self.between(budget), self.stored
         weights = between @ stored.weights
         value, error = stored.points.shown(between, self.campaign)
-        low, high = interval(value, error, self.campaign.train.confidence)
+        low, high = interval(value, error, self.campaign.train.confidence, stored.points.freedom)
         slack = budget > self.most * (1 + ROUNDING)
         return CurvePoint(
             budget=float(budget),
@@ -195,7 +195,7 @@ def _old(stored: StoredFrontier, campaign: Campaign) -> OldPolicy | None:
     value, error = stored.old.shown(np.ones(1), campaign)
     if not np.isfinite([*value, *error]).all():
         return None
-    low, high = interval(value, error, campaign.train.confidence)
+    low, high = interval(value, error, campaign.train.confidence, stored.old.freedom)
     return OldPolicy(value=float(value[0]), low=float(low[0]), high=float(high[0]), spend=tuple(value[1:].tolist()))
 
 

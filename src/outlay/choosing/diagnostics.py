@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.target import Target
+from outlay.estimators.clusters import by_cluster
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import Weighted
 from outlay.ops.importance import effective_size, ratios
@@ -54,7 +55,7 @@ class SegmentOverlap:
         matched: share of them in which the log gave an action that the policy may give.
         ess: effective number of them.
         mean_ratio: mean of π/p; 1 where propensities are right.
-        mean_ratio_error: its standard error, by user; None for a single user.
+        mean_ratio_error: its standard error, by cluster; None for a single user.
         unseen: actions that the policy gives there and the log never gave.
         unseen_share: their share of what the policy gives.
     """
@@ -139,8 +140,9 @@ def overlap(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.fl
         if len(rows) == 0:
             continue
         here = ratio[rows]
-        by_user = np.bincount(panel.user[free[rows]], here - 1, panel.num_users) * panel.num_users / len(rows)
-        error = float(std_error(by_user))
+        off = here - 1 if panel.clusters is None else here - here.mean()
+        by_user = np.bincount(panel.user[free[rows]], off, panel.num_users) * panel.num_users / len(rows)
+        error = float(std_error(by_cluster(by_user, panel.clusters)))
         unseen = np.flatnonzero((logged[s] == 0) & (gives[s] > 0))
         lines.append(
             SegmentOverlap(

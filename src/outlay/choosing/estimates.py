@@ -163,7 +163,7 @@ def too_few_follow(
         return None
     each = [row_ratios(measure.panel, part, propensity)[1] for part in policy.parts]
     ratio = np.sum([w * r for w, r in zip(policy.weights, each, strict=True) if r is not None], axis=0)
-    misfit = off_one(*mean_ratio(measure.panel, ratio))
+    misfit = off_one(*mean_ratio(measure.panel, ratio), fitted.freedom)
     sizes = [ess for target, ess, why in zip(fitted.targets, fitted.ess, fitted.withheld, strict=True)
              if why is None and not counts_decisions(target)]  # fmt: skip
     return misfit or (few_users(min(sizes)) if sizes else None)

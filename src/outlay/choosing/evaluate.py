@@ -161,6 +161,7 @@ def _certified(
         decisions=decisions(new.fitted, campaign),
         withheld=reason,
         known=largest(new.fitted, campaign, measure.known_costs(new.policy.parts)),
+        clusters=new.fitted.clusters,
     )
     return replace(certificate, window=claimed(campaign, measure.window), look=number, alpha=alpha)
 

@@ -6,7 +6,8 @@
 
 Fold k's policies never saw the users of fold k: not in learning, nor in choosing weights (each fold chooses by its own
 select users alone), nor in a model of the old policy. Its estimate errs by those users alone, so the influences of all
-users stand side by side, and the error of the sum is that of one sample of n.
+users stand side by side, and the error of the sum is that of one sample of n. Clusters of users are never divided
+between folds.
 
 Source: Bayle, Bayle, Janson and Mackey (2020) for mean and variance of cross-validated estimates, given the policies.
 """
@@ -29,7 +30,7 @@ def views(data: Transitions, folds: int) -> list[Transitions]:
     if folds == data.folds:
         return siblings(data)
     # Another salt than that of the split as prepared: folds have nothing to do with it.
-    draw = uniform(f"{data.campaign.train.salt} {SALT}", data.user_ids().to_pylist())
+    draw = uniform(f"{data.campaign.train.salt} {SALT}", data.drawn_by().to_pylist())
     return [data.fold(number, folds, draw) for number in range(folds)]
 
 

@@ -24,9 +24,10 @@ from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
 from outlay.estimators import doubly_robust, fitted, marginalised
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
 from outlay.estimators.behaviour.model import Behaviour
+from outlay.estimators.clusters import Clusters
 from outlay.estimators.doubly_robust import Robust
 from outlay.estimators.fitted import Fitted
-from outlay.estimators.joint import Joint, UserFold, pooled
+from outlay.estimators.joint import Everyone, Joint, UserFold, pooled
 from outlay.estimators.marginalised import Marginal
 from outlay.ops.coupling import coupled
 
@@ -115,7 +116,7 @@ class Rotation(Measure):
         """As in `Measure`."""
         return self._each(
             "steps", lambda at, of, part, _, given: at.residuals(part, of, given),
-            lambda parts, folds, count: Joint(**pooled(parts, folds, count)), policy, source, None, propensity,
+            lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)), policy, source, None, propensity,
         )  # fmt: skip
 
     def constants(self, actions: Sequence[int], days: Sequence[int]) -> list[Fitted]:
@@ -124,7 +125,7 @@ class Rotation(Measure):
 
     def pool(self, fits: Sequence[Fitted]) -> Fitted:
         """One estimate from that of every fold."""
-        return fitted.pool(fits, self._shares(None), len(self.data.users))
+        return fitted.pool(fits, self._shares(None), self._everyone)
 
     def propensity(self) -> Array:
         """As in `Measure`: in each fold by a model of the other folds."""
@@ -148,7 +149,7 @@ class Rotation(Measure):
         self,
         kind: str,
         one: Callable[[Measure, Source, Part, Users | None, Array], J],
-        pool: Callable[[list[J], list[UserFold], int], J],
+        pool: Callable[[list[J], list[UserFold], Everyone], J],
         policy: Part,
         source: Source | None,
         among: Users | None,
@@ -176,7 +177,12 @@ class Rotation(Measure):
                 if isinstance(source, tuple):
                     self._members_told[k, of] = known
             found.append(known)
-        return pool(found, [fold for fold in folds if fold.share > 0], len(self.data.users))
+        return pool(found, [fold for fold in folds if fold.share > 0], self._everyone)
+
+    @cached_property
+    def _everyone(self) -> Everyone:
+        users = self.data.users_of(EVERYONE)
+        return Everyone(len(users), Clusters.among(self.data.cluster, users))
 
     @cached_property
     def _members_told(self) -> dict[Any, Any]:

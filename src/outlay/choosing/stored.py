@@ -101,8 +101,8 @@ class StoredFrontier:
             return cls(
                 folder=folder,
                 networks=tuple(read_network(folder / _file(i)) for i in range(part["network"].max() + 1)),
-                points=Points(**grid, users=int(manifest["users"])),
-                old=Points(**old, users=int(manifest["users"])),
+                points=Points(**grid, users=int(manifest["users"]), clusters=manifest.get("clusters")),
+                old=Points(**old, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 **{name: part[name] for name in PARTS},
                 manifest={name: manifest[name] for name in
                           ("heads", "imitation_threshold", "data_hash", "seed", "check", "look", "window", "no_curve")},
@@ -187,7 +187,7 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
         Points.of([kept.fitted for kept in fold.measured], campaign, [kept.certifying for kept in fold.measured],
                   [kept.largest_influence for kept in fold.measured]) for fold in folds
     ]  # fmt: skip
-    alpha, users = alpha_of(look, campaign.train.confidence), len(data.users_of(data.certifying))
+    alpha, users = alpha_of(look, campaign.train.confidence), data.independent(data.certifying)
     aims = [np.array([kept.objective for kept in fold.measured]) for fold in folds]
     problems = [
         GridProblem(each, aim, campaign, context.scale, alpha, users, len(folds))
@@ -220,6 +220,7 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
             "data_hash": data.manifest["data_hash"], "heads": list(context.heads), "users": mixtures.users,
             "imitation_threshold": context.imitation_threshold, "seed": context.seed, "check": check,
             "look": look, "window": window_of(data), "no_curve": no_curve,
+            **({} if mixtures.clusters is None else {"clusters": mixtures.clusters}),
         })  # fmt: skip
 
 

@@ -82,6 +82,7 @@ class LogSection(Section):
     complete: bool | None = None  # True: fill missing days; False: gaps say nothing; absent: `check` decides
     start: Literal["first", "latest"] = "first"
     segment: str | None = None
+    cluster: str | None = None  # users who may share what happens to them: a city, a household
     contrast: tuple[float, float] | None = None
     features: Features
     history: HistorySection | None = None

@@ -28,7 +28,8 @@ LEARN, SELECT, CERTIFY, EVERYONE = 0, 1, 2, 3
 SPLITS = ("learn", "select", "certify")
 USERS = np.dtype([("first_row", "<i8"), ("start_row", "<i8"), ("window", "<i4"), ("split", "u1"), ("segment", "<i2")])
 CODE_TYPES = ("uint8", "uint16", "uint32")
-NAMES = "users.parquet"  # user, first_time: a row per user, in the order of users.npy
+NAMES = "users.parquet"  # user, first_time, and cluster where given: a row per user, in the order of users.npy
+CLUSTERS = "clusters.npy"  # [U] number of each user's cluster, where the campaign file names one
 NEEDED = {
     "rows", "columns", "code_columns", "actions", "segments", "campaign", "campaign_file", "steady", "data_hash"
 }  # fmt: skip
@@ -79,6 +80,7 @@ class Transitions:
         states: the distinct states, or None.
         folds: K where the split is that of one of K folds; 1: as it was prepared.
         draw: `[U]` by which users fall into folds; None where there are none.
+        cluster: `[U]` number of each user's cluster; None where every user is independent.
     """
 
     folder: Path
@@ -104,6 +106,7 @@ class Transitions:
     eligible: NDArray[np.uint8] | None  # [N, ceil(K/8)] packed bits
     folds: int = 1
     draw: NDArray[np.float64] | None = None
+    cluster: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -147,6 +150,10 @@ class Transitions:
         """`[U]` Arrow strings: what the log calls each user, in canonical text."""
         return self._names.column("user").combine_chunks()
 
+    def drawn_by(self) -> Any:
+        """`[U]` Arrow strings by which splits and folds are drawn: names of clusters, or of users without them."""
+        return self.user_ids() if self.cluster is None else self._names.column("cluster").combine_chunks()
+
     def first_times(self) -> NDArray[np.int64]:
         """`[U]` time of each user's first row, in units of the log's `time` (dates: days since 1970-01-01)."""
         return np.asarray(self._names.column("first_time"), np.int64)
@@ -172,6 +179,11 @@ class Transitions:
         """Users of one split, or EVERYONE, ascending."""
         return np.arange(len(self.users)) if split == EVERYONE else np.flatnonzero(self.users["split"] == split)
 
+    def independent(self, split: int) -> int:
+        """Return the number of clusters in one split, or EVERYONE; of users where every user is independent."""
+        members = self.users_of(split)
+        return len(members if self.cluster is None else np.unique(self.cluster[members]))
+
     def fold(self, number: int, of: int, draw: NDArray[np.float64]) -> Transitions:
         """The same log with the users split for one of several folds.
 
@@ -182,7 +194,7 @@ class Transitions:
         Args:
             number: k of the fold, from 0.
             of: K folds, 2 or more.
-            draw: `[U]` of each user, uniform on [0, 1).
+            draw: `[U]` of each user, uniform on [0, 1), the same for all of a cluster.
         """
         place = (draw - number / of) % 1.0
         select = 1 / of + min(self.campaign.train.shares[SELECT], 1 / of)
@@ -243,6 +255,7 @@ class Transitions:
         try:
             schema = Schema.read(folder / "vocabulary.parquet")
             users = np.load(folder / "users.npy")
+            cluster = np.load(folder / CLUSTERS) if "clusters" in manifest else None
             states = None
             if "state" in manifest["columns"]:
                 parts = (np.load(folder / f"state_{part}.npy") for part in ("codes", "numbers", "allowed"))
@@ -266,6 +279,7 @@ class Transitions:
             day=needed("day"),
             user=needed("user"),
             users=users,
+            cluster=cluster,
             forced=np.zeros(rows, np.bool_) if forced is None else forced,
             terminal=np.zeros(rows, np.bool_) if terminal is None else terminal,
             propensity=column("propensity"),

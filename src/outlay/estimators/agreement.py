@@ -28,6 +28,7 @@ import numpy as np
 from outlay.estimators.importance import few_users
 from outlay.estimators.joint import Joint
 from outlay.estimators.units import counts_decisions
+from outlay.ops.intervals import student
 
 BY_CHANCE = 4.0  # standard errors: hardly one in dozens of comparisons exceeds it by chance
 SAME = 0.01  # of a standard error: an estimate that cannot differ by more is no check
@@ -111,7 +112,7 @@ def agree(
             same = error <= SAME * own[at] and abs(value) <= negligible  # by other sums
             if same or not np.isfinite(error):  # of one user alone
                 continue
-            tolerance = BY_CHANCE * error + negligible
+            tolerance = student(BY_CHANCE, fitted.freedom) * error + negligible
             differences.append(EstimatorDifference(name, target, value, error, tolerance))
     if steps is not None:
         by_steps = _by_steps(fitted, steps)
@@ -143,7 +144,7 @@ def _by_steps(fitted: Joint, steps: Joint) -> list[EstimatorDifference]:
     for target, value, error in zip(steps.targets, steps.value, steps.std_error, strict=True):
         its = float(fitted.value[fitted.column(target)])
         if np.isfinite([its, error]).all():
-            tolerance = BY_CHANCE * float(error) + NEGLIGIBLE * abs(its)
+            tolerance = student(BY_CHANCE, fitted.freedom) * float(error) + NEGLIGIBLE * abs(its)
             differences.append(EstimatorDifference(ONE_STEP, target, float(value), float(error), tolerance))
     return differences
 

@@ -99,8 +99,9 @@ class Band:
         value, bound = share @ x[:, 1:], share @ (x[:, 1:] + spread.above(self.factor))
         gain, covariance = _gains(self.points)
         error, (third, up, down) = np.sqrt(np.maximum(np.diag(covariance), 0)), self.points.gains[:-1].T
-        more = Spread(self.points.users, error, third, up).above(self.gain_factor)
-        less = Spread(self.points.users, error, -third, down).above(self.gain_factor)
+        count, clustered = self.points.independent, self.points.clusters is not None
+        more = Spread(count, error, third, up, clustered).above(self.gain_factor)
+        less = Spread(count, error, -third, down, clustered).above(self.gain_factor)
         if self.refused is not None:
             value, bound, gain = (np.full_like(number, np.nan) for number in (value, bound, gain))
         ones = float(share @ part.value[:, -1])
@@ -119,6 +120,7 @@ class Band:
             withheld=self.refused or next((reason for i in used if (reason := self.withheld[i])), None),
             events=np.fmin.reduce(spread.events, axis=0),
             policies=len(self),
+            clusters=self.points.clusters,
         )
         return replace(certificate, window=self.window)
 
@@ -132,7 +134,7 @@ class Band:
             part = self.points.only(used)
             reason = next((r for i in used if (r := (*self.withheld, None)[i])), None)
             value, error = part.shown(each[used], campaign)
-            low, high = interval(value, error, campaign.train.confidence)
+            low, high = interval(value, error, campaign.train.confidence, self.points.freedom)
             for t, target in enumerate((objective(campaign), *(budget.name for budget in campaign.budgets))):
                 if not np.isfinite(value[t]):
                     estimates.append(Estimate(policy=policy, estimator="fqe", target=target, value=None,

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from outlay.estimators.clusters import Clusters
 from outlay.ops.intervals import quantile
 from outlay.ops.skewed import FEWEST, Spread
 
@@ -36,7 +37,7 @@ CONDITIONS = (
 )
 CONDITION = f"if {CONDITIONS[0]}, {CONDITIONS[1]}, and {CONDITIONS[2]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
-LEAST_USERS = 30  # below it the normal approximation of the bounds is not believed
+LEAST_USERS = 30  # or clusters of them: below it the normal approximation of the bounds is not believed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,7 @@ class Certificate:
         words: `certified`, or `not certified: …`.
         confidence: 1 − α.
         users: users it rests on.
+        clusters: that these users come in; None where every user is independent.
         budgets: a line per budget.
         gain: objective of the mixture less that of the old policy; None where withheld.
         gain_bound: one-sided lower bound of the gain at `confidence`; None where withheld.
@@ -107,6 +109,12 @@ class Certificate:
     window: int | None = None
     look: int | None = None
     alpha: float | None = None
+    clusters: int | None = None
+
+    @property
+    def too_few(self) -> bool:
+        """Whether the users, or their clusters, are too few for any bound to be believed."""
+        return (self.clusters or self.users) < LEAST_USERS
 
     @property
     def loses(self) -> bool:
@@ -131,32 +139,36 @@ def certify(
     decisions: ArrayLike = 1.0,
     withheld: str | None = None,
     known: ArrayLike = np.inf,
+    clusters: Clusters | None = None,
 ) -> Certificate:
     """The certificate of one mixture, looked at once.
 
     Args:
         x: `[1+m]` objective and budgets in ≤ form (`units.coordinates`); NaN where withheld.
-        influence: `[U, 1+m]`.
+        influence: `[G, 1+m]` by cluster; by user without clusters.
         limits: `[m]` in ≤ form.
         names: `[m]` of the budgets.
         gain: objective less that of the old policy.
-        gain_influence: `[U]`.
+        gain_influence: `[G]` likewise.
         confidence: 1 − α, one-sided.
         signs: `[m]` −1 for floors, to write them as in the campaign file; default all +1.
         decisions: `[m]` x_1 for budgets per decision, else 1 (`units.decisions`): lines are written as tables show
             costs, limit + (coordinate − limit) / x_1. It changes no verdict.
         withheld: the reason, where numbers are NaN.
         known: `[m]` the largest influence that a user can have, in ≤ form; +∞ where it is not known.
+        clusters: of the users, by which the influence is; None where every user is independent.
     """
     value, factor = np.asarray(x, np.float64)[1:], quantile(confidence)
-    spread = Spread.of(influence[:, 1:], known)
-    more, less = (Spread.of_gain(sign * gain_influence).above(factor) for sign in (1, -1))
+    clustered = clusters is not None
+    spread = Spread.of(influence[:, 1:], known, clustered=clustered)
+    more, less = (Spread.of_gain(sign * gain_influence, clustered=clustered).above(factor) for sign in (1, -1))
     return issue(
         value,
         value + spread.above(factor),
         limits,
         names,
-        users=len(influence),
+        users=len(influence) if clusters is None else len(clusters.index),
+        clusters=None if clusters is None else clusters.count,
         gain=gain,
         gain_bound=float(gain - less),
         gain_most=float(gain + more),
@@ -184,6 +196,7 @@ def issue(
     withheld: str | None = None,
     events: ArrayLike = np.nan,
     policies: int = 1,
+    clusters: int | None = None,
 ) -> Certificate:
     """The certificate that bounds `[m]` in ≤ form amount to, wherever they come from.
 
@@ -207,9 +220,10 @@ def issue(
             names, sign, shown, reach, limit, kept, np.broadcast_to(events, limit.shape), strict=True
         )
     )
-    certified = bool(kept.all()) and users >= LEAST_USERS
-    if users < LEAST_USERS:
-        words = f"not certified: it rests on {users} users, and {LEAST_USERS} are needed"
+    count, what = (users, "users") if clusters is None else (clusters, "clusters of users")
+    certified = bool(kept.all()) and count >= LEAST_USERS
+    if count < LEAST_USERS:
+        words = f"not certified: it rests on {count} {what}, and {LEAST_USERS} are needed"
     elif certified:
         words = "certified"
     else:
@@ -226,6 +240,7 @@ def issue(
         gain_most=_number(gain_most),
         withheld=withheld,
         policies=policies,
+        clusters=clusters,
     )
 
 

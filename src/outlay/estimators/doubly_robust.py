@@ -1,4 +1,4 @@
-"""Per-decision doubly robust estimation, cross-fitted by user.
+"""Per-decision doubly robust estimation, cross-fitted by user, or by cluster.
 
     k days       Ψ = Σ_{t: day_t < k} w_{t−1} V̂_h(s_t) + w_t (x_t − Q̂_h(s_t, a_t))        h = k − day_t
     discounted   Ψ = Σ_{t ≥ start} γ^{day_t − day_start} (w_{t−1} V̂(s_t) + w_t ((1−γ) x_t − Q̂(s_t, a_t)))
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from outlay.core.target import Target
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
-from outlay.estimators.joint import Joint, UserFold, certain, joined, mixed, pooled, withheld
+from outlay.estimators.joint import Everyone, Joint, UserFold, certain, joined, mixed, pooled, withheld
 from outlay.estimators.linear.basis import Array, Basis
 from outlay.estimators.linear.cells import PolicyMoves
 from outlay.estimators.linear.regression import Need, Stage
@@ -84,15 +84,16 @@ def combine(parts: Sequence[Robust], weights: NDArray[np.float64]) -> Robust:
     return Robust(**mixed(parts, weights), covered=parts[0].covered)
 
 
-def pool(parts: Sequence[Robust], folds: Sequence[UserFold], count: int) -> Robust:
+def pool(parts: Sequence[Robust], folds: Sequence[UserFold], everyone: Everyone) -> Robust:
     """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
-    return Robust(**pooled(parts, folds, count), covered=np.sum([part.covered for part in parts], axis=0))
+    return Robust(**pooled(parts, folds, everyone), covered=np.sum([part.covered for part in parts], axis=0))
 
 
 def fold_of(panel: Panel, folds: int) -> Index:
-    """`[U]` fold of each user: a salted hash of the user's number in the DATA folder, and of nothing else."""
-    numbers = panel.data.user[panel.rows[panel.first]]
-    return (uniform(SALT, numbers.tolist()) * folds).astype(np.intp)
+    """`[U]` fold of each user: a salted hash of the user's number in the DATA folder, or of that of the cluster."""
+    users, cluster = panel.data.user[panel.rows[panel.first]], panel.data.cluster
+    numbers = users.tolist() if cluster is None else cluster[users].tolist()
+    return (uniform(SALT, numbers) * folds).astype(np.intp)
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,8 @@ class DoublyRobust:
             one = vars(certain(target, value, self.panel.num_users))
             one["mass"] = members[:, None].astype(np.float64)
             parts.insert(place, Robust(**one, covered=parts[0].covered[:1]))
-        whole = Robust(**joined(parts), covered=np.concatenate([part.covered for part in parts]))
+        fields = joined(parts, self.panel.clusters)
+        whole = Robust(**fields, covered=np.concatenate([part.covered for part in parts]))
         return over_window(whole, (*self.panel.names, "decisions"), self.window)
 
 

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.target import Target
-from outlay.estimators.joint import Joint, UserFold, certain, joined, mixed, pooled, withheld
+from outlay.estimators.joint import Everyone, Joint, UserFold, certain, joined, mixed, pooled, withheld
 from outlay.estimators.linear.basis import Array, Basis
 from outlay.estimators.linear.cells import PolicyMoves
 from outlay.estimators.linear.recursion import Backward, adjoint, backward, forward, solve
@@ -72,11 +72,11 @@ def combine(fitted: Sequence[Fitted], weights: NDArray[np.float64]) -> Fitted:
     )
 
 
-def pool(parts: Sequence[Fitted], folds: Sequence[UserFold], count: int) -> Fitted:
+def pool(parts: Sequence[Fitted], folds: Sequence[UserFold], everyone: Everyone) -> Fitted:
     """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
     shared = list(zip(parts, folds, strict=True))
     return Fitted(
-        **pooled(parts, folds, count),
+        **pooled(parts, folds, everyone),
         unsupported=np.asarray(sum(fold.share * part.unsupported for part, fold in shared)),
         daily=np.asarray(sum(fold.share * part.daily for part, fold in shared)),
     )
@@ -135,7 +135,7 @@ class Evaluator:
         parts = [*self._discounted(moves, stage, _share(members)), *totals, *not_shown]
         longest = np.full((max(horizons, default=0) - len(daily), daily.shape[1]), np.nan)
         whole = Fitted(
-            **joined(parts),
+            **joined(parts, self.panel.clusters),
             unsupported=np.concatenate([part.unsupported for part in parts]),
             daily=np.vstack([daily, longest]),
         )

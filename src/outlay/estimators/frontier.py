@@ -1,6 +1,6 @@
 """Policies measured on the same users, and the best mixture of them under any budget: the frontier.
 
-    v_l ∈ R^T      objective, costs in their budgets' units, decisions (x_1) of policy l;   Cov(v_l, v_k) over users
+    v_l ∈ R^T      objective, costs in their budgets' units, decisions (x_1) of policy l; Cov(v_l, v_k) over clusters
     mixture        max αᵀr   s.t.   α ᵀ(c + margin) ≤ limit,  Σα = 1      its dual: the marginal reward of a budget
     margin_l       above_l + z_{1−β}·√(se_select² + se_certify²),  with the k of all L policies (`certificate.py`)
 
@@ -23,6 +23,7 @@ from outlay.core.target import Target
 from outlay.estimators.certificate import margins
 from outlay.estimators.joint import Joint
 from outlay.estimators.units import objective
+from outlay.ops.intervals import degrees
 from outlay.ops.mixture_lp import MixtureSolution, solve_mixture
 from outlay.ops.simultaneous import critical_value
 from outlay.ops.skewed import Spread
@@ -39,6 +40,7 @@ class Points:
         covariance: `[L, T, L, T]` of the estimates; 0 where withheld.
         certifying: the same as a certificate from as many users would have it.
         users: that they were measured on.
+        clusters: that these users come in; None where every user is independent.
         tails: `[L, m, 7]` how the errors of the costs c (in ≤ form) and of x_1 are skewed, for a certificate: Σc³,
             Σc²x, Σcx², Σx³ of the influences, then what one user more may add to c (+∞ where nothing says it), to x_1,
             and take from it.
@@ -51,6 +53,7 @@ class Points:
     users: int
     tails: Array
     gains: Array
+    clusters: int | None = None
 
     @classmethod
     def of(
@@ -69,7 +72,7 @@ class Points:
             known: `[m]` for each policy as `certificate.certify` takes it; default: nothing is known.
         """
         names = needed(campaign)
-        value, influence = _together(fits, names)
+        value, influence, units = _together(fits, names)
         covariance = exact = _covariance(influence)
         if certifying is not None:
             influence = _together(certifying, names)[1]
@@ -78,10 +81,20 @@ class Points:
         largest = known if known is not None else [np.full(len(signs), np.inf)] * len(value)
         tails = [_tails(influence[:, i], signs, most) for i, most in enumerate(largest)]
         gains = [_gain_tails(influence[:, i, 0] - influence[:, -1, 0]) for i in range(len(value))]
-        return cls(value, covariance, exact, len(influence), np.array(tails), np.array(gains))
+        return cls(value, covariance, exact, units[0], np.array(tails), np.array(gains), units[1])
 
     def __len__(self) -> int:
         return len(self.value)
+
+    @property
+    def independent(self) -> int:
+        """G: clusters, or users where every user is independent."""
+        return self.users if self.clusters is None else self.clusters
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the standard errors; +∞ without clusters, or with many."""
+        return np.inf if self.clusters is None else degrees(self.clusters)
 
     def only(self, chosen: NDArray[np.intp]) -> Points:
         """Return the points of some of the policies, in this order."""
@@ -108,6 +121,7 @@ class Points:
             users=self.users,
             tails=np.einsum("gl,gljk->gjk", weights, known),
             gains=np.einsum("gl,lk->gk", weights, self.gains),
+            clusters=self.clusters,
         )
 
     def coordinates(self, campaign: Campaign) -> tuple[Array, Array]:
@@ -122,7 +136,7 @@ class Points:
         third = self.tails[..., :4] @ np.array([np.ones_like(x), -3 * x, 3 * x**2, -(x**3)])
         largest = self.tails[..., 4] + np.maximum(-x, 0) * self.tails[..., 5] + np.maximum(x, 0) * self.tails[..., 6]
         error = _errors(matrix, self.certifying)[:, 1:]
-        return Spread(self.users, error, np.einsum("ljj->lj", third), largest)
+        return Spread(self.independent, error, np.einsum("ljj->lj", third), largest, self.clusters is not None)
 
     def factor(self, campaign: Campaign, alpha: float) -> float:
         """The k with which all costs of all policies lie below estimate + k·se together, with probability 1 − α.
@@ -175,8 +189,8 @@ def shown(value: Array, campaign: Campaign) -> Array:
 
 def pooled(parts: Sequence[Points], shares: Array) -> Points:
     """The weighted means of points from users that have nobody in common; `shares` sum to 1."""
-    users = sum(part.users for part in parts)
-    scale = [share * users / part.users for part, share in zip(parts, shares, strict=True)]
+    count = sum(part.independent for part in parts)
+    scale = [share * count / part.independent for part, share in zip(parts, shares, strict=True)]
     powers = np.array([3, 3, 3, 3, 1, 1, 1])
     tails = np.array([part.tails * s**powers for part, s in zip(parts, scale, strict=True)])
     gains = np.array([part.gains * s ** powers[[0, 4, 4]] for part, s in zip(parts, scale, strict=True)])
@@ -184,7 +198,8 @@ def pooled(parts: Sequence[Points], shares: Array) -> Points:
         value=np.asarray(sum(share * part.value for part, share in zip(parts, shares, strict=True))),
         covariance=np.asarray(sum(share**2 * part.covariance for part, share in zip(parts, shares, strict=True))),
         certifying=np.asarray(sum(share**2 * part.certifying for part, share in zip(parts, shares, strict=True))),
-        users=users,
+        users=sum(part.users for part in parts),
+        clusters=None if parts[0].clusters is None else count,
         tails=np.concatenate([tails[..., :4].sum(axis=0), tails[..., 4:].max(axis=0)], axis=-1),
         gains=np.concatenate([gains[..., :1].sum(axis=0), gains[..., 1:].max(axis=0)], axis=-1),
     )
@@ -213,7 +228,7 @@ def room(points: Points, campaign: Campaign, *, factor: float, certify_users: in
         points: measured on *select*.
         campaign: its limits, and `train.margin`.
         factor: k of the certificate to come (`Points.factor`).
-        certify_users: that it will rest on.
+        certify_users: that it will rest on, or clusters of them.
         folds: how many mixtures are mixed, each chosen on users of its own, so that their errors cancel in part.
     """
     _, errors = points.coordinates(campaign)
@@ -221,10 +236,12 @@ def room(points: Points, campaign: Campaign, *, factor: float, certify_users: in
     return margins(errors[:, 1:] / np.sqrt(folds), certifying, factor=factor, margin=campaign.train.margin)
 
 
-def _together(fits: Iterable[Joint], names: list[str]) -> tuple[Array, Array]:
-    """`[L, T]` numbers, and `[U, L, T]` their influences, 0 where withheld."""
-    value, parts = [], []
+def _together(fits: Iterable[Joint], names: list[str]) -> tuple[Array, Array, tuple[int, int | None]]:
+    """`[L, T]` numbers, `[G, L, T]` their influences, 0 where withheld, and the number of users and of clusters."""
+    units: tuple[int, int | None]
+    value, parts, units = [], [], (0, None)
     for fit in fits:
+        units = len(fit.mass), None if fit.clusters is None else fit.clusters.count
         columns = [fit.column(name) for name in names]
         value.append(fit.value[columns])
         parts.append(fit.influence[:, columns])
@@ -233,7 +250,7 @@ def _together(fits: Iterable[Joint], names: list[str]) -> tuple[Array, Array]:
         influence[:, i], parts[i] = parts[i], parts[i][:0]  # they are large for many users: each is freed
     np.nan_to_num(influence, copy=False)
     influence -= influence.mean(axis=0)
-    return np.array(value), influence
+    return np.array(value), influence, units
 
 
 def _covariance(influence: Array) -> Array:

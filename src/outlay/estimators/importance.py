@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.core.target import Target
+from outlay.estimators.clusters import by_cluster
 from outlay.estimators.joint import Joint, joined, mixed, withheld
 from outlay.estimators.panel import Panel, TargetPolicy
 from outlay.ops.importance import path_weights, per_decision, ratios, self_normalised
 from outlay.ops.intervals import ratio as quotient
-from outlay.ops.intervals import std_error
+from outlay.ops.intervals import std_error, student
 
 CLIP = 20.0
 MISFIT = 4.0  # standard errors by which the mean ratio may leave 1
@@ -89,8 +90,8 @@ def weigh(
     horizons = sorted(set(days))
     _, ratio = row_ratios(panel, policy, propensity)
     if ratio is None:
-        return _withheld(panel, horizons, NO_PROPENSITIES)
-    return _joined([_total(panel, ratio, k, kind, clip) for k in horizons])
+        return _joined([_withheld(panel, horizons, NO_PROPENSITIES)], panel)
+    return _joined([_total(panel, ratio, k, kind, clip) for k in horizons], panel)
 
 
 def combine(parts: Sequence[Weighted], weights: NDArray[np.float64]) -> Weighted:
@@ -151,9 +152,9 @@ def _withheld(panel: Panel, horizons: Sequence[int], reason: str) -> Weighted:
     )
 
 
-def _joined(parts: Sequence[Weighted]) -> Weighted:
+def _joined(parts: Sequence[Weighted], panel: Panel) -> Weighted:
     return Weighted(
-        **joined(parts),
+        **joined(parts, panel.clusters),
         covered=np.concatenate([part.covered for part in parts]),
         matched=np.concatenate([part.matched for part in parts]),
         clipped=np.concatenate([part.clipped for part in parts]),
@@ -201,15 +202,21 @@ def check_propensity(panel: Panel, propensity: NDArray[np.float64]) -> None:
         )
 
 
-def off_one(mean: float, error: float) -> str | None:
-    """Return why the propensities cannot be right, by the mean ratio and its standard error; None if they may be."""
-    if abs(mean - 1) <= MISFIT * error + ROUNDING:
+def off_one(mean: float, error: float, freedom: float = np.inf) -> str | None:
+    """Return why the propensities cannot be right, by the mean ratio and its standard error; None if they may be.
+
+    Args:
+        mean: of π/p.
+        error: its standard error.
+        freedom: degrees of freedom of that.
+    """
+    if abs(mean - 1) <= student(MISFIT, freedom) * error + ROUNDING:
         return None
     return f"π/p has mean {mean:.3f} ± {error:.3f}, where right propensities give 1"
 
 
 def mean_ratio(panel: Panel, ratio: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean of ρ `[n]` over the rows with a choice, and its standard error by user.
+    """Return the mean of ρ `[n]` over the rows with a choice, and its standard error by cluster.
 
     It is 1 for every policy, except for noise, if the propensities are right; 1 and 0 where no row has a choice.
     """
@@ -218,4 +225,4 @@ def mean_ratio(panel: Panel, ratio: NDArray[np.float64]) -> tuple[float, float]:
     free = ~panel.forced
     sums = panel.by_user(np.stack([ratio * free, free], axis=1))
     value, influence = quotient(sums[:, 0].mean(), sums[:, 0], sums[:, 1].mean(), sums[:, 1])
-    return value, float(std_error(influence))
+    return value, float(std_error(by_cluster(influence, panel.clusters)))

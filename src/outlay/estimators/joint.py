@@ -1,6 +1,7 @@
 """Several quantities estimated together from the same users, each with what every user adds to its error.
 
-The influence per user makes the covariance of anything linear free: mixtures, differences, ratios.
+The influence per user makes the covariance of anything linear free: mixtures, differences, ratios. Where users come in
+clusters it is the influence per cluster (`clusters.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.estimate import Estimate
+from outlay.estimators.clusters import Clusters, by_cluster, freedom
 from outlay.ops.importance import effective_size
 from outlay.ops.intervals import interval, std_error
 from outlay.ops.skewed import MOST_SKEW, skewness
@@ -20,14 +22,15 @@ from outlay.ops.skewed import MOST_SKEW, skewness
 
 @dataclass(frozen=True)
 class Joint:
-    """T quantities of one policy, U users.
+    """T quantities of one policy, U users in G clusters; G = U where every user is independent.
 
     Attributes:
         targets: `[T]` names: `reward`, a budget's name, `reward@7`, ….
         value: `[T]`; NaN where withheld.
-        influence: `[U, T]` ψ, mean zero over users; se = std(ψ)/√U.
+        influence: `[G, T]` ψ, mean zero over clusters; se = std(ψ)/√G.
         mass: `[U, T]` how much the rows of each user count in the estimate, for the effective sample size.
         withheld: `[T]` None, or the reason why there is no number.
+        clusters: of the users; None where every user is independent.
     """
 
     targets: tuple[str, ...]
@@ -35,6 +38,7 @@ class Joint:
     influence: NDArray[np.float64]
     mass: NDArray[np.float64]
     withheld: tuple[str | None, ...]
+    clusters: Clusters | None = None
 
     @property
     def std_error(self) -> NDArray[np.float64]:
@@ -46,6 +50,11 @@ class Joint:
         """`[T]` of the estimate's error: 0 where it is normal, 1/√n where n rare events make it; 0 without spread."""
         centred = self.influence - self.influence.mean(axis=0)
         return skewness((centred**2).sum(axis=0), (centred**3).sum(axis=0))
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the standard errors; +∞ without clusters, or with many."""
+        return freedom(self.clusters)
 
     @property
     def ess(self) -> NDArray[np.float64]:
@@ -85,7 +94,7 @@ class Joint:
             factor: `[T']`.
         """
         place, times = np.asarray(columns, np.intp), np.asarray(factor, np.float64)
-        known = {"targets", "value", "influence", "mass", "withheld"}
+        known = {"targets", "value", "influence", "mass", "withheld", "clusters"}
         own = {
             each.name: getattr(self, each.name)[place]
             for each in fields(self)
@@ -117,6 +126,7 @@ class Joint:
             influence=self.influence[:, mine] - other.influence[:, its],
             mass=np.minimum(self.mass[:, mine], other.mass[:, its]),
             withheld=tuple(self.withheld[a] or other.withheld[b] for a, b in zip(mine, its, strict=True)),
+            clusters=self.clusters,
         )
 
     def estimates(
@@ -132,7 +142,7 @@ class Joint:
                 on.
         """
         errors = self.std_error
-        low, high = interval(self.value, errors, confidence)
+        low, high = interval(self.value, errors, confidence, self.freedom)
         ess, skewness = self.ess, self.skewness
         out = []
         for t, (target, reason) in enumerate(zip(self.targets, self.withheld, strict=True)):
@@ -162,14 +172,20 @@ class Joint:
         return out
 
 
-def joined(parts: Sequence[Joint]) -> dict[str, Any]:
-    """The fields of several estimates of one policy, made from the same users, side by side."""
+def joined(parts: Sequence[Joint], clusters: Clusters | None) -> dict[str, Any]:
+    """The fields of several estimates of one policy, made from the same users, side by side.
+
+    Args:
+        parts: with the influence of every user.
+        clusters: of these users; the influence of the whole is by cluster.
+    """
     return {
         "targets": tuple(name for part in parts for name in part.targets),
         "value": np.concatenate([part.value for part in parts]),
-        "influence": np.hstack([part.influence for part in parts]),
+        "influence": by_cluster(np.hstack([part.influence for part in parts]), clusters),
         "mass": np.hstack([part.mass for part in parts]),
         "withheld": tuple(reason for part in parts for reason in part.withheld),
+        "clusters": clusters,
     }
 
 
@@ -203,21 +219,44 @@ class UserFold:
     share: float
 
 
-def pooled(parts: Sequence[Joint], folds: Sequence[UserFold], count: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Everyone:
+    """All users of the folds.
+
+    Attributes:
+        count: U.
+        clusters: of them all; no cluster is in two folds. None where every user is independent.
+    """
+
+    count: int
+    clusters: Clusters | None = None
+
+    @property
+    def independent(self) -> int:
+        """G: clusters, or users where every user is independent."""
+        return self.count if self.clusters is None else self.clusters.count
+
+    def places(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where the clusters of some users stand among all, in order; or the users themselves."""
+        return users if self.clusters is None else np.unique(self.clusters.index[users])
+
+
+def pooled(parts: Sequence[Joint], folds: Sequence[UserFold], everyone: Everyone) -> dict[str, Any]:
     """The fields of the weighted mean of estimates from users that have nobody in common.
 
     It is about a policy that may differ from fold to fold, as in cross-validation: Σ share · value, with one influence
-    for each of the `count` users.
+    for each cluster of everyone.
 
     Args:
         parts: of the same targets.
         folds: the users of each part. Users in none have no influence.
-        count: U, all users.
+        everyone: all users, who need not all be in a fold.
     """
-    first = parts[0]
-    influence, mass = (np.zeros((count, len(first.targets))) for _ in range(2))
+    first, count = parts[0], everyone.independent
+    influence, mass = (np.zeros((size, len(first.targets))) for size in (count, everyone.count))
     for part, fold in zip(parts, folds, strict=True):
-        influence[fold.users] = part.influence * (fold.share * count / max(1, len(fold.users)))
+        places = everyone.places(fold.users)
+        influence[places] = part.influence * (fold.share * count / max(1, len(places)))
         mass[fold.users] = part.mass
     return {
         "targets": first.targets,
@@ -228,6 +267,7 @@ def pooled(parts: Sequence[Joint], folds: Sequence[UserFold], count: int) -> dic
             next((reason for reason in reasons if reason is not None), None)
             for reasons in zip(*(part.withheld for part in parts), strict=True)
         ),
+        "clusters": everyone.clusters,
     }
 
 
@@ -253,4 +293,5 @@ def mixed(parts: Sequence[Joint], weights: NDArray[np.float64]) -> dict[str, Any
             next((reason for reason in reasons if reason is not None), None)
             for reasons in zip(*(part.withheld for part, _ in used), strict=True)
         ),
+        "clusters": parts[0].clusters,
     }

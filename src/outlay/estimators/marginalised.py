@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from outlay.core.target import Target
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, mean_ratio, off_one, row_ratios
-from outlay.estimators.joint import Joint, UserFold, certain, joined, mixed, pooled, withheld
+from outlay.estimators.joint import Everyone, Joint, UserFold, certain, joined, mixed, pooled, withheld
 from outlay.estimators.linear.basis import Array, Basis
 from outlay.estimators.linear.marginal_system import StateSolution, closed, discounted, of_states, totals
 from outlay.estimators.linear.sample import IMPOSSIBLE, NOTHING_FOLLOWS, UNSTABLE
@@ -45,7 +45,7 @@ class Marginal(Joint):
         largest: `[T]` largest share of the mass that one user has.
         leverage: `[T]` mean over the mass: one over the number of rows that typically stand behind a state's value.
         mean_ratio: mean of ρ over the rows with a choice: 1, except for noise, if the propensities are right.
-        mean_ratio_error: its standard error, by user.
+        mean_ratio_error: its standard error, by cluster.
     """
 
     unsupported: NDArray[np.float64]
@@ -60,7 +60,7 @@ class Marginal(Joint):
         The mean ratio contradicts the propensities, it rests on few users, or so few rows stand behind a state
         that their weighted mean is biased.
         """
-        misfit = off_one(self.mean_ratio, self.mean_ratio_error)
+        misfit = off_one(self.mean_ratio, self.mean_ratio_error, self.freedom)
         return [
             misfit or few_users(ess) or (FEW_ROWS.format(1 / leverage) if leverage > 1 / LEAST_BEHIND else None)
             for ess, leverage in zip(self.ess, self.leverage, strict=True)
@@ -109,7 +109,7 @@ def estimate(
     if window is not None and not ones:
         parts.append(_certain(str(Target("decisions", window)), float(window), panel))
     mean, error = (np.nan, np.nan) if ratio is None else mean_ratio(panel, ratio)
-    fields = joined(parts)
+    fields = joined(parts, panel.clusters)
     whole = Marginal(
         **fields,
         unsupported=np.repeat([part.unsupported for part in parts], [len(part.targets) for part in parts]),
@@ -138,9 +138,9 @@ def combine(parts: Sequence[Marginal], weights: NDArray[np.float64]) -> Marginal
     )
 
 
-def pool(parts: Sequence[Marginal], folds: Sequence[UserFold], count: int) -> Marginal:
+def pool(parts: Sequence[Marginal], folds: Sequence[UserFold], everyone: Everyone) -> Marginal:
     """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
-    fields, shared = pooled(parts, folds, count), list(zip(parts, folds, strict=True))
+    fields, shared = pooled(parts, folds, everyone), list(zip(parts, folds, strict=True))
     return Marginal(
         **fields,
         unsupported=np.asarray(sum(fold.share * part.unsupported for part, fold in shared)),

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.target import Target
+from outlay.estimators.clusters import by_cluster
 from outlay.estimators.joint import Joint
 from outlay.estimators.panel import Panel
-from outlay.ops.intervals import ratio, std_error
+from outlay.ops.intervals import ratio, std_error, student
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,14 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
         columns.append(psi)
         mass.append(decisions)
         withheld.append(None if decisions.any() else "every row is forced: there is no decision")
-    return Joint(tuple(names), np.array(value), np.column_stack(columns), np.column_stack(mass), tuple(withheld))
+    return Joint(
+        tuple(names),
+        np.array(value),
+        by_cluster(np.column_stack(columns), panel.clusters),
+        np.column_stack(mass),
+        tuple(withheld),
+        panel.clusters,
+    )
 
 
 def reproduces(observed: Joint, fitted_old: Joint) -> Reproduction:
@@ -86,7 +94,8 @@ def reproduces(observed: Joint, fitted_old: Joint) -> Reproduction:
     fit = [fitted_old.column(target) for target in shared]
     difference = fitted_old.value[fit] - observed.value[seen]
     joint = std_error(fitted_old.influence[:, fit] - observed.influence[:, seen])
-    tolerance = 3 * joint + 0.01 * np.abs(observed.value[seen])  # three joint standard errors and 1% of the total
+    errors = student(3.0, observed.freedom)  # three joint standard errors and 1% of the total
+    tolerance = errors * joint + 0.01 * np.abs(observed.value[seen])
     off = ~(np.abs(difference) <= tolerance)
     if not off.any():
         words = "the estimator gives the old policy's observed totals back"

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.core.transitions import SPLITS, Transitions
+from outlay.estimators.clusters import Clusters
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -117,6 +118,7 @@ class Panel:
         window: `[U]` time units from the first row to the end of the log, both included.
         first: `[U]` panel row of each user's first row.
         start: `[U]` panel row of each user's start row (the start population of discounted values).
+        clusters: of the U users; None where every user is independent.
     """
 
     data: Transitions
@@ -136,6 +138,7 @@ class Panel:
     window: NDArray[np.int64]
     first: NDArray[np.intp]
     start: NDArray[np.intp]
+    clusters: Clusters | None = None
 
     @classmethod
     def of(cls, data: Transitions, split: int, most_users: int | None = None) -> Panel:
@@ -173,6 +176,7 @@ class Panel:
             window=np.asarray(users["window"], np.int64),
             first=np.searchsorted(rows, users["first_row"]),
             start=np.searchsorted(rows, users["start_row"]),
+            clusters=Clusters.among(data.cluster, members),
         )
 
     def __len__(self) -> int:

@@ -6,6 +6,8 @@
               +∞ else
     M         U · max_u mass_u / Σ mass · days · max_a known_a      of the users' weights, a over what the policy gives
 
+Of clusters of users (`clusters.py`), M is G · max_g mass_g / Σ mass · days · max_a known_a.
+
 For a floor it is a cost of 0 that takes away most, so that M is known where no cost is negative.
 
 Source: ours.
@@ -62,7 +64,7 @@ def known_costs(data: Transitions, campaign: Campaign, stated: ArrayLike) -> Arr
 
 
 def largest(joint: Joint, campaign: Campaign, known: Array) -> Array:
-    """`[m]` the largest influence of one user on the budgets' coordinates, in ≤ form; +∞ where it is not known.
+    """`[m]` the largest influence of a user, or cluster, on the budgets' coordinates, in ≤ form; +∞ where not known.
 
     Args:
         joint: whose masses say how much one user may weigh.
@@ -73,6 +75,8 @@ def largest(joint: Joint, campaign: Campaign, known: Array) -> Array:
     for budget, most in zip(campaign.budgets, known, strict=True):
         days = campaign.meta.horizon_days if budget.per == "user" else 1
         mass = joint.mass[:, joint.column(str(Target(budget.name, days)) if budget.per == "user" else budget.name)]
+        if joint.clusters is not None:
+            mass = joint.clusters.sums(mass)
         weight = len(mass) * float(mass.max()) / total if (total := float(mass.sum())) > 0 else 1.0
         influences.append(weight * days * float(most))
     return np.array(influences)

@@ -140,7 +140,11 @@ class Sequential:
                 self._certain("decisions", 1.0),
                 self._certain(str(Target("decisions", self.window)), self.window),
             ]
-        whole = Fitted(**joined(parts), unsupported=np.concatenate([part.unsupported for part in parts]), daily=daily)
+        whole = Fitted(
+            **joined(parts, panel.clusters),
+            unsupported=np.concatenate([part.unsupported for part in parts]),
+            daily=daily,
+        )
         return over_window(whole, (*panel.names, "decisions"), self.window)
 
     def _days(self, days: int, users: NDArray[np.bool_], ratio: Array, given: Array | None) -> Days:

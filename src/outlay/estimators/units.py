@@ -56,8 +56,8 @@ def coordinates(joint: Joint, campaign: Campaign) -> tuple[Array, Array, Array]:
     """Return the coordinates that the mixture and the certificate are computed in.
 
     Returns:
-        x `[1+m]`: the objective, then the budgets in ≤ form; its influence `[U, 1+m]`; the limits `[m]` in ≤ form.
-        NaN where a needed number is withheld.
+        x `[1+m]`: the objective, then the budgets in ≤ form; its influence `[G, 1+m]` by cluster; the limits `[m]` in
+        ≤ form. NaN where a needed number is withheld.
     """
     place = joint.column(objective(campaign))
     x, psi, limits = [float(joint.value[place])], [joint.influence[:, place]], []
@@ -70,7 +70,7 @@ def coordinates(joint: Joint, campaign: Campaign) -> tuple[Array, Array, Array]:
 
 
 def chosen_by(joint: Joint, campaign: Campaign) -> tuple[float, Array]:
-    """Return what mixtures are chosen to maximise, and its influence `[U]`: the objective or its long-run value.
+    """Return what mixtures are chosen to maximise, and its influence `[G]`: the objective or its long-run value.
 
     If budgets are per decision and it was estimated, this is `LONG_RUN`: the total over a window does not credit a
     policy with the habits that it leaves behind.
@@ -116,6 +116,7 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
         influence=influence[:, kept],
         mass=mass[:, kept],
         withheld=tuple(withheld[t] for t in kept),
+        clusters=joint.clusters,
     )
 
 

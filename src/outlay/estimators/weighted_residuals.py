@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.target import Target
+from outlay.estimators.clusters import by_cluster
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import Joint
 from outlay.estimators.linear.basis import Array
@@ -91,7 +92,8 @@ def weighted_residuals(
     return Joint(
         targets=names,
         value=np.concatenate([np.zeros(0), *values]),
-        influence=np.hstack([np.zeros((panel.num_users, 0)), *influences]),
+        influence=by_cluster(np.hstack([np.zeros((panel.num_users, 0)), *influences]), panel.clusters),
         mass=np.repeat(mass, len(names), axis=1),
         withheld=(None,) * len(names),
+        clusters=panel.clusters,
     )

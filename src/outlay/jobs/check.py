@@ -15,8 +15,9 @@ from outlay.estimators.markov import MarkovCheck
 from outlay.jobs.prepare import prepare
 from outlay.logs.effects import Effect, contrast, effects
 from outlay.logs.encode import AGGREGATES
+from outlay.logs.findings import LEVELS, Finding
 from outlay.logs.link import link
-from outlay.logs.quality import LEVELS, Action, Finding, inspect
+from outlay.logs.quality import Action, inspect
 from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisation
 from outlay.logs.roles import Log, open_log
 

@@ -17,8 +17,9 @@ from outlay.core.files import check_replaceable, new_folder, sha256, write_manif
 from outlay.core.history import History
 from outlay.core.progress import Progress, counted, silent, within
 from outlay.core.schema import canonical_text, user_text
-from outlay.core.transitions import NAMES, SPLITS, USERS, Transitions
+from outlay.core.transitions import CLUSTERS, NAMES, SPLITS, USERS, Transitions
 from outlay.core.version import __version__
+from outlay.logs.clustering import LEAST
 from outlay.logs.encode import Columns, make_schema, write_features, write_links, write_roles
 from outlay.logs.history import feature_terms, write_history
 from outlay.logs.link import complete, link
@@ -80,7 +81,7 @@ def prepare(
             columns = Columns(folder, rows)
             report(0.35, "counting values")
             schema = make_schema(log, counted(within(report, 0.35, 0.5), len(log.categorical), "counting values"))
-            users, segments = _users(log, table, facts.last_time, folder / NAMES)
+            users, segments, clusters = _users(log, table, facts.last_time, folder)
             write_roles(log, table, actions, columns, counted(within(report, 0.5, 0.6), rows, "writing roles"))
             even = write_links(log, columns)
             history = History.of(campaign)
@@ -112,6 +113,7 @@ def prepare(
             "first_time": log.when(facts.first_time), "last_time": log.when(facts.last_time),
             "columns": shapes, "code_columns": code_columns,
             "campaign": content, "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
+            **({} if clusters is None else {"clusters": clusters}),
             "data_hash": _data_hash(folder, shapes),
         })  # fmt: skip
     report(1.0, "done")
@@ -127,14 +129,15 @@ def _places(log: Log, rows: int) -> NDArray[np.int64]:
     return places
 
 
-def _users(log: Log, table: str, last_time: int, names_file: Path) -> tuple[NDArray[Any], list[str]]:
-    """users.npy and the names of the segments; writes what the log calls each user."""
+def _users(log: Log, table: str, last_time: int, folder: Path) -> tuple[NDArray[Any], list[str], int | None]:
+    """users.npy, the names of the segments and the number of clusters; writes names, and the cluster of each user."""
     train = log.campaign.train
     [(count,)] = log.source.run("SELECT count(*) FROM users")
     users = np.zeros(count, USERS)
     bounds = np.cumsum(train.shares)[:2]
     segment: list[Any] = []
     called: list[Any] = []
+    clusters = _clusters(log)
     start = "last_row" if log.campaign.log.start == "latest" else "first_row"
     query = f"""
         SELECT u.id, u."user", u.first_row, u.{start} AS start_row, {last_time} - u.first_time + 1 AS span, r.segment,
@@ -146,23 +149,58 @@ def _users(log: Log, table: str, last_time: int, names_file: Path) -> tuple[NDAr
         users["start_row"][at] = batch.column("start_row").to_numpy()
         users["window"][at] = batch.column("span").to_numpy()
         name = user_text(batch.column("user"))
-        called.append(pa.table({"user": name, "first_time": batch.column("first_time").cast(pa.int64())}))
-        draw = uniform(train.salt, name.to_pylist())
+        names = {"user": name, "first_time": batch.column("first_time").cast(pa.int64())}
+        if clusters is not None:
+            names["cluster"] = clusters.take(pa.array(at))
+        called.append(pa.table(names))
+        draw = uniform(train.salt, names.get("cluster", name).to_pylist())
         users["split"][at] = np.searchsorted(bounds, draw, side="right")
         segment.append(canonical_text(batch.column("segment")))
-    pq.write_table(pa.concat_tables(called), names_file)
-    names = pa.chunked_array(segment).combine_chunks().dictionary_encode()
-    texts = [*names.dictionary.to_pylist(), MISSING_SEGMENT]
-    ordered = sorted(set(texts[:-1]) | ({MISSING_SEGMENT} if names.null_count else set()))
+    pq.write_table(pa.concat_tables(called), folder / NAMES)
+    segments = pa.chunked_array(segment).combine_chunks().dictionary_encode()
+    texts = [*segments.dictionary.to_pylist(), MISSING_SEGMENT]
+    ordered = sorted(set(texts[:-1]) | ({MISSING_SEGMENT} if segments.null_count else set()))
     place = np.array([ordered.index(text) if text in ordered else -1 for text in texts], np.int16)
-    users["segment"] = place[names.indices.fill_null(len(texts) - 1).to_numpy()]
+    users["segment"] = place[segments.indices.fill_null(len(texts) - 1).to_numpy()]
+    grouped = None if clusters is None else _write_clusters(log, clusters, users, folder)
     empty = [name for i, name in enumerate(SPLITS) if not np.any(users["split"] == i)]
     if empty:
         raise LogError(
             f"its {count:,} users are too few: none falls into the part {' and '.join(empty)}.",
             file=log.source.file, where="train.shares", way_out="Give a longer log, or larger shares for that part.",
         )  # fmt: skip
-    return users, ordered
+    return users, ordered, grouped
+
+
+def _clusters(log: Log) -> Any:
+    """`[U]` Arrow strings: the name of each user's cluster; None where every user is independent."""
+    if log.campaign.log.cluster is None:
+        return None
+    query = """
+        SELECT u.id, any_value(r.cluster) AS cluster FROM users u JOIN roles r ON r."user" = u."user"
+        GROUP BY u.id ORDER BY u.id"""
+    found = [canonical_text(batch.column("cluster")) for batch in log.source.batches(query, USER_BATCH)]
+    return pa.chunked_array(found).combine_chunks()
+
+
+def _write_clusters(log: Log, clusters: Any, users: NDArray[Any], folder: Path) -> int:
+    """Write the number of each user's cluster, and give how many clusters there are.
+
+    Raises:
+        LogError: if a part has fewer clusters than a standard error needs.
+    """
+    coded = clusters.dictionary_encode()
+    numbers = coded.indices.to_numpy().astype(np.int64)
+    for split, name in enumerate(SPLITS):
+        count = len(np.unique(numbers[users["split"] == split]))
+        if count < LEAST:
+            raise LogError(
+                f"its {len(coded.dictionary)} clusters are too few: {count} of them falls into the part {name}, which "
+                f"needs {LEAST}.", file=log.source.file, where="log.cluster",
+                way_out="Give smaller clusters, a longer log, or larger shares for that part (train.shares).",
+            )  # fmt: skip
+    np.save(folder / CLUSTERS, numbers)
+    return len(coded.dictionary)
 
 
 def _data_hash(folder: Path, columns: dict[str, Any]) -> str:
@@ -171,6 +209,7 @@ def _data_hash(folder: Path, columns: dict[str, Any]) -> str:
     for path in (
         folder / "users.npy",
         folder / "vocabulary.parquet",
+        *([folder / CLUSTERS] if (folder / CLUSTERS).exists() else []),
         *(folder / "columns" / f"{n}.npy" for n in sorted(columns)),
     ):
         digest.update(f"{path.name} {sha256(path)}\n".encode())

@@ -13,6 +13,8 @@ from typing import Literal
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.logs.amounts import exactly
+from outlay.logs.clustering import clustering
+from outlay.logs.findings import LEVELS, Finding
 from outlay.logs.leaks import leaks
 from outlay.logs.link import last_time
 from outlay.logs.propensities import Claims, claims
@@ -22,18 +24,6 @@ from outlay.logs.roles import Log
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
 LARGEST = 1e30  # of an amount: networks have floats up to 3e38, and variances square
 ABSENT = 0.05  # share of user-days without a row from which somebody has to say what absence means
-LEVELS = ("error", "warning", "note")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One finding. `count`: rows, users or values it is about; 0 where there is nothing to count."""
-
-    level: Literal["error", "warning", "note"]
-    where: str
-    message: str
-    way_out: str
-    count: int
 
 
 @dataclass(frozen=True)
@@ -94,7 +84,7 @@ def inspect(log: Log) -> Facts:
     duplicates = 0
     if users:
         duplicates = int(run("SELECT count(*) FROM links WHERE gap = 0")[0][0])
-        findings += _links(log, duplicates) + _gaps(log, users) + _segments(log)
+        findings += _links(log, duplicates) + _gaps(log, users) + _segments(log) + clustering(log)
     held = None
     if users and choices and log.campaign.log.propensity and _can_be_held(findings, actions):
         held = claims(log, [action.value for action in actions])

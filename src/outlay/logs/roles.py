@@ -1,8 +1,8 @@
 """The roles of a log, evaluated once into one narrow table; features stay in the source until they are encoded.
 
 Table `roles`, a row per kept row of the log: `row`, `user`, `time` (whole number; dates as days since 1970-01-01),
-`action`, `reward`, `cost0` … `cost{m−1}`, `propensity`, `forced`, `terminal`, `eligible`, `segment`. Roles that the
-campaign file does not give are NULL (false for `forced` and `terminal`).
+`action`, `reward`, `cost0` … `cost{m−1}`, `propensity`, `forced`, `terminal`, `eligible`, `segment`, `cluster`. Roles
+that the campaign file does not give are NULL (false for `forced` and `terminal`).
 """
 
 from __future__ import annotations
@@ -117,7 +117,12 @@ def _columns(campaign: Campaign, source: Source) -> tuple[dict[str, tuple[str, T
     eligible = None if log.eligible is None else source.term("log.eligible", log.eligible)
     columns["eligible"] = (_actions_list(source, eligible, known) if eligible else "CAST(NULL AS DOUBLE[])", eligible)
     segment = None if log.segment is None else source.term("log.segment", log.segment)
-    columns["segment"] = (_segment(source, log.segment) if log.segment else "'all'", segment)
+    columns["segment"] = (_as_text(source, "log.segment", log.segment) if log.segment else "'all'", segment)
+    cluster = None if log.cluster is None else source.term("log.cluster", log.cluster)
+    columns["cluster"] = (
+        _as_text(source, "log.cluster", log.cluster) if log.cluster else "CAST(NULL AS VARCHAR)",
+        cluster,
+    )
     return columns, time.type == "DATE"
 
 
@@ -219,9 +224,9 @@ def _actions_list(source: Source, term: Term, known: Sequence[float] | None) -> 
     return lists if amount == "amount" else f"[{amount} FOR amount IN {lists}]"
 
 
-def _segment(source: Source, text: str) -> str:
-    """SQL for a segment as text, as `core.schema.canonical_text` writes it."""
-    term = _category(source, text, "log.segment")
+def _as_text(source: Source, key: str, text: str) -> str:
+    """SQL for a segment or a cluster as text, as `core.schema.canonical_text` writes it."""
+    term = _category(source, text, key)
     as_text = f"CAST({term.sql} AS VARCHAR)"
     if term.type not in ("FLOAT", "DOUBLE", "DECIMAL"):
         return as_text

@@ -6,6 +6,8 @@ The influence of a linear combination is the combination of the influences, so m
 estimates made from the same users have exact joint covariance without a covariance matrix. Claims rest on one-sided
 bounds, which regard the skewness of the error as well (`skewed.py`).
 
+Where users come in few clusters (`estimators/clusters.py`), every multiple of a standard error is that of Student's t.
+
 Source: textbook (delta method); Hampel (1974) for the influence function.
 """
 
@@ -13,9 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri, stdtrit
 
 Array = NDArray[np.float64]
+
+MANY_CLUSTERS = 100  # from which on the normal quantile is used: that of Student's t is at most 1.3% larger
 
 
 def quantile(probability: float) -> float:
@@ -23,6 +27,16 @@ def quantile(probability: float) -> float:
     if not 0 < probability < 1:
         raise ValueError(f"probability is {probability}; it must lie strictly between 0 and 1.")
     return float(ndtri(probability))
+
+
+def degrees(clusters: int) -> float:
+    """Return the degrees of freedom of a standard error from this many clusters; +∞ from MANY_CLUSTERS on."""
+    return float("inf") if clusters >= MANY_CLUSTERS else float(max(clusters - 1, 1))
+
+
+def student(factor: float, freedom: float) -> float:
+    """The point that Student's t exceeds as often as a standard normal exceeds `factor`; the same for +∞ degrees."""
+    return factor if np.isinf(freedom) else -float(stdtrit(freedom, ndtr(-factor)))
 
 
 def std_error(influence: ArrayLike) -> Array:
@@ -34,9 +48,12 @@ def std_error(influence: ArrayLike) -> Array:
     return spread
 
 
-def interval(value: ArrayLike, error: ArrayLike, confidence: float) -> tuple[Array, Array]:
-    """Two-sided normal interval: lower and upper ends, of the shape of `value`."""
-    centre, half = np.asarray(value, np.float64), quantile(0.5 + confidence / 2) * np.asarray(error, np.float64)
+def interval(
+    value: ArrayLike, error: ArrayLike, confidence: float, freedom: float = float("inf")
+) -> tuple[Array, Array]:
+    """Two-sided interval: lower and upper ends, of the shape of `value`; normal, or Student's t with few `freedom`."""
+    factor = student(quantile(0.5 + confidence / 2), freedom)
+    centre, half = np.asarray(value, np.float64), factor * np.asarray(error, np.float64)
     return centre - half, centre + half
 
 

@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammainccinv, ndtr
 
+from outlay.ops.intervals import degrees, student
+
 Array = NDArray[np.float64]
 
 FEWEST = 6  # events of one size, or as many as are as skewed as those, from which M is read off the sample
@@ -43,21 +45,24 @@ class Spread:
         error: `[…]` standard error.
         third: `[…]` Σψ³.
         largest: `[…]` M; +∞ where the sample does not say it, and it is not known.
+        clustered: whether the n are clusters of users: then few of them take Student's t.
     """
 
     users: int
     error: Array
     third: Array
     largest: Array
+    clustered: bool = False
 
     @classmethod
-    def of(cls, influence: ArrayLike, known: ArrayLike = np.inf) -> Spread:
+    def of(cls, influence: ArrayLike, known: ArrayLike = np.inf, *, clustered: bool = False) -> Spread:
         """Return the spread of means with this influence.
 
         Args:
             influence: `[n, …]` ψ of each user.
             known: `[…]` the largest influence that a user can have, 0 where nobody can differ; +∞: not known. What was
                 seen counts where it is larger.
+            clustered: whether the n are clusters of users.
         """
         psi = np.asarray(influence, np.float64)
         users = len(psi)
@@ -68,13 +73,13 @@ class Spread:
         skewed = skewness(second + likely**2, third + likely**3)
         few = (skewed > 1 / np.sqrt(FEWEST + 1)) | (second == 0)
         most = np.maximum(known, psi.max(axis=0))
-        return cls(users, error, third, np.where(few, most, np.minimum(likely, most)))
+        return cls(users, error, third, np.where(few, most, np.minimum(likely, most)), clustered)
 
     @classmethod
-    def of_gain(cls, influence: ArrayLike) -> Spread:
+    def of_gain(cls, influence: ArrayLike, *, clustered: bool = False) -> Spread:
         """Return the spread of a difference; if it is 0 for everybody, policies are alike and nothing is unknown."""
         psi = np.asarray(influence, np.float64)
-        return cls.of(psi, np.where(psi.any(axis=0), np.inf, 0.0))
+        return cls.of(psi, np.where(psi.any(axis=0), np.inf, 0.0), clustered=clustered)
 
     @property
     def events(self) -> Array:
@@ -90,6 +95,8 @@ class Spread:
 
         +∞ where there is no bound.
         """
+        if self.clustered:
+            factor = student(factor, degrees(self.users))
         n, most = self.users, np.where(np.isposinf(self.largest), 0.0, self.largest)
         second = self.error**2 * n * (n - 1) + most**2
         skewed = skewness(second, self.third + most**3)

@@ -8,7 +8,7 @@ from outlay.choosing.checks import CheckResult
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target, longest_total
-from outlay.estimators.certificate import CONDITIONS, LEAST_USERS, BudgetBound, Certificate
+from outlay.estimators.certificate import CONDITIONS, BudgetBound, Certificate
 from outlay.estimators.units import objective
 from outlay.pages.report_words import target
 from outlay.pages.results import RunResults
@@ -26,7 +26,7 @@ def refusal(results: RunResults) -> str | None:
     certificate = results.evaluated.certificate
     if any(line.bound is None for line in certificate.budgets):
         return certificate.withheld or certificate.words
-    return certificate.words if certificate.users < LEAST_USERS else None
+    return certificate.words if certificate.too_few else None
 
 
 def certificate_lines(results: RunResults) -> list[tuple[BudgetLimit, BudgetBound, float]]:
