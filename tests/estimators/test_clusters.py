@@ -43,7 +43,8 @@ def copied(data: Transitions, copies: int = COPIES, *, clustered: bool = True) -
     offset = np.repeat(np.arange(copies), rows)
 
     def again(column: NDArray[Any]) -> NDArray[Any]:
-        return np.concatenate([column] * copies)
+        whole: NDArray[Any] = np.concatenate([column] * copies)
+        return whole
 
     people = np.concatenate([data.users] * copies).astype(USERS)
     for name in ("first_row", "start_row"):

@@ -201,7 +201,7 @@ def _certificate(certificate: Certificate, curve: CurveLook | None) -> None:
 
     _say(
         f"Certificate at {exact(certificate.confidence)}, look {certificate.look} at these {certificate.users:,} "
-        f"users: {'certified' if certificate.certified else 'not certified'}."
+        f"users{'' if certificate.clusters is None else f' in {certificate.clusters:,} clusters'}: {'certified' if certificate.certified else 'not certified'}."
     )
     for line in certificate.budgets:
         if line.bound is not None:
