@@ -66,7 +66,7 @@ def basis(panel: Panel) -> CountedBasis:
 
 
 def actions(panel: Panel) -> NDArray[Any]:
-    return POLICY[np.asarray(panel.state)]
+    return np.asarray(POLICY[np.asarray(panel.state)])
 
 
 def fitted(panel: Panel) -> Joint:

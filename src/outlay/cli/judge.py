@@ -199,9 +199,10 @@ def _certificate(certificate: Certificate, curve: CurveLook | None) -> None:
     """Say what it certifies, and every bound; the verdict says why there is none."""
     from outlay.choosing.looks import counted_in
 
+    clusters = "" if certificate.clusters is None else f" in {certificate.clusters:,} clusters"
     _say(
         f"Certificate at {exact(certificate.confidence)}, look {certificate.look} at these {certificate.users:,} "
-        f"users{'' if certificate.clusters is None else f' in {certificate.clusters:,} clusters'}: {'certified' if certificate.certified else 'not certified'}."
+        f"users{clusters}: {'certified' if certificate.certified else 'not certified'}."
     )
     for line in certificate.budgets:
         if line.bound is not None:
