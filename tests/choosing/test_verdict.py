@@ -10,7 +10,7 @@ import pytest
 from outlay.choosing.constants import AgainstConstants
 from outlay.choosing.verdict import verdict
 from outlay.core.estimate import Estimate
-from outlay.estimators.certificate import BudgetBound, Certificate
+from outlay.estimators.certificate import BudgetBound, Certificate, unless_shared
 from small_logs import campaign
 
 LINE = BudgetBound(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)
@@ -166,3 +166,15 @@ def test_a_refusal_says_what_would_help() -> None:
     doubted = verdict(estimates(), refused, campaign(), doubt="why")
     assert doubted.startswith(f"Do not serve it: {words}. Outcomes depend on something that the features do not tell")
     assert "log.features" in doubted
+
+
+def test_a_shared_budget_is_never_certified_and_the_way_out_is_an_experiment() -> None:
+    about = campaign(budgets=[{"name": "cost", "cost": "cost", "at_most": 1.0, "shared": True}])
+    found = unless_shared(certificate(), about)
+    assert not found.certified
+    assert (found.gain_bound, found.gain_most) == (None, None)
+    assert [(line.bound, line.kept, line.value) for line in found.budgets] == [(None, False, 0.9)]
+    words = verdict(estimates(), found, about)
+    assert words.startswith("Do not serve it: not certified: cost is shared: what it costs or brings depends on how")
+    assert "whole clusters of users" in words
+    assert unless_shared(certificate(), campaign()) == certificate()

@@ -243,3 +243,15 @@ def test_a_mixture_chosen_with_the_margin_is_certified_nine_times_in_ten() -> No
         )
         certified += seen.certificate(solution.weights, about).certified
     assert certified / draws >= 0.9 - 2 * np.sqrt(0.09 / draws)
+
+
+def test_no_mixture_is_certified_where_a_budget_is_shared() -> None:
+    covariance = random_covariance(3 * 3, 5)
+    apart, about = (campaign(0.8, [{**COST, **shared}]) for shared in ({}, {"shared": True}))
+    found = points(1e-6 * covariance, np.tile([1.0, 0.1, 1.0], 3), 3)
+    one = band(found, apart).certificate(np.array([0.5, 0.5]), apart)
+    other = band(found, about).certificate(np.array([0.5, 0.5]), about)
+    assert one.certified
+    assert not other.certified
+    assert "shared" in other.words
+    assert other.gain_bound is None

@@ -26,7 +26,7 @@ from outlay.core.estimate import Estimate
 from outlay.core.progress import Progress, within
 from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
-from outlay.estimators.certificate import LEAST_USERS, Certificate, certify
+from outlay.estimators.certificate import LEAST_USERS, Certificate, certify, unless_shared
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.reach import largest
@@ -163,7 +163,8 @@ def _certified(
         known=largest(new.fitted, campaign, measure.known_costs(new.policy.parts)),
         clusters=new.fitted.clusters,
     )
-    return replace(certificate, window=claimed(campaign, measure.window), look=number, alpha=alpha)
+    certificate = replace(certificate, window=claimed(campaign, measure.window), look=number, alpha=alpha)
+    return unless_shared(certificate, campaign)
 
 
 def _curve(measure: Measure, run: Run, campaign: Campaign, refused: str | None, report: Progress) -> CurveLook | None:

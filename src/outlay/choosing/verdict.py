@@ -19,7 +19,7 @@ from outlay.choosing.constants import AgainstConstants
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.estimators.agreement import NOT_CHECKED
-from outlay.estimators.certificate import Certificate
+from outlay.estimators.certificate import SHARED, Certificate
 from outlay.estimators.units import objective
 
 CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
@@ -33,6 +33,10 @@ DOUBTED = (
 UNCHECKED = (
     "Test it on some users first (outlay experiment plan). A log can confirm it if more of its decisions were drawn at "
     "random, with their propensities stated (log.propensity), or if the policy is closer to the old one."
+)
+SHARED_WAY = (
+    "Test it in an experiment whose arms are whole clusters of users (outlay experiment plan), each large enough to "
+    "hold all who share it."
 )
 NEARLY = "More users, or a lower limit in training, would certify it."
 
@@ -60,6 +64,8 @@ def verdict(
         way_out = DOUBTED if certificate.withheld == doubt else THIN
         if certificate.withheld.startswith(NOT_CHECKED):
             way_out = UNCHECKED
+        if certificate.withheld.endswith(SHARED):
+            way_out = SHARED_WAY
         return f"Do not serve it: {certificate.words}. {way_out}"
 
     sure = f"{100 * certificate.confidence:.4g}% sure"

@@ -117,6 +117,7 @@ class Budget(Section):
     per: Literal["decision", "user"] = "decision"
     reserve: str | None = None
     money: bool | None = None
+    shared: bool | None = None  # what it costs or brings depends on how many others get it
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
@@ -266,6 +267,11 @@ class Campaign(Settings):
     def money(self) -> int:
         """Index of the budget that is money: the one that says so, else the first."""
         return next((i for i, b in enumerate(self.budgets) if b.money), 0)
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Names of the budgets whose cost or effect depends on how many others get the incentive."""
+        return tuple(budget.name for budget in self.budgets if budget.shared)
 
     @property
     def limits(self) -> tuple[BudgetLimit, ...]:

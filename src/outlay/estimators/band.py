@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
-from outlay.estimators.certificate import Certificate, issue
+from outlay.estimators.certificate import Certificate, issue, unless_shared
 from outlay.estimators.frontier import Points
 from outlay.estimators.units import objective
 from outlay.ops.intervals import interval
@@ -122,7 +122,7 @@ class Band:
             policies=len(self),
             clusters=self.points.clusters,
         )
-        return replace(certificate, window=self.window)
+        return unless_shared(replace(certificate, window=self.window), campaign)
 
     def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:
         """Return objective and costs of the old policy and of the mixture `[L]`, each with its own interval."""

@@ -12,6 +12,9 @@ them on *select* is certified on *certify* with probability 1 − β:
 
     margin_j = above_j + z_{1−β}·√(se_select² + se_certify²)
 
+A budget that the campaign file calls `shared` costs or brings something else when others get more of it. A log shows
+only what happened at its own level, so no bound holds for another policy, and nothing is certified (`unless_shared`).
+
 For mixtures of many policies whose bounds hold together (`band.py`) k stands for z_{1−α} in above_j.
 
 Source: Berger (1982) for intersection–union tests; the margin is method section 6's.
@@ -20,12 +23,13 @@ Source: Berger (1982) for intersection–union tests; the margin is method secti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from outlay.core.campaign import Campaign
 from outlay.estimators.clusters import Clusters
 from outlay.ops.intervals import quantile
 from outlay.ops.skewed import FEWEST, Spread
@@ -37,6 +41,10 @@ CONDITIONS = (
 )
 CONDITION = f"if {CONDITIONS[0]}, {CONDITIONS[1]}, and {CONDITIONS[2]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
+SHARED = (
+    "shared: what it costs or brings depends on how many others get it, and the log shows that only for as many as got "
+    "it then"
+)
 LEAST_USERS = 30  # or clusters of them: below it the normal approximation of the bounds is not believed
 
 
@@ -241,6 +249,23 @@ def issue(
         withheld=withheld,
         policies=policies,
         clusters=clusters,
+    )
+
+
+def unless_shared(certificate: Certificate, campaign: Campaign) -> Certificate:
+    """Return the certificate without any bound if a budget of the campaign is shared; else as it is."""
+    if not campaign.shared:
+        return certificate
+    names, verb = " and ".join(campaign.shared), "is" if len(campaign.shared) == 1 else "are"
+    reason = f"{names} {verb} {SHARED}"
+    return replace(
+        certificate,
+        certified=False,
+        words=f"not certified: {reason}",
+        budgets=tuple(replace(line, bound=None, kept=False, events=None) for line in certificate.budgets),
+        gain_bound=None,
+        gain_most=None,
+        withheld=reason,
     )
 
 
