@@ -53,7 +53,7 @@ class PastDependence:
         past: by what: `action`, `incentive` (whether one was given), `reward` or a budget.
         lag: `last day` or `all days before`.
         correlation: ρ.
-        std_error: of ρ, by user.
+        std_error: of ρ, by cluster.
     """
 
     outcome: str
@@ -134,6 +134,7 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
     if len(np.unique(panel.user[rows])) < FEWEST_USERS:
         return MarkovCheck.of((), history)
     names, past = _past(panel)
+    unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
     goes_on = rows[panel.following[rows] >= 0]
     count = len(panel.names)
     found: list[PastDependence] = []
@@ -142,7 +143,7 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
             continue
         r = _residuals(panel, at, time, columns, np.hstack([panel.outcome[told], past[at]]))
         labels = [prefix + name for name in panel.names]
-        found += _dependences(r[:, :count], r[:, count:], panel.user[at], labels, names)
+        found += _dependences(r[:, :count], r[:, count:], unit[at], labels, names)
     return MarkovCheck.of(found, history)
 
 
@@ -197,16 +198,16 @@ def _off(X: NDArray[np.floating], values: Array) -> Array:
 
 
 def _dependences(
-    r_y: Array, r_v: Array, user: Index, outcomes: Sequence[str], past: Sequence[tuple[str, str]]
+    r_y: Array, r_v: Array, unit: Index, outcomes: Sequence[str], past: Sequence[tuple[str, str]]
 ) -> list[PastDependence]:
     found = []
-    _, user = np.unique(user, return_inverse=True)
+    _, unit = np.unique(unit, return_inverse=True)
     for j, outcome in enumerate(outcomes):
         for v, (name, lag) in enumerate(past):
             size = float(np.sqrt((r_y[:, j] ** 2).sum() * (r_v[:, v] ** 2).sum()))
             if size < 1e-9 * len(r_y):
                 continue  # one of them is known from the state
-            score = np.bincount(user, r_y[:, j] * r_v[:, v])
+            score = np.bincount(unit, r_y[:, j] * r_v[:, v])
             found.append(PastDependence(
                 outcome, name, lag, float(score.sum() / size), float(np.sqrt((score**2).sum()) / size)
             ))  # fmt: skip

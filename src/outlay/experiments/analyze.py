@@ -33,7 +33,7 @@ from outlay.experiments.results import (
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
 from outlay.experiments.sums import DailySums
 from outlay.experiments.words import quoted, verdict
-from outlay.ops.intervals import quantile
+from outlay.ops.intervals import quantile, student
 
 
 def analyze(
@@ -42,7 +42,7 @@ def analyze(
     """Analyze a test after `day` days.
 
     Args:
-        sums: of its log.
+        sums: of its log; of clusters, if arms are drawn by cluster (`by_cluster.py`).
         experiment: the test.
         metrics: the first is the verdict's; those named in `guardrails` are followed day by day.
         day: 1 … the planned days.
@@ -67,6 +67,7 @@ def _alpha(experiment: Experiment) -> float:
 
 
 def _arms(sums: DailySums, experiment: Experiment, day: int, money: str | None) -> list[ArmState]:
+    sums = sums.people or sums
     users = [part.users for part in sums.until(day)]
     shares = [arm.share for arm in experiment.arms]
     spent: list[list[float]] = [[] for _ in users]
@@ -149,6 +150,8 @@ def _exposed(
     sums: DailySums, metrics: Sequence[Metric], day: int, place: int, confidence: float
 ) -> list[Lift | Withheld]:
     """Among users with a row: the others' totals are 0, so only the numbers of users differ."""
+    if sums.people is not None:  # clusters have users with and without rows
+        return []
     came = replace(sums, users=sums.seen).until(day)
     if all(some.users == everyone.users for some, everyone in zip(came, sums.until(day), strict=True)):
         return []
@@ -196,7 +199,7 @@ def _course(experiment: Experiment, arm: Arm, metric: str, known: Mapping[int, L
 def _detectable(experiment: Experiment, main: Lift | Withheld) -> float | None:
     if isinstance(main, Withheld) or not main.control > 0:
         return None
-    errors = quantile(1 - last_alpha(experiment) / 2) + quantile(experiment.meta.power)
+    errors = student(quantile(1 - last_alpha(experiment) / 2), main.freedom) + quantile(experiment.meta.power)
     return errors * main.std_error / main.control
 
 

@@ -97,9 +97,10 @@ def _ratio_checks(
 def ratio_reasons(checks: Sequence[RatioCheck], experiment: Experiment, place: int) -> list[str]:
     """Why the arm at `place` gets no verdict, by the checks that failed; empty if none did."""
     arm, control = experiment.arms[place], experiment.control
+    units = "users" if experiment.meta.cluster is None else "clusters"
     failed = [check for check in checks if check.arm == arm.name and not check.passed]
     whole = [
-        f"{check.treatment:,} users of {quoted(arm.name)} and {check.control:,} of {quoted(control.name)} are "
+        f"{check.treatment:,} {units} of {quoted(arm.name)} and {check.control:,} of {quoted(control.name)} are "
         f"{check.of}, although shares of {arm.share:g} and {control.share:g} were planned ({_chance(check.p_value)})"
         for check in failed
         if not check.part
@@ -111,9 +112,9 @@ def ratio_reasons(checks: Sequence[RatioCheck], experiment: Experiment, place: i
         if check.part
     )
     if whole:
-        return [f"{' and '.join(whole)}: {CAUSE}{f', above all among users {parts}' if parts else ''}"]
+        return [f"{' and '.join(whole)}: {CAUSE}{f', above all among {units} {parts}' if parts else ''}"]
     if parts:
-        return [f"the arms have the planned users in all, but not among users {parts}: {CAUSE}"]
+        return [f"the arms have the planned {units} in all, but not among {units} {parts}: {CAUSE}"]
     return []
 
 
@@ -124,7 +125,7 @@ def _chance(p_value: float) -> str:
 
 def log_reasons(sums: DailySums, experiment: Experiment, day: int) -> list[str]:
     """Why the log allows no verdict after `day` days."""
-    reasons = []
+    sums, reasons = sums.people or sums, []
     if days := _unrecorded(sums, experiment, day):
         reasons.append(f"the log has no row of any user on {days}, which would count as a day without any outcome")
     if sums.daily and _outcomes_only(sums, experiment, day):
@@ -145,7 +146,7 @@ def log_notes(sums: DailySums, experiment: Experiment, day: int, money: str | No
         day: of the look, 1 … the planned days.
         money: the metric that is money, if the log has one.
     """
-    notes = []
+    sums, notes = sums.people or sums, []
     if days := _unrecorded(sums, experiment, day):
         notes.append(
             f"The log has no row of any user on {days}. Were they exported? If nothing happened then, give the log a "

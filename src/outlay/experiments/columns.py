@@ -16,6 +16,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {  # role → the columns that it may be 
     "day": ("day", "date", "dt"),
     "arm": ("arm",),
     "segment": ("segment",),
+    "cluster": ("cluster",),
     "cost": ("cost", "paid"),
     "redemption": ("redemption", "redeemed"),  # otherwise a day on which money was paid
 }
@@ -36,6 +37,7 @@ class ExperimentColumns:
         values: metric → DOUBLE; NULL means missing, which is an error in a row of a user in the test.
         before: the same for the days before the start, if a row is a user; otherwise it comes from those days' rows.
             NULL counts as 0 here, which costs precision but does not bias the lift.
+        cluster: text, if the test draws its arms by cluster.
     """
 
     user: str
@@ -44,6 +46,7 @@ class ExperimentColumns:
     segment: str | None
     values: Mapping[str, str]
     before: Mapping[str, str]
+    cluster: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,21 @@ class Roles:
             segment=None if segment is None else f"CAST({segment.sql} AS VARCHAR)",
             values=values,
             before=before,
+            cluster=self._cluster(),
         )
+
+    def _cluster(self) -> str | None:
+        """The cluster as given, or as in the experiment file; a list of assigned users may say it instead."""
+        text = self.experiment.meta.cluster
+        if text is None:
+            return None
+        if "cluster" not in self.given and self.assigned:
+            try:
+                return canonical_sql(self.source.term("column cluster", text))
+            except LogError:
+                found = self._found("cluster")
+                return "CAST(NULL AS VARCHAR)" if found is None else canonical_sql(found)
+        return canonical_sql(self.source.term("column cluster", self.given.get("cluster", text)))
 
     def eligible(self) -> str | None:
         """The experiment's condition as SQL over the log; None if it has none or the log lacks its columns."""

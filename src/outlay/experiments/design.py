@@ -45,6 +45,7 @@ class ExperimentMeta(Section):
     power: float = Field(default=0.8, ge=0.5, lt=1)
     decisions: tuple[Positive, ...]  # days after which the verdict may be given; default: the last
     eligible: str | None = Field(default=None, min_length=1)  # SQL condition: who may be in the test at all
+    cluster: str | None = Field(default=None, min_length=1)  # column or SQL: arms are drawn by it, not by user
     seal: str | None = None
 
     @model_validator(mode="before")

@@ -40,7 +40,7 @@ def change(sums: DailySums, metric: str, day: int, place: int, confidence: float
         confidence: of the intervals, at a single look.
     """
     last = day // WEEK * WEEK
-    if last < 2 * WEEK or metric + SINCE not in sums.names:
+    if last < 2 * WEEK or metric + SINCE not in sums.names or sums.people is not None:
         return None
     parts = sums.first_week_and_since(metric, last)
     control, arm = parts[0], parts[place]

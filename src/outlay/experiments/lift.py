@@ -5,10 +5,11 @@
     relative  Δ / Ȳ_control, its interval made on the logarithm of A / Ȳ_control, A = Ȳ_control + Δ, which moves as
               (Ȳ_arm − θ C̄_arm) / A − (Ȳ_control / Ȳ_control − θ C̄_control / A)
 
-The unit is the user. If users came on different days, both arms hold the same mixture of them, and the lift is that of
-the mixture. The difference and its error are tea-tasting's, from sufficient statistics. The two means are not adjusted:
-CUPED adjusts only the difference, which is therefore not simply one mean less the other. The error on the logarithm is
-ours, since the relative lift is over the control's own mean.
+The unit is the user, or the cluster of users by which arms were drawn (`by_cluster.py`); then quantiles are those of
+Student's t, with the degrees of freedom of Welch. If users came on different days, both arms hold the same mixture of
+them, and the lift is that of the mixture. The difference and its error are tea-tasting's, from sufficient statistics.
+The two means are not adjusted: CUPED adjusts only the difference, which is therefore not simply one mean less the
+other. The error on the logarithm is ours, since the relative lift is over the control's own mean.
 
 If a metric cannot be compared, no number is given but the reason. If one arm is small and a few users account for most
 of the metric, the difference is skewed, and the small arm's own variance is near 0 as long as it has none of those
@@ -26,13 +27,14 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any
 
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri, stdtr
 
 from outlay.experiments.moments import BEFORE, Metric, UserMoments, aggregates, pooled_skewness, tea_tasting
 from outlay.experiments.power import is_constant
-from outlay.ops.intervals import quantile
+from outlay.ops.intervals import quantile, student
 
 LEAST_USERS = 30  # of an arm: with fewer, a normal interval is not reliable
+LEAST_CLUSTERS = 10  # of an arm whose unit is the cluster: with fewer, an interval of Student's t is not reliable
 MOST_SKEWED = 0.25  # skewness of a difference up to which each arm has its own variance
 ROUNDING = 1e-9  # of a variance: if CUPED leaves less of it, the rest is rounding
 LONGEST = 700.0  # half width of an interval of logarithms: beyond it, exp overflows
@@ -89,6 +91,7 @@ class Lift(ArmDifference):
         p_value: two-sided, under no difference.
         covariate: whether the days before the start were used (CUPED); they are not if that would widen the interval.
         cautious: whether both arms were given the pooled variance, since one is too small to know its own.
+        freedom: degrees of freedom of Student's t, where the units are clusters; +∞: normal.
     """
 
     metric: str
@@ -99,14 +102,17 @@ class Lift(ArmDifference):
     p_value: float
     covariate: bool
     cautious: bool
+    freedom: float = math.inf
 
     @property
     def z(self) -> float:
-        """The difference in standard errors."""
-        return self.absolute.value / self.std_error
+        """The difference in standard errors; with few degrees of freedom, the normal point that is as rare."""
+        t = self.absolute.value / self.std_error
+        return t if math.isinf(self.freedom) else -math.copysign(1, t) * float(ndtri(stdtr(self.freedom, -abs(t))))
 
     def widened(self, errors: float) -> ArmDifference:
-        """The same difference with intervals of `errors` standard errors to either side."""
+        """The same difference with intervals of `errors` standard errors to either side, or as rare by Student's t."""
+        errors = student(errors, self.freedom)
         absolute = _plus(self.absolute.value, errors * self.std_error)
         if self.relative is None or self.log_error is None:
             return ArmDifference(absolute, None)
@@ -177,22 +183,25 @@ def lift(
     sizes = control.users, treatment.users
     cautious = common > own and skewness(metric, (control, treatment), sizes) > MOST_SKEWED
     std_error = common if cautious else own
+    freedom = _freedom(old, new, names, slope) if control.clustered else math.inf
+    width = student(z, freedom)
     means = _mean(metric, control), _mean(metric, treatment)
     relative, log_error = None, None
     if min(*means, means[0] + found.effect_size) > 0:
         log_error = _log_error(old, new, names, slope, means[0], found.effect_size) * std_error / own
-        relative = _times(found.effect_size / means[0], z * log_error)
+        relative = _times(found.effect_size / means[0], width * log_error)
     return Lift(
         metric=metric.name,
         control=means[0],
         treatment=means[1],
-        absolute=_plus(float(found.effect_size), z * std_error),
+        absolute=_plus(float(found.effect_size), width * std_error),
         relative=relative,
         std_error=std_error,
         log_error=log_error,
-        p_value=float(2 * ndtr(-abs(found.effect_size) / std_error)),
+        p_value=_p_value(float(found.effect_size) / std_error, freedom),
         covariate=names[2] is not None,
         cautious=cautious,
+        freedom=freedom,
     )
 
 
@@ -217,8 +226,9 @@ def sample_ratio(control: int, treatment: int, planned: float) -> float:
 
 def _why_not(metric: Metric, control: UserMoments, treatment: UserMoments) -> str | None:
     least = min(control.users, treatment.users)
-    if least < LEAST_USERS:
-        return f"an arm has {least} users; {LEAST_USERS} are needed"
+    needed, what = (LEAST_CLUSTERS, "clusters") if control.clustered else (LEAST_USERS, "users")
+    if least < needed:
+        return f"an arm has {least} {what}; {needed} are needed"
     if (
         metric.denominator is not None
         and not min(x.mean[x.place(metric.denominator)] for x in (control, treatment)) > 0
@@ -271,6 +281,16 @@ def _variance(part: Any, names: Names, slope: float) -> float:
 def _difference_error(old: Any, new: Any, names: Names, slope: float) -> float:
     """Standard error of the difference of the two means."""
     return math.sqrt(sum(_variance(part, names, slope) / part.count() for part in (old, new)))
+
+
+def _freedom(old: Any, new: Any, names: Names, slope: float) -> float:
+    """Degrees of freedom of the difference of two means with variances of their own (Welch and Satterthwaite)."""
+    parts = [(_variance(part, names, slope) / part.count(), part.count() - 1) for part in (old, new)]
+    return float(sum(v for v, _ in parts) ** 2 / sum(v**2 / n for v, n in parts))
+
+
+def _p_value(t: float, freedom: float) -> float:
+    return float(2 * (ndtr(-abs(t)) if math.isinf(freedom) else stdtr(freedom, -abs(t))))
 
 
 def _log_error(old: Any, new: Any, names: Names, slope: float, mean: float, difference: float) -> float:

@@ -51,6 +51,7 @@ class UserMoments:
         covariance: `[d, d]` sample covariance.
         cubes: `[d]` means of cubes, for the skewness of the totals.
         alike: columns in which all users who are in the test on a day have the same value on that day.
+        clustered: whether the units are clusters of users (`by_cluster.py`).
     """
 
     users: int
@@ -59,6 +60,7 @@ class UserMoments:
     covariance: NDArray[np.float64]
     cubes: NDArray[np.float64]
     alike: tuple[str, ...] = ()
+    clustered: bool = False
 
     def place(self, name: str) -> int:
         """Position of a column."""

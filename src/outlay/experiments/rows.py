@@ -42,7 +42,7 @@ class Extent:
 def make_rows(
     run: Run, relation: str, columns: ExperimentColumns, experiment: Experiment, assigned: str | None
 ) -> Extent:
-    """Make the view `test_rows`: user, day, arm, logged_arm, segment, marker, x0 … .
+    """Make the view `test_rows`: user, day, arm, logged_arm, segment, cluster, marker, x0 … .
 
     Raises:
         LogError: if a row lacks a user, a day or a number, if no row is from the test, or if users are in arms on the
@@ -51,9 +51,10 @@ def make_rows(
     day = columns.day or "0"
     values = ", ".join(f"{sql} AS x{i}" for i, sql in enumerate(columns.values.values()))
     segment = "CAST(NULL AS VARCHAR)" if columns.segment is None else f"coalesce({columns.segment}, 'missing')"
+    cluster = columns.cluster or "CAST(NULL AS VARCHAR)"
     run(
         f'CREATE OR REPLACE TEMP VIEW all_rows AS SELECT {columns.user} AS "user", {day} AS day, {columns.arm} AS arm, '
-        f"{segment} AS segment, {values} FROM {relation}"
+        f"{segment} AS segment, {cluster} AS cluster, {values} FROM {relation}"
     )
     days = experiment.meta.days
     extent = _extent(run, columns, experiment)
@@ -68,7 +69,8 @@ def make_rows(
             f"SELECT l.* REPLACE (a.arm AS arm), l.arm AS logged_arm, false AS marker FROM all_rows l "
             f'JOIN {assigned} a USING ("user") WHERE l.day >= 0 AND l.day < {days} '
             "AND (l.arm IS NOT NULL OR l.day >= a.day) UNION ALL "
-            f'SELECT "user", greatest(day, 0) AS day, arm, NULL AS segment, {zeros}, arm AS logged_arm, true AS marker '
+            f'SELECT "user", greatest(day, 0) AS day, arm, NULL AS segment, NULL AS cluster, {zeros}, '
+            "arm AS logged_arm, true AS marker "
             f"FROM {assigned} WHERE day < {days}"
         )
     run(f"CREATE OR REPLACE TEMP VIEW test_rows AS {rows}")
@@ -204,7 +206,7 @@ def refuse_several_rows(source: Source, columns: ExperimentColumns) -> None:
 
 
 def read_assigned(source: Source, path: Path, *, daily: bool) -> str:
-    """Make the table `assigned`: user, arm, day; if a row of the log is a user, the day counts as 0. Return its name.
+    """Make the table `assigned`: user, arm, day (0 if a row of the log is a user), cluster. Return its name.
 
     Raises:
         LogError: if the file is not what `outlay experiment assign` wrote, or has a user twice.
@@ -221,8 +223,10 @@ def read_assigned(source: Source, path: Path, *, daily: bool) -> str:
             raise LogError("is missing.", file=path, where=f"column {name!r}", way_out=nearest(name, types, "Columns"))
     user = canonical_sql(Term("user", "user", '"user"', types["user"]))
     day = "CAST(day AS BIGINT)" if daily and "day" in types else "0"
+    cluster = canonical_sql(Term("cluster", "cluster", "cluster", types["cluster"])) if "cluster" in types else "NULL"
     source.run(
-        f'CREATE TEMP TABLE assigned AS SELECT {user} AS "user", CAST(arm AS VARCHAR) AS arm, {day} AS day '
+        f'CREATE TEMP TABLE assigned AS SELECT {user} AS "user", CAST(arm AS VARCHAR) AS arm, {day} AS day, '
+        f"CAST({cluster} AS VARCHAR) AS cluster "
         f"FROM {relation} WHERE arm IS NOT NULL"
     )
     twice = source.run('SELECT "user", count(*) OVER () FROM assigned GROUP BY "user" HAVING count(*) > 1 LIMIT 1')

@@ -67,6 +67,7 @@ class DailySums:
         rows: `[D]` of any user, in an arm or not, on each day.
         observed: days of the test, from the first to the last with a row in the log.
         beyond: rows of arms after the planned end, left out.
+        people: the sums of users, if the units here are clusters of them (`by_cluster.py`).
     """
 
     names: tuple[str, ...]
@@ -85,6 +86,7 @@ class DailySums:
     rows: tuple[int, ...]
     observed: int
     beyond: int
+    people: DailySums | None = None
 
     def until(self, day: int, segment: str | None = None) -> list[UserMoments]:
         """The moments of each arm after `day` days, for all users or for one segment."""
@@ -95,7 +97,9 @@ class DailySums:
         )
         alike = np.all(self.alike[days], axis=0)
         return [
-            _moments(int(n), self.names, tuple(np.array(self.names)[same].tolist()), *sums)
+            _moments(
+                int(n), self.names, tuple(np.array(self.names)[same].tolist()), *sums, clustered=self.people is not None
+            )
             for n, same, *sums in zip(counts, alike, *totals, strict=True)
         ]
 
@@ -240,16 +244,22 @@ def _alike(users: Counts, shown: Counts, low: Array, high: Array, num_names: int
 
 
 def _moments(
-    users: int, names: tuple[str, ...], alike: tuple[str, ...], totals: Array, products: Array, cubes: Array
+    users: int,
+    names: tuple[str, ...],
+    alike: tuple[str, ...],
+    totals: Array,
+    products: Array,
+    cubes: Array,
+    clustered: bool = False,
 ) -> UserMoments:
     if users < 2:
         unknown = np.full_like(products, np.nan)
-        return UserMoments(users, names, totals / max(users, 1), unknown, cubes / max(users, 1), alike)
+        return UserMoments(users, names, totals / max(users, 1), unknown, cubes / max(users, 1), alike, clustered)
     mean = totals / users
     covariance = (products - users * np.outer(mean, mean)) / (users - 1)
     constant = np.diag(covariance) <= ROUNDING * np.diag(products) / users  # what is left is rounding
     covariance[constant, :] = covariance[:, constant] = 0.0
-    return UserMoments(users, names, mean, covariance, cubes / users, alike)
+    return UserMoments(users, names, mean, covariance, cubes / users, alike, clustered)
 
 
 def _parts(num_values: int, num_names: int, pairs: Sequence[tuple[int, int]]) -> dict[str, str]:

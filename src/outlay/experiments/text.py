@@ -19,6 +19,7 @@ MEANINGS = {
     "power": "planned",
     "decisions": "days after which the verdict may be given",
     "eligible": "who may be in the test: SQL over the log or the table of users",
+    "cluster": "arms are drawn by it, not by user: a column, or SQL over the log or the table of users",
     "seal": "hash of all but the ramp: changes by hand are refused",
 }
 

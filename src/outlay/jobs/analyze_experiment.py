@@ -16,6 +16,7 @@ from pathlib import Path
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.progress import Progress, silent
 from outlay.experiments.analyze import analyze
+from outlay.experiments.by_cluster import cluster_sums, per_user
 from outlay.experiments.checks import check_assignment, log_notes
 from outlay.experiments.columns import DEFAULTS, Roles
 from outlay.experiments.design import WEEK, Experiment, RampStep
@@ -92,10 +93,14 @@ def analyze_experiment(
         given = None if assigned is None else read_assigned(source, Path(assigned), daily=daily)
         try:
             sums = read_sums(source.run, "log_kept", log_columns, experiment, needed_pairs(metrics), assigned=given)
+            notes = list_notes(source, given)
             if eligible is not None:
                 refuse_ineligible(source, log_columns, eligible, experiment.meta.days, given)
-            notes = check_assignment(source.run, experiment if daily else _at_once(experiment))
-            notes += list_notes(source, given)
+            if experiment.meta.cluster is not None:
+                metrics = [per_user(metric) for metric in metrics]
+                pairs = needed_pairs(metrics)
+                sums = cluster_sums(source.run, log_columns, experiment, pairs, sums, given)
+            notes = check_assignment(source.run, experiment if daily else _at_once(experiment)) + notes
         except LogError as error:
             raise LogError(error.found, file=error.file or path, where=error.where, way_out=error.way_out) from None
         notes += [
@@ -112,6 +117,12 @@ def analyze_experiment(
     analysis = analyze(sums, experiment, metrics, look, money=money)
     notes = [*_look_notes(sums, experiment, look, chosen=day is not None), *log_notes(sums, experiment, look, money),
              *notes, *_overspent(analysis.arms)]  # fmt: skip
+    if sums.people is not None:
+        parts = sums.until(look)
+        notes.append(
+            f"Arms were drawn by cluster: errors are those of {sum(part.users for part in parts):,} clusters. "
+            "Segments, users with a row and the first week are not compared."
+        )
     if experiment.meta.eligible is not None and eligible is None:
         notes.append("The log lacks the columns of the test's condition, so it is not checked who was eligible.")
     promises = read_promises(files, analysis, money)

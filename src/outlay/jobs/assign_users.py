@@ -2,8 +2,8 @@
 
     result = assign_users("experiment.toml", "users.parquet", "arms.parquet", day=0)
 
-Only the users' names and whether they are eligible are read; the draw is that of `experiments/split.py`, which a server
-uses too. A user counts once, by the first row.
+Only the users' names, whether they are eligible and, if arms are drawn by it, their cluster are read; the draw is that
+of `experiments/split.py`, which a server uses too. A user counts once, by the first row.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.schema import user_text
+from outlay.experiments.columns import canonical_sql
 from outlay.experiments.design import Experiment
 from outlay.experiments.split import OUTSIDE, entries
 from outlay.jobs.score import checked_out, table_writer
@@ -33,7 +34,7 @@ class AssignResult:
 
     Attributes:
         path: the file of arms: `user`, `arm`, and `day`, on which the ramp let the user in; arm and day are missing
-            if the user is not in the test.
+            if the user is not in the test. `cluster` as well, if arms are drawn by it.
         day: of the test.
         coverage: on that day.
         users: distinct users of the table.
@@ -95,10 +96,12 @@ def assign_users(
                                way_out="Drop rows without a user.")  # fmt: skip
             may = np.asarray(batch.column(1).to_numpy(zero_copy_only=False), bool)
             arm, since = np.full((2, len(may)), OUTSIDE)
-            arm[may], since[may] = entries(experiment, texts.filter(pa.array(may)).to_pylist())
+            units = texts if experiment.meta.cluster is None else _clusters(batch, users)
+            arm[may], since[may] = entries(experiment, units.filter(pa.array(may)).to_pylist())
             inside = (since != OUTSIDE) & (since <= day)
             found = pa.array(np.where(inside, names[arm], None), pa.string())
-            write(pa.table({"user": texts, "arm": found, "day": pa.array(since, mask=~inside)}))
+            told = {"user": texts, "arm": found, "day": pa.array(since, mask=~inside)}
+            write(pa.table(told if experiment.meta.cluster is None else told | {"cluster": units}))
             counts += np.bincount(arm[inside], minlength=len(counts))
             seen, eligible = seen + len(may), eligible + int(may.sum())
         if not seen:
@@ -121,4 +124,24 @@ def _first_rows(source: Source, experiment: Experiment, user: str) -> str:
         term = source.term("experiment.eligible", experiment.meta.eligible)
         may = f"coalesce(CAST({term.sql} AS BOOLEAN), FALSE)"
     rows = f"SELECT {ROW} AS place, {name.sql} AS name, {may} AS may FROM log_numbered"
-    return f"SELECT name, arg_min(may, place) FROM ({rows}) GROUP BY name ORDER BY min(place)"
+    if experiment.meta.cluster is None:
+        return f"SELECT name, arg_min(may, place) FROM ({rows}) GROUP BY name ORDER BY min(place)"
+    cluster = canonical_sql(source.term("experiment.cluster", experiment.meta.cluster))
+    rows = f"SELECT {ROW} AS place, {name.sql} AS name, {may} AS may, {cluster} AS cluster FROM log_numbered"
+    ends = "min(cluster), CASE WHEN count(cluster) < count(*) THEN NULL ELSE max(cluster) END"
+    return f"SELECT name, arg_min(may, place), {ends} FROM ({rows}) GROUP BY name ORDER BY min(place)"
+
+
+def _clusters(batch: pa.RecordBatch, users: str | Path) -> pa.Array:
+    """The cluster of each user of a batch.
+
+    Raises:
+        LogError: if a user has none, or two.
+    """
+    names, one, other = (batch.column(place).to_pylist() for place in (0, 2, 3))
+    for name, low, high in zip(names, one, other, strict=True):
+        if low is None or low != high:
+            found = "lacks a cluster in some row" if high is None else f"is in the clusters {low} and {high}"
+            raise LogError(f"user {name!r} {found}.", file=users, where="experiment.cluster",
+                           way_out="Every user must be in one cluster, in every row.")  # fmt: skip
+    return pa.array(one, pa.string())

@@ -183,6 +183,12 @@ def load_experiment(experiment: Experiment, loaded: LoadedBundle, config: ServeC
             way_out="Plan the test without it, or send those who are eligible to a server of their own; or draw the "
             "arms beforehand (outlay experiment assign) and analyse with --assigned.",
         )  # fmt: skip
+    if meta.cluster is not None:
+        raise OutlayError(
+            "is SQL over a log, and a request has none.", file=file, where="experiment.cluster",
+            way_out="Draw the arms beforehand (outlay experiment assign), serve each arm's clusters by a server of its "
+            "own, and analyse with --assigned.",
+        )  # fmt: skip
     trial = ServedExperiment(experiment, tuple(_prepared(arm, experiment, loaded, config) for arm in experiment.arms))
     trial.check_fits(loaded)
     return trial
