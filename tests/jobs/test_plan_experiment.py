@@ -298,3 +298,48 @@ def test_another_file_is_not_taken_for_a_test(campaign: Path, tmp_path: Path) ->
     with pytest.raises(OutlayError, match="experiment"):
         plan(campaign, tmp_path, design())
     assert (tmp_path / "experiment.toml").read_text() == "[campaign]\n"
+
+
+# Arms drawn by cluster.
+
+
+@pytest.fixture(scope="module")
+def by_city(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 cities of 4 to 16 users with a chance of their own."""
+    rng = np.random.default_rng(0)
+    city = np.repeat(np.arange(60), rng.integers(4, 17, 60))
+    columns = panel(len(city), DAYS)
+    columns["city"] = np.repeat(city, DAYS).tolist()
+    chance = np.clip(0.5 + 0.2 * rng.normal(size=60), 0.05, 0.95)
+    columns["active"] = (rng.random(len(city) * DAYS) < chance[columns["city"]]).astype(float).tolist()
+    return campaign_file(tmp_path_factory.mktemp("cities"), columns)
+
+
+def test_the_design_effect_is_that_of_the_cities_and_more_users_are_needed(by_city: Path, tmp_path: Path) -> None:
+    plain = plan(by_city, tmp_path / "a", design(guardrails=[]), lift=0.05)
+    drawn = plan(by_city, tmp_path / "b", design(guardrails=[], cluster="city"), lift=0.05)
+    found = drawn.design
+    assert found is not None
+    assert plain.design is None
+    frame = measure_past(Campaign.load(by_city), 14, cluster="city")
+    assert frame.clusters is not None
+    assert frame.clusters.users == found.clusters == 60
+    sizes = np.repeat(np.arange(60), np.random.default_rng(0).integers(4, 17, 60))
+    counts = np.bincount(sizes)
+    assert found.size == pytest.approx((counts**2).sum() / counts.sum())
+    assert found.effect == pytest.approx(1 + (found.size - 1) * found.correlation)
+    assert 0.7 < found.correlation < 1.1  # of 14 days' totals: nearly all that differs is the city
+    smallest, wider = plain.powers[0], drawn.powers[0]
+    assert wider.users == smallest.users
+    assert wider.absolute == pytest.approx(smallest.absolute * np.sqrt(found.effect), rel=0.02)
+    assert smallest.lift_users is not None
+    assert wider.lift_users is not None
+    assert wider.lift_users == pytest.approx(smallest.lift_users * found.effect, rel=0.05)
+    assert any("intra-cluster correlation" in note for note in drawn.notes)
+    assert drawn.to_dict()["design_effect"]["clusters"] == 60
+    assert Experiment.load(drawn.path).meta.cluster == "city"
+
+
+def test_a_user_in_two_cities_cannot_be_planned_for(by_city: Path, tmp_path: Path) -> None:
+    with pytest.raises(OutlayError, match="users are not in one cluster, for example user"):
+        plan(by_city, tmp_path, design(cluster="city + day % 2"))

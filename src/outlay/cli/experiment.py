@@ -56,6 +56,9 @@ def plan(
     eligible: Annotated[
         str | None, typer.Option(help="SQL over the log: who may be in the test. Default: all.")
     ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Column or SQL over the log: draw arms by it, not by user, e.g. city.")
+    ] = None,
     users: Annotated[
         int | None, typer.Option(help="How many may be in the test. Default: the users in the log's last days.")
     ] = None,
@@ -78,7 +81,7 @@ def plan(
     given = {
         "name": name or f"{campaign.meta.name}-{start}", "salt": salt, "start": _date(start), "days": days,
         "metric": metric, "guardrails": guardrail or None, "confidence": confidence, "power": power,
-        "eligible": eligible, "decisions": None if decisions is None else decisions.split(","),
+        "eligible": eligible, "cluster": cluster, "decisions": None if decisions is None else decisions.split(","),
     }  # fmt: skip
     design = {
         "experiment": {key: value for key, value in given.items() if value is not None},

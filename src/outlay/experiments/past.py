@@ -18,12 +18,14 @@ import numpy as np
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
+from outlay.experiments.by_cluster import USERS
 from outlay.experiments.checks import negative_money, spans
+from outlay.experiments.columns import canonical_sql
 from outlay.experiments.moments import BEFORE, Metric, UserMoments
 from outlay.experiments.rows import LARGEST
 from outlay.logs.roles import Log, open_log
 
-ELIGIBLE_KEY = "eligible"
+ELIGIBLE_KEY, CLUSTER_KEY = "eligible", "cluster"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class PastLog:
 
     Attributes:
         moments: of the totals over `days`; if `before` > 0, also of the days before, in columns `…_before`.
+        clusters: the same of the totals of clusters, with a column `USERS`; None if arms are drawn by user.
         days: of the test, which the totals are for.
         window: days of the log that were added up; fewer than `days` if the log is too short.
         before: days of the covariate; 0 if the log has none.
@@ -47,6 +50,7 @@ class PastLog:
     log_days: int
     actions: tuple[float, ...]
     notes: tuple[str, ...]
+    clusters: UserMoments | None = None
 
 
 def known_metrics(campaign: Campaign) -> dict[str, Metric]:
@@ -62,18 +66,26 @@ def known_metrics(campaign: Campaign) -> dict[str, Metric]:
     return {metric.name: metric for metric in [*named, Metric(reward, "reward")]}
 
 
-def measure_past(campaign: Campaign, days: int, *, eligible: str | None = None, threads: int | None = None) -> PastLog:
+def measure_past(
+    campaign: Campaign,
+    days: int,
+    *,
+    eligible: str | None = None,
+    cluster: str | None = None,
+    threads: int | None = None,
+) -> PastLog:
     """Add up the log by user.
 
     Args:
         campaign: with the log.
         days: of the test.
         eligible: SQL condition on a user's first row; None takes everyone.
+        cluster: column or SQL of the cluster that arms are drawn by; None: by user.
         threads: of DuckDB.
 
     Raises:
-        CampaignError, LogError: if the log cannot be read, `eligible` is not valid, a number is missing or infinite, a
-            user has two rows for a day, or fewer than two users are left.
+        CampaignError, LogError: if the log cannot be read, `eligible` or `cluster` is not valid, a number is missing or
+            infinite, a user has two rows for a day or two clusters, or fewer than two users are left.
     """
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
@@ -86,7 +98,12 @@ def measure_past(campaign: Campaign, days: int, *, eligible: str | None = None, 
         before = min(days, log_days - window)
         start = last - window + 1
         _refuse_wrong_rows(log, f'{users} AND "time" >= {start - before}')
-        moments = _moments(log, users, start=start, before=before, scale=days / window)
+        scale = days / window
+        moments = _moments(log, users, start=start, before=before, scale=scale)
+        clusters = None
+        if cluster is not None:
+            _make_members(log, users, cluster)
+            clusters = _moments(log, users, start=start, before=before, scale=scale, clustered=True)
         notes = _notes(log, start - before, last)
         actions = log.source.run("SELECT DISTINCT action FROM roles WHERE action IS NOT NULL ORDER BY action")
     if moments.users < 2:
@@ -94,7 +111,8 @@ def measure_past(campaign: Campaign, days: int, *, eligible: str | None = None, 
         raise LogError(f"{found}{' who may be in the test' if eligible else ''}; a plan needs at least 2.",
                        file=campaign.source, where=ELIGIBLE_KEY if eligible else None,
                        way_out="Give a log of the users that will be in the test.")  # fmt: skip
-    return PastLog(moments, days, window, before, log_days, tuple(float(action) for (action,) in actions), tuple(notes))
+    given = tuple(float(action) for (action,) in actions)
+    return PastLog(moments, days, window, before, log_days, given, tuple(notes), clusters)
 
 
 def _eligible_users(log: Log, eligible: str | None) -> str:
@@ -109,6 +127,27 @@ def _eligible_users(log: Log, eligible: str | None) -> str:
         f"(SELECT __row FROM log_numbered WHERE CAST({term.sql} AS BOOLEAN))"
     )
     return f'{known} AND "user" IN (SELECT "user" FROM may)'
+
+
+def _make_members(log: Log, users: str, cluster: str) -> None:
+    """Make the table `members` of users and their clusters."""
+    source = replace(log.source, asked_by=None)
+    sql = canonical_sql(source.term(CLUSTER_KEY, cluster))
+    source.run(
+        f'CREATE TABLE members AS SELECT "user", min(drawn_by) AS cluster, max(drawn_by) AS other, '
+        f"count(*) - count(drawn_by) AS missing FROM (SELECT __row AS row, {sql} AS drawn_by FROM log_numbered) "
+        f'JOIN roles USING (row) WHERE {users} GROUP BY "user"'
+    )
+    wrong = source.run(
+        'SELECT "user", missing, cluster, other, count(*) OVER () FROM members WHERE missing > 0 OR cluster <> other '
+        "LIMIT 1"
+    )
+    if wrong:
+        user, missing, one, other, count = wrong[0]
+        found = "has rows without one" if missing else f"is in {one} and {other}"
+        raise LogError(f"{count:,} users are not in one cluster, for example user {user!r}, who {found}.",
+                       file=log.campaign.source, where=CLUSTER_KEY,
+                       way_out="Give an expression that never changes for a user.")  # fmt: skip
 
 
 def _refuse_wrong_rows(log: Log, kept: str) -> None:
@@ -157,7 +196,8 @@ def _notes(log: Log, first: int, last: int) -> list[str]:
     return notes
 
 
-def _moments(log: Log, users: str, *, start: int, before: int, scale: float) -> UserMoments:
+def _moments(log: Log, users: str, *, start: int, before: int, scale: float, clustered: bool = False) -> UserMoments:
+    """Of the totals of users, or of their clusters (table `members`)."""
     base = {"reward": "reward", "redeemed": f"CAST(cost{log.campaign.money} > 0 AS DOUBLE)"}
     base |= {name: name for name in log.costs}
     spans = {"": f'"time" >= {start}', BEFORE: f'"time" < {start} AND "time" >= {start - before}'}
@@ -167,21 +207,26 @@ def _moments(log: Log, users: str, *, start: int, before: int, scale: float) -> 
         if before or not ending
         for name, sql in base.items()
     }
+    if clustered:
+        columns[USERS] = "1.0"
+        if before:
+            columns[USERS + BEFORE] = f"CAST(bool_or({spans[BEFORE]}) AS DOUBLE)"
     names = list(columns)
     sums = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
     numbers = [f"avg({name})" for name in names] + [f"avg({name} * {name} * {name})" for name in names]
     numbers += [f"covar_samp({a}, {b})" for i, a in enumerate(names) for b in names[i:]]
-    [(count, *found)] = log.source.run(
-        f"SELECT count(*), {', '.join(numbers)} FROM "
-        f'(SELECT {sums} FROM roles WHERE {users} GROUP BY "user" HAVING max("time") >= {start})'
-    )
+    totals = f'SELECT "user", {sums} FROM roles WHERE {users} GROUP BY "user" HAVING max("time") >= {start}'
+    if clustered:
+        added = ", ".join(f"sum({name}) AS {name}" for name in names)
+        totals = f'SELECT {added} FROM ({totals}) JOIN members USING ("user") GROUP BY cluster'
+    [(count, *found)] = log.source.run(f"SELECT count(*), {', '.join(numbers)} FROM ({totals})")
     d = len(names)
     values = np.array([np.nan if value is None else value for value in found], np.float64)
     covariance = np.zeros((d, d))
     covariance[np.triu_indices(d)] = values[2 * d :]
     covariance += np.triu(covariance, 1).T
-    longer = np.where([name.endswith(BEFORE) for name in names], 1.0, scale)
+    longer = np.where([name.endswith(BEFORE) or name == USERS for name in names], 1.0, scale)
     return UserMoments(
         int(count), tuple(names), values[:d] * longer, covariance * np.outer(longer, longer),
-        values[d : 2 * d] * longer**3,
+        values[d : 2 * d] * longer**3, clustered=clustered,
     )  # fmt: skip

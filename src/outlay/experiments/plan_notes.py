@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outlay.core.campaign import Campaign
+from outlay.experiments.by_cluster import DesignEffect
 from outlay.experiments.design import EQUAL, Experiment
-from outlay.experiments.lift import MOST_SKEWED, skewness
+from outlay.experiments.lift import LEAST_CLUSTERS, MOST_SKEWED, skewness
 from outlay.experiments.moments import Metric
 from outlay.experiments.past import PastLog
 from outlay.experiments.power import is_constant
 
+FEW_CLUSTERS = 30  # per arm: with fewer, power planned with the normal quantile is too large
 ENOUGH = 100  # users per arm: with fewer, means are not yet normal
 FEW_DAYS = 7  # at full coverage: with fewer, weekdays do not count equally
 
@@ -49,6 +51,37 @@ def plan_notes(
         *_about_days(experiment, past, ramp),
         *_about_metrics(experiment, metrics, past, full),
     ]
+
+
+def cluster_notes(
+    experiment: Experiment, campaign: Campaign, drawn: DesignEffect | None, shares: Sequence[float]
+) -> list[str]:
+    """Notes about clusters.
+
+    Args:
+        experiment: the planned test.
+        campaign: it belongs to.
+        drawn: what drawing clusters costs; None if arms are drawn by user.
+        shares: of the past log's users in each arm.
+    """
+    if drawn is None:
+        if campaign.log.cluster is None:
+            return []
+        return [
+            f"the campaign says that users share what happens to them ({campaign.log.cluster}), and arms are drawn by "
+            "user: what an arm does may reach users of another arm. Draw arms by it: cluster."
+        ]
+    notes = [
+        f"arms are drawn by {experiment.meta.cluster}: {drawn.clusters:,} clusters, of {drawn.size:,.3g} users for the "
+        f"average user; {experiment.meta.metric} has an intra-cluster correlation of {drawn.correlation:.3g}, so a "
+        f"test needs {drawn.effect:,.3g} times the users that it would if arms were drawn by user."
+    ]
+    least = min(round(share * drawn.clusters) for share in shares)
+    if least < FEW_CLUSTERS:
+        needed = "cannot be analyzed" if least < LEAST_CLUSTERS else "detects less than planned"
+        notes.append(f"an arm has {least} clusters; with fewer than {FEW_CLUSTERS} a test {needed}, since quantiles "
+                     f"are those of Student's t; {LEAST_CLUSTERS} are needed.")  # fmt: skip
+    return notes
 
 
 def _about_the_start(experiment: Experiment, today: datetime.date) -> list[str]:

@@ -19,7 +19,7 @@ Source: ours.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -96,9 +96,10 @@ class DailySums:
             each[days][:, :, groups].sum(axis=(0, 2)) for each in (self.users, self.first, self.second, self.third)
         )
         alike = np.all(self.alike[days], axis=0)
+        clustered = self.people is not None
         return [
-            _moments(
-                int(n), self.names, tuple(np.array(self.names)[same].tolist()), *sums, clustered=self.people is not None
+            replace(
+                _moments(int(n), self.names, tuple(np.array(self.names)[same].tolist()), *sums), clustered=clustered
             )
             for n, same, *sums in zip(counts, alike, *totals, strict=True)
         ]
@@ -250,16 +251,15 @@ def _moments(
     totals: Array,
     products: Array,
     cubes: Array,
-    clustered: bool = False,
 ) -> UserMoments:
     if users < 2:
         unknown = np.full_like(products, np.nan)
-        return UserMoments(users, names, totals / max(users, 1), unknown, cubes / max(users, 1), alike, clustered)
+        return UserMoments(users, names, totals / max(users, 1), unknown, cubes / max(users, 1), alike)
     mean = totals / users
     covariance = (products - users * np.outer(mean, mean)) / (users - 1)
     constant = np.diag(covariance) <= ROUNDING * np.diag(products) / users  # what is left is rounding
     covariance[constant, :] = covariance[:, constant] = 0.0
-    return UserMoments(users, names, mean, covariance, cubes / users, alike, clustered)
+    return UserMoments(users, names, mean, covariance, cubes / users, alike)
 
 
 def _parts(num_values: int, num_names: int, pairs: Sequence[tuple[int, int]]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from outlay.bundles.manifest import unseal
 from outlay.core.campaign import Campaign
 from outlay.core.errors import BundleError, OutlayError, nearest
 from outlay.core.files import new_file
+from outlay.experiments.by_cluster import DesignEffect, design_effect, per_user
 from outlay.experiments.columns import OUTSIDE
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import Metric
 from outlay.experiments.past import PastLog, known_metrics, measure_past
-from outlay.experiments.plan_notes import RampDay, plan_notes
+from outlay.experiments.plan_notes import RampDay, cluster_notes, plan_notes
 from outlay.experiments.power import Power, guardrail_alpha, is_constant, last_alpha, solve
 from outlay.experiments.split import expected_users
 from outlay.experiments.text import experiment_text
@@ -48,6 +49,7 @@ class PlanResult:
         ramp: users by day.
         powers: per metric and arm, without CUPED and, if the log has days before, with it.
         notes: what to consider before starting.
+        design: what drawing clusters costs in the verdict's metric; None if arms are drawn by user.
     """
 
     path: Path
@@ -60,6 +62,7 @@ class PlanResult:
     ramp: tuple[RampDay, ...]
     powers: tuple[Power, ...]
     notes: tuple[str, ...]
+    design: DesignEffect | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -71,6 +74,7 @@ class PlanResult:
             "alpha": self.alpha, "guardrail_alpha": self.guardrail_alpha,
             "users_by_day": [asdict(step) | {"date": str(step.date)} for step in self.ramp],
             "power": [asdict(power) for power in self.powers], "notes": list(self.notes),
+            **({} if self.design is None else {"design_effect": asdict(self.design)}),
         }  # fmt: skip
 
 
@@ -129,7 +133,8 @@ def plan_experiment(
     if out.exists() and (live := Experiment.load(out)).meta.start <= today:
         experiment.check_growth(live)
     seen_days = experiment.meta.days - experiment.last_growth
-    past = measure_past(campaign, seen_days, eligible=experiment.meta.eligible, threads=threads)
+    past = measure_past(campaign, seen_days, eligible=experiment.meta.eligible, cluster=experiment.meta.cluster,
+                        threads=threads)  # fmt: skip
     _check_actions(experiment, campaign, past)
     users = past.moments.users if users is None else users
     alpha, alpha_of_guardrails = last_alpha(experiment), guardrail_alpha(experiment)
@@ -139,6 +144,8 @@ def plan_experiment(
         for step in experiment.ramp
     )  # fmt: skip
     notes = [*past.notes, *plan_notes(experiment, campaign, metrics, past, ramp, today)]
+    drawn = None if past.clusters is None else design_effect(metrics[0], past.moments, past.clusters)
+    notes += cluster_notes(experiment, campaign, drawn, [count / past.moments.users for count in ramp[-1].users])
     metrics[1:] = [metric for metric in metrics[1:] if not is_constant(past.moments, metric)]
     alphas = [alpha, *(alpha_of_guardrails for _ in metrics[1:])]
     powers = _powers(experiment, metrics, past, ramp[-1].users, alphas, lift)
@@ -146,7 +153,7 @@ def plan_experiment(
         temporary.write_text(experiment_text(experiment), encoding="utf-8")
         Experiment.load(temporary)  # assign must be able to read what plan writes
     return PlanResult(out, Experiment.load(out), users, past, seen_days, alpha, alpha_of_guardrails, ramp, powers,
-                      tuple(notes))  # fmt: skip
+                      tuple(notes), drawn)  # fmt: skip
 
 
 def _completed(design: Mapping[str, Any], campaign: Campaign, out: Path) -> dict[str, Any]:
@@ -215,9 +222,20 @@ def _powers(
     alphas: Sequence[float], lift: float | None,
 ) -> tuple[Power, ...]:  # fmt: skip
     return tuple(
-        solve(past.moments, metric, arm=arm.name, users=(users[0], count), alpha=alpha, power=experiment.meta.power,
-              cuped=cuped, lift=lift)
+        _power(past, metric, users=(users[0], count), arm=arm.name, alpha=alpha, power=experiment.meta.power,
+               cuped=cuped, lift=lift)
         for metric, alpha in zip(metrics, alphas, strict=True)
         for arm, count in zip(experiment.arms[1:], users[1:], strict=True)
         for cuped in (False, True)[: 2 if past.before else 1]
     )  # fmt: skip
+
+
+def _power(past: PastLog, metric: Metric, *, users: tuple[int, int], **asked: Any) -> Power:
+    """The power with these users in the control and in the arm; clusters of the past log's sizes hold them."""
+    if past.clusters is None:
+        return solve(past.moments, metric, users=users, **asked)
+    size = past.moments.users / past.clusters.users
+    clusters = [round(count / size) for count in users]
+    found = solve(past.clusters, per_user(metric), users=clusters, **asked)
+    needed = None if found.lift_users is None else round(found.lift_users * size)
+    return replace(found, users=sum(users), lift_users=needed)
