@@ -226,3 +226,28 @@ def _only(log: Transitions, users: NDArray[Any]) -> NDArray[Any]:
     chosen = log.users.copy()
     chosen["split"] = np.where(np.isin(np.arange(len(chosen)), users), CERTIFY, 0)
     return chosen
+
+
+@pytest.mark.parametrize(("count", "least"), [(40, 0.90), (12, 0.90)])
+def test_intervals_hold_the_truth_where_cities_differ_and_without_clusters_they_do_not(
+    count: int, least: float
+) -> None:
+    """Uneven cities, each with a reward of its own: 95% intervals of the fitted value of the log's policy, 200 logs."""
+    world, logs = World.drawn(7), 200
+    truth = float(world.cmdp.start @ (world.behaviour * world.cmdp.reward).sum(axis=1))
+    held = {True: 0, False: 0}
+    for seed in range(logs):
+        rng = np.random.default_rng([seed, count])
+        city = np.repeat(np.arange(count), rng.integers(10, 40, count))
+        log = world.log(len(city), 1, rng)
+        outcome = log.outcome.copy()
+        outcome[:, 0] += rng.normal(0, 0.3, count)[city]
+        for clustered in held:
+            panel = Panel.of(replace(log, outcome=outcome, cluster=city if clustered else None), CERTIFY)
+            found = Evaluator(panel, basis(panel)).fit(days=[1]).estimates("old", "fqe", confidence=0.95)
+            one = next(each for each in found if each.target == "reward@1")
+            assert one.low is not None
+            assert one.high is not None
+            held[clustered] += one.low <= truth <= one.high
+    assert least <= held[True] / logs <= 0.985
+    assert held[False] / logs < 0.75

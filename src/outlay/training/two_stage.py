@@ -158,7 +158,8 @@ def _calibration(data: Transitions, model: Response, label_days: int) -> list[di
     rows, label = k_day_labels(data, label_days, data.rows_of(SELECT))
     predicted = model.predict(data, rows, logged=True)
     names = ["reward", *(budget.name for budget in data.campaign.budgets)]
-    found = calibrate(predicted, label, action=data.action[rows], user=data.user[rows],
+    unit = data.user[rows] if data.cluster is None else data.cluster[data.user[rows]]  # what errors are summed by
+    found = calibrate(predicted, label, action=data.action[rows], user=unit,
                       num_actions=data.num_actions)  # fmt: skip
     return [{"head": name, **_plain(asdict(one))} for name, one in zip(names, found, strict=False)]
 
