@@ -25,6 +25,7 @@ from outlay.bundles.pool import Pool
 from outlay.ops.hashing import rendezvous, uniform
 from outlay.serve.deciding.choice import NOT_ELIGIBLE, ChosenAction, DrawRecord, encode_draw
 from outlay.serve.deciding.features import EncodedRow, RowEncoder, arrays
+from outlay.serve.deciding.past import request_schema
 
 POLICY, RANDOM = "policy", "random"  # `arm` and `reason` of answers outside a test
 MISSING_FEATURES, MODEL_ERROR = "missing_features", "model_error"  # reasons for the fallback
@@ -38,7 +39,7 @@ class EncodedRequest(NamedTuple):
     Attributes:
         request_id: draws the action of the random slice.
         user: canonical text.
-        row: the features; None if one is absent.
+        row: the features, at last with the summaries of the user's past; None if one is absent.
         eligible: `[K]` which actions are allowed; None allows all.
     """
 
@@ -177,8 +178,8 @@ class Decider:
 
     @cached_property
     def encoder(self) -> RowEncoder:
-        """The encoder of features, by the bundle's schema."""
-        return RowEncoder(self.pool.bundle.schema)
+        """The encoder of the features that a request gives, by the bundle's schema."""
+        return RowEncoder(request_schema(self.pool.bundle))
 
     @cached_property
     def _places(self) -> list[int]:

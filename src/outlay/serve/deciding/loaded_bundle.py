@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.features import RowEncoder
+from outlay.serve.deciding.past import Summaries, request_schema
 from outlay.serve.ledger.ledger import Ledger, Note
 from outlay.serve.ledger.money import Money
 from outlay.serve.ledger.records import ID_LENGTH
@@ -61,6 +63,11 @@ class LoadedBundle:
     def bundle(self) -> Bundle:
         """The bundle itself."""
         return self.decider.pool.bundle
+
+    @cached_property
+    def summaries(self) -> Summaries | None:
+        """What the policy sees of a user's past; None where it looks at no past days."""
+        return Summaries.of(self.bundle)
 
     @property
     def campaign(self) -> str:
@@ -105,11 +112,6 @@ def prepare_bundle(path: str | Path, config: ServeConfig, *, campaign: str | Non
             f"its response model (DIN) needs each user's past {bundle.past_days} days, which a request does not have.",
             file=folder, way_out="Train with --response deepfm, or with another method.",
         )  # fmt: skip
-    if bundle.history is not None:
-        raise BundleError(
-            f"it looks at each user's past {bundle.history.days} days ([log.history]), which a request does not have.",
-            file=folder, way_out="Decide day by day with outlay score --history, or train without [log.history].",
-        )  # fmt: skip
     none = float(bundle.manifest["none"] or 0.0)
     fallback = none if config.fallback is None else config.fallback
     pool = Pool(bundle)
@@ -125,7 +127,7 @@ def prepare_bundle(path: str | Path, config: ServeConfig, *, campaign: str | Non
         pool.check()
     money = Money(str(bundle.manifest["unit"]), config.minor)
     loaded = LoadedBundle(folder, decider, _amounts(bundle, config, money), decider.index_of(none), money)
-    _warm_up(loaded.decider)
+    _warm_up(loaded)
     return loaded
 
 
@@ -203,12 +205,16 @@ def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ..
     return tuple(amounts[i] for i in range(len(bundle.actions)))
 
 
-def _warm_up(decider: Decider) -> None:
+def _warm_up(loaded: LoadedBundle) -> None:
     """Decide one row of missing values, and many: whatever fails then, fails before the bundle goes into service."""
-    row = RowEncoder(decider.pool.bundle.schema).encode(dict.fromkeys(decider.pool.bundle.schema.names))
+    decider, summaries = loaded.decider, loaded.summaries
+    schema = request_schema(loaded.bundle)
+    row = RowEncoder(schema).encode(dict.fromkeys(schema.names))
+    if summaries is not None:
+        row = summaries.extended(row, summaries.recorded(summaries.values([[]], 0))[0])
     for count in (1, 64):
         requests = [EncodedRequest(f"warm-up-{i}", str(i), row) for i in range(count)]
         reasons = {choice.reason for choice in decider.decide(requests, "warm-up")}
         if not reasons <= {"policy", "random"}:
-            raise BundleError("cannot decide a row of missing values.", file=decider.pool.bundle.folder,
+            raise BundleError("cannot decide a row of missing values.", file=loaded.path,
                               way_out="Export it again from its run.")  # fmt: skip

@@ -29,6 +29,7 @@ from outlay.serve.deciding.choice import value_refusal
 from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.features import EncodedRow, FeatureValueError, value_text
 from outlay.serve.deciding.loaded_bundle import LoadedBundle
+from outlay.serve.deciding.past import PastDay, PastError, Summaries, check_past
 from outlay.serve.experiment.arms import Enrolment, ServedArm
 from outlay.serve.handlers.commit import GroupCommit
 from outlay.serve.handlers.messages import BadRequestError, DecisionAnswer, DecisionRequest, Problem, time_text
@@ -141,10 +142,12 @@ class DecisionHandler:
             PendingRequest(request, _encoded(request, loaded, path), loaded)
             for request, path in zip(requests, paths, strict=True)
         ]
-        if trial is None:
-            return pending
-        entries = trial.entries([each.encoded.user for each in pending])
-        return [_entered(each, entry, path) for each, entry, path in zip(pending, entries, paths, strict=True)]
+        if trial is not None:
+            entries = trial.entries([each.encoded.user for each in pending])
+            pending = [_entered(each, entry, path) for each, entry, path in zip(pending, entries, paths, strict=True)]
+        for each, path in zip(pending, paths, strict=True):
+            _check_past(each, path)
+        return pending
 
     def _proposals(self, group: Sequence[PendingRequest], now: int, day: int) -> list[Proposal]:
         """Return a proposal for each, in order; requests for the same bundle or arm are decided together."""
@@ -166,6 +169,14 @@ class DecisionHandler:
         episode = self._state.episode(day, arm)
         config = self._state.config
         encoded = [each.encoded if arm is None else each.encoded_for_arm or each.encoded for each in group]
+        features = [each.request.features for each in group]
+        if (summaries := loaded.summaries) is not None:
+            found = summaries.recorded(summaries.values(self._pasts(group, loaded, summaries, day), day))
+            encoded = [
+                each._replace(row=summaries.extended(each.row, values))
+                for each, values in zip(encoded, found, strict=True)
+            ]
+            features = [{**given, **values} for given, values in zip(features, found, strict=True)]
         choices = self._state.choices(loaded, arm, encoded, episode, now)
         self._metrics.unseen_states.inc(sum(choice.unseen for choice in choices))
         expires = now + int(config.expiry_hours * HOUR)
@@ -190,7 +201,7 @@ class DecisionHandler:
                 amount=loaded.amount(choice.index),
                 probability=min(choice.probability, 1.0),  # a sum of weights may be above 1 by rounding
                 members=choice.members,
-                features=_json.encode(request.features).decode(),
+                features=_json.encode(known).decode(),
                 reason=choice.reason,
                 expires=expires,
                 forced=choice.forced,
@@ -198,8 +209,16 @@ class DecisionHandler:
                 none_index=loaded.none_index,
                 refused=value_refusal(config.values, choice.action, none),
             )
-            for (request, (_, user, _, _), _, _, _), choice, decision_id in zip(group, choices, ids, strict=True)
+            for (request, (_, user, _, _), _, _, _), known, choice, decision_id in zip(
+                group, features, choices, ids, strict=True
+            )
         ]
+
+    def _pasts(
+        self, group: Sequence[PendingRequest], loaded: LoadedBundle, summaries: Summaries, day: int
+    ) -> list[list[PastDay]]:
+        """Return the past days of each request's user."""
+        return [_given_past(each.request, loaded, summaries, day) for each in group]
 
     def _unreachable(self, group: Sequence[PendingRequest], error: Exception) -> list[DecisionAnswer | Problem]:
         """Answer "no incentive" to every request; nothing was written."""
@@ -258,6 +277,39 @@ def _row(request: DecisionRequest, decider: Decider, path: str) -> EncodedRow | 
     except FeatureValueError as error:
         problem = Problem(error=f"{error.problem}.", where=f"{path}.features.{error.name}")
         raise BadRequestError(422, problem) from None
+
+
+def _check_past(pending: PendingRequest, path: str) -> None:
+    """Check the past of a request for the bundles that may decide it. Raises BadRequestError (422)."""
+    request, entry = pending.request, pending.entry
+    each = (pending.loaded.summaries, None if entry is None else entry.arm.loaded.summaries)
+    every = [summaries for summaries in each if summaries is not None]
+    for summaries in every:
+        if (name := summaries.check_features(request.features)) is not None:
+            problem = Problem(
+                error="is a summary of the user's past, which the server computes.",
+                where=f"{path}.features.{name}",
+                way_out="Leave it out; give the past itself under `past` if the ledger does not know it.",
+            )
+            raise BadRequestError(422, problem)
+    if request.past is not None and every:
+        try:
+            check_past(request.past, [summaries.history for summaries in every])
+        except PastError as error:
+            problem = Problem(error=error.problem, where=f"{path}.past{error.where}")
+            raise BadRequestError(422, problem) from None
+
+
+def _given_past(request: DecisionRequest, loaded: LoadedBundle, summaries: Summaries, day: int) -> list[PastDay]:
+    """Return the past in a request; an action in it that is one of the bundle's is exactly that."""
+    past = summaries.given(request.past or (), day)
+    if "action" not in summaries.history.columns:
+        return past
+    at = summaries.history.columns.index("action")
+    for each in past:
+        if (index := loaded.decider.index_of(each.values[at])) >= 0:
+            each.values[at] = float(loaded.bundle.actions[index])
+    return past
 
 
 def _answer(recorded: Recorded) -> DecisionAnswer | Problem:

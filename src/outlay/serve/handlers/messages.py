@@ -13,12 +13,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from outlay.serve.ledger.records import ID_LENGTH, TIME_LENGTH
 
+PAST_DAYS = 365  # the most that [log.history] may look back
 _SECONDS = 100_000_000_000  # about the year 5138; anything later is a mistake
 # PostgreSQL's texts cannot contain NUL, and ids with line breaks make logs unreadable.
 _NO_CONTROLS = r"^(?![\s\S]*[\x00-\x1f\x7f])"
 Id = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH, pattern=_NO_CONTROLS)]
 _Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _Number = Annotated[float, Meta(ge=-(2.0**63), le=2.0**63)]
+PastValue = _Whole | _Number | None
 Feature = str | _Whole | float | bool | None
 RequestTime = (
     Annotated[str, Meta(max_length=TIME_LENGTH, pattern=_NO_CONTROLS, description="In any form.")]
@@ -51,6 +53,13 @@ class DecisionRequest(_Strict, frozen=True):
     eligible: Annotated[
         Annotated[list[float], Meta(max_length=1_000)] | None,
         Meta(description="Values of the actions that are allowed; null allows all."),
+    ] = None
+    past: Annotated[
+        Annotated[list[dict[str, PastValue]], Meta(max_length=PAST_DAYS)] | None,
+        Meta(
+            description="The user's past days, for a policy that looks at them: days_ago (1 is yesterday), and the "
+            "columns of [log.history], null where unknown. Without it, the past is what the ledger knows."
+        ),
     ] = None
 
 

@@ -14,21 +14,20 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
-from outlay.serve.handlers.messages import BadRequestError, Feature, Problem
+from outlay.serve.handlers.messages import BadRequestError, Feature, PastValue, Problem
 
 FEATURE: Any = Feature  # a union, which type checkers do not take for a type
+PAST_VALUE: Any = PastValue
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 One = TypeVar("One")
 Many = TypeVar("Many")
 
 
-class _Features(msgspec.Struct):
-    features: dict[str, msgspec.Raw]
-
-
 _raw_decoder = msgspec.json.Decoder(msgspec.Raw)
-_features_decoder = msgspec.json.Decoder(_Features)
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _feature_decoder = msgspec.json.Decoder(FEATURE)
+_past_decoder = msgspec.json.Decoder(PAST_VALUE)
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
@@ -122,23 +121,24 @@ def _invalid(error: msgspec.ValidationError, body: bytes) -> BadRequestError:
         return _not_json(worse)
     words, _, where = str(error).partition(" - at `")
     where = where.rstrip("`") or "$"
-    if where.endswith(".features[...]"):
-        where = _path_of_feature(where.removesuffix("[...]"), body)
+    if (mapping := re.search(r"\.(features|past\[\d+\])\[\.\.\.\]$", where)) is not None:
+        valid = _feature_decoder if mapping[1] == "features" else _past_decoder
+        where = _path_of_key(where.removesuffix("[...]"), body, valid)
     return BadRequestError(422, Problem(error=f"{words}.", where=where))
 
 
-def _path_of_feature(where: str, body: bytes) -> str:
-    """Return the path with the key of the first invalid feature: msgspec does not name keys of a mapping."""
+def _path_of_key(where: str, body: bytes, valid: msgspec.json.Decoder[Any]) -> str:
+    """Return the path of a mapping with the key of its first invalid value: msgspec does not name keys of a mapping."""
     try:
-        request = body
-        for key, index in re.findall(r"\.(\w+)\[(\d+)\]", where):
-            request = msgspec.json.decode(body, type=dict[str, list[msgspec.Raw]])[key][int(index)]
-        features = _features_decoder.decode(request).features
-    except msgspec.DecodeError:  # a key that comes twice, and is something else the second time
+        part = body
+        for key, index in re.findall(r"\.(\w+)|\[(\d+)\]", where):
+            part = _items_decoder.decode(part)[int(index)] if index else _fields_decoder.decode(part)[key]
+        fields = _fields_decoder.decode(part)
+    except (msgspec.DecodeError, LookupError):  # a key that comes twice, and is something else the second time
         return where
-    for name, value in features.items():
+    for name, value in fields.items():
         try:
-            _feature_decoder.decode(value)
+            valid.decode(value)
         except msgspec.DecodeError:
             return f"{where}.{name}"
     return where

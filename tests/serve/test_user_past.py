@@ -1,0 +1,128 @@
+"""The user's past in the server: from the request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from small_pasts import FIRST, Time, campaign, write_past_bundle
+from small_servers import Client, request, server
+
+from outlay.bundles.read import load_bundle
+from outlay.core.history import History, PastRows
+from outlay.serve.clock import Clock
+from outlay.serve.ledger.sqlite import SqliteLedger
+
+NO_PAST = {"history_days": 0.0, "reward_mean_4d": None, "spend_since_4d": None}
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def client(tmp_path: Path, time: Time) -> Iterator[Client]:
+    with server(write_past_bundle(tmp_path / "bundle"), tmp_path / "ledger.db", clock=Clock("UTC", time)) as client:
+        yield client
+
+
+def recorded(client: Client) -> list[dict[str, Any]]:
+    """The features of every decision."""
+    ledger = client.service.ledger
+    assert isinstance(ledger, SqliteLedger)
+    return [json.loads(row.features) for row in ledger.rows("coupons", 0, 1 << 47)]
+
+
+def day(ago: int, **changes: Any) -> dict[str, Any]:
+    return {"days_ago": ago, "action": 1.5, "reward": 1, "coupon_cost": 1.5, "spend": 3.25} | changes
+
+
+def test_the_past_in_a_request_is_what_training_would_see(client: Client, tmp_path: Path) -> None:
+    past = [day(2), day(1, action=0, reward=0.1, coupon_cost=0, spend=None), day(4, action=3)]
+    answer = client.post("/v1/decisions", json=request(past=past)).json()
+    bundle = load_bundle(tmp_path / "bundle")
+    history = History.of(bundle.campaign)
+    assert history is not None
+    rows = [(FIRST - 4, 3, 1, 1.5, 3.25), (FIRST - 2, 1.5, 1, 1.5, 3.25), (FIRST - 1, 0, 0.1, 0, np.nan)]
+    days, values = [row[0] for row in rows], np.array([row[1:] for row in rows], np.float32)
+    found = history.summarise(PastRows(np.zeros(3, np.int64), np.array(days), values), np.zeros(1), np.array([FIRST]))
+    [features] = recorded(client)
+    kept = np.array([features[name] for name in history.names], np.float64).astype(np.float32)
+    assert np.array_equal(kept, found[0], equal_nan=True)
+    assert features["level"] == 1
+    table = pa.table({name: [features[name]] for name in bundle.schema.names} | {"user_id": ["user-0"]})
+    assert bundle.decide(table)["action"].to_pylist() == [answer["action"]]
+
+
+def test_the_past_decides(client: Client) -> None:
+    pasts = [[], [day(1)], [day(1, action=0, reward=0, coupon_cost=0)], [day(n, spend=-5) for n in range(1, 5)]]
+    bodies = [
+        request(number, user_id="ann", past=past, features={"level": level, "city": "Ulm", "spend": 12.5})
+        for number, (past, level) in enumerate((past, level) for past in pasts for level in (1, 2, 3))
+    ]
+    answers = client.post("/v1/decisions", json={"requests": bodies}).json()["decisions"]
+    actions = np.array([answer["action"] for answer in answers]).reshape(len(pasts), -1)
+    assert len(np.unique(actions, axis=0)) > 1
+    assert {answer["reason"] for answer in answers} == {"policy"}
+
+
+def test_a_user_whom_nobody_knows_has_no_past(client: Client) -> None:
+    assert client.post("/v1/decisions", json=request()).json()["reason"] == "policy"
+    [features] = recorded(client)
+    assert {name: features[name] for name in NO_PAST} == NO_PAST
+
+
+def test_days_without_a_row_count_as_the_campaign_says(tmp_path: Path, time: Time) -> None:
+    bundle = write_past_bundle(tmp_path / "bundle", campaign=campaign(complete=True))
+    with server(bundle, tmp_path / "ledger.db", clock=Clock("UTC", time)) as client:
+        client.post("/v1/decisions", json=request(past=[day(3)]))
+        [features] = recorded(client)
+    assert features["history_days"] == 3
+    assert features["reward_mean_4d"] == pytest.approx(1 / 3)
+    assert (features["spend_mean_4d"], features["reward_since_4d"]) == (3.25, 3)
+
+
+@pytest.mark.parametrize(("past", "where", "error"), [
+    ([day(0)], ".past[0].days_ago", "is 0; expected: a whole number from 1 (yesterday) to 4, the days looked back."),
+    ([day(1), day(5)], ".past[1].days_ago", "is 5; expected: a whole number from 1 (yesterday) to 4"),
+    ([day(1.5)], ".past[0].days_ago", "is 1.5; expected"),
+    ([{"action": 1}], ".past[0].days_ago", "is absent; expected"),
+    ([day(2), day(1), day(2.0)], ".past[2].days_ago", "is 2, as in row 0: give a day once."),
+    ([day(1, costs=3)], ".past[0].costs",
+     "is not a column of the past. Columns: action, reward, coupon_cost, spend."),
+    ([{"days_ago": 1, "action": 1, "reward": 0, "coupon_cost": 0}], ".past[0].spend", "is absent; give null"),
+    ([day(1), day(2, reward="1")], ".past[1].reward", "Expected `int | float | null`, got `str`."),
+    ([day(1, action=True)], ".past[0].action", "Expected `int | float | null`, got `bool`."),
+    ({"days_ago": 1}, ".past", "Expected `array | null`, got `object`."),
+])  # fmt: skip
+def test_a_wrong_past_is_one_error(client: Client, past: Any, where: str, error: str) -> None:
+    for body, root in ((request(past=past), "$"), ({"requests": [request(), request(1, past=past)]}, "$.requests[1]")):
+        response = client.post("/v1/decisions", json=body)
+        assert response.status_code == 422
+        assert response.json()["where"] == root + where
+        assert response.json()["error"].startswith(error)
+    assert recorded(client) == []
+
+
+def test_a_summary_is_not_a_feature_to_give(client: Client) -> None:
+    features = {"level": 1, "city": "Ulm", "spend": 12.5, "history_days": 3}
+    response = client.post("/v1/decisions", json=request(features=features))
+    assert (response.status_code, response.json()["where"]) == (422, "$.features.history_days")
+    assert "summary of the user's past" in response.json()["error"]
+
+
+def test_the_interface_describes_the_past(client: Client) -> None:
+    schema = client.get("/openapi.json").json()["components"]["schemas"]["DecisionRequest"]["properties"]["past"]
+    assert "days_ago" in schema["description"]
+
+
+def test_a_bundle_without_a_history_ignores_the_past(bundle: Any, tmp_path: Path) -> None:
+    with server(bundle, tmp_path / "ledger.db") as client:
+        assert client.post("/v1/decisions", json=request(past=[{"days_ago": 99, "x": 1}])).status_code == 200
+        assert recorded(client) == [{"level": 1, "city": "Ulm", "spend": 12.5}]
