@@ -39,7 +39,7 @@ def recorded(client: Client) -> list[dict[str, Any]]:
     return [json.loads(row.features) for row in ledger.rows("coupons", 0, 1 << 47)]
 
 
-def day(ago: int, **changes: Any) -> dict[str, Any]:
+def day(ago: float, **changes: Any) -> dict[str, Any]:
     return {"days_ago": ago, "action": 1.5, "reward": 1, "coupon_cost": 1.5, "spend": 3.25} | changes
 
 
