@@ -20,6 +20,7 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.core.errors import BundleError, OutlayError
+from outlay.core.schema import Schema
 from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import Decider, EncodedRequest
@@ -68,6 +69,11 @@ class LoadedBundle:
     def summaries(self) -> Summaries | None:
         """What the policy sees of a user's past; None where it looks at no past days."""
         return Summaries.of(self.bundle)
+
+    @property
+    def request_schema(self) -> Schema:
+        """The features that a request gives."""
+        return request_schema(self.bundle)
 
     @property
     def campaign(self) -> str:
@@ -208,7 +214,7 @@ def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ..
 def _warm_up(loaded: LoadedBundle) -> None:
     """Decide one row of missing values, and many: whatever fails then, fails before the bundle goes into service."""
     decider, summaries = loaded.decider, loaded.summaries
-    schema = request_schema(loaded.bundle)
+    schema = loaded.request_schema
     row = RowEncoder(schema).encode(dict.fromkeys(schema.names))
     if summaries is not None:
         row = summaries.extended(row, summaries.recorded(summaries.values([[]], 0))[0])

@@ -55,8 +55,8 @@ def campaign_outcome_kinds(campaign: Mapping[str, Any]) -> list[str]:
     known = [*features.get("categorical", ()), *features.get("numeric", ()), *(log.get(role) for role in ROLES)]
     wanted = [log["reward"], log.get("terminal"), *(each["cost"] for each in budgets if each is not money)]
     with closing(duckdb.connect()) as connection:
-        taken = {name.casefold() for text in known if text for name in (text, *_columns(connection, text))}
-        found = [name for text in wanted if text for name in _columns(connection, text)]
+        taken = {name.casefold() for text in known if text for name in (text, *expression_columns(connection, text))}
+        found = [name for text in wanted if text for name in expression_columns(connection, text)]
     return [name for name in _unique(found) if name.casefold() not in taken]
 
 
@@ -75,7 +75,7 @@ def _unique(names: Iterable[str]) -> Iterable[str]:
     return found.values()
 
 
-def _columns(connection: DuckDBPyConnection, text: str) -> list[str]:
+def expression_columns(connection: DuckDBPyConnection, text: str) -> list[str]:
     """Return the columns that an SQL expression names; none if it is not an expression."""
     [(tree,)] = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT (\n{text}\n)"]).fetchall()
     return list(_named(json.loads(tree)))

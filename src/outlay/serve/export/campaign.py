@@ -17,7 +17,7 @@ from outlay.core.errors import CampaignError, OutlayError
 from outlay.core.files import new_file
 from outlay.logs.reading import quoted
 from outlay.logs.source import Source
-from outlay.serve.export.layout import FEATURE, FOLDER, KIND, LogLayout
+from outlay.serve.user_days.layout import FEATURE, FOLDER, KIND, LogLayout
 
 SOURCE = f"log/{FOLDER}=*/*.parquet"
 FILE = "campaign.toml"

@@ -14,7 +14,7 @@ from outlay.core.files import new_file
 from outlay.logs.reading import literal, quoted
 from outlay.logs.source import Source
 from outlay.serve.export.folder import date_of
-from outlay.serve.export.layout import DECISION, FEATURE, FOLDER, KIND, LogLayout, of_text
+from outlay.serve.user_days.layout import DECISION, FEATURE, FOLDER, KIND, LogLayout, of_text
 
 PARTS = LOG, FURTHER = "log", "further"
 FILE = "part-0.parquet"

@@ -35,14 +35,14 @@ from outlay.serve.export.folder import (
     own_errors,
     workplace,
 )
-from outlay.serve.export.history import CampaignHistory
-from outlay.serve.export.layout import LogLayout
 from outlay.serve.export.propensities import Restarts, write_propensities
 from outlay.serve.export.rows import DaySummary, describe_sums, read_days
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Tally
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.money import Money
+from outlay.serve.user_days.campaign_history import CampaignHistory
+from outlay.serve.user_days.layout import LogLayout
 
 READ, DRAWN, WRITTEN = (
     0.6,

@@ -23,8 +23,8 @@ from outlay.core.files import MANIFEST, check_replaceable, read_manifest, write_
 from outlay.core.version import __version__
 from outlay.logs.source import Source
 from outlay.serve.clock import EPOCH
-from outlay.serve.export.layout import LogLayout
 from outlay.serve.ledger.caps import Tally
+from outlay.serve.user_days.layout import LogLayout
 
 KIND = "export"
 TOTALLED = ("rows", "decisions", "offers", "held", "paid", "late", "excess")

@@ -23,11 +23,12 @@ from outlay.serve.clock import Clock, midnight
 from outlay.serve.deciding.choice import VALUE_LIMIT, decode_draw
 from outlay.serve.deciding.features import value_text
 from outlay.serve.export.folder import date_of, ledger_sums
-from outlay.serve.export.history import CampaignHistory, PossibleActions
 from outlay.serve.ledger.caps import Tally
 from outlay.serve.ledger.ledger import DecisionRow, Ledger, LedgerError
 from outlay.serve.ledger.money import LARGEST
 from outlay.serve.ledger.records import ARM_CAP, DAY_CAP, TOTAL_CAP, USER_LIMIT
+from outlay.serve.user_days.campaign_history import CampaignHistory, PossibleActions
+from outlay.serve.user_days.rows import allowed_of, counts_as_forced, fits_of, outcomes_in_time, window_end
 
 MONEY_REASONS = (USER_LIMIT, VALUE_LIMIT, DAY_CAP, ARM_CAP, TOTAL_CAP)
 CELLS = 500_000  # values in memory at a time
@@ -146,17 +147,10 @@ class _TableWriter:
 
 
 def _decision(row: DecisionRow, terms: PossibleActions) -> tuple[Any, ...]:
-    """Return the values of the columns in DECISIONS.
-
-    A decision counts as forced if the answer was forced, or if the guards would have allowed only one action. Otherwise
-    only users whose draw was that action would be left as choices, which would bias the choices.
-    """
+    """Return the values of the columns in DECISIONS."""
     draw = decode_draw(row.members)
     drawn, given = bool(draw.members), bool(draw.members) and not row.forced
-    # The action given was allowed, whatever the recorded settings say: they may have changed in between.
-    room = None if row.room is None else max(row.room, row.amount)
-    fits = [fit or (given and i == row.action_index) for i, fit in enumerate(terms.fits(room))]
-    allowed = range(len(fits)) if draw.allowed is None else draw.allowed
+    fits, allowed = fits_of(row, draw, terms), allowed_of(draw, terms)
     fitting = sum(fits[i] for i in allowed)
     own = [a for m, a in zip(draw.members, draw.actions, strict=True) if row.member in (None, m)]
     refused = drawn and row.reason in MONEY_REASONS and not all(fits[i] for i in own)
@@ -172,7 +166,7 @@ def _decision(row: DecisionRow, terms: PossibleActions) -> tuple[Any, ...]:
         row.reason,
         row.member,
         row.action,
-        row.forced or fitting < 2,
+        counts_as_forced(row, terms),
         None if draw.allowed is None else [terms.actions[i] for i in draw.allowed],
         drawn,
         given,
@@ -206,16 +200,10 @@ def _texts(row: DecisionRow, features: Sequence[str], types: dict[str, set[type]
 
 def _outcomes(row: DecisionRow, window_ends: int, summary: DaySummary) -> list[tuple[str, str, float]]:
     """Return the columns of OUTCOMES for each outcome that was accepted and received in time."""
-    outcomes = []
-    for outcome, result in row.outcomes:
-        if result.status == "refused":
-            continue
-        if outcome.received >= window_ends:
-            summary.late += 1
-            continue
-        summary.kinds.add(outcome.kind)
-        outcomes.append((row.decision_id, outcome.kind, 1.0 if outcome.value is None else outcome.value))
-    return outcomes
+    timely = list(outcomes_in_time(row, window_ends))
+    summary.late += sum(result.status != "refused" for _, result in row.outcomes) - len(timely)
+    summary.kinds |= {kind for kind, _ in timely}
+    return [(row.decision_id, kind, value) for kind, value in timely]
 
 
 TRIES = 3  # attempts to read a day while its money changes
@@ -257,9 +245,8 @@ def read_days(
 def _read_day(
     ledger: Ledger, history: CampaignHistory, day: int, clock: Clock, write: Callable[..., DaySummary], *, moving: bool
 ) -> DaySummary:
-    begin, end, closes = (
-        int(midnight(date_of(each), clock.zone) * 1000) for each in (day, day + 1, day + history.settings.wait_days + 1)
-    )
+    begin, end = (int(midnight(date_of(each), clock.zone) * 1000) for each in (day, day + 1))
+    closes = window_end(day, history.settings.wait_days, clock)
     for slack in (0, *[DAY] * (TRIES - 1)):  # another time zone may have been in force
         before = _tallies(ledger, history)[day]
         rows = ledger.rows(history.campaign, begin - slack, end + slack)

@@ -37,6 +37,7 @@ from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.ledger import Ledger, LedgerError, UndecidedError
 from outlay.serve.ledger.records import Proposal, Recorded, new_decision_ids
+from outlay.serve.user_days.ledger_past import LedgerPast
 
 LEDGER_UNAVAILABLE = "ledger_unavailable"
 HOUR = 3_600_000  # milliseconds
@@ -81,6 +82,9 @@ class DecisionHandler:
         self._ledger = ledger
         self._clock = clock
         self._metrics = metrics
+        self._past = LedgerPast(ledger, state.config, clock)
+        if (summaries := state.loaded.summaries) is not None:
+            self._past.unknown(state.loaded, summaries)  # loads DuckDB before the first request needs it
         self._group = GroupCommit(self.answer_group, state.config.ledger_seconds)
 
     async def decide(self, requests: Sequence[DecisionRequest], *, many: bool = True) -> list[DecisionAnswer | Problem]:
@@ -146,7 +150,7 @@ class DecisionHandler:
             entries = trial.entries([each.encoded.user for each in pending])
             pending = [_entered(each, entry, path) for each, entry, path in zip(pending, entries, paths, strict=True)]
         for each, path in zip(pending, paths, strict=True):
-            _check_past(each, path)
+            self._check_past(each, path)
         return pending
 
     def _proposals(self, group: Sequence[PendingRequest], now: int, day: int) -> list[Proposal]:
@@ -217,8 +221,41 @@ class DecisionHandler:
     def _pasts(
         self, group: Sequence[PendingRequest], loaded: LoadedBundle, summaries: Summaries, day: int
     ) -> list[list[PastDay]]:
-        """Return the past days of each request's user."""
-        return [_given_past(each.request, loaded, summaries, day) for each in group]
+        """Return the past days of each request's user: those in the request, or else the ledger's."""
+        users = [each.encoded.user for each in group if each.request.past is None]
+        known = iter(self._past.of(loaded, summaries, users, day) if users else ())
+        return [
+            next(known) if each.request.past is None else _given_past(each.request, loaded, summaries, day)
+            for each in group
+        ]
+
+    def _check_past(self, pending: PendingRequest, path: str) -> None:
+        """Check the past of a request for the bundles that may decide it. Raises BadRequestError (422)."""
+        request, entry = pending.request, pending.entry
+        bundles = [pending.loaded] if entry is None else [pending.loaded, entry.arm.loaded]
+        every = [(loaded, loaded.summaries) for loaded in bundles if loaded.summaries is not None]
+        for loaded, summaries in every:
+            if (name := summaries.check_features(request.features)) is not None:
+                problem = Problem(
+                    error="is a summary of the user's past, which the server computes.",
+                    where=f"{path}.features.{name}",
+                    way_out="Leave it out; give the past itself under `past` if the ledger does not know it.",
+                )
+                raise BadRequestError(422, problem)
+            if request.past is None and (columns := self._past.unknown(loaded, summaries)):
+                problem = Problem(
+                    error=f"is absent, and the policy looks at past values of {columns[0]!r}, which the ledger does "
+                    "not record.",
+                    where=f"{path}.past",
+                    way_out="Give the user's past in the request.",
+                )
+                raise BadRequestError(422, problem)
+        if request.past is not None and every:
+            try:
+                check_past(request.past, [summaries.history for _, summaries in every])
+            except PastError as error:
+                problem = Problem(error=error.problem, where=f"{path}.past{error.where}")
+                raise BadRequestError(422, problem) from None
 
     def _unreachable(self, group: Sequence[PendingRequest], error: Exception) -> list[DecisionAnswer | Problem]:
         """Answer "no incentive" to every request; nothing was written."""
@@ -277,27 +314,6 @@ def _row(request: DecisionRequest, decider: Decider, path: str) -> EncodedRow | 
     except FeatureValueError as error:
         problem = Problem(error=f"{error.problem}.", where=f"{path}.features.{error.name}")
         raise BadRequestError(422, problem) from None
-
-
-def _check_past(pending: PendingRequest, path: str) -> None:
-    """Check the past of a request for the bundles that may decide it. Raises BadRequestError (422)."""
-    request, entry = pending.request, pending.entry
-    each = (pending.loaded.summaries, None if entry is None else entry.arm.loaded.summaries)
-    every = [summaries for summaries in each if summaries is not None]
-    for summaries in every:
-        if (name := summaries.check_features(request.features)) is not None:
-            problem = Problem(
-                error="is a summary of the user's past, which the server computes.",
-                where=f"{path}.features.{name}",
-                way_out="Leave it out; give the past itself under `past` if the ledger does not know it.",
-            )
-            raise BadRequestError(422, problem)
-    if request.past is not None and every:
-        try:
-            check_past(request.past, [summaries.history for summaries in every])
-        except PastError as error:
-            problem = Problem(error=error.problem, where=f"{path}.past{error.where}")
-            raise BadRequestError(422, problem) from None
 
 
 def _given_past(request: DecisionRequest, loaded: LoadedBundle, summaries: Summaries, day: int) -> list[PastDay]:

@@ -27,7 +27,7 @@ scope, with the caps as CHECK constraints).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -183,6 +183,20 @@ class Ledger(Protocol):
 
     def rows(self, campaign: str, after: int, until: int) -> Iterator[DecisionRow]:
         """Yield decisions with after ≤ ts < until (epoch ms), ordered by id."""
+        ...
+
+    def past(self, campaign: str, users: Collection[str], first: int, until: int) -> tuple[list[DecisionRow], set[str]]:
+        """Return what happened to users before a decision. Fast: it is called for every group of decisions.
+
+        Args:
+            campaign: its name.
+            users: their ids.
+            first: the first day number.
+            until: the day number after the last.
+
+        Returns:
+            Their decisions on these days, ordered by id; and the users who have earlier ones.
+        """
         ...
 
     def touch(self) -> None:

@@ -37,6 +37,7 @@ _BY_INDEX = "set local enable_seqscan = off; set local enable_hashjoin = off; se
 _IN_ORDER = f"{_BY_INDEX} set local enable_bitmapscan = off; set local enable_sort = off"
 _HERE = "set local search_path = outlay; set local jit = off;"
 _READ = f"begin isolation level repeatable read; {_HERE}"
+_LOOK = f"{_READ} {_BY_INDEX} set local statement_timeout = '{WAIT}s'"
 _WRITE = f"""
     begin isolation level read committed; {_HERE} {_BY_INDEX} set local synchronous_commit = on;
     set local lock_timeout = '{WAIT}s'; set local statement_timeout = '{WAIT}s'
@@ -91,13 +92,27 @@ class PostgresLedger(SqlLedger):
 
     @contextmanager
     def _writing(self) -> Iterator[_PostgresTransaction]:
+        with self._kept(_WRITE) as tx:
+            yield tx
+
+    @contextmanager
+    def _looking(self) -> Iterator[_PostgresTransaction]:
+        try:
+            with self._kept(_LOOK) as tx:
+                yield tx
+        except UndecidedError as error:  # of a transaction that wrote nothing
+            raise LedgerError(error.found, file=PLACE) from error
+
+    @contextmanager
+    def _kept(self, begin: str) -> Iterator[_PostgresTransaction]:
+        """Begin on the connection that is kept."""
         with self._turn, _own_errors(self._url):
             if self._closed:
                 raise LedgerError("the ledger is closed.")
             if self._writer is None or self._writer.closed:  # not opened yet, or closed after an error
                 self._writer = self._connect()
             try:
-                with _transaction(self._writer, _WRITE, self.clock) as tx:
+                with _transaction(self._writer, begin, self.clock) as tx:
                     yield tx
             except (psycopg.Error, UndecidedError):
                 self._writer.close()  # a session may stay read-only after its database no longer is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 
 from msgspec.structs import astuple
@@ -21,6 +21,8 @@ _ANSWER = tuple(name for name in Recorded.__struct_fields__ if name != "status")
 _proposed = attrgetter(*tuple(DECISION.columns)[:-5])  # the columns before room, state, held, paid and excess
 _OUTCOME = tuple(OUTCOME.columns)[:-3]  # the columns before status, moved and excess
 _happened = attrgetter(*_OUTCOME)
+_EVENT = ", ".join(OUTCOME.columns)
+_ROW = tuple(name for name in DecisionRow.__struct_fields__ if name not in ("forced", "outcomes"))
 
 
 class Transaction(Protocol):
@@ -116,19 +118,38 @@ def rows(tx: Transaction, campaign: str, after: str, until: str, limit: int) -> 
         order by decision_id limit {limit}"""
     page = [dict(zip(DECISION.columns, row, strict=True)) for row in tx.read(sql, campaign, after, until)]
     last = page[-1]["decision_id"] if page else after
-    names = f"{', '.join(_OUTCOME)}, status, moved, excess"
-    sql = f"select {names} from outcome where decision_id > ? and decision_id <= ?"
-    happened: dict[str, list[tuple[Outcome, OutcomeResult]]] = {}
-    for event, answer in sorted(map(_event, tx.read(sql, after, last)), key=_by_arrival):
-        happened.setdefault(event.decision_id, []).append((event, answer))
-    fields = [name for name in DecisionRow.__struct_fields__ if name not in ("forced", "outcomes")]
+    sql = f"select {_EVENT} from outcome where decision_id > ? and decision_id <= ?"
+    return _with_outcomes(page, tx.read(sql, after, last))
+
+
+def past(
+    tx: Transaction, campaign: str, users: Collection[str], first: int, until: int
+) -> tuple[list[DecisionRow], set[str]]:
+    """Return the decisions of users on the days from `first` to before `until`, by id, and who has earlier ones."""
+    keys = [(user, campaign) for user in users]
+    here = 'campaign = b and "user" = a'
+    names = ", ".join(f'decision."{name}"' for name in DECISION.columns)
+    sql = f"select {names} from {{keys}} as k join decision on {here} and day >= {first} and day < {until}"
+    found = [dict(zip(DECISION.columns, row, strict=True)) for row in tx.match(sql, keys)]
+    found.sort(key=itemgetter("decision_id"))
+    names = ", ".join(f"outcome.{name}" for name in OUTCOME.columns)
+    sql = f"select {names} from {{keys}} as k join outcome on decision_id = a"
+    happened = tx.match(sql, [(row["decision_id"],) for row in found]) if found else []
+    sql = f"select a from {{keys}} as k where exists (select 1 from decision where {here} and day < {first})"
+    return _with_outcomes(found, happened), {user for (user,) in tx.match(sql, keys)}
+
+
+def _with_outcomes(found: Sequence[dict[str, Any]], happened: Iterable[tuple[Any, ...]]) -> list[DecisionRow]:
+    outcomes: dict[str, list[tuple[Outcome, OutcomeResult]]] = {}
+    for event, answer in sorted(map(_event, happened), key=_by_arrival):
+        outcomes.setdefault(event.decision_id, []).append((event, answer))
     return [
         DecisionRow(
-            **{name: row[name] for name in fields},
+            **{name: row[name] for name in _ROW},
             forced=bool(row["forced"]),
-            outcomes=tuple(happened.get(row["decision_id"], ())),
+            outcomes=tuple(outcomes.get(row["decision_id"], ())),
         )
-        for row in page
+        for row in found
     ]
 
 

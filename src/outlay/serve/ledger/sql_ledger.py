@@ -8,7 +8,7 @@ the whole file instead, which amounts to the same with one campaign.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
@@ -40,6 +40,10 @@ class SqlLedger(ABC):
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Transaction]:
         """Begin a transaction that reads a consistent snapshot and blocks nobody."""
+
+    def _looking(self) -> AbstractContextManager[Transaction]:
+        """Begin as `_reading` does; a backend that can does so on a connection that it keeps."""
+        return self._reading()
 
     def record(self, proposals: Sequence[Proposal]) -> list[Recorded]:
         """Decide and write a group in one transaction; return the answers in the order of the proposals."""
@@ -182,6 +186,11 @@ class SqlLedger(ABC):
             if len(page) < PAGE:
                 return
             first = page[-1].decision_id
+
+    def past(self, campaign: str, users: Collection[str], first: int, until: int) -> tuple[list[DecisionRow], set[str]]:
+        """Return the decisions of users on the days from `first` to before `until`, by id, and who has earlier ones."""
+        with self._looking() as tx:
+            return repository.past(tx, campaign, set(users), first, until)
 
     def touch(self) -> None:
         """Commit a write that changes nothing. Raises LedgerError if the ledger can be read but not written."""

@@ -140,6 +140,13 @@ class SqliteLedger(SqlLedger):
             with _transaction(reader, self.path, self.clock) as tx:
                 yield tx
 
+    @contextmanager
+    def _looking(self) -> Iterator[_SqliteTransaction]:
+        with self._turn, self._own_errors():  # the writer's connection: its pages are in memory
+            self._writer.execute("begin")
+            with _transaction(self._writer, self.path, self.clock) as tx:
+                yield tx
+
     def _connect(self, mode: str = "rw") -> sqlite3.Connection:
         place = f"{self.path.absolute().as_uri()}?mode={mode}"
         connection = sqlite3.connect(place, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FORMAT = 4  # version of the tables, raised with every change to them; other versions are refused
+FORMAT = 5  # version of the tables, raised with every change to them; other versions are refused
 MONEY = "bigint not null"
 WORD = "text not null"
 FLAG = "boolean not null"
@@ -158,6 +158,7 @@ def create_statements(short: str = "") -> list[str]:
     return [
         *(f"{table.create} {short if table is COUNTER else ''}".strip() for table in TABLES),
         "create index decision_expiry on decision (expires) where state = 'reserved'",
+        'create index decision_user on decision (campaign, "user", day)',
         f"insert into ledger_format values ({FORMAT})",
         "insert into clock values ('', 0, 0)",
     ]
