@@ -94,6 +94,31 @@ def test_a_wrong_history_is_one_error(tmp_path: Path, history: str, error: str) 
         prepared(tmp_path, panel(), history)
 
 
+def test_summaries_that_the_log_holds_are_taken_where_they_are_known(tmp_path: Path) -> None:
+    history = '[log.history]\ndays = 3\ncolumns = ["reward"]\nsummaries = ["sum"]\n'
+    columns = panel()
+    computed = prepared(tmp_path, columns, history)
+    odd = np.arange(len(columns["day"])) % 2 == 1
+    held = {"history_days": [2.0 if each else None for each in odd], "reward_sum_3d": [None] * len(odd)}
+    for name in ("held", "without"):
+        (tmp_path / name).mkdir()
+    data = prepared(tmp_path / "held", columns | held, history + "recorded = true")
+    for found, expected in (
+        (_raw(data, odd), [2.0, np.nan] * int(odd.sum())),
+        (_raw(data, ~odd), _raw(computed, ~odd).ravel().tolist()),
+    ):
+        assert found.ravel() == pytest.approx(expected, nan_ok=True)
+    with pytest.raises(CampaignError, match=r"no column 'history_days'"):
+        prepared(tmp_path / "without", columns, history + "recorded = true")
+
+
+def _raw(data: Transitions, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The two summaries of some rows of the log as they were before they were scaled."""
+    numbers = np.asarray(data.number_columns)[rows][:, -4:].astype(np.float64)
+    values = [numbers[:, 2 * i] * f.scale + f.mean for i, f in enumerate(data.schema.numeric[-2:])]
+    return np.where(numbers[:, 1::2] > 0, np.nan, np.stack(values, axis=1))
+
+
 def test_a_feature_with_the_name_of_a_summary_is_an_error(tmp_path: Path) -> None:
     columns = panel()
     columns["history_days"] = columns["day"]

@@ -53,6 +53,7 @@ class HistorySection(Section):
     summaries: tuple[Literal["mean", "sum", "count", "decayed", "last", "since"], ...] = Field(
         default=("mean", "decayed", "last", "since"), min_length=1
     )
+    recorded: bool = False  # the log has a column of each summary: what decisions were made on; null: to be computed
 
     @model_validator(mode="after")
     def _once(self) -> Self:

@@ -14,6 +14,7 @@ from outlay.core.history import History, PastRows
 from outlay.core.progress import Counter
 from outlay.core.schema import Numeric, Schema
 from outlay.logs.encode import BATCH_ROWS, Columns
+from outlay.logs.reading import quoted
 from outlay.logs.roles import Log
 from outlay.logs.source import ROW, Source
 
@@ -30,8 +31,15 @@ def feature_terms(source: Source, campaign: Campaign, history: History) -> list[
     if twice:
         raise CampaignError(f"makes a feature {min(twice)!r}, which log.features lists too.", file=campaign.path,
                             where="log.history", way_out="Rename that feature, or leave it out.")  # fmt: skip
+    if campaign.log.history is not None and campaign.log.history.recorded:
+        recorded_terms(source, history)
     key = "log.history.columns"
     return [source.number(source.term(key, text)) for text in history.features]
+
+
+def recorded_terms(source: Source, history: History) -> list[str]:
+    """SQL of the summaries that the log itself holds. Raises CampaignError if one is missing."""
+    return [source.number(source.term("log.history.recorded", quoted(name))) for name in history.names]
 
 
 def write_history(
@@ -63,8 +71,10 @@ def write_history(
     numbers, width = columns.arrays["numbers"], len(history.names)
     mine = numbers[:, -2 * width :]
     sums = np.zeros((3, width))
+    recorded = _write_recorded(log, history, mine, places)
     for rows in _chunks(columns.rows):
         found = history.summarise(past, user[rows], day[rows])
+        found = np.where(recorded[rows, None], mine[rows, ::2], found)
         mine[rows, ::2] = found  # as they are; their scale is known after the last
         known = np.where(np.isfinite(found), found, 0.0).astype(np.float64)
         sums += np.isfinite(found).sum(0), known.sum(0), (known * known).sum(0)
@@ -76,6 +86,24 @@ def write_history(
         mine[rows] = summaries.encode(table).numbers
         tell((rows.stop - rows.start + 1) // 2)
     return replace(schema, numeric=(*schema.numeric, *fields))
+
+
+def _write_recorded(
+    log: Log, history: History, mine: NDArray[np.float32], places: NDArray[np.int64] | None
+) -> NDArray[np.bool_]:
+    """Write the summaries that the log holds, `[N, 2·F]` as in `numbers`; `[N]` the rows that have them."""
+    recorded = np.zeros(len(mine), np.bool_)
+    section = log.campaign.log.history
+    if section is None or not section.recorded:
+        return recorded
+    listed = ", ".join(f"{sql} AS v{i}" for i, sql in enumerate(recorded_terms(log.source, history)))
+    for batch in log.source.batches(f"SELECT {ROW}, {listed} FROM log_numbered", BATCH_ROWS):
+        rows = np.asarray(batch.column(0))
+        rows = rows if places is None else places[rows]
+        values = [column.to_numpy(zero_copy_only=False).astype(np.float32) for column in batch.columns[1:]]
+        mine[rows, ::2] = np.stack(values, axis=1)
+        recorded[rows] = ~np.isnan(values[0])  # how many rows the past has is known wherever anything is recorded
+    return recorded
 
 
 def _values(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,14 @@ FILE = "campaign.toml"
 HEADER = "# The log of decisions written by outlay export-log: a row per user and day. An edited file is kept.\n"
 
 
-def campaign_of(bundle: Mapping[str, Any], layout: LogLayout, source: Source) -> dict[str, Any]:
+def campaign_of(
+    bundle: Mapping[str, Any], summaries: Collection[str], layout: LogLayout, source: Source
+) -> dict[str, Any]:
     """Return the content of the campaign file.
 
     Args:
         bundle: the bundle's manifest.
+        summaries: those of its features that summarise the user's past.
         layout: columns of the log.
         source: the exported log, with the view `log`.
     """
@@ -49,7 +52,7 @@ def campaign_of(bundle: Mapping[str, Any], layout: LogLayout, source: Source) ->
     _put(log, "eligible", names["eligible"] if listed else None)
     features = log["features"]
     for part in ("categorical", "numeric"):
-        features[part] = [names[FEATURE + name] for name in bundle["features"][part]]
+        features[part] = [names[FEATURE + name] for name in bundle["features"][part] if name not in summaries]
     money = _money(content["budget"])
     money["cost"] = names["paid"]
     if log.get("segment") is not None and not _is_known(source, log["segment"]):
@@ -63,6 +66,10 @@ def campaign_of(bundle: Mapping[str, Any], layout: LogLayout, source: Source) ->
         none = float(content["campaign"].get("none") or 0.0)
         content["campaign"]["none"] = none
         log["actions"] = sorted({*log["actions"], none})
+    if summaries:
+        # What decisions were made on, unless days without a row count from now on: then all of it is computed anew.
+        same = bundle["campaign"]["log"].get("complete") == log.get("complete")
+        log["history"]["recorded"] = same and all(names[FEATURE + name] == name for name in summaries)
     return content
 
 

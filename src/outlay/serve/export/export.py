@@ -262,7 +262,7 @@ def _with_campaign_file(
     if state.edited(file):
         return state, True
     with open_source(out / SOURCE, work, memory=MEMORY) as source:
-        content = campaign_of(history.bundle, layout, source)
+        content = campaign_of(history.bundle, history.summaries, layout, source)
         state = replace(state, campaign_file=digest(write_campaign(file, content)))
         state.save(out)
         check_expressions(content, layout, source, file)

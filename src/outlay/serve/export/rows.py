@@ -7,7 +7,7 @@ are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,7 +86,7 @@ def write_rows(
     rows: Iterable[DecisionRow],
     folder: Path,
     features: Sequence[str],
-    terms: Callable[[str, int], PossibleActions],
+    history: CampaignHistory,
     window_ends: int,
     progress: Counter,
 ) -> DaySummary:
@@ -96,7 +96,7 @@ def write_rows(
         rows: the rows of one day.
         folder: an existing folder to write to.
         features: their names; columns f0, f1, … are in this order.
-        terms: returns the possible actions of a bundle at a time (epoch ms).
+        history: the campaign's bundles and settings.
         window_ends: epoch ms at which the wait window of the day ends.
         progress: called with the number of rows in each batch.
 
@@ -114,7 +114,8 @@ def write_rows(
             for name, schema in (("decisions", decisions), ("outcomes", pa.schema(OUTCOMES.items())))
         ]
         for row in rows:
-            tables[0].rows.append((*_decision(row, terms(row.bundle, row.ts)), *_texts(row, features, summary.types)))
+            texts = _texts(row, features, history.unlike(row.bundle), summary.types)
+            tables[0].rows.append((*_decision(row, history.terms(row.bundle, row.ts)), *texts))
             tables[1].rows += _outcomes(row, window_ends, summary)
             for place, amount in enumerate((1, row.amount > 0, row.held, row.paid)):
                 summary.sums[place] += amount
@@ -185,9 +186,11 @@ def _decision(row: DecisionRow, terms: PossibleActions) -> tuple[Any, ...]:
     )
 
 
-def _texts(row: DecisionRow, features: Sequence[str], types: dict[str, set[type]]) -> list[str | None]:
-    """Return the features as canonical text; None for an absent feature."""
-    recorded = _features.decode(row.features)
+def _texts(
+    row: DecisionRow, features: Sequence[str], without: Collection[str], types: dict[str, set[type]]
+) -> list[str | None]:
+    """Return the features as canonical text; None for an absent feature, and for those of `without`."""
+    recorded = _features.decode(row.features) | dict.fromkeys(without)
     texts = []
     for name in features:
         text = value_text(value) if (value := recorded.get(name)) is not None else None
@@ -238,7 +241,7 @@ def read_days(
     for day in days:
         folder = work / str(day)
         folder.mkdir()
-        write = partial(write_rows, folder=folder, features=features, terms=history.terms, progress=progress)
+        write = partial(write_rows, folder=folder, features=features, history=history, progress=progress)
         yield day, _read_day(ledger, history, day, clock, write, moving=day > closed)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from outlay.core.campaign import Campaign
+from outlay.core.history import History
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.choice import value_refusal
 from outlay.serve.deciding.outcome_kinds import campaign_outcome_kinds
@@ -50,6 +54,7 @@ class CampaignHistory:
         money: the currency.
         categorical: features that are categorical in every bundle that has them.
         numeric: features that are numeric in at least one bundle.
+        summaries: those of them that summarise the user's past for `bundle` (`[log.history]`).
     """
 
     def __init__(self, ledger: Ledger, campaign: str) -> None:
@@ -74,10 +79,17 @@ class CampaignHistory:
         self.categorical = [name for name in texts if name not in self.numeric]
         self.kinds = campaign_outcome_kinds(self.bundle["campaign"])
         self._terms = cache(self._find)
+        newest = self._summarised(self.bundle["id"])
+        self.summaries = () if newest is None else newest[0].names
+        self._alike = {key: self._summarised(key) == newest for key in self._bundles}
 
     def salts(self, bundle: str) -> tuple[str, ...]:
         """Return the salts of all policies that a bundle may serve. Raises as `terms`."""
         return self._terms(bundle, 0).salts
+
+    def unlike(self, bundle: str) -> Collection[str]:
+        """Return the summaries that a decision of this bundle does not have: its own say something else."""
+        return () if self._alike.get(bundle, False) else self.summaries
 
     def terms(self, bundle: str, ts: int) -> PossibleActions:
         """Return the possible actions of a bundle at a time (epoch ms).
@@ -86,6 +98,16 @@ class CampaignHistory:
             LedgerError: if the ledger has no record of the bundle.
         """
         return self._terms(bundle, max(bisect_right(self._since, ts) - 1, 0))
+
+    def _summarised(self, bundle: str) -> tuple[History, dict[str, str]] | None:
+        """Return what a bundle summarises of the past: the history, and the SQL of reward and costs."""
+        content = self._bundles[bundle]["campaign"]
+        if content["log"].get("history") is None:
+            return None
+        campaign = Campaign.parse({**content, "log": {**content["log"], "source": "unknown"}}, Path(bundle))
+        history = History.of(campaign)
+        assert history is not None
+        return history, {"reward": campaign.log.reward} | {each.name: each.cost for each in campaign.budgets}
 
     def _find(self, bundle: str, number: int) -> PossibleActions:
         manifest, settings = self._bundles.get(bundle), self._settings[number]
