@@ -111,17 +111,18 @@ def server(
     machine: Machine = HERE,
     change: bool = True,
     experiment: Experiment | None = None,
+    history: Path | None = None,
     **settings: Any,
 ) -> Iterator[Client]:
     config = ServeConfig.parse({"reserve": RESERVE, **settings})
-    loaded = prepare_bundle(bundle if isinstance(bundle, Path) else bundle.folder, config)
-    trial = None if experiment is None else load_experiment(experiment, loaded, config)
+    loaded = prepare_bundle(bundle if isinstance(bundle, Path) else bundle.folder, config, history=history)
+    trial = None if experiment is None else load_experiment(experiment, loaded, config, history)
 
     async def start() -> Service:
         kept = BrokenLedger(ledger, machine)
         agree_settings(kept, loaded, config, trial, clock, change=change)
         own = clock or Clock(config.timezone, kept.clock.seconds)
-        state = ServingState(loaded, config, trial=trial)
+        state = ServingState(loaded, config, trial=trial, history=history)
         state.declare_kinds(kept)
         return Service(state, kept, own, Metrics())
 

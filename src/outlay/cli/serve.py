@@ -40,6 +40,12 @@ def serve(
     rehearse: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Let a day last so many seconds, on a separate ledger.")
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOG_OR_DATA", help="The past of users before the ledger began, for a policy that looks at it."
+        ),
+    ] = None,
     change_settings: Annotated[
         bool, typer.Option("--change-settings", help="Give all servers of the ledger these settings and this bundle.")
     ] = False,
@@ -76,6 +82,7 @@ def serve(
             token=os.environ.get("OUTLAY_TOKEN") or None,
             experiment=None if experiment is None else Experiment.load(experiment),
             rehearse=rehearse,
+            history=history,
             change=change_settings,
         ),
         say,

@@ -45,6 +45,7 @@ class ServerOptions:
         token: the bearer token, from OUTLAY_TOKEN.
         experiment: the A/B test to serve, or None.
         rehearse: seconds that a day lasts; None: days are real.
+        history: a log or a DATA folder with the past of users before the ledger began, or None.
         change: whether settings and bundle become those of all servers of the ledger.
     """
 
@@ -57,11 +58,14 @@ class ServerOptions:
     token: str | None = field(default=None, repr=False)
     experiment: Experiment | None = None
     rehearse: float | None = None
+    history: Path | None = None
     change: bool = False
 
     def load_experiment(self, loaded: LoadedBundle) -> ServedExperiment | None:
         """Return the A/B test to serve beside the bundle. Raises OutlayError if the two do not fit."""
-        return None if self.experiment is None else load_experiment(self.experiment, loaded, self.config)
+        if self.experiment is None:
+            return None
+        return load_experiment(self.experiment, loaded, self.config, self.history)
 
 
 def is_loopback(host: str) -> bool:
@@ -81,8 +85,8 @@ def application(options: ServerOptions) -> Router:
 
     async def start() -> Service:
         with _stopped_by_signals():
-            loaded = prepare_bundle(options.bundle, options.config)
-            state = ServingState(loaded, options.config, options.load_experiment(loaded))
+            loaded = prepare_bundle(options.bundle, options.config, history=options.history)
+            state = ServingState(loaded, options.config, options.load_experiment(loaded), options.history)
             ledger, clock = await _reach_ledger(options.ledger, state)
         # What is loaded by now stays; searching it for garbage again and again takes a quarter of the time.
         gc.collect()

@@ -25,6 +25,7 @@ from uvicorn.supervisors import Multiprocess
 from outlay.core.errors import OutlayError
 from outlay.serve.application import ServerOptions, application, is_loopback
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
+from outlay.serve.experiment.arms import ServedExperiment
 from outlay.serve.experiment.rehearsal import check_rehearsal, clock_with, new_rehearsal, note_rehearsal
 from outlay.serve.http.connections import Connection
 from outlay.serve.ledger.backends import open_ledger
@@ -62,7 +63,7 @@ def serve(options: ServerOptions, say: Callable[[str], None] = lambda _words: No
             f"is {options.host}: other machines could spend the budget, and there is no token.", where="--host",
             way_out="Set OUTLAY_TOKEN to a long random text, or listen on 127.0.0.1.",
         )  # fmt: skip
-    loaded = prepare_bundle(options.bundle, options.config)
+    loaded = prepare_bundle(options.bundle, options.config, history=options.history)
     zone = options.config.timezone
     with closing(open_ledger(options.ledger)) as ledger:
         notices = []
@@ -75,6 +76,7 @@ def serve(options: ServerOptions, say: Callable[[str], None] = lambda _words: No
             ]
             loaded, options = active, dataclasses.replace(options, bundle=active.path)
         trial = options.load_experiment(loaded)
+        _check_history(options, loaded, trial)
         seconds, now = options.rehearse, ledger.clock.seconds()
         requested = None if seconds is None else new_rehearsal(seconds, zone, now)
         rehearsal = check_rehearsal(ledger, loaded.campaign, requested)
@@ -117,6 +119,14 @@ def listening(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _check_history(options: ServerOptions, loaded: LoadedBundle, trial: ServedExperiment | None) -> None:
+    """Raise OutlayError if users' past was given and no policy looks at it."""
+    bundles = [loaded, *(arm.loaded for arm in (trial.arms if trial else ()))]
+    if options.history is not None and all(each.summaries is None for each in bundles):
+        raise OutlayError("is not needed: the policy looks at no past days.", where="--history",
+                          way_out="Leave it out.")  # fmt: skip
+
+
 def _in_service(ledger: Ledger, loaded: LoadedBundle, options: ServerOptions) -> LoadedBundle:
     """Return the bundle that the ledger's servers serve; `loaded` if they serve none yet, or the same one."""
     kept = ledger.config(loaded.campaign)
@@ -126,7 +136,7 @@ def _in_service(ledger: Ledger, loaded: LoadedBundle, options: ServerOptions) ->
         "Put it there, start with its folder, or put this one into service for all servers with --change-settings."
     )
     try:
-        active = prepare_bundle(kept.path, options.config, campaign=loaded.campaign)
+        active = prepare_bundle(kept.path, options.config, campaign=loaded.campaign, history=options.history)
     except OutlayError as error:
         raise OutlayError(
             f"is {loaded.bundle.id}; the ledger's servers serve {kept.bundle}, which cannot be loaded: {error}",

@@ -25,6 +25,7 @@ from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.features import RowEncoder
+from outlay.serve.deciding.first_past import FirstPast
 from outlay.serve.deciding.past import Summaries, request_schema
 from outlay.serve.ledger.ledger import Ledger, Note
 from outlay.serve.ledger.money import Money
@@ -52,6 +53,7 @@ class LoadedBundle:
         amounts: `[K]` minor units to reserve for each action.
         none_index: position of the campaign's none; −1 if it is not one of the actions.
         money: the currency.
+        first_past: what was known of users before the ledger began, for a policy that looks at past days; or None.
     """
 
     path: Path
@@ -59,6 +61,7 @@ class LoadedBundle:
     amounts: tuple[int, ...]
     none_index: int
     money: Money
+    first_past: FirstPast | None = None
 
     @property
     def bundle(self) -> Bundle:
@@ -85,17 +88,20 @@ class LoadedBundle:
         return 0 if index < 0 or index == self.none_index else self.amounts[index]
 
 
-def prepare_bundle(path: str | Path, config: ServeConfig, *, campaign: str | None = None) -> LoadedBundle:
+def prepare_bundle(
+    path: str | Path, config: ServeConfig, *, campaign: str | None = None, history: Path | None = None
+) -> LoadedBundle:
     """Load, verify, price and warm up a bundle.
 
     Args:
         path: the bundle's folder.
         config: settings of the server.
         campaign: the campaign that is being served, if any: its ledger accepts no other.
+        history: a log or a DATA folder with the past of users before the ledger began.
 
     Raises:
         BundleError: if it is missing, damaged, of another campaign, or cannot decide single requests.
-        OutlayError: if the settings do not fit it.
+        OutlayError: if the settings do not fit it, or the history cannot be read.
     """
     folder = Path(path).absolute()
     try:
@@ -133,6 +139,8 @@ def prepare_bundle(path: str | Path, config: ServeConfig, *, campaign: str | Non
         pool.check()
     money = Money(str(bundle.manifest["unit"]), config.minor)
     loaded = LoadedBundle(folder, decider, _amounts(bundle, config, money), decider.index_of(none), money)
+    if history is not None and bundle.history is not None:
+        loaded = replace(loaded, first_past=FirstPast.read(bundle, history))
     _warm_up(loaded)
     return loaded
 

@@ -159,13 +159,16 @@ class ServedExperiment:
                 )  # fmt: skip
 
 
-def load_experiment(experiment: Experiment, loaded: LoadedBundle, config: ServeConfig) -> ServedExperiment:
+def load_experiment(
+    experiment: Experiment, loaded: LoadedBundle, config: ServeConfig, history: Path | None = None
+) -> ServedExperiment:
     """Load, verify and warm up the bundles of the arms.
 
     Args:
         experiment: read and sealed.
         loaded: the bundle that decides about users outside the test.
         config: settings of the server.
+        history: a log or a DATA folder with the past of users before the ledger began.
 
     Raises:
         BundleError: if an arm's bundle is missing, damaged or of another campaign.
@@ -189,12 +192,16 @@ def load_experiment(experiment: Experiment, loaded: LoadedBundle, config: ServeC
             way_out="Draw the arms beforehand (outlay experiment assign), serve each arm's clusters by a server of its "
             "own, and analyse with --assigned.",
         )  # fmt: skip
-    trial = ServedExperiment(experiment, tuple(_prepared(arm, experiment, loaded, config) for arm in experiment.arms))
+    trial = ServedExperiment(
+        experiment, tuple(_prepared(arm, experiment, loaded, config, history) for arm in experiment.arms)
+    )
     trial.check_fits(loaded)
     return trial
 
 
-def _prepared(arm: Design, experiment: Experiment, loaded: LoadedBundle, config: ServeConfig) -> ServedArm:
+def _prepared(
+    arm: Design, experiment: Experiment, loaded: LoadedBundle, config: ServeConfig, history: Path | None
+) -> ServedArm:
     file, where = experiment.path, f"arm {arm.name!r}"
     if arm.name in (POLICY, RANDOM):
         raise OutlayError(
@@ -209,7 +216,7 @@ def _prepared(arm: Design, experiment: Experiment, loaded: LoadedBundle, config:
     except MoneyError as error:
         raise OutlayError(error.found, file=file, where=f"{where}.budget", way_out=error.way_out) from None
     if arm.kind == "bundle":
-        return _of_bundle(arm, experiment, loaded, config, budget)
+        return _of_bundle(arm, experiment, loaded, config, budget, history)
     if arm.kind == "random":
         everyone = replace(loaded.decider, random_share=1.0, random_salt=experiment.meta.salt)
         return ServedArm(arm.name, arm.kind, budget, loaded, everyone, None)
@@ -228,10 +235,15 @@ def _prepared(arm: Design, experiment: Experiment, loaded: LoadedBundle, config:
 
 
 def _of_bundle(
-    arm: Design, experiment: Experiment, loaded: LoadedBundle, config: ServeConfig, budget: int | None
+    arm: Design,
+    experiment: Experiment,
+    loaded: LoadedBundle,
+    config: ServeConfig,
+    budget: int | None,
+    history: Path | None,
 ) -> ServedArm:
     folder = (experiment.path or Path()).parent / str(arm.bundle)
-    own = prepare_bundle(folder, config, campaign=loaded.campaign)
+    own = prepare_bundle(folder, config, campaign=loaded.campaign, history=history)
     if arm.bundle_id not in (None, own.bundle.id):
         raise OutlayError(
             f"is {arm.bundle_id!r}, but {folder} holds {own.bundle.id!r}: another bundle than was planned.",

@@ -47,7 +47,13 @@ class ServingState:
         behind: why the bundle is not the ledger's; empty if it is.
     """
 
-    def __init__(self, loaded: LoadedBundle, config: ServeConfig, trial: ServedExperiment | None = None) -> None:
+    def __init__(
+        self,
+        loaded: LoadedBundle,
+        config: ServeConfig,
+        trial: ServedExperiment | None = None,
+        history: Path | None = None,
+    ) -> None:
         self.loaded = loaded
         self.config = config
         self.trial = trial
@@ -55,6 +61,7 @@ class ServingState:
         self.arm_pacers: dict[str, Pacer] = {}
         self.kinds: tuple[str, ...] = MONEY_KINDS
         self.prices: Mapping[str, float] = {}
+        self._history = history  # the past of users before the ledger began, for bundles that come into service
         self._swap = threading.Lock()  # bundles go into service one after the other
         self._backoff = Backoff()
         self.outdated = ""
@@ -186,7 +193,7 @@ class ServingState:
 
     def _prepared(self, path: str | Path, ledger: Ledger, now: int) -> LoadedBundle:
         """Return a bundle that fits the test and is registered in the ledger."""
-        loaded = prepare_bundle(path, self.config, campaign=self.loaded.campaign)
+        loaded = prepare_bundle(path, self.config, campaign=self.loaded.campaign, history=self._history)
         if self.trial is not None:
             self.trial.check_fits(loaded)
         register_bundle(ledger, loaded, self.config, now)

@@ -23,7 +23,7 @@ from outlay.serve.user_days.rows import outcomes_in_time, row_of_day, window_end
 
 
 class LedgerPast:
-    """Reads the past of users from a ledger."""
+    """Reads the past of users from a ledger, and from what was known before it began."""
 
     def __init__(self, ledger: Ledger, config: ServeConfig, clock: Clock) -> None:
         self._ledger = ledger
@@ -43,18 +43,24 @@ class LedgerPast:
             LedgerError: if the ledger cannot be read.
         """
         history = summaries.history
-        rows, earlier = self._ledger.past(loaded.campaign, users, day - history.days, day)
+        first = day - history.days
+        rows, earlier = self._ledger.past(loaded.campaign, users, first, day)
         decisions: defaultdict[tuple[str, int], list[DecisionRow]] = defaultdict(list)
         for row in rows:
             decisions[row.user, row.day].append(row)
         days = [self._user_day(each, loaded.campaign) for each in decisions.values()]
-        found: defaultdict[str, list[PastDay]] = defaultdict(list)
+        found: defaultdict[str, dict[int, PastDay]] = defaultdict(dict)
+        if loaded.first_past is not None:
+            for user in set(users):
+                known, longer = loaded.first_past.days(user, first, day)
+                found[user] = {each.day: each for each in known}
+                earlier |= {user} if longer else set()
+        for each, values in zip(days, self._values_of(loaded, summaries).of(days), strict=True):
+            found[each.row.user][each.row.day] = PastDay(each.row.day, values)
         if history.complete:  # a day without a row counts if it is after the user's first row
             for user in earlier:
-                found[user].append(PastDay(day - history.days - 1, [0.0] * len(history.columns)))
-        for each, values in zip(days, self._values_of(loaded, summaries).of(days), strict=True):
-            found[each.row.user].append(PastDay(each.row.day, values))
-        return [found[user] for user in users]
+                found[user][first - 1] = PastDay(first - 1, [0.0] * len(history.columns))
+        return [list(found[user].values()) for user in users]
 
     def _user_day(self, decisions: Sequence[DecisionRow], campaign: str) -> UserDay:
         row = decisions[0] if len(decisions) == 1 else row_of_day(decisions, lambda *at: self._terms(campaign, *at))
