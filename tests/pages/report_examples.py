@@ -17,6 +17,7 @@ from outlay.core.estimate import Estimate
 from outlay.estimators import agreement
 from outlay.estimators.behaviour import check as behaviour_check
 from outlay.estimators.certificate import BudgetBound, Certificate
+from outlay.estimators.day_effects import DayEffects, OutcomeByDay
 from outlay.estimators.markov import MarkovCheck, PastDependence
 from outlay.estimators.observed import Reproduction
 from outlay.pages.results import RunResults
@@ -228,6 +229,7 @@ def _diagnostics() -> Diagnostics:
             "all 10 other estimates that can be relied on agree with it",
             (agreement.EstimatorDifference("mis", "reward@1", 0.001, 0.002, 0.008),),
         ),
+        days=DayEffects((OutcomeByDay("active", 0.0, 0.0, (1.0, 0.2)),), 7, (1.0,), 7, "the 7 days do not differ"),
         paths=(
             MatchingPaths(days=1, users=30_000, matched=0.153, ess=967.0, clipped=0.0, heaviest=0.0013),
             MatchingPaths(days=3, users=30_000, matched=0.0011, ess=7.9, clipped=0.093, heaviest=0.13),

@@ -14,10 +14,11 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from outlay.bundles.in_memory import in_memory
 from outlay.bundles.manifest import digest
@@ -39,6 +40,7 @@ from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import Transitions
 from outlay.estimators.band import Band
 from outlay.estimators.certificate import Certificate
+from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.frontier import Points, needed
 from outlay.estimators.observed import Reproduction, observe, reproduces
@@ -129,7 +131,8 @@ def certify_frontier(
         np.savez(
             handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
             users=points.users,
-            said=json.dumps({"withheld": withheld, "refused": doubt, "window": at.window, "clusters": points.clusters}),
+            said=json.dumps({"withheld": withheld, "refused": doubt, "window": at.window, "clusters": points.clusters,
+                             "days": asdict(at.day_effects)}),
         )  # fmt: skip
     found = certified(run, data, campaign)
     assert found is not None
@@ -151,6 +154,7 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
             part = {name: file[name] for name in file.files}
         said = json.loads(str(part["said"]))
         withheld, refused, window = said["withheld"], said["refused"], said.get("window")
+        days = TypeAdapter(DayEffects | None).validate_python(said.get("days"))
         covariance, users = part["covariance"], int(part["users"])
         points = Points(
             part["value"], covariance, covariance, users, part["tails"], part["gains"], said.get("clusters")
@@ -161,7 +165,9 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
     if window != window_of(view):  # of an older version, which certified discounted figures between features
         return None
     number, alpha = look(view, _identity(stored), campaign.train.confidence, view.certifying)
-    band = Band.of(points, withheld, refused, campaign, confidence=1 - alpha, window=claimed(campaign, window))
+    band = Band.of(
+        points, withheld, refused, campaign, confidence=1 - alpha, window=claimed(campaign, window), days=days
+    )
     return Certified(band, number, alpha)
 
 

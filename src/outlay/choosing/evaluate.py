@@ -61,6 +61,7 @@ def evaluate_policy(
     reproduction, behaviour = reproduces(observed, old.fitted), measure.behaviour_check()
     checks = Checks.of(new, reproduction, behaviour, measure.markov_check)
     new, old = checks.with_cautions(new), checks.with_cautions(old)
+    days = measure.day_effects
     report(0.4, "the policies beside it")
     constants, others = constants_of(measure, campaign), []
     if constants is not None:
@@ -83,10 +84,14 @@ def evaluate_policy(
     gain = [e for e in less["old"] if (e.estimator, e.target) == ("fqe", objective(campaign))]
     if not all(e.recommended for e in gain):  # the verdict must not be surer than the table
         certificate = replace(certificate, gain_bound=None, gain_most=None)
+    certificate = days.widened_certificate(certificate)
     curve = None if run is None else _curve(measure, run, campaign, checks.refused, report)
     rows = [e for each in [old, *others, *members] for e in each.rows(campaign, level)]
-    beside = _shown([*observed.estimates("old", "observed", confidence=level), *rows], measure, campaign)
-    mine = _shown(new.rows(campaign, level), measure, campaign)
+    observations = observed.estimates("old", "observed", confidence=level)
+    beside, mine = (
+        tuple(days.widened(e, level) for e in _shown(each, measure, campaign))
+        for each in ([*observations, *rows], new.rows(campaign, level))
+    )
     weighed = new.joints["pdis"]
     assert isinstance(weighed, Weighted)
     return Evaluation(
@@ -95,7 +100,7 @@ def evaluate_policy(
         estimates=mine,
         beside=beside,
         differences=tuple(
-            PairedDifference(against=name, **asdict(e))
+            PairedDifference(against=name, **asdict(days.widened(e, level)))
             for name, differences in less.items()
             for e in _shown(differences, measure, campaign)
         ),
@@ -114,6 +119,7 @@ def evaluate_policy(
             propensities=behaviour,
             reproduction=reproduction,
             markov=checks.markov,
+            days=days,
             agreement=checks.agreement,
             paths=matching_paths(weighed, campaign.meta.report_days),
             overlap=overlap(measure, policy, propensity),

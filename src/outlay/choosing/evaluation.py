@@ -19,6 +19,7 @@ from outlay.core.estimate import Estimate
 from outlay.core.files import write_json
 from outlay.core.target import Target
 from outlay.estimators.certificate import CONDITION, Certificate
+from outlay.estimators.day_effects import DayEffects
 
 PolicyKind = Literal["old", "constant", "method", "chosen", "member"]
 
@@ -69,11 +70,13 @@ class Diagnostics(Checks):
     """What the numbers rest on: the checks, and how much of the log is about the policy.
 
     Attributes:
+        days: how days differ, and what that adds to errors.
         paths: by number of days, ascending.
         overlap: by segment.
         curve: the look at a frontier's other budgets; None where there was none.
     """
 
+    days: DayEffects
     paths: tuple[MatchingPaths, ...]
     overlap: tuple[SegmentOverlap, ...]
     curve: CurveLook | None = None

@@ -24,6 +24,7 @@ from outlay.core.transitions import Transitions
 from outlay.estimators import marginalised, reach
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
 from outlay.estimators.behaviour.model import Behaviour
+from outlay.estimators.day_effects import DayEffects, day_effects
 from outlay.estimators.doubly_robust import DoublyRobust, Robust
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.joint import Joint
@@ -49,7 +50,7 @@ from outlay.ops.action_basis import ActionBasis, smooth_basis
 from outlay.twostage.previous_rows import PreviousRows
 
 CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
-MARKOV_ROWS = 20  # rows for each column of the test of the state
+STATE_ROWS = 20  # rows for each column that stands for what the state says
 # Rows of an action for each feature. Hidden directions that vary little live on few rows: with 100 rows for each, more
 # than 1% of the paths of small logs met rows without their like. Plain features are what the old policy may have seen.
 HIDDEN_ROWS, PLAIN_ROWS = 150, 5
@@ -256,14 +257,26 @@ class Measure:
     @cached_property
     def markov_check(self) -> MarkovCheck:
         """Whether the state is enough: whether the days before say no more, given state and action."""
-        panel = self.panel
-        time = self.data.first_times()[self.data.user[panel.rows]] + panel.day
+        return markov_check(self.panel, self._time, self._state_columns)
+
+    @cached_property
+    def day_effects(self) -> DayEffects:
+        """How days differ, given state and action, and what that adds to errors."""
+        return day_effects(self.panel, self._time, self._state_columns, self.window)
+
+    @property
+    def _time(self) -> NDArray[np.int64]:
+        """`[n]` calendar day of each row."""
+        return self.data.first_times()[self.data.user[self.panel.rows]] + self.panel.day
+
+    @property
+    def _state_columns(self) -> list[NDArray[np.float32]] | None:
+        """Columns of the state that stand for what it says, in blocks; None where states are counted."""
         if self.counted:
-            return markov_check(panel, time, None)
-        plain = self._plain
+            return None
+        panel, plain = self.panel, self._plain
         square, bent = np.clip(plain, -WITHIN, WITHIN) ** 2, hinges(self._numbers, panel.first[panel.user])
-        pairs = products(plain, len(panel) // MARKOV_ROWS - 3 * plain.shape[1])
-        return markov_check(panel, time, [plain, square, bent, pairs])
+        return [plain, square, bent, products(plain, len(panel) // STATE_ROWS - 3 * plain.shape[1])]
 
     @cached_property
     def behaviour(self) -> Behaviour:

@@ -182,6 +182,7 @@ def _rests_on(result: Evaluation) -> None:
     diagnostics = result.diagnostics
     _say(f"Reproduction: {diagnostics.reproduction.words}.")
     _say(f"State: {diagnostics.markov.words}.")
+    _say(f"Days: {diagnostics.days.words}.")
     _say(f"Agreement: {diagnostics.agreement.words}.")
     if diagnostics.propensities is not None:
         _say(f"Propensities by a behaviour model. {diagnostics.propensities.words}")

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.estimators.certificate import Certificate, issue, unless_shared
+from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.frontier import Points
 from outlay.estimators.units import objective
 from outlay.ops.intervals import interval
@@ -45,6 +46,7 @@ class Band:
         gain_factor: k' of the gains.
         window: days of a user that the figures are about, each weighing the same; None: all, discounted, or the horizon
             of budgets per user.
+        days: how days differ, which widens every bound; None where that was not measured.
     """
 
     points: Points
@@ -54,6 +56,7 @@ class Band:
     factor: float
     gain_factor: float
     window: int | None = None
+    days: DayEffects | None = None
 
     @classmethod
     def of(
@@ -65,6 +68,7 @@ class Band:
         *,
         confidence: float,
         window: int | None = None,
+        days: DayEffects | None = None,
     ) -> Band:
         """Return the bounds, with both factors computed.
 
@@ -75,6 +79,7 @@ class Band:
             campaign: whose budgets are bounded, at any limits.
             confidence: 1 − α.
             window: days of a user that the figures are about.
+            days: how days differ.
         """
         alpha = 1 - confidence
         return cls(
@@ -85,6 +90,7 @@ class Band:
             factor=points.only(np.arange(len(withheld))).factor(campaign, alpha),
             gain_factor=critical_value(_gains(points)[1], alpha),
             window=window,
+            days=days,
         )
 
     def __len__(self) -> int:
@@ -122,7 +128,10 @@ class Band:
             policies=len(self),
             clusters=self.points.clusters,
         )
-        return unless_shared(replace(certificate, window=self.window), campaign)
+        certificate = replace(certificate, window=self.window)
+        if self.days is not None:
+            certificate = self.days.widened_certificate(certificate)
+        return unless_shared(certificate, campaign)
 
     def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:
         """Return objective and costs of the old policy and of the mixture `[L]`, each with its own interval."""
@@ -144,7 +153,8 @@ class Band:
                     Estimate(policy=policy, estimator="fqe", target=target, value=float(value[t]), low=float(low[t]),
                              high=float(high[t]), std_error=float(error[t]), recommended=self.refused is None)
                 )  # fmt: skip
-        return estimates
+        days, confidence = self.days, campaign.train.confidence
+        return estimates if days is None else [days.widened(each, confidence) for each in estimates]
 
 
 def _gains(points: Points) -> tuple[Array, Array]:

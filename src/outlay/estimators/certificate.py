@@ -38,8 +38,9 @@ CONDITIONS = (
     "the features say enough about a user",
     "users do not influence one another",
     "nothing unlogged drove the log's actions",
+    "later days are like the log's",
 )
-CONDITION = f"if {CONDITIONS[0]}, {CONDITIONS[1]}, and {CONDITIONS[2]}"
+CONDITION = f"if {', '.join(CONDITIONS[:-1])}, and {CONDITIONS[-1]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
 SHARED = (
     "shared: what it costs or brings depends on how many others get it, and the log shows that only for as many as got "

@@ -26,16 +26,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lstsq
 
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.row_features import before
+from outlay.estimators.state_residuals import off_state
 
 Array = NDArray[np.float64]
 BY_CHANCE = 4.0  # standard errors: of some 20 dependences tested, chance takes one so far in about 1 log of 1,000
 NEGLIGIBLE = 0.02  # partial correlation: what g misses of a state of 20 features can look like up to 0.017
 MOST_ROWS = 150_000  # tested: standard errors of ρ are then 0.003
-CHUNK_ROWS = 16_384
 FEWEST_USERS = 100  # with a day before: below, errors by user are not to be trusted
 ADD_HISTORY = (
     "Add [log.history] to the campaign file, which makes summaries of each user's past days part of the state, and "
@@ -141,7 +140,7 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
     for prefix, at, told in (("", rows, rows), ("next ", goes_on, panel.following[goes_on])):
         if len(at) == 0:
             continue
-        r = _residuals(panel, at, time, columns, np.hstack([panel.outcome[told], past[at]]))
+        r = off_state(panel, at, columns, np.hstack([panel.outcome[told], past[at]]), time[at])
         labels = [prefix + name for name in panel.names]
         found += _dependences(r[:, :count], r[:, count:], unit[at], labels, names)
     return MarkovCheck.of(found, history)
@@ -154,47 +153,6 @@ def _past(panel: Panel) -> tuple[list[tuple[str, str]], Array]:
     what = ["action", "incentive", *panel.names]
     names = [(name, lag) for lag in ("all days before", "last day") for name in what]
     return names, before(panel, was)
-
-
-def _residuals(
-    panel: Panel,
-    rows: Index,
-    time: NDArray[np.int64],
-    columns: Sequence[NDArray[np.floating]] | None,
-    values: Array,
-) -> Array:
-    """Residuals of `values` `[n', q]` of some rows on state, action and calendar day."""
-    _, day = np.unique(time[rows], return_inverse=True)
-    days = np.eye(day.max() + 1)[:, 1:][day]
-    action = panel.action[rows]
-    if columns is None:
-        assert panel.state is not None
-        _, cell = np.unique(panel.state[rows] * panel.data.num_actions + action, return_inverse=True)
-        both = np.hstack([values, days])
-        count = np.bincount(cell)
-        both -= np.stack([np.bincount(cell, column) / count for column in both.T], axis=1)[cell]
-        return _off(both[:, values.shape[1] :], both[:, : values.shape[1]])
-    amount = panel.data.actions[action]
-    scaled = (amount - amount.mean()) / (amount.std() or 1.0)
-    first, *others = (np.asarray(part[rows], np.float32) for part in columns)
-    given = amount > panel.data.actions.min()
-    actions = np.eye(panel.data.num_actions)[action]  # with an intercept in them
-    X = [actions, first, *others, first * scaled[:, None], first * given[:, None], days]
-    return _off(np.hstack([part.astype(np.float32) for part in X]), values)
-
-
-def _off(X: NDArray[np.floating], values: Array) -> Array:
-    """Residuals of values on X; directions in which X hardly varies are left out."""
-    if X.shape[1] == 0:
-        return values
-    gram, moments = np.zeros((X.shape[1], X.shape[1])), np.zeros((X.shape[1], values.shape[1]))
-    for i in range(0, len(X), CHUNK_ROWS):
-        part = X[i : i + CHUNK_ROWS].astype(np.float64)
-        gram += part.T @ part
-        moments += part.T @ values[i : i + CHUNK_ROWS]
-    scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
-    coefficients = lstsq(gram / np.outer(scale, scale), moments / scale[:, None], cond=1e-9)[0]
-    return np.asarray(values - X @ (coefficients / scale[:, None]))
 
 
 def _dependences(

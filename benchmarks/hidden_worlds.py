@@ -1,0 +1,287 @@
+"""Worlds in which a log hides what matters, each with the truth of any policy: for trust.py and tests.
+
+    world = WORLDS["hidden"]
+    path = world.write("folder", users=20_000, seed=1)         # log.parquet and campaign.toml
+    world.truth(served(bundle), days=7)                        # {"reward@7": …, "coupon_cost@7": …, …}
+
+Every user acts or not on each day, with a coupon of 0, 1, 2 or 4:
+
+    P(active) = σ(−0.9 + 1.2·yesterday + base + pull·ln(1 + coupon)/ln 5 + slow − tired + shock_d + trend·d + intent)
+
+    base, pull   of two types of users: loyal (0.9, 0.3) and deal seekers (−0.9, 1.1); of one type where types = 0
+    slow         3·h: h moves 4% a day towards activity, from 0.2: a habit that lasts longer than the log
+    tired        1.2·f: f moves 30% a day towards coupon/4
+    shock_d      normal, common to all users of a day
+    intent       normal, of a user on a day: where it is high, the log's policy gave large coupons, and did not log why
+    stock        the pull shrinks with what all users of the day are given, above what the log gave
+    delay        a coupon that was not used stays valid: it is paid on a later active day, at most 14 days on
+
+The log has the activity of yesterday, where `told` the type, and where `noise` that many columns of noise.
+
+Source: ours; the kinds of worlds are those in which outside reviewers found certificates that did not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from outlay.bundles.decide import Bundle
+from outlay.core.history import PastRows
+from outlay.ops.hashing import rendezvous
+
+Floats = NDArray[np.float64]
+COUPONS = np.array([0.0, 1.0, 2.0, 4.0])
+STRENGTH = np.log1p(COUPONS) / np.log(5)
+VALID = 14  # days of an unused coupon
+Policy = Callable[["People"], NDArray[np.int64]]  # index of the coupon of every user today
+
+CAMPAIGN = """[campaign]
+name = "{name}"
+unit = "yuan"
+discount = {discount}
+horizon_days = 7
+report_days = [1, 7]
+none = 0.0
+
+[log]
+source = "log.parquet"
+user = "user_id"
+time = "day"
+action = "coupon"
+actions = [0.0, 1.0, 2.0, 4.0]
+reward = "active"
+{propensity}
+{more}
+[log.features]
+categorical = {categorical}
+numeric = {numeric}
+
+[[budget]]
+name = "coupon_cost"
+cost = "cost"
+at_most = {at_most}
+per = "decision"
+money = true
+{budget}
+"""
+
+
+@dataclass
+class People:
+    """Users on one day, and what they did before."""
+
+    world: World
+    rng: np.random.Generator
+    type: NDArray[np.int64]
+    yesterday: NDArray[np.int64]
+    slow: Floats
+    tired: Floats
+    pending: Floats  # value of an unused coupon
+    left: NDArray[np.int64]  # days that it stays valid
+    intent: Floats
+    noise: Floats
+    day: int = 0
+    own_shocks: bool = False  # each user has shocks of its own: the expectation over days to come
+    past: tuple[Floats, ...] = ()  # [users, 3] of each day: action, reward, cost
+
+    @classmethod
+    def draw(cls, world: World, users: int, seed: int, day: int = 0, own_shocks: bool = False) -> People:
+        """New users."""
+        rng = np.random.default_rng(seed)
+        zeros = np.zeros(users)
+        people = cls(world, rng, rng.integers(2, size=users), rng.integers(2, size=users), zeros + 0.2, zeros.copy(),
+                     zeros.copy(), np.zeros(users, np.int64), zeros, rng.normal(size=(users, world.noise)), day,
+                     own_shocks)  # fmt: skip
+        people.intent = rng.normal(size=users)
+        return people
+
+    def table(self) -> dict[str, NDArray[Any]]:
+        """The features of today, as logged."""
+        told = {"type": self.type} if self.world.told else {}
+        return {"yesterday": self.yesterday, **told, **{f"n{i}": c for i, c in enumerate(self.noise.T)}}
+
+    def chances(self) -> Floats:
+        """`[users, K]` probabilities of the log's policy."""
+        world, users = self.world, len(self.type)
+        if world.intent:
+            large = np.where(self.intent > 0, 0.8, 0.2)[:, None]
+            return np.hstack([1 - large, 1 - large, large, large]) / 2
+        if world.targeted:
+            chances = np.full((users, len(COUPONS)), 0.04 / len(COUPONS))
+            chances[np.arange(users), np.where(self.yesterday == 1, 0, 2)] += 0.96
+            return chances
+        return np.full((users, len(COUPONS)), 1 / len(COUPONS))
+
+    def act(self, action: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Activity and cost of today, after which it is tomorrow."""
+        world, rng, users = self.world, self.rng, len(action)
+        coupon = COUPONS[action]
+        base, pull = np.zeros(users), np.full(users, 0.7)
+        if world.types:
+            base, pull = np.array([0.9, -0.9])[self.type], np.array([0.3, 1.1])[self.type]
+        if world.stock:
+            pull = pull * np.clip(1 - world.stock * (coupon.mean() - COUPONS.mean()), 0.1, 2)
+        shock = rng.normal(0, world.shocks, users if self.own_shocks else 1)
+        worth = np.maximum(coupon, self.pending) if world.delay else coupon
+        x = -0.9 + 1.2 * self.yesterday + base + pull * np.log1p(worth) / np.log(5) + shock + world.trend * self.day
+        x += 3.0 * self.slow * (world.habit > 0) - 1.2 * self.tired * (world.fatigue > 0)
+        x += world.intent * self.intent
+        active = rng.random(users) < 1 / (1 + np.exp(-x))
+        cost = worth * active
+        fresh = coupon >= self.pending
+        self.left = np.where(fresh & (coupon > 0), VALID, self.left - 1)
+        self.pending = np.where(active | (self.left <= 0), 0.0, np.maximum(coupon, self.pending))
+        self.slow = self.slow + world.habit * (active - self.slow)
+        self.tired = self.tired + world.fatigue * (coupon / COUPONS[-1] - self.tired)
+        self.yesterday = active.astype(np.int64)
+        self.intent = rng.normal(size=users)
+        self.noise = rng.normal(size=self.noise.shape)
+        self.past = (*self.past, np.column_stack([coupon, active, cost]))
+        self.day += 1
+        return active.astype(float), cost
+
+
+@dataclass(frozen=True)
+class World:
+    """One of the worlds above; parameters that are 0 are switched off.
+
+    Attributes:
+        suffices: whether the state, or with `history` the past, suffices, so that certificates are to be had; where
+            it cannot, runs are to be flagged, widened or not certified.
+        history: past days under `[log.history]`; 0: none.
+    """
+
+    name: str
+    types: bool = False
+    told: bool = False
+    habit: float = 0.0
+    fatigue: float = 0.0
+    shocks: float = 0.0
+    trend: float = 0.0
+    intent: float = 0.0
+    stock: float = 0.0
+    delay: bool = False
+    targeted: bool = False
+    noise: int = 0
+    history: int = 0
+    days: int = 14
+    at_most: float = 0.8
+    suffices: bool = True
+
+    def write(self, folder: str | Path, users: int, seed: int) -> Path:
+        """Write log.parquet and campaign.toml; the path of the latter."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        people, parts = People.draw(self, users, seed), []
+        for day in range(self.days):
+            features, chances = people.table(), people.chances()
+            action = _drawn(chances, people.rng)
+            active, cost = people.act(action)
+            chance = chances[np.arange(users), action]
+            columns = {"user_id": np.arange(users), "day": np.full(users, day), **features, "coupon": COUPONS[action]}
+            parts.append(pa.table({**columns, "active": active, "cost": cost, "p": chance}))
+        pq.write_table(pa.concat_tables(parts), folder / "log.parquet")
+        numeric = [f"n{i}" for i in range(self.noise)]
+        text = CAMPAIGN.format(
+            name=self.name, discount=0.9, at_most=self.at_most,
+            propensity="" if self.intent else 'propensity = "p"',
+            more=f"[log.history]\ndays = {self.history}" if self.history else "",
+            categorical=["yesterday", *(["type"] if self.told else [])], numeric=numeric,
+            budget="shared = true" if self.stock else "",
+        )  # fmt: skip
+        path = folder / "campaign.toml"
+        path.write_text(text.replace("'", '"'))
+        return path
+
+    def truth(self, policy: Policy, *, users: int = 40_000, days: int = 7, seed: int = 99) -> dict[str, float]:
+        """Totals of the first k days, means of the first `days`, and discounted means, in expectation over days.
+
+        The users are new ones. Where there is a trend, the days are those after the log.
+        """
+        people = People.draw(self, users, seed, self.days if self.trend else 0, own_shocks=True)
+        sums: list[tuple[float, float]] = []
+        for _ in range(60):
+            active, cost = people.act(policy(people))
+            sums.append((float(active.mean()), float(cost.mean())))
+        daily, weights = np.array(sums), 0.9 ** np.arange(60)
+        found: dict[str, float] = {}
+        for j, name in enumerate(("reward", "coupon_cost")):
+            found |= {f"{name}@{k}": float(daily[:k, j].sum()) for k in (1, 7)}
+            found[name] = float(daily[:days, j].mean())
+            found[f"{name}/discounted"] = float(daily[:, j] @ weights / weights.sum())
+        return found
+
+
+def served(bundle: Bundle) -> Policy:
+    """What a bundle does to each user, every user keeping one member."""
+    drawn: dict[int, NDArray[np.int64]] = {}
+
+    def act(people: People) -> NDArray[np.int64]:
+        users = len(people.type)
+        columns: dict[str, Any] = dict(people.table())
+        if bundle.history is not None:
+            columns |= dict(zip(bundle.history.names, _summaries(bundle, people).T.copy(), strict=True))
+        encoded = bundle.schema.encode(pa.table(columns))
+        if users not in drawn:
+            names = (f"{i}:truth" for i in range(users))
+            drawn[users] = np.asarray(rendezvous([m.salt for m in bundle.members], bundle.weights, names))
+        actions = np.stack([chosen for chosen, _ in bundle.choices(encoded.codes, encoded.numbers)])
+        return np.asarray(actions[drawn[users], np.arange(users)])
+
+    return act
+
+
+def _summaries(bundle: Bundle, people: People) -> NDArray[np.float32]:
+    history, users = bundle.history, len(people.type)
+    assert history is not None
+    last = people.past[-history.days :]
+    days, place = len(last), ["action", "reward", "coupon_cost"]
+    values = np.stack(last, axis=1).reshape(users * days, 3) if days else np.empty((0, 3))
+    kept = values[:, [place.index(column) for column in history.columns]].astype(np.float32)
+    rows = PastRows(np.repeat(np.arange(users), days), np.tile(np.arange(days), users), kept)
+    return history.summarise(rows, np.arange(users), np.full(users, days))
+
+
+def logged(people: People) -> NDArray[np.int64]:
+    """The log's own policy."""
+    return _drawn(people.chances(), people.rng)
+
+
+def _drawn(chances: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw an action of each user from `[users, K]`."""
+    drawn = (chances.cumsum(axis=1) < rng.random((len(chances), 1))).sum(axis=1)
+    return np.asarray(np.minimum(drawn, chances.shape[1] - 1))
+
+
+def _worlds() -> dict[str, World]:
+    known = World("known", types=True, told=True)
+    every = [
+        known,
+        World("known rich", types=True, told=True, noise=6),
+        World("hidden", types=True, suffices=False),
+        World("hidden, 7 days", types=True, history=7),
+        World("habits", types=True, told=True, habit=0.04, suffices=False),
+        World("habits, 7 days", types=True, told=True, habit=0.04, history=7),
+        World("fatigue", types=True, told=True, fatigue=0.3, suffices=False),
+        World("fatigue, 7 days", types=True, told=True, fatigue=0.3, history=7),
+        World("intent", types=True, told=True, intent=0.8, suffices=False),
+        World("stock", types=True, told=True, stock=0.4, suffices=False),
+        World("rising", types=True, told=True, trend=0.02),
+        World("falling", types=True, told=True, trend=-0.02),
+        World("shocks", types=True, told=True, shocks=0.15),
+        World("targeted", types=True, told=True, targeted=True),
+        World("delay", types=True, told=True, delay=True, suffices=False),
+        World("delay, 7 days", types=True, told=True, delay=True, history=7),
+    ]
+    return {world.name: world for world in every}
+
+
+WORLDS: Mapping[str, World] = _worlds()

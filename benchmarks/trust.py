@@ -1,0 +1,120 @@
+"""What is certified and promised on logs that hide something, against the truth: the table of docs/evaluation.md.
+
+    python benchmarks/trust.py --worlds hidden "hidden, 7 days" --seeds 4 --users 20000
+
+For every world (`hidden_worlds.py`) and seed: write a log, train a frontier, evaluate its mixture, and play the mixture
+in the world. Reported are the runs, how many were certified, of those how many truly cost more than the limit, how many
+promised gains lie above the true gain, and how many recommended intervals of reward@7 and coupon_cost@7 (of the mixture
+and of the log's policy) hold the truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import outlay
+from hidden_worlds import WORLDS, World, logged, served
+from outlay.bundles.read import load_bundle
+from outlay.core.target import Target
+
+LIMIT_SLACK = 0.002  # relative: the truth is simulated
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run.
+
+    Attributes:
+        certified: whether its limit is certified.
+        over: by how much the truth is over the limit, relative; below 0 it is kept.
+        promised: lower bound of the gain, a day; None where none is claimed.
+        gain: the true gain a day.
+        kept: of recommended intervals, how many hold the truth, and of how many.
+        grade: of the verdict.
+        doubt: why nothing is certified, or None.
+    """
+
+    world: str
+    seed: int
+    certified: bool
+    over: float
+    promised: float | None
+    gain: float
+    old: float
+    kept: tuple[int, int]
+    grade: str
+    doubt: str | None
+    seconds: float
+
+
+def run(world: World, seed: int, users: int, folder: Path) -> Outcome:
+    """Train, evaluate and play one log."""
+    begin = time.time()
+    path = world.write(folder / "log", users, seed)
+    trained = outlay.train(path, folder / "run", seed=seed)
+    result = outlay.evaluate(trained)
+    certificate, window = result.certificate, result.window
+    days = window.days if window is not None else 7
+    truth = {"mixture": world.truth(served(load_bundle(trained.bundle)), days=days),
+             "old": world.truth(logged, days=days)}  # fmt: skip
+    kind = "" if window is not None else "/discounted"
+    spent, gain = truth["mixture"][f"coupon_cost{kind}"], [truth[n][f"reward{kind}"] for n in ("mixture", "old")]
+    told = [e for e in (*result.estimates, *result.beside)
+            if e.recommended and e.estimator == "fqe" and Target.parse(e.target).days == 7
+            and e.policy in (result.subject, "old") and e.low is not None and e.high is not None]  # fmt: skip
+    held = sum(
+        e.low <= truth["old" if e.policy == "old" else "mixture"][e.target] <= e.high  # type: ignore[operator]
+        for e in told
+    )
+    bound = certificate.gain_bound if certificate.certified else None
+    return Outcome(
+        world.name, seed, certificate.certified, spent / world.at_most - 1,
+        bound, gain[0] - gain[1], gain[1], (held, len(told)),
+        result.verdict.split(":")[0][:40], certificate.withheld, time.time() - begin,
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Print a line per run and the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worlds", nargs="+", default=list(WORLDS), choices=list(WORLDS), metavar="WORLD")
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--users", type=int, default=20_000)
+    parser.add_argument("--out", type=Path, help="append a JSON line per run")
+    options = parser.parse_args()
+    outcomes: list[Outcome] = []
+    for name in options.worlds:
+        for seed in range(options.first, options.first + options.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                one = run(WORLDS[name], seed, options.users, Path(folder))
+            outcomes.append(one)
+            print(json.dumps(asdict(one)), flush=True)
+            if options.out:
+                with options.out.open("a") as file:
+                    file.write(json.dumps(asdict(one)) + "\n")
+    print(f"\n{options.users:,} users, {options.seeds} logs a world\n")
+    print("| world | certified | truly over | promised above the truth | intervals that hold the truth | gain, true |")
+    print("|---|---|---|---|---|---|")
+    for name in options.worlds:
+        print(_line(name, [one for one in outcomes if one.world == name]))
+
+
+def _line(name: str, runs: list[Outcome]) -> str:
+    certified = [one for one in runs if one.certified]
+    over = sum(one.over > LIMIT_SLACK for one in certified)
+    promises = [one for one in certified if one.promised is not None and one.promised > 0]
+    broken = sum(one.promised > one.gain for one in promises)  # type: ignore[operator]
+    held, of = (sum(one.kept[i] for one in runs) for i in (0, 1))
+    gain = sum(one.gain / one.old for one in runs) / len(runs)
+    return (f"| {name} | {len(certified)} of {len(runs)} | {over} of {len(certified)} | {broken} of {len(promises)} | "
+            f"{held} of {of} | {gain:+.1%} |")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""Days differ: shocks that all users share, and a trend, and what they add to the error of every number.
+
+Users are many and days are few. A holiday, a storm or a campaign of a rival moves all users of a day together, and no
+number of users averages that out: an error by user alone is too small for whoever asks what other days will bring.
+
+    r_d   = mean residual of an outcome on calendar day d, given state and action      (D days, n_d rows)
+    Q     = Σ_d (r_d − r̄)² / se_d²                 days differ by more than chance: Q beyond χ² with D − 1 degrees
+    τ²    = Σ_d (r_d − r̄)² / (D − 1) − mean se_d²   variance of a day's shock;  0 if they do not differ
+    ψ_l   = how much of a surprise in the outcome is still there l days later          (local projections, by row)
+    W_e   = Σ_{l < k−e} ψ_l                         what a shock on a user's day e adds to a total of k days
+    ℓ²    = Σ_c (Σ_e share of users who began on day c − e · W_e)² / k²
+    error = |value| · τ/|mean| · ℓ · t_{D−1} / z    added to the standard error by user, in quadrature
+
+A shock is taken to multiply: it moves a policy that brings twice as much twice as far, so that of a difference between
+policies it moves only the difference. A straight line through the r_d that is beyond chance is a trend: the days to
+come will differ from the log's by slope · D if it goes on, which is added to the error on the side to which it goes.
+Effects of days that the features tell are not shocks. In a log of one week, a weekday feature tells them all.
+
+Source: Jordà (2005) for local projections; Cameron and Miller (2015) for few clusters; the rest: ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from outlay.core.estimate import Estimate
+from outlay.core.target import Target
+from outlay.estimators.certificate import BudgetBound, Certificate
+from outlay.estimators.panel import Panel
+from outlay.estimators.state_residuals import off_state
+from outlay.ops.intervals import quantile
+
+Array = NDArray[np.float64]
+BY_CHANCE = 1e-3  # chance that days are said to differ, or to have a trend, where they do not
+FEWEST_DAYS, FEWEST_ROWS = 4, 100  # with which a day counts, and days that are looked at
+NEGLIGIBLE = 0.002  # of the mean outcome: a smaller shock is none
+MOST_ROWS = 300_000  # looked at
+MOST_RESPONSE = 14  # days over which a surprise is followed
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeByDay:
+    """How one outcome differs between days, relative to its mean.
+
+    Attributes:
+        name: `reward` or a budget.
+        shock: standard deviation of a day's shock, τ/|mean|; 0 if days do not differ by more than chance.
+        trend: change a day that state and action do not explain, relative; 0 if there is none beyond chance.
+        response: `[L]` ψ_0 = 1, ψ_1, …: what is left of a surprise after 0, 1, … days.
+    """
+
+    name: str
+    shock: float
+    trend: float
+    response: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DayEffects:
+    """What days add to errors.
+
+    Attributes:
+        outcomes: reward and costs, in the order of the log.
+        days: D, calendar days that were looked at; 0 if they were too few.
+        begin: `[S]` share of the users who began on each of the log's days.
+        window: days of a user that numbers without days of their own are about.
+        words: a sentence without its full stop.
+    """
+
+    outcomes: tuple[OutcomeByDay, ...]
+    days: int
+    begin: tuple[float, ...]
+    window: int
+    words: str
+
+    @property
+    def differ(self) -> bool:
+        """Whether any outcome has shocks or a trend."""
+        return any(outcome.shock > 0 or outcome.trend != 0 for outcome in self.outcomes)
+
+    def error(self, target: Target, value: float) -> float:
+        """The standard error that shocks add to a number, in its unit."""
+        outcome = next((each for each in self.outcomes if each.name == target.name), None)
+        if outcome is None or outcome.shock == 0:
+            return 0.0
+        length = target.days or self.window
+        response = np.zeros(length)
+        told = outcome.response[:length]
+        response[: len(told)] = told
+        loads = np.convolve(self.begin, np.cumsum(response)[::-1]) / length
+        few = float(stats.t.ppf(0.975, self.days - 1)) / quantile(0.975)
+        return abs(value) * outcome.shock * few * float(np.sqrt((loads**2).sum()))
+
+    def drift(self, target: Target, value: float) -> float:
+        """By how much later days will differ from the log's if the trend goes on, in the number's unit; may be < 0."""
+        outcome = next((each for each in self.outcomes if each.name == target.name), None)
+        return 0.0 if outcome is None else abs(value) * outcome.trend * self.days
+
+    def widened(self, estimate: Estimate, confidence: float) -> Estimate:
+        """An estimate with what days add to its standard error and its interval."""
+        if not self.differ or estimate.value is None or estimate.std_error is None:
+            return estimate
+        assert estimate.low is not None
+        assert estimate.high is not None
+        target, value = Target.parse(estimate.target), estimate.value
+        more, drift = self.error(target, value), self.drift(target, value)
+        reach = quantile(0.5 + confidence / 2) * more
+        return replace(
+            estimate,
+            low=value - float(np.hypot(value - estimate.low, reach)) + min(drift, 0.0),
+            high=value + float(np.hypot(estimate.high - value, reach)) + max(drift, 0.0),
+            std_error=float(np.hypot(estimate.std_error, more)),
+        )
+
+    def widened_certificate(self, certificate: Certificate) -> Certificate:
+        """A certificate with what days add to its bounds; one that no longer keeps a limit is none."""
+        if not self.differ or certificate.withheld is not None:
+            return certificate
+        z = quantile(certificate.confidence)
+        budgets = tuple(self._bound(line, z) for line in certificate.budgets)
+        certified = certificate.certified and all(line.kept for line in budgets)
+        words = certificate.words
+        if certificate.certified and not certified:
+            broken = ", ".join(line.words for line in budgets if not line.kept)
+            words = f"not certified: {broken}, as days differ ({self.words})"
+        gain, reward = certificate.gain, Target("reward", certificate.window)
+        least, most = certificate.gain_bound, certificate.gain_most
+        if gain is not None and least is not None and most is not None:
+            reach = z * self.error(reward, gain)
+            least, most = gain - float(np.hypot(gain - least, reach)), gain + float(np.hypot(most - gain, reach))
+        return replace(certificate, budgets=budgets, certified=certified, words=words, gain_bound=least, gain_most=most)
+
+    def _bound(self, line: BudgetBound, z: float) -> BudgetBound:
+        if line.value is None or line.bound is None:
+            return line
+        target, side = Target(line.budget), -1 if line.floor else 1
+        reach = float(np.hypot(line.bound - line.value, z * self.error(target, line.value)))
+        bound = line.value + side * (reach + max(side * self.drift(target, line.value), 0.0))
+        return replace(line, bound=bound, kept=line.kept and side * (line.limit - bound) >= 0)
+
+
+def day_effects(
+    panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArray[np.floating]] | None, window: int | None
+) -> DayEffects:
+    """Measure how days differ.
+
+    Args:
+        panel: the rows.
+        time: `[n]` calendar day of each row.
+        columns: as for `state_residuals.off_state`.
+        window: days that means are over; None: those of the log.
+    """
+    rows = np.flatnonzero(~panel.forced)
+    rows = rows[panel.user[rows] % max(1, -(-len(rows) // MOST_ROWS)) == 0]  # of as many users as there is time for
+    first = int(time.min())
+    length = int(time.max()) - first + 1
+    began = np.bincount(time[panel.first] - first, minlength=length) / panel.num_users
+    day, counts = np.unique(time[rows], return_counts=True)
+    day = day[counts >= FEWEST_ROWS]
+    span = min(window or length, length)
+    if len(day) < FEWEST_DAYS:
+        words = f"not tested: {FEWEST_DAYS} days with {FEWEST_ROWS} rows each are needed"
+        return DayEffects((), 0, tuple(began), span, words)
+    rows = rows[np.isin(time[rows], day)]
+    at = np.searchsorted(day, time[rows])
+    residual = off_state(panel, rows, columns, panel.outcome[rows])
+    found = []
+    for j, name in enumerate(panel.names):
+        shock, trend = _between(residual[:, j], at, day)
+        mean = abs(float(panel.outcome[rows, j].mean())) or np.inf
+        response = _response(panel, rows, residual[:, j], panel.outcome[:, j], min(span, MOST_RESPONSE))
+        shock, trend = (x / mean if abs(x) / mean > NEGLIGIBLE / divisor else 0.0
+                        for x, divisor in ((shock, 1), (trend, len(day))))  # fmt: skip
+        found.append(OutcomeByDay(name, shock, trend, response))
+    return DayEffects(tuple(found), len(day), tuple(began.tolist()), span, _words(found, len(day)))
+
+
+def _between(residual: Array, at: NDArray[np.intp], day: NDArray[np.int64]) -> tuple[float, float]:
+    """Standard deviation of a day's shock and slope a day, in the unit of the residual; 0 where chance would do."""
+    count = np.bincount(at)
+    mean = np.bincount(at, residual) / count
+    noise = np.maximum(np.bincount(at, residual**2) / count - mean**2, 1e-300) / count
+    x = day - day.mean()
+    slope = float((x / noise) @ mean / ((x / noise) @ x))
+    rest = mean - slope * x
+    rest -= np.average(rest, weights=1 / noise)
+    scatter = max(float((rest**2 / noise).sum()) / (len(day) - 2), 1.0)
+    error = np.sqrt(scatter / (x**2 / noise).sum())
+    if stats.t.sf(abs(slope) / error, len(day) - 2) * 2 > BY_CHANCE:
+        slope, rest = 0.0, mean - np.average(mean, weights=1 / noise)
+    degrees = len(day) - 1 - (slope != 0)
+    if stats.chi2.sf((rest**2 / noise).sum(), degrees) > BY_CHANCE:
+        return 0.0, slope
+    return float(np.sqrt(max((rest**2).sum() / degrees - noise.mean(), 0.0))), slope
+
+
+def _response(panel: Panel, rows: NDArray[np.intp], residual: Array, outcome: Array, length: int) -> tuple[float, ...]:
+    """`[≤ length]` what is left of a surprise in an outcome after 0, 1, … time units, by the rows that have one."""
+    told, at, size = [1.0], rows, residual
+    for _ in range(1, length):
+        goes_on = (panel.following[at] >= 0) & (panel.gap[at] == 1)
+        at, size = panel.following[at[goes_on]], size[goes_on]
+        if len(at) < FEWEST_ROWS or not (square := float((size**2).sum())):
+            break
+        later = outcome[at] - outcome[at].mean()
+        effect = float(size @ later) / square
+        error = float(np.sqrt((size**2 * later**2).sum())) / square
+        told.append(effect if abs(effect) > 2 * error else 0.0)
+    return tuple(told)
+
+
+def _words(outcomes: Sequence[OutcomeByDay], days: int) -> str:
+    parts = []
+    for each in outcomes:
+        if each.shock > 0:
+            parts.append(f"{each.name} by {100 * each.shock:.2g}% from day to day")
+        if each.trend:
+            parts.append(f"{each.name} {'rises' if each.trend > 0 else 'falls'} by {100 * abs(each.trend):.2g}% a day")
+    if not parts:
+        return f"the {days} days differ no more than chance and the state explain"
+    return f"days differ in ways that the state does not tell: {', '.join(parts)} (of {days} days)"
