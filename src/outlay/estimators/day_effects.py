@@ -13,8 +13,9 @@ number of users averages that out: an error by user alone is too small for whoev
 
 A shock is taken to multiply: it moves a policy that brings twice as much twice as far, so that of a difference between
 policies it moves only the difference. A straight line through the r_d that is beyond chance is a trend: the days to
-come will differ from the log's by slope · D if it goes on, which is added to the error on the side to which it goes.
-Effects of days that the features tell are not shocks. In a log of one week, a weekday feature tells them all.
+come will differ from the log's by slope · D · mean W if it goes on, which is added to the error on the side to
+which it goes. Effects of days that the features tell are not shocks. In a log of one week, a weekday feature tells
+them all.
 
 Source: Jordà (2005) for local projections; Cameron and Miller (2015) for few clusters; the rest: ours.
 """
@@ -88,18 +89,24 @@ class DayEffects:
         outcome = next((each for each in self.outcomes if each.name == target.name), None)
         if outcome is None or outcome.shock == 0:
             return 0.0
-        length = target.days or self.window
-        response = np.zeros(length)
-        told = outcome.response[:length]
-        response[: len(told)] = told
-        loads = np.convolve(self.begin, np.cumsum(response)[::-1]) / length
+        sums = self._sums(outcome, target)
+        loads = np.convolve(self.begin, sums) / len(sums)
         few = float(stats.t.ppf(0.975, self.days - 1)) / quantile(0.975)
         return abs(value) * outcome.shock * few * float(np.sqrt((loads**2).sum()))
 
     def drift(self, target: Target, value: float) -> float:
         """By how much later days will differ from the log's if the trend goes on, in the number's unit; may be < 0."""
         outcome = next((each for each in self.outcomes if each.name == target.name), None)
-        return 0.0 if outcome is None else abs(value) * outcome.trend * self.days
+        if outcome is None or outcome.trend == 0:
+            return 0.0
+        return abs(value) * outcome.trend * self.days * float(self._sums(outcome, target).mean())
+
+    def _sums(self, outcome: OutcomeByDay, target: Target) -> Array:
+        """`[k]` W_e."""
+        response = np.zeros(target.days or self.window)
+        told = outcome.response[: len(response)]
+        response[: len(told)] = told
+        return np.asarray(np.cumsum(response)[::-1])
 
     def widened(self, estimate: Estimate, confidence: float) -> Estimate:
         """An estimate with what days add to its standard error and its interval."""
@@ -173,7 +180,10 @@ def day_effects(
     for j, name in enumerate(panel.names):
         shock, trend = _between(residual[:, j], at, day)
         mean = abs(float(panel.outcome[rows, j].mean())) or np.inf
-        response = _response(panel, rows, residual[:, j], panel.outcome[:, j], min(span, MOST_RESPONSE))
+        own = (
+            residual[:, j] - (np.bincount(at, residual[:, j]) / np.bincount(at))[at]
+        )  # a user's surprise, not the day's
+        response = _response(panel, rows, own, panel.outcome[:, j], min(span, MOST_RESPONSE))
         shock, trend = (x / mean if abs(x) / mean > NEGLIGIBLE / divisor else 0.0
                         for x, divisor in ((shock, 1), (trend, len(day))))  # fmt: skip
         found.append(OutcomeByDay(name, shock, trend, response))
@@ -185,7 +195,7 @@ def _between(residual: Array, at: NDArray[np.intp], day: NDArray[np.int64]) -> t
     count = np.bincount(at)
     mean = np.bincount(at, residual) / count
     noise = np.maximum(np.bincount(at, residual**2) / count - mean**2, 1e-300) / count
-    x = day - day.mean()
+    x = day - np.average(day, weights=1 / noise)
     slope = float((x / noise) @ mean / ((x / noise) @ x))
     rest = mean - slope * x
     rest -= np.average(rest, weights=1 / noise)

@@ -1,0 +1,117 @@
+"""How days differ, and what that adds to errors: nothing where they do not, enough where they do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from logs_in_memory import World, transitions
+from numpy.typing import NDArray
+
+from outlay.core.estimate import Estimate
+from outlay.core.target import Target
+from outlay.core.transitions import CERTIFY
+from outlay.estimators.certificate import BudgetBound, Certificate
+from outlay.estimators.day_effects import DayEffects, OutcomeByDay, day_effects
+from outlay.estimators.panel import Panel
+
+Z = 1.959964
+
+
+def measured(chance: NDArray[np.floating], users: int = 4000, seed: int = 0) -> DayEffects:
+    """Of users who act with the chance `[days]` of the day, whatever else they do."""
+    rng, days = np.random.default_rng(seed), len(chance)
+    reward = (rng.random((users, days)) < chance).ravel().astype(float)
+    data = transitions(
+        user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=np.zeros(users * days),
+        action=rng.integers(2, size=users * days), outcome=np.column_stack([reward, 2 * reward]), num_states=1,
+        num_actions=2,
+    )  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    return day_effects(panel, panel.day, None, 7)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_days_that_do_not_differ_add_nothing(seed: int) -> None:
+    panel = Panel.of(World.drawn(seed).log(2000, 8, np.random.default_rng(seed)), CERTIFY)
+    found = day_effects(panel, panel.day, None, 7)
+    assert not found.differ
+    assert found.error(Target("reward", 7), 3.0) == 0
+    assert "no more than chance" in found.words
+
+
+def test_the_size_of_shocks_is_found() -> None:
+    shocks = np.random.default_rng(3).normal(0, 0.05, 40)
+    found = measured(0.5 + shocks)
+    assert found.outcomes[0].shock == pytest.approx(shocks.std() / 0.5, rel=0.15)
+    assert found.outcomes[0].shock == pytest.approx(
+        found.outcomes[1].shock, rel=1e-9
+    )  # relative: costs are twice as large
+    assert found.outcomes[0].trend == 0
+
+
+def test_a_trend_is_found_and_is_no_shock() -> None:
+    found = measured(0.5 + 0.01 * (np.arange(14) - 6.5), users=20_000)
+    assert found.outcomes[0].trend == pytest.approx(0.02, rel=0.1)
+    assert found.outcomes[0].shock < 0.01
+    assert "rises by" in found.words
+    assert found.drift(Target("reward", 7), 3.5) == pytest.approx(3.5 * 0.02 * 14, rel=0.15)
+    assert measured(0.5 - 0.01 * (np.arange(14) - 6.5)).drift(Target("reward", 7), 3.5) < -0.5
+
+
+def test_few_days_are_not_tested() -> None:
+    found = measured(np.array([0.2, 0.5, 0.9]))
+    assert not found.differ
+    assert "not tested" in found.words
+
+
+def effects(
+    shock: float = 0.1, trend: float = 0.0, response: tuple[float, ...] = (1.0,), days: int = 10**9
+) -> DayEffects:
+    outcomes = tuple(OutcomeByDay(name, shock, trend, response) for name in ("reward", "cost"))
+    return DayEffects(outcomes, days, (1.0,), 7, "days differ")
+
+
+def test_the_error_of_a_total_is_that_of_the_mean_of_its_shocks() -> None:
+    """Independent shocks of 10% each: 10%/√k of the total. A shock that stays for ever weighs k, k − 1, …, 1."""
+    assert effects().error(Target("reward", 4), 2.0) == pytest.approx(2.0 * 0.1 / 2)
+    assert effects().error(Target("reward"), 2.0) == pytest.approx(2.0 * 0.1 / np.sqrt(7))
+    lasting = effects(response=(1.0, 1.0, 1.0)).error(Target("reward", 3), 1.0)
+    assert lasting == pytest.approx(0.1 * np.sqrt(9 + 4 + 1) / 3)
+    assert effects(days=7).error(Target("reward", 4), 2.0) > 1.2 * effects().error(Target("reward", 4), 2.0)
+    assert effects().error(Target("decisions"), 1.0) == 0
+
+
+def test_users_who_begin_on_different_days_share_fewer_shocks() -> None:
+    apart = DayEffects(effects().outcomes, 10**9, (0.5, 0.5), 7, "")
+    assert apart.error(Target("reward", 1), 1.0) == pytest.approx(0.1 / np.sqrt(2))
+
+
+def test_intervals_widen_in_quadrature_and_along_the_trend() -> None:
+    plain = Estimate(policy="p", estimator="fqe", target="reward@1", value=1.0, low=1 - Z * 0.1, high=1 + Z * 0.1,
+                     std_error=0.1, recommended=True)  # fmt: skip
+    wide = effects().widened(plain, 0.95)
+    assert wide.std_error == pytest.approx(np.sqrt(2) * 0.1)
+    assert (wide.low, wide.high) == pytest.approx((1 - Z * np.sqrt(2) * 0.1, 1 + Z * np.sqrt(2) * 0.1), abs=1e-5)
+    falling = effects(shock=0.0, trend=-0.01, days=10).widened(plain, 0.95)
+    assert (falling.low, falling.high) == pytest.approx((1 - Z * 0.1 - 0.1, 1 + Z * 0.1))
+    assert effects(shock=0.0).widened(plain, 0.95) is plain
+
+
+def certificate(bound: float) -> Certificate:
+    line = BudgetBound(budget="cost", value=1.0, bound=bound, limit=1.1, floor=False, kept=True)
+    return Certificate(certified=True, words="certified", confidence=0.975, users=1000, budgets=(line,), gain=0.2,
+                       gain_bound=0.1, gain_most=0.3, withheld=None, window=7)  # fmt: skip
+
+
+def test_a_certificate_that_days_could_break_is_none() -> None:
+    narrow = effects(shock=0.01).widened_certificate(certificate(1.05))
+    assert narrow.certified
+    assert narrow.budgets[0].bound == pytest.approx(1 + np.hypot(0.05, Z * 0.01 / np.sqrt(7)), abs=1e-5)
+    assert narrow.gain_bound is not None
+    assert narrow.gain_bound < 0.1
+    wide = effects(shock=0.2).widened_certificate(certificate(1.05))
+    assert not wide.certified
+    assert "as days differ" in wide.words
+    rising = effects(shock=0.0, trend=0.01, days=14).widened_certificate(certificate(1.05))
+    assert not rising.certified
+    assert effects(shock=0.0, trend=-0.01, days=14).widened_certificate(certificate(1.05)).certified
