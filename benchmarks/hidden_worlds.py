@@ -267,11 +267,11 @@ def _worlds() -> dict[str, World]:
         known,
         World("known rich", types=True, told=True, noise=6),
         World("hidden", types=True, suffices=False),
-        World("hidden, 7 days", types=True, history=7),
+        World("hidden, past", types=True, history=14),
         World("habits", types=True, told=True, habit=0.04, suffices=False),
-        World("habits, 7 days", types=True, told=True, habit=0.04, history=7),
+        World("habits, past", types=True, told=True, habit=0.04, history=14),
         World("fatigue", types=True, told=True, fatigue=0.3, suffices=False),
-        World("fatigue, 7 days", types=True, told=True, fatigue=0.3, history=7),
+        World("fatigue, past", types=True, told=True, fatigue=0.3, history=7),
         World("intent", types=True, told=True, intent=0.8, suffices=False),
         World("stock", types=True, told=True, stock=0.4, suffices=False),
         World("rising", types=True, told=True, trend=0.02),
@@ -279,7 +279,7 @@ def _worlds() -> dict[str, World]:
         World("shocks", types=True, told=True, shocks=0.15),
         World("targeted", types=True, told=True, targeted=True),
         World("delay", types=True, told=True, delay=True, suffices=False),
-        World("delay, 7 days", types=True, told=True, delay=True, history=7),
+        World("delay, past", types=True, told=True, delay=True, history=7),
     ]
     return {world.name: world for world in every}
 

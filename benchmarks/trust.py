@@ -1,6 +1,6 @@
 """What is certified and promised on logs that hide something, against the truth: the table of docs/evaluation.md.
 
-    python benchmarks/trust.py --worlds hidden "hidden, 7 days" --seeds 4 --users 20000
+    python benchmarks/trust.py --worlds hidden "hidden, past" --seeds 4 --users 20000
 
 For every world (`hidden_worlds.py`) and seed: write a log, train a frontier, evaluate its mixture, and play the mixture
 in the world. Reported are the runs, how many were certified, of those how many truly cost more than the limit, how many
@@ -21,6 +21,7 @@ import outlay
 from hidden_worlds import WORLDS, World, logged, served
 from outlay.bundles.read import load_bundle
 from outlay.core.target import Target
+from own_looks import count_looks_in
 
 LIMIT_SLACK = 0.002  # relative: the truth is simulated
 
@@ -92,6 +93,7 @@ def main() -> None:
     for name in options.worlds:
         for seed in range(options.first, options.first + options.seeds):
             with tempfile.TemporaryDirectory() as folder:
+                count_looks_in(Path(folder))
                 one = run(WORLDS[name], seed, options.users, Path(folder))
             outcomes.append(one)
             print(json.dumps(asdict(one)), flush=True)

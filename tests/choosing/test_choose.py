@@ -172,8 +172,9 @@ def test_what_is_called_the_least_is_that_of_all_policies_that_were_measured(tmp
     with pytest.raises(InfeasibleError) as caught:
         restricted(tmp_path, 0.3)
     message = str(caught.value)
-    assert "neither do constant actions. coupon_cost: the smallest that was measured is 0.6" in message
-    assert "per decision, by always the least coupon_cost allowed, the limit is at most 0.3 per decision" in message
+    assert "neither do constant actions. coupon_cost: the limit is at most 0.3 per decision, and the least" in message
+    assert "that was measured is 0.6" in message
+    assert "(by always the least coupon_cost allowed)" in message
 
 
 def offered_by_a_rule(log: Path, folder: Path, **how: Any) -> Selection:

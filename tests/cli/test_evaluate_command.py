@@ -109,8 +109,8 @@ def test_segments_and_differences_have_their_tables(printed: list[str]) -> None:
 
 def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], judged: tuple[Path, Path, Path]) -> None:
     at = printed.index(line(printed, "Reproduction: "))
-    assert [row.split()[0] for row in printed[at:-2]] == ["Reproduction:", "Agreement:", "Logged", "Certificate",
-                                                          "coupon_cost:", "Looks"]  # fmt: skip
+    assert [row.split()[0] for row in printed[at:-2]] == ["Reproduction:", "State:", "Days:", "Agreement:", "Logged",
+                                                          "Certificate", "coupon_cost:", "Looks"]  # fmt: skip
     assert "(limit ≤ 2.2)" in printed[-4]
     assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-3])
     found = package.evaluate(judged[0], policy=judged[1], learned_here=True)

@@ -79,7 +79,7 @@ def assert_honest(job: Job) -> None:
     """No gain is claimed, the certificate says what it rests on, and the page carries the verdict."""
     certificate = job.evaluation.certificate
     assert not job.evaluation.verdict.startswith("Serve it")
-    assert certificate.gain is not None
+    assert (certificate.gain is None) == (certificate.withheld is not None)
     assert certificate.gain_bound is None or certificate.gain_bound < 0  # too few events give no bound
     assert certificate.users > 0
     assert certificate.users == len(job.data.users_of(2))
@@ -128,12 +128,18 @@ def test_couponsretailer_counts_the_forced_rows_as_no_decisions(coupons: Job) ->
     assert not data.steady
 
 
-def test_couponsretailer_is_not_taken_for_an_experiment_and_no_gain_can_be_claimed(coupons: Job) -> None:
+def test_couponsretailer_is_not_taken_for_an_experiment_and_its_state_does_not_say_enough(coupons: Job) -> None:
     verdict = coupons.checked.randomisation
     assert verdict is not None
     assert not verdict.looks_randomised
     assert "period" in verdict.verdict
     assert_honest(coupons)
+    assert coupons.checked.state is not None
+    assert coupons.checked.state.ok is False
+    assert [(tried.days, tried.ok) for tried in coupons.checked.tried] == [(3, False), (7, False), (14, False),
+                                                                          (28, True)]  # fmt: skip
+    assert not coupons.evaluation.certificate.certified
+    assert "[log.history]" in coupons.evaluation.verdict
 
 
 def test_a_coupon_that_is_held_taken_for_an_action_is_caught_by_check(tmp_path: Path) -> None:

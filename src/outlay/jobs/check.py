@@ -22,7 +22,7 @@ from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisa
 from outlay.logs.roles import Log, open_log
 
 MOST_CELLS = 100_000_000  # rows times features that are prepared to test the state
-TRIED_DAYS = (3, 7, 14)  # under [log.history]
+TRIED_DAYS = (3, 7, 14, 28)  # under [log.history]
 THIN = 0.01  # a share below: too little to learn from
 
 
@@ -161,7 +161,7 @@ def _state(
     if found is None or found.ok is not False or campaign.log.history is not None:
         return found, tried
     for back in TRIED_DAYS:
-        if back >= days or (tried and tried[-1].ok):
+        if back > days or (tried and tried[-1].ok):
             break
         log = campaign.log.model_copy(update={"history": HistorySection(days=back)})
         with_past = tested(campaign.model_copy(update={"log": log}))
