@@ -49,12 +49,14 @@ class Requests:
         states: feature sets, drawn at random.
         batch: decisions in one request; 1 asks for a single one.
         first: number of the first decision.
+        users: how many there are.
     """
 
-    def __init__(self, states: list[dict[str, Any]], batch: int, first: int) -> None:
+    def __init__(self, states: list[dict[str, Any]], batch: int, first: int, users: int = USERS) -> None:
         self._tails = [b'","features":' + json.dumps(state, separators=(",", ":")).encode() + b"}" for state in states]
         self._batch = batch
         self._number = first
+        self._users = users
         self._random = random.Random(first)
 
     def next(self) -> bytes:
@@ -68,7 +70,7 @@ class Requests:
     def _decision(self) -> bytes:
         self._number += 1
         tail = self._tails[int(self._random.random() * len(self._tails))]
-        return b'{"request_id":"%012d","user_id":"user-%d%s' % (self._number, self._number * 7919 % USERS, tail)
+        return b'{"request_id":"%012d","user_id":"user-%d%s' % (self._number, self._number * 7919 % self._users, tail)
 
 
 class Clients:
@@ -113,9 +115,11 @@ class Clients:
         self._selector.close()
 
 
-def full(port: int, states: list[dict[str, Any]], first: int, clients: int, seconds: float, batch: int) -> Load:
+def full(
+    port: int, states: list[dict[str, Any]], first: int, clients: int, seconds: float, batch: int, users: int = USERS
+) -> Load:
     """Every client asks again at once."""
-    requests, load, connections = Requests(states, batch, first), Load(), Clients(port, clients)
+    requests, load, connections = Requests(states, batch, first, users), Load(), Clients(port, clients)
     sent: dict[socket.socket, float] = {}
     worked, start = time.process_time(), time.perf_counter()
     until = start + seconds

@@ -43,6 +43,7 @@ import serve_load
 from ledger_crash import own_postgres
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
+from outlay.core.history import History
 from outlay.core.network import Dense, NetworkArrays
 from outlay.core.schema import Categorical, Numeric, Schema
 from outlay.serve.ledger.backends import open_ledger
@@ -74,10 +75,10 @@ def states(schema: Schema) -> list[dict[str, Any]]:
     ]
 
 
-def write(folder: Path, schema: Schema) -> Path:
-    """The bundle."""
+def write(folder: Path, schema: Schema, **log: Any) -> Path:
+    """The bundle; `log` are further keys of the campaign's `[log]`."""
     names = {"categorical": [f.name for f in schema.categorical], "numeric": [f.name for f in schema.numeric]}
-    log = {"source": "log.parquet", "user": "user", "time": "day", "action": "coupon", "reward": "active"}
+    log = {"source": "log.parquet", "user": "user", "time": "day", "action": "coupon", "reward": "active"} | log
     campaign = Campaign.parse(
         {
             "campaign": {"name": "speed", "unit": "yuan", "none": 0.0},
@@ -86,6 +87,9 @@ def write(folder: Path, schema: Schema) -> Path:
         },
         folder / "campaign.toml",
     )
+    if (history := History.of(campaign)) is not None:
+        summaries = tuple(Numeric(name, 0.5, 1.0) for name in history.names)
+        schema = Schema(schema.categorical, (*schema.numeric, *summaries))
     members = tuple(
         MemberSpec(_network(schema, i), weight, [0.1 * i], [1.0, -0.1 * i], [0.2, 1.0])
         for i, weight in enumerate((0.7, 0.3))
@@ -160,10 +164,10 @@ def running(states: list[dict[str, Any]], port: Callable[[str], int], *command: 
         print(process.communicate()[0], end="", file=sys.stderr)
 
 
-def served(url: str, bundle: Path, states: list[dict[str, Any]]) -> Any:
-    """`outlay serve`, on a new ledger."""
+def served(url: str, bundle: Path, states: list[dict[str, Any]], *options: str) -> Any:
+    """`outlay serve`."""
     program = Path(sys.executable).with_name("outlay")
-    command = ("serve", bundle, "--ledger", url, "--cap", str(1e9), "--port", "0")
+    command: tuple[str | Path, ...] = ("serve", bundle, "--ledger", url, "--cap", str(1e9), "--port", "0", *options)
     return running(states, lambda line: int(line.rsplit(":", 1)[1]), program, *command)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
@@ -28,7 +29,7 @@ class LedgerPast:
     def __init__(self, ledger: Ledger, config: ServeConfig, clock: Clock) -> None:
         self._ledger = ledger
         self._config = config
-        self._clock = clock
+        self._window_end = cache(lambda day: window_end(day, config.wait_days, clock))
         self._campaign: CampaignHistory | None = None
         self._values: dict[str, DayValues] = {}
 
@@ -64,7 +65,7 @@ class LedgerPast:
 
     def _user_day(self, decisions: Sequence[DecisionRow], campaign: str) -> UserDay:
         row = decisions[0] if len(decisions) == 1 else row_of_day(decisions, lambda *at: self._terms(campaign, *at))
-        ends = window_end(row.day, self._config.wait_days, self._clock)
+        ends = self._window_end(row.day)
         outcomes: defaultdict[str, float] = defaultdict(float)
         for each in decisions:
             for kind, value in outcomes_in_time(each, ends):
