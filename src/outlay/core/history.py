@@ -27,6 +27,7 @@ from outlay.core.campaign import Campaign
 
 ROWS = "history_days"  # the feature that counts the past rows
 HALF_LIVES = 4  # in the days looked back
+CELLS = 1_000_000  # values of past days in memory at a time
 
 
 class PastRows(NamedTuple):
@@ -109,41 +110,41 @@ class History:
         """
         user, time = np.asarray(user, np.int64), np.asarray(time, np.int64)
         position = past.before(user, time)
-        shape = (len(user), len(self.columns))
+        step = max(1, CELLS // (self.days * len(self.columns)))
+        starts = range(0, max(len(user), 1), step)
+        parts = (slice(start, start + step) for start in starts)
+        return np.concatenate([self._summarised(past, user[each], time[each], position[each]) for each in parts])
+
+    def _summarised(
+        self, past: PastRows, user: NDArray[np.int64], time: NDArray[np.int64], position: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """`[B, F]` the same for few users; `position` is where the day of each would stand in `past`."""
         nothing = np.array([self.none if column == "action" else 0.0 for column in self.columns], np.float32)
-        rows = np.zeros(len(user))
-        total, weighted, weights, present, nonzero = (np.zeros(shape) for _ in range(5))
-        last, since = np.full(shape, np.nan), np.full(shape, np.nan)
-        decay = 2.0 ** (-(np.arange(self.days + 1) - 1) * HALF_LIVES / self.days)
-        live = np.arange(len(user) if len(past.user) else 0)
-        for back in range(1, self.days + 1):
-            at = position[live] - back
-            inside = (at >= 0) & (past.user[at] == user[live]) & (past.time[at] >= time[live] - self.days)
-            live, at = live[inside], at[inside]
-            if not len(live):
-                break
+        at = position[:, None] - np.arange(1, self.days + 1)  # [B, L], latest first
+        inside, lag, value = at >= 0, np.zeros_like(at), np.full((*at.shape, len(self.columns)), np.nan)
+        if len(past.user):
+            at = np.maximum(at, 0)
+            inside &= (past.user[at] == user[:, None]) & (past.time[at] >= time[:, None] - self.days)
+            lag = np.where(inside, time[:, None] - past.time[at], 0)
             value = past.values[at].astype(np.float64)
-            lag = time[live] - past.time[at]
-            known = ~np.isnan(value)
-            value = np.where(known, value, 0.0)
-            weight = np.where(known, decay[lag][:, None], 0.0)
-            different = known & (value != nothing)
-            rows[live] += 1
-            total[live] += value
-            weighted[live] += weight * value
-            weights[live] += weight
-            present[live] += known
-            nonzero[live] += different
-            last[live] = np.where(np.isnan(last[live]) & known, value, last[live])
-            since[live] = np.where(np.isnan(since[live]) & different, lag[:, None], since[live])
-        since = np.where(np.isnan(since) & (present > 0), self.days + 1, since)
+        known = inside[:, :, None] & ~np.isnan(value)
+        value = np.where(known, value, 0.0)
+        decay = 2.0 ** (-(np.arange(self.days + 1) - 1) * HALF_LIVES / self.days)
+        weight = np.where(known, decay[lag][:, :, None], 0.0)
+        different = known & (value != nothing)
+        present, nonzero = known.sum(axis=1), different.sum(axis=1)
+        total, weights = _added(value), _added(weight)
+        latest = np.take_along_axis(value, known.argmax(axis=1)[:, None], axis=1)[:, 0]
+        since = np.where(nonzero > 0, np.take_along_axis(lag, different.argmax(axis=1), axis=1), self.days + 1)
         with np.errstate(invalid="ignore"):
             found = {
-                "mean": total / present, "sum": np.where(present > 0, total, np.nan), "decayed": weighted / weights,
-                "count": np.where(present > 0, nonzero, np.nan), "last": last, "since": since,
+                "mean": total / present, "sum": total, "decayed": _added(weight * value) / weights, "count": nonzero,
+                "last": latest, "since": since,
             }  # fmt: skip
-        features = np.stack([found[name] for name in self.summaries], axis=2)
-        return np.column_stack([rows, features.reshape(len(user), -1)]).astype(np.float32)
+        features = np.stack([np.where(present > 0, found[name], np.nan) for name in self.summaries], axis=2)
+        return np.column_stack([inside.sum(axis=1), features.reshape(len(user), len(self.names) - 1)]).astype(
+            np.float32
+        )
 
     def completed(self, past: PastRows, until: int) -> PastRows:
         """Rows for the days without one, up to the day before `until`, where such days are information.
@@ -171,3 +172,9 @@ class History:
         if column in self.features:
             return np.nan
         return self.none if column == "action" else 0.0
+
+
+def _added(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[B, C]` sums over the second axis of `[B, L, C]`, one after the other from the first; never −0."""
+    sums: NDArray[np.float64] = np.add.accumulate(values, axis=1)[:, -1] + 0.0
+    return sums
