@@ -65,6 +65,7 @@ bench-ledger: setup
 
 bench-serve: setup
 	$(BIN)/python benchmarks/serve_speed.py --postgres
+	$(BIN)/python benchmarks/serve_past.py --postgres
 	$(BIN)/python benchmarks/pacing.py
 	$(BIN)/python benchmarks/serve_crash.py
 
