@@ -188,7 +188,7 @@ def one_log(at: Ground, users: int, seed: int) -> Iterator[Answer]:
             subject = EvaluatedPolicy(name, name, tuple(np.asarray(part(log)) for part in parts), np.array(weights),
                               (0,) * len(parts), name)  # fmt: skip
             each = estimate_policy(measure, subject, propensity, estimators=ESTIMATORS[: 2 if seed % FIFTH else 3])
-            told[name] = Checks.of(each, seen, None, measure.markov_check).with_cautions(each)
+            told[name] = Checks.of(each, seen, None, measure.state.markov_check).with_cautions(each)
             yield from _answers(at, users, seed, name, told[name].rows(data.campaign, 0.95), at.truth[name])
         for name, other in [*((name, "old") for name in told), *PAIRS]:
             gain = told[name].rows_less(told[other] if other != "old" else old, data.campaign, 0.95)

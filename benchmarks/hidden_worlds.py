@@ -157,6 +157,7 @@ class World:
         suffices: whether the state, or with `history` the past, suffices, so that certificates are to be had; where
             it cannot, runs are to be flagged, widened or not certified.
         history: past days under `[log.history]`; 0: none.
+        columns: that are summarised; those that `outlay check` recommends.
     """
 
     name: str
@@ -172,6 +173,7 @@ class World:
     targeted: bool = False
     noise: int = 0
     history: int = 0
+    columns: tuple[str, ...] = ("reward",)
     days: int = 14
     at_most: float = 0.8
     suffices: bool = True
@@ -193,7 +195,7 @@ class World:
         text = CAMPAIGN.format(
             name=self.name, discount=0.9, at_most=self.at_most,
             propensity="" if self.intent else 'propensity = "p"',
-            more=f"[log.history]\ndays = {self.history}" if self.history else "",
+            more=f"[log.history]\ndays = {self.history}\ncolumns = {list(self.columns)}" if self.history else "",
             categorical=["yesterday", *(["type"] if self.told else [])], numeric=numeric,
             budget="shared = true" if self.stock else "",
         )  # fmt: skip
@@ -202,7 +204,7 @@ class World:
         return path
 
     def truth(self, policy: Policy, *, users: int = 40_000, days: int = 7, seed: int = 99) -> dict[str, float]:
-        """Totals of the first k days, means of the first `days`, and discounted means, in expectation over days.
+        """Totals of the first k days; means of the first `days`, of days 15 to 28, and discounted: expected over days.
 
         The users are new ones. Where there is a trend, the days are those after the log.
         """
@@ -216,6 +218,7 @@ class World:
         for j, name in enumerate(("reward", "coupon_cost")):
             found |= {f"{name}@{k}": float(daily[:k, j].sum()) for k in (1, 7)}
             found[name] = float(daily[:days, j].mean())
+            found[f"{name}/later"] = float(daily[14:28, j].mean())
             found[f"{name}/discounted"] = float(daily[:, j] @ weights / weights.sum())
         return found
 
@@ -271,7 +274,7 @@ def _worlds() -> dict[str, World]:
         World("habits", types=True, told=True, habit=0.04, suffices=False),
         World("habits, past", types=True, told=True, habit=0.04, history=14),
         World("fatigue", types=True, told=True, fatigue=0.3, suffices=False),
-        World("fatigue, past", types=True, told=True, fatigue=0.3, history=7),
+        World("fatigue, past", types=True, told=True, fatigue=0.3, history=7, columns=("action",)),
         World("intent", types=True, told=True, intent=0.8, suffices=False),
         World("stock", types=True, told=True, stock=0.4, suffices=False),
         World("rising", types=True, told=True, trend=0.02),
@@ -279,7 +282,7 @@ def _worlds() -> dict[str, World]:
         World("shocks", types=True, told=True, shocks=0.15),
         World("targeted", types=True, told=True, targeted=True),
         World("delay", types=True, told=True, delay=True, suffices=False),
-        World("delay, past", types=True, told=True, delay=True, history=7),
+        World("delay, past", types=True, told=True, delay=True, history=7, columns=("action", "reward", "coupon_cost")),
     ]
     return {world.name: world for world in every}
 

@@ -36,8 +36,9 @@ class Outcome:
         promised: lower bound of the gain, a day; None where none is claimed.
         gain: the true gain a day.
         kept: of recommended intervals, how many hold the truth, and of how many.
-        grade: of the verdict.
-        doubt: why nothing is certified, or None.
+        grade: of the evaluation.
+        later: the true gain a day on days 15 to 28, relative.
+        doubt: why nothing is certified, or `certified`.
     """
 
     world: str
@@ -49,7 +50,8 @@ class Outcome:
     old: float
     kept: tuple[int, int]
     grade: str
-    doubt: str | None
+    later: float
+    doubt: str
     seconds: float
 
 
@@ -72,11 +74,11 @@ def run(world: World, seed: int, users: int, folder: Path) -> Outcome:
         e.low <= truth["old" if e.policy == "old" else "mixture"][e.target] <= e.high  # type: ignore[operator]
         for e in told
     )
-    bound = certificate.gain_bound if certificate.certified else None
+    later = truth["mixture"]["reward/later"] / truth["old"]["reward/later"] - 1
     return Outcome(
         world.name, seed, certificate.certified, spent / world.at_most - 1,
-        bound, gain[0] - gain[1], gain[1], (held, len(told)),
-        result.verdict.split(":")[0][:40], certificate.withheld, time.time() - begin,
+        certificate.gain_bound if certificate.certified else None, gain[0] - gain[1], gain[1], (held, len(told)),
+        result.grade, later, certificate.withheld or certificate.words, time.time() - begin,
     )  # fmt: skip
 
 
@@ -101,8 +103,10 @@ def main() -> None:
                 with options.out.open("a") as file:
                     file.write(json.dumps(asdict(one)) + "\n")
     print(f"\n{options.users:,} users, {options.seeds} logs a world\n")
-    print("| world | certified | truly over | promised above the truth | intervals that hold the truth | gain, true |")
-    print("|---|---|---|---|---|---|")
+    heads = ("world", "certified", "truly over", "promised above the truth", "intervals that hold the truth",
+             "promising", "gain, true", "on days 15–28")  # fmt: skip
+    print(f"| {' | '.join(heads)} |")
+    print("|---|---|---|---|---|---|---|---|")
     for name in options.worlds:
         print(_line(name, [one for one in outcomes if one.world == name]))
 
@@ -113,9 +117,10 @@ def _line(name: str, runs: list[Outcome]) -> str:
     promises = [one for one in certified if one.promised is not None and one.promised > 0]
     broken = sum(one.promised > one.gain for one in promises)  # type: ignore[operator]
     held, of = (sum(one.kept[i] for one in runs) for i in (0, 1))
-    gain = sum(one.gain / one.old for one in runs) / len(runs)
+    gain, later = sum(one.gain / one.old for one in runs) / len(runs), sum(one.later for one in runs) / len(runs)
+    graded = sum(one.grade == "promising" for one in runs)
     return (f"| {name} | {len(certified)} of {len(runs)} | {over} of {len(certified)} | {broken} of {len(promises)} | "
-            f"{held} of {of} | {gain:+.1%} |")  # fmt: skip
+            f"{held} of {of} | {graded} | {gain:+.1%} | {later:+.1%} |")  # fmt: skip
 
 
 if __name__ == "__main__":

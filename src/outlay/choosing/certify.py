@@ -126,13 +126,13 @@ def certify_frontier(
         yield old
 
     points = Points.of(mixtures(), campaign, known=known)
-    doubt = check.words if not check.ok else refused or at.markov_check.refused
+    doubt = check.words if not check.ok else refused or at.state.markov_check.refused
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
             handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
             users=points.users,
             said=json.dumps({"withheld": withheld, "refused": doubt, "window": at.window, "clusters": points.clusters,
-                             "days": asdict(at.day_effects)}),
+                             "days": asdict(at.state.day_effects)}),
         )  # fmt: skip
     found = certified(run, data, campaign)
     assert found is not None
@@ -203,7 +203,7 @@ def _measured(at: Measure, campaign: Campaign, check: Reproduction, report: Prog
                 vague = too_few_follow(part, policy, propensity, fitted) if part.sequential else None
                 steps = single_steps(part, policy, propensity)
                 told = PolicyEstimates(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
-                reason = Checks.of(told, check, behaviour, at.markov_check).agreement.reason
+                reason = Checks.of(told, check, behaviour, at.state.markov_check).agreement.reason
             columns = [fitted.column(name) for name in names]
             kept = fitted.picked(names, columns, [1.0] * len(names))
             policies.append(_Policy(kept, part.known_costs(policy.parts), reason))

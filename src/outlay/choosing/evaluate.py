@@ -15,6 +15,7 @@ from outlay.choosing.diagnostics import daily, matching_paths, overlap, shares
 from outlay.choosing.estimates import PolicyEstimates, estimate_policy
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, mixture_of
 from outlay.choosing.evaluation import CurveLook, Diagnostics, Evaluation, PairedDifference, SegmentEstimate
+from outlay.choosing.grade import grade, sensitivity
 from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
@@ -26,7 +27,7 @@ from outlay.core.estimate import Estimate
 from outlay.core.progress import Progress, within
 from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
-from outlay.estimators.certificate import LEAST_USERS, Certificate, certify, unless_shared
+from outlay.estimators.certificate import LEAST_USERS, Certificate, certify, unless_shared, unless_unassigned
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.reach import largest
@@ -59,9 +60,10 @@ def evaluate_policy(
     report(0.2, "the policy")
     new = estimate_policy(measure, policy, propensity)
     reproduction, behaviour = reproduces(observed, old.fitted), measure.behaviour_check()
-    checks = Checks.of(new, reproduction, behaviour, measure.markov_check)
+    markov = measure.state.markov_check
+    checks = Checks.of(new, reproduction, behaviour, markov)
     new, old = checks.with_cautions(new), checks.with_cautions(old)
-    days = measure.day_effects
+    days = measure.state.day_effects
     report(0.4, "the policies beside it")
     constants, others = constants_of(measure, campaign), []
     if constants is not None:
@@ -71,7 +73,7 @@ def evaluate_policy(
     compared = []
     if other is not None:
         estimates = estimate_policy(measure, other, propensity)
-        compared.append(Checks.of(estimates, reproduction, behaviour, measure.markov_check).with_cautions(estimates))
+        compared.append(Checks.of(estimates, reproduction, behaviour, markov).with_cautions(estimates))
     compared = [checks.with_cautions(each) for each in compared]
     others = [*(checks.with_cautions(each) for each in others), *compared]
     members = [checks.with_cautions(each) for each in _members(measure, policy, propensity)]
@@ -84,7 +86,7 @@ def evaluate_policy(
     gain = [e for e in less["old"] if (e.estimator, e.target) == ("fqe", objective(campaign))]
     if not all(e.recommended for e in gain):  # the verdict must not be surer than the table
         certificate = replace(certificate, gain_bound=None, gain_most=None)
-    certificate = days.widened_certificate(certificate)
+    certificate = unless_unassigned(days.widened_certificate(certificate), campaign)
     curve = None if run is None else _curve(measure, run, campaign, checks.refused, report)
     rows = [e for each in [old, *others, *members] for e in each.rows(campaign, level)]
     observations = observed.estimates("old", "observed", confidence=level)
@@ -107,6 +109,7 @@ def evaluate_policy(
         segments=segments,
         certificate=certificate,
         confidence=level,
+        grade=grade(certificate),
         verdict=verdict(
             [*mine, *beside],
             certificate,
@@ -124,6 +127,7 @@ def evaluate_policy(
             paths=matching_paths(weighed, campaign.meta.report_days),
             overlap=overlap(measure, policy, propensity),
             curve=curve,
+            sensitivity=sensitivity(measure, policy, certificate, campaign),
         ),
         notes={"constants": constants[0].words(measure.data)} if constants else {},
         daily=(*daily("old", old.fitted), *daily(policy.name, new.fitted)),

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from outlay.choosing.checks import Checks
 from outlay.choosing.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
+from outlay.choosing.grade import Grade
 from outlay.choosing.run import ESTIMATES
 from outlay.choosing.window import Window
 from outlay.core.campaign import Campaign
@@ -20,6 +21,7 @@ from outlay.core.files import write_json
 from outlay.core.target import Target
 from outlay.estimators.certificate import CONDITION, Certificate
 from outlay.estimators.day_effects import DayEffects
+from outlay.estimators.sensitivity import Sensitivity
 
 PolicyKind = Literal["old", "constant", "method", "chosen", "member"]
 
@@ -71,6 +73,8 @@ class Diagnostics(Checks):
 
     Attributes:
         days: how days differ, and what that adds to errors.
+        sensitivity: what an unlogged cause of the log's actions would have to weigh to undo the claims; None where the
+            campaign file says how actions came about, or nothing is claimed.
         paths: by number of days, ascending.
         overlap: by segment.
         curve: the look at a frontier's other budgets; None where there was none.
@@ -80,6 +84,7 @@ class Diagnostics(Checks):
     paths: tuple[MatchingPaths, ...]
     overlap: tuple[SegmentOverlap, ...]
     curve: CurveLook | None = None
+    sensitivity: Sensitivity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,8 @@ class Evaluation:
         segments: by segment, fitted values of the old and the evaluated policy, and the gain.
         certificate: of the evaluated policy.
         confidence: of the intervals; the certificate has its own, which depends on the look.
-        verdict: one sentence that says what to do.
+        grade: `certified`, `promising` (test it first) or `not supported`.
+        verdict: what to do, in words.
         diagnostics: what the numbers rest on.
         notes: `{name: a few words beside the policy}`.
         daily: means per user of the first days, of the old and the evaluated policy.
@@ -126,6 +132,7 @@ class Evaluation:
         condition: what every "sure" and "certified" rests on: `if …`.
     """
 
+    grade: Grade
     verdict: str
     confidence: float
     estimates: tuple[Estimate, ...]

@@ -24,7 +24,6 @@ from outlay.core.transitions import Transitions
 from outlay.estimators import marginalised, reach
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
 from outlay.estimators.behaviour.model import Behaviour
-from outlay.estimators.day_effects import DayEffects, day_effects
 from outlay.estimators.doubly_robust import DoublyRobust, Robust
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.joint import Joint
@@ -32,7 +31,6 @@ from outlay.estimators.linear.basis import Basis, CountedBasis, FeatureBasis, Sm
 from outlay.estimators.linear.sample import Sample
 from outlay.estimators.long_run import advantages
 from outlay.estimators.marginalised import Marginal
-from outlay.estimators.markov import MarkovCheck, markov_check
 from outlay.estimators.panel import Panel
 from outlay.estimators.row_features import (
     WITHIN,
@@ -40,17 +38,16 @@ from outlay.estimators.row_features import (
     days_before,
     hinges,
     plain_features,
-    products,
     standardised,
 )
 from outlay.estimators.sequential import Sequential
+from outlay.estimators.state_model import StateModel
 from outlay.estimators.units import horizons
 from outlay.estimators.weighted_residuals import weighted_residuals
 from outlay.ops.action_basis import ActionBasis, smooth_basis
 from outlay.twostage.previous_rows import PreviousRows
 
 CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
-STATE_ROWS = 20  # rows for each column that stands for what the state says
 # Rows of an action for each feature. Hidden directions that vary little live on few rows: with 100 rows for each, more
 # than 1% of the paths of small logs met rows without their like. Plain features are what the old policy may have seen.
 HIDDEN_ROWS, PLAIN_ROWS = 150, 5
@@ -255,28 +252,15 @@ class Measure:
         return diagnose(self.behaviour, self.data, self.panel.rows) if self.panel.propensity is None else None
 
     @cached_property
-    def markov_check(self) -> MarkovCheck:
-        """Whether the state is enough: whether the days before say no more, given state and action."""
-        return markov_check(self.panel, self._time, self._state_columns)
-
-    @cached_property
-    def day_effects(self) -> DayEffects:
-        """How days differ, given state and action, and what that adds to errors."""
-        return day_effects(self.panel, self._time, self._state_columns, self.window)
-
-    @property
-    def _time(self) -> NDArray[np.int64]:
-        """`[n]` calendar day of each row."""
-        return self.data.first_times()[self.data.user[self.panel.rows]] + self.panel.day
-
-    @property
-    def _state_columns(self) -> list[NDArray[np.float32]] | None:
-        """Columns of the state that stand for what it says, in blocks; None where states are counted."""
+    def state(self) -> StateModel:
+        """What the state says of the rows: whether it is enough, and how days differ beyond it."""
         if self.counted:
-            return None
-        panel, plain = self.panel, self._plain
-        square, bent = np.clip(plain, -WITHIN, WITHIN) ** 2, hinges(self._numbers, panel.first[panel.user])
-        return [plain, square, bent, products(plain, len(panel) // STATE_ROWS - 3 * plain.shape[1])]
+            return StateModel(self.panel, self.window, None)
+        return StateModel.of(self.panel, self.window, self._plain, self._numbers)
+
+    def action_probability(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """`[r, K]` probability of each action under the log's policy in some rows of the panel, by its model."""
+        return self.behaviour.probability(self.panel.rows[rows])
 
     @cached_property
     def behaviour(self) -> Behaviour:

@@ -137,8 +137,15 @@ class Rotation(Measure):
         """As in `Measure`: every fold's model on its own rows."""
         if self.panel.propensity is not None:
             return None
-        return diagnose(_CrossFitted(tuple(at.behaviour for at in self.parts), self._fold_of_row), self.data,
-                        self.panel.rows)  # fmt: skip
+        return diagnose(self._behaviours, self.data, self.panel.rows)
+
+    def action_probability(self, rows: NDArray[np.intp]) -> Array:
+        """As in `Measure`: in each fold by a model of the other folds."""
+        return replace(self._behaviours, fold=self._fold_of_row[rows]).probability(self.panel.rows[rows])
+
+    @property
+    def _behaviours(self) -> _CrossFitted:
+        return _CrossFitted(tuple(at.behaviour for at in self.parts), self._fold_of_row)
 
     @property
     def counted(self) -> bool:

@@ -6,6 +6,7 @@ The outcomes, in the order in which they are asked for:
     a certain loss                               do not serve it; only where it saves money, for that aim
     not certified                                do not serve it, or not yet
     the gain could not be measured               that
+    a certain gain, assignment not known         promising: test it first
     a certain gain, a constant may do as well    serve a constant
     a certain gain                               serve it
     neither a certain gain nor a certain loss    keep the old policy, or test it
@@ -19,7 +20,7 @@ from outlay.choosing.constants import AgainstConstants
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.estimators.agreement import NOT_CHECKED
-from outlay.estimators.certificate import SHARED, Certificate
+from outlay.estimators.certificate import SHARED, UNASSIGNED, Certificate
 from outlay.estimators.units import objective
 
 CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
@@ -33,6 +34,12 @@ DOUBTED = (
 UNCHECKED = (
     "Test it on some users first (outlay experiment plan). A log can confirm it if more of its decisions were drawn at "
     "random, with their propensities stated (log.propensity), or if the policy is closer to the old one."
+)
+ESTIMATED = (
+    "But the campaign file does not say how the log's actions were drawn. Whatever drove them beside the features "
+    "biases all of this, and no check can see that. Test it on some users (outlay experiment plan); next time draw "
+    "some actions at random and log their propensities. If actions were randomised given the features, say so: "
+    "randomised = true under [log]."
 )
 SHARED_WAY = (
     "Test it in an experiment whose arms are whole clusters of users (outlay experiment plan), each large enough to "
@@ -85,6 +92,12 @@ def verdict(
         aside = f"{limits} is certified" if certificate.certified else f"It is {certificate.words}"
         return f"It loses: {change} against the old policy ({least}){spend}. {keep}: keep the old policy. ({aside}.)"
 
+    floor = _at_least(certificate.gain_bound, old, sure) if old else ""
+    if certificate.words == f"not certified: {UNASSIGNED}":
+        if old and certificate.gain_bound is not None and certificate.gain_bound > 0:
+            return f"Promising, to be tested first: {change} against the old policy ({floor}){spend}. {ESTIMATED}"
+        return f"Do not serve it: no gain could be shown. {ESTIMATED}"
+
     if not certificate.certified:
         if any(line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets):
             return f"Do not serve it: {certificate.words}. {BEYOND}"
@@ -94,7 +107,6 @@ def verdict(
     if gain is None or not old:
         return f"The limit is certified ({limits}, {sure}), but the gain over the old policy could not be measured."
 
-    floor = _at_least(certificate.gain_bound, old, sure)
     if certificate.gain_bound is not None and certificate.gain_bound > 0:
         claim = f"{change} against the old policy ({floor})"
         if constants is None or not constants.value:

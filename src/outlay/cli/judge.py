@@ -84,6 +84,7 @@ def _show(result: Evaluation, campaign: Campaign) -> None:
         _side_by_side(title, differences, campaign, days)
     _rests_on(result)
     _certificate(result.certificate, result.diagnostics.curve)
+    _say(f"Grade: {result.grade}.")
     _say(result.verdict)
     _say(f'"Sure" and "certified" hold {result.condition}.')
 
@@ -186,6 +187,8 @@ def _rests_on(result: Evaluation) -> None:
     _say(f"Agreement: {diagnostics.agreement.words}.")
     if diagnostics.propensities is not None:
         _say(f"Propensities by a behaviour model. {diagnostics.propensities.words}")
+    if diagnostics.sensitivity is not None:
+        _say(f"Unlogged causes: {diagnostics.sensitivity.words}.")
     paths = ", ".join(
         f"{line.matched:.2%} of users for {line.days} d ({line.ess:,.0f} effective)" for line in diagnostics.paths
     )

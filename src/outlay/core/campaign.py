@@ -60,9 +60,9 @@ class HistorySection(Section):
         for key, listed in (("columns", self.columns or ()), ("summaries", self.summaries)):
             twice = {name for name in listed if listed.count(name) > 1}
             if twice:
-                raise ValueError(f"{key} lists {sorted(twice)} twice")
+                raise impossible(f"{key} lists {sorted(twice)} twice")
         if self.columns == ():
-            raise ValueError("columns is empty; leave it out to summarise the action, the reward and every cost")
+            raise impossible("columns is empty; leave it out to summarise the action, the reward and every cost")
         return self
 
 
@@ -77,6 +77,7 @@ class LogSection(Section):
     actions: tuple[float, ...] | None = None
     reward: str
     propensity: str | None = None
+    randomised: bool = False  # declared: beside the features, nothing drove the actions; for logs without propensity
     forced: str | None = None
     eligible: str | None = None
     terminal: str | None = None
@@ -103,6 +104,11 @@ class LogSection(Section):
         if unknown:
             raise impossible(f"features.known_before names {unknown[0]!r}, which is not among the features")
         return self
+
+    @property
+    def known_assignment(self) -> bool:
+        """Whether the campaign file says how actions came about: by stated propensities, or declared randomisation."""
+        return self.propensity is not None or self.randomised
 
 
 class Budget(Section):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
-from outlay.estimators.certificate import Certificate, issue, unless_shared
+from outlay.estimators.certificate import Certificate, issue, unless_shared, unless_unassigned
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.frontier import Points
 from outlay.estimators.units import objective
@@ -131,7 +131,7 @@ class Band:
         certificate = replace(certificate, window=self.window)
         if self.days is not None:
             certificate = self.days.widened_certificate(certificate)
-        return unless_shared(certificate, campaign)
+        return unless_unassigned(unless_shared(certificate, campaign), campaign)
 
     def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:
         """Return objective and costs of the old policy and of the mixture `[L]`, each with its own interval."""

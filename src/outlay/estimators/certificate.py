@@ -46,6 +46,7 @@ SHARED = (
     "shared: what it costs or brings depends on how many others get it, and the log shows that only for as many as got "
     "it then"
 )
+UNASSIGNED = "the campaign file does not say how the log's actions were drawn (log.propensity)"
 LEAST_USERS = 30  # or clusters of them: below it the normal approximation of the bounds is not believed
 
 
@@ -268,6 +269,13 @@ def unless_shared(certificate: Certificate, campaign: Campaign) -> Certificate:
         gain_most=None,
         withheld=reason,
     )
+
+
+def unless_unassigned(certificate: Certificate, campaign: Campaign) -> Certificate:
+    """Return a certificate as not issued, its bounds still told, if it is not known how actions came about."""
+    if not certificate.certified or campaign.log.known_assignment:
+        return certificate
+    return replace(certificate, certified=False, words=f"not certified: {UNASSIGNED}")
 
 
 def margins(se_select: ArrayLike, certifying: Spread, *, factor: float, margin: float) -> NDArray[np.float64]:

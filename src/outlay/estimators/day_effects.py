@@ -94,6 +94,11 @@ class DayEffects:
         few = float(stats.t.ppf(0.975, self.days - 1)) / quantile(0.975)
         return abs(value) * outcome.shock * few * float(np.sqrt((loads**2).sum()))
 
+    def lasting(self, target: Target) -> float:
+        """How much more a lasting change of a day's outcome changes a mean over days, as surprises last: 1 or more."""
+        outcome = next((each for each in self.outcomes if each.name == target.name), None)
+        return 1.0 if outcome is None else max(1.0, float(self._sums(outcome, target).mean()))
+
     def drift(self, target: Target, value: float) -> float:
         """By how much later days will differ from the log's if the trend goes on, in the number's unit; may be < 0."""
         outcome = next((each for each in self.outcomes if each.name == target.name), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,15 +29,17 @@ THIN = 0.01  # a share below: too little to learn from
 
 @dataclass(frozen=True)
 class TriedHistory:
-    """Whether the state would be enough with `days` past days under `[log.history]`.
+    """Whether the state would be enough with summaries of `columns` over `days` past days under `[log.history]`.
 
     Attributes:
         days: looked back.
+        columns: summarised.
         ok: whether it would be; None where it could not be tested.
         words: what was found.
     """
 
     days: int
+    columns: tuple[str, ...]
     ok: bool | None
     words: str
 
@@ -155,7 +158,14 @@ def _state(
                 data = prepare(of, Path(folder) / "data", threads=threads, memory=memory)
             except LogError:  # too few users to split: prepare will say so
                 return None
-            return Measure(data, EVERYONE, None).markov_check
+            return Measure(data, EVERYONE, None).state.markov_check
+
+    def with_past(back: int, columns: tuple[str, ...] | None) -> TriedHistory:
+        log = campaign.log.model_copy(update={"history": HistorySection(days=back, columns=columns)})
+        found = tested(campaign.model_copy(update={"log": log}))
+        assert found is not None
+        return TriedHistory(back, columns or ("action", "reward", *(b.name for b in campaign.budgets)), found.ok,
+                            found.words)  # fmt: skip
 
     found, tried = tested(campaign), list[TriedHistory]()
     if found is None or found.ok is not False or campaign.log.history is not None:
@@ -163,19 +173,23 @@ def _state(
     for back in TRIED_DAYS:
         if back > days or (tried and tried[-1].ok):
             break
-        log = campaign.log.model_copy(update={"history": HistorySection(days=back)})
-        with_past = tested(campaign.model_copy(update={"log": log}))
-        assert with_past is not None
-        tried.append(TriedHistory(back, with_past.ok, with_past.words))
+        tried.append(with_past(back, None))
+    if tried and tried[-1].ok:  # a state of less is better supported by the log
+        for columns in (("reward",), ("action",)):
+            tried.append(with_past(tried[-1].days, columns))
+            if tried[-1].ok:
+                break
     return found, tried
 
 
 def _about_state(state: MarkovCheck | None, tried: list[TriedHistory]) -> list[Finding]:
     if state is None or state.ok is not False:
         return []
-    enough = next((each.days for each in tried if each.ok), None)
-    if enough is not None:
-        way_out = f"Add a section [log.history] with days = {enough}: with it the state is enough."
+    enough = [each for each in tried if each.ok]
+    if enough:
+        best = min(enough, key=lambda each: len(each.columns))
+        columns = "" if best is enough[0] else f" and columns = {json.dumps(best.columns)}"
+        way_out = f"Add a section [log.history] with days = {best.days}{columns}: with it the state is enough."
     elif tried:
         way_out = (
             f"Add a section [log.history]: summaries of up to {tried[-1].days} past days help, but are not enough in "

@@ -210,7 +210,7 @@ def _data(
             f"cost, a candidate every {t.candidate_every}, discount {campaign.meta.discount:g}, users split "
             f"{list(t.shares)}."
         )
-    state = Measure(data, LEARN, None).markov_check if len(data.users_of(LEARN)) else None
+    state = Measure(data, LEARN, None).state.markov_check if len(data.users_of(LEARN)) else None
     if state is not None and state.refused is not None:
         notes.append(f"{state.refused}. As it is, outlay evaluate will not certify this run.")
     for split, name in enumerate(SPLITS):

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from outlay.choosing.grade import Grade, grade
+from outlay.core.campaign import Campaign
+from outlay.estimators.certificate import UNASSIGNED, BudgetBound, Certificate, unless_unassigned
+
+LINE = BudgetBound(budget="cost", value=1.0, bound=1.05, limit=1.1, floor=False, kept=True)
+SURE = Certificate(certified=True, words="certified", confidence=0.975, users=1000, budgets=(LINE,), gain=0.2,
+                   gain_bound=0.1, gain_most=0.3, withheld=None)  # fmt: skip
+
+
+@pytest.mark.parametrize(("certificate", "expected"), [
+    (SURE, "certified"),
+    (replace(SURE, gain_bound=-0.1), "promising"),
+    (replace(SURE, certified=False), "promising"),
+    (replace(SURE, certified=False, budgets=(replace(LINE, value=1.2, kept=False),)), "not supported"),
+    (replace(SURE, certified=False, budgets=(replace(LINE, floor=True, kept=False),)), "not supported"),
+    (replace(SURE, gain=-0.1, gain_bound=-0.2), "not supported"),
+    (replace(SURE, certified=False, gain=None, withheld="a check was not passed"), "not supported"),
+])  # fmt: skip
+def test_grades(certificate: Certificate, expected: Grade) -> None:
+    assert grade(certificate) == expected
+
+
+def campaign(**log: object) -> Campaign:
+    return Campaign.parse({
+        "campaign": {"name": "test"},
+        "log": {"source": "x.parquet", "user": "u", "time": "t", "action": "a", "reward": "r",
+                "features": {"categorical": ["s"]}, **log},
+        "budget": [{"name": "cost", "cost": "c", "at_most": 1.1}],
+    })  # fmt: skip
+
+
+def test_nothing_is_certified_where_it_is_not_known_how_actions_were_drawn() -> None:
+    told = unless_unassigned(SURE, campaign())
+    assert (told.certified, told.words) == (False, f"not certified: {UNASSIGNED}")
+    assert (told.budgets, told.gain_bound) == (SURE.budgets, SURE.gain_bound)
+    assert grade(told) == "promising"
+    assert unless_unassigned(SURE, campaign(propensity="p")) is SURE
+    assert unless_unassigned(SURE, campaign(randomised=True)) is SURE
