@@ -110,9 +110,9 @@ def test_segments_and_differences_have_their_tables(printed: list[str]) -> None:
 def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], judged: tuple[Path, Path, Path]) -> None:
     at = printed.index(line(printed, "Reproduction: "))
     assert [row.split()[0] for row in printed[at:-2]] == ["Reproduction:", "State:", "Days:", "Agreement:", "Logged",
-                                                          "Certificate", "coupon_cost:", "Looks"]  # fmt: skip
-    assert "(limit ≤ 2.2)" in printed[-4]
-    assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-3])
+                                                          "Certificate", "coupon_cost:", "Looks", "Grade:"]  # fmt: skip
+    assert "(limit ≤ 2.2)" in printed[-5]
+    assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-4])
     found = package.evaluate(judged[0], policy=judged[1], learned_here=True)
     assert printed[-2] == found.verdict
     assert printed[-1].startswith('"Sure" and "certified" hold if ')

@@ -26,7 +26,7 @@ BUDGET = {"name": "cost", "cost": "cost", "at_most": 1.0}
 def campaign(discount: float = 0.8, budgets: list[dict[str, Any]] | None = None, **meta: Any) -> Campaign:
     content = {
         "campaign": {"name": "test", "discount": discount, **meta},
-        "log": {"source": "x.parquet", "user": "u", "time": "t", "action": "a", "reward": "r",
+        "log": {"source": "x.parquet", "user": "u", "time": "t", "action": "a", "reward": "r", "propensity": "p",
                 "features": {"categorical": ["s"]}},
         "budget": [BUDGET] if budgets is None else budgets,
     }  # fmt: skip

@@ -81,7 +81,8 @@ def _show_check(found: dict[str, Any]) -> None:
     if found["state"]:
         stdout.print(f"State: {found['state']['words']}.", markup=False, highlight=False)
     if found["tried"]:
-        tried = [(each["days"], ", ".join(each["columns"]), {True: "yes", False: "no", None: "not tested"}[each["ok"]], each["words"])
+        enough = {True: "yes", False: "no", None: "not tested"}
+        tried = [(each["days"], ", ".join(each["columns"]), enough[each["ok"]], each["words"])
                  for each in found["tried"]]  # fmt: skip
         table("The same with the user's past under [log.history]", ("days", "of", "enough", "what was found"), tried)
     missing = {name: count for name, count in found["missing"].items() if count}
