@@ -5,6 +5,7 @@
 # make bench-frontier   one training for every budget against the exact optimum (half an hour)
 # make bench-evaluation   coverage, certificate, ranking, and d3rlpy's evaluation beside ours (an hour and a half)
 # make bench-claims   what is said of policies between features, against the truth (an hour)
+# make bench-trust   what is certified on logs that hide something, against the truth (two hours)
 # make bench-ledger   kill -9 under load, and records a second, on SQLite and PostgreSQL (half an hour)
 # make bench-serve    HTTP beside a bare route, pacing over four weeks, kill -9 of real servers (an hour)
 # make bench-experiment   looks, arm budgets and the speed of an analysis (half an hour)
@@ -16,7 +17,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.outlay
 
-.PHONY: setup demo test check format bench bench-claims bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment bench-input experiment clean
+.PHONY: setup demo test check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment bench-input experiment clean
 
 setup: $(STAMP)
 
@@ -55,6 +56,9 @@ bench-evaluation: setup
 	$(BIN)/python benchmarks/evaluation_rare.py
 	$(BIN)/python benchmarks/evaluation_ranking.py
 	$(BIN)/python benchmarks/evaluation_peers.py
+
+bench-trust: setup
+	$(BIN)/python benchmarks/trust.py
 
 bench-claims: setup
 	$(BIN)/python benchmarks/rich_claims.py

@@ -157,7 +157,7 @@ class World:
         suffices: whether the state, or with `history` the past, suffices, so that certificates are to be had; where
             it cannot, runs are to be flagged, widened or not certified.
         history: past days under `[log.history]`; 0: none.
-        columns: that are summarised; those that `outlay check` recommends.
+        columns, summaries: of that; those that `outlay check` recommends.
     """
 
     name: str
@@ -174,6 +174,7 @@ class World:
     noise: int = 0
     history: int = 0
     columns: tuple[str, ...] = ("reward",)
+    summaries: tuple[str, ...] = ("mean",)
     days: int = 14
     at_most: float = 0.8
     suffices: bool = True
@@ -195,7 +196,8 @@ class World:
         text = CAMPAIGN.format(
             name=self.name, discount=0.9, at_most=self.at_most,
             propensity="" if self.intent else 'propensity = "p"',
-            more=f"[log.history]\ndays = {self.history}\ncolumns = {list(self.columns)}" if self.history else "",
+            more=f"[log.history]\ndays = {self.history}\ncolumns = {list(self.columns)}\n"
+            f"summaries = {list(self.summaries)}" if self.history else "",
             categorical=["yesterday", *(["type"] if self.told else [])], numeric=numeric,
             budget="shared = true" if self.stock else "",
         )  # fmt: skip
@@ -270,11 +272,13 @@ def _worlds() -> dict[str, World]:
         known,
         World("known rich", types=True, told=True, noise=6),
         World("hidden", types=True, suffices=False),
-        World("hidden, past", types=True, history=14),
+        World("hidden, past", types=True, history=14, columns=("reward", "coupon_cost")),
         World("habits", types=True, told=True, habit=0.04, suffices=False),
         World("habits, past", types=True, told=True, habit=0.04, history=14),
         World("fatigue", types=True, told=True, fatigue=0.3, suffices=False),
-        World("fatigue, past", types=True, told=True, fatigue=0.3, history=7, columns=("action",)),
+        World(
+            "fatigue, past", types=True, told=True, fatigue=0.3, history=7, columns=("action",), summaries=("decayed",)
+        ),
         World("intent", types=True, told=True, intent=0.8, suffices=False),
         World("stock", types=True, told=True, stock=0.4, suffices=False),
         World("rising", types=True, told=True, trend=0.02),
@@ -282,7 +286,15 @@ def _worlds() -> dict[str, World]:
         World("shocks", types=True, told=True, shocks=0.15),
         World("targeted", types=True, told=True, targeted=True),
         World("delay", types=True, told=True, delay=True, suffices=False),
-        World("delay, past", types=True, told=True, delay=True, history=7, columns=("action", "reward", "coupon_cost")),
+        World(
+            "delay, past",
+            types=True,
+            told=True,
+            delay=True,
+            history=7,
+            columns=("action", "reward", "coupon_cost"),
+            summaries=("mean", "decayed", "last", "since"),
+        ),
     ]
     return {world.name: world for world in every}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from campaign_files import campaign_file, panel
+from hidden_worlds import WORLDS
 from outlay.core.errors import CampaignError
 from outlay.jobs.check import CheckReport, check
 
@@ -257,3 +259,30 @@ def test_overlap_names_the_segment_with_the_smallest_share(tmp_path: Path) -> No
 def test_check_writes_nothing(tmp_path: Path) -> None:
     check(campaign_file(tmp_path, panel()))
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["campaign.toml", "log.parquet"]
+
+
+def test_a_state_that_hides_types_is_a_warning_and_the_past_that_is_enough_is_named(tmp_path: Path) -> None:
+    world = replace(WORLDS["hidden"], days=8)
+    report = check(world.write(tmp_path, users=3000, seed=2))
+    assert report.state is not None
+    assert report.state.ok is False
+    assert not report.blocks
+    whole = [(tried.days, tried.ok) for tried in report.tried if len(tried.columns) == 3]
+    assert whole == [(3, False), (7, True)]
+    (warning,) = (finding for finding in report.findings if finding.where == "log.features")
+    enough = [tried for tried in report.tried if tried.ok][-1]
+    assert len(enough.columns) <= 2
+    assert f"[log.history] with days = 7, columns = {json.dumps(enough.columns)}" in warning.way_out
+    with_past = replace(world, history=7, columns=enough.columns, summaries=enough.summaries)
+    again = check(with_past.write(tmp_path / "past", users=3000, seed=2))
+    assert again.state is not None
+    assert again.state.ok
+    assert again.tried == ()
+
+
+def test_a_state_that_says_enough_is_not_doubted(tmp_path: Path) -> None:
+    report = check(WORLDS["known"].write(tmp_path, users=3000, seed=3))
+    assert report.state is not None
+    assert report.state.ok
+    assert report.tried == ()
+    assert "log.features" not in where(report, "warning")

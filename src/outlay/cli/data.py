@@ -82,9 +82,11 @@ def _show_check(found: dict[str, Any]) -> None:
         stdout.print(f"State: {found['state']['words']}.", markup=False, highlight=False)
     if found["tried"]:
         enough = {True: "yes", False: "no", None: "not tested"}
-        tried = [(each["days"], ", ".join(each["columns"]), enough[each["ok"]], each["words"])
-                 for each in found["tried"]]  # fmt: skip
-        table("The same with the user's past under [log.history]", ("days", "of", "enough", "what was found"), tried)
+        tried = [
+            (each["days"], ", ".join(each["columns"]), ", ".join(each["summaries"]), enough[each["ok"]])
+            for each in found["tried"]
+        ]
+        table("The same with the user's past under [log.history]", ("days", "columns", "summaries", "enough"), tried)
     missing = {name: count for name, count in found["missing"].items() if count}
     if missing:
         table("Missing values", ("role or feature", "rows"), list(missing.items()))

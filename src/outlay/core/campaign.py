@@ -19,6 +19,8 @@ from outlay.core.settings import Section, Settings, impossible
 
 Positive = Annotated[int, Field(gt=0)]
 _WORD = re.compile(r"\w{1,40}")
+Summary = Literal["mean", "sum", "count", "decayed", "last", "since"]
+SUMMARIES: tuple[Summary, ...] = ("mean", "decayed", "last", "since")  # those of [log.history] if it names none
 
 
 class Meta(Section):
@@ -50,9 +52,7 @@ class HistorySection(Section):
 
     days: Annotated[int, Field(gt=0, le=365)] = 14
     columns: tuple[str, ...] | None = None  # action, reward, budgets' names, columns, SQL; absent: the first three
-    summaries: tuple[Literal["mean", "sum", "count", "decayed", "last", "since"], ...] = Field(
-        default=("mean", "decayed", "last", "since"), min_length=1
-    )
+    summaries: tuple[Summary, ...] = Field(default=SUMMARIES, min_length=1)
     recorded: bool = False  # the log has a column of each summary: what decisions were made on; null: to be computed
 
     @model_validator(mode="after")

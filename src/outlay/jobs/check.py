@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from outlay.choosing.measure import Measure
-from outlay.core.campaign import Campaign, HistorySection
+from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import LogError
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.markov import MarkovCheck
@@ -34,12 +34,14 @@ class TriedHistory:
     Attributes:
         days: looked back.
         columns: summarised.
+        summaries: of each column.
         ok: whether it would be; None where it could not be tested.
         words: what was found.
     """
 
     days: int
     columns: tuple[str, ...]
+    summaries: tuple[str, ...]
     ok: bool | None
     words: str
 
@@ -160,25 +162,25 @@ def _state(
                 return None
             return Measure(data, EVERYONE, None).state.markov_check
 
-    def with_past(back: int, columns: tuple[str, ...] | None) -> TriedHistory:
-        log = campaign.log.model_copy(update={"history": HistorySection(days=back, columns=columns)})
+    own = ("action", "reward", *(budget.name for budget in campaign.budgets))
+
+    def enough(back: int, columns: tuple[str, ...] = own, summaries: tuple[Summary, ...] = SUMMARIES) -> bool:
+        section = HistorySection(days=back, columns=columns, summaries=summaries)
+        log = campaign.log.model_copy(update={"history": section})
         found = tested(campaign.model_copy(update={"log": log}))
         assert found is not None
-        return TriedHistory(back, columns or ("action", "reward", *(b.name for b in campaign.budgets)), found.ok,
-                            found.words)  # fmt: skip
+        tried.append(TriedHistory(back, columns, summaries, found.ok, found.words))
+        return found.ok is True
 
     found, tried = tested(campaign), list[TriedHistory]()
     if found is None or found.ok is not False or campaign.log.history is not None:
         return found, tried
-    for back in TRIED_DAYS:
-        if back > days or (tried and tried[-1].ok):
-            break
-        tried.append(with_past(back, None))
-    if tried and tried[-1].ok:  # a state of less is better supported by the log
-        for columns in (("reward",), ("action",)):
-            tried.append(with_past(tried[-1].days, columns))
-            if tried[-1].ok:
-                break
+    back = next((back for back in TRIED_DAYS if back <= days and enough(back)), None)
+    if back is not None:  # the less the state holds, the better the log supports it
+        fewer = (("reward",), ("action",), ("reward", *own[2:]))
+        columns = next((columns for columns in fewer if enough(back, columns)), own)
+        one: tuple[tuple[Summary], ...] = (("mean",), ("decayed",))
+        next((summaries for summaries in one if enough(back, columns, summaries)), None)
     return found, tried
 
 
@@ -187,9 +189,12 @@ def _about_state(state: MarkovCheck | None, tried: list[TriedHistory]) -> list[F
         return []
     enough = [each for each in tried if each.ok]
     if enough:
-        best = min(enough, key=lambda each: len(each.columns))
-        columns = "" if best is enough[0] else f" and columns = {json.dumps(best.columns)}"
-        way_out = f"Add a section [log.history] with days = {best.days}{columns}: with it the state is enough."
+        best = enough[-1]
+        columns, summaries = json.dumps(best.columns), json.dumps(best.summaries)
+        way_out = (
+            f"Add a section [log.history] with days = {best.days}, columns = {columns} and summaries = {summaries}: "
+            "with it the state is enough."
+        )
     elif tried:
         way_out = (
             f"Add a section [log.history]: summaries of up to {tried[-1].days} past days help, but are not enough in "
