@@ -205,7 +205,7 @@ class World:
         path.write_text(text.replace("'", '"'))
         return path
 
-    def truth(self, policy: Policy, *, users: int = 40_000, days: int = 7, seed: int = 99) -> dict[str, float]:
+    def truth(self, policy: Policy, *, users: int = 160_000, days: int = 7, seed: int = 99) -> dict[str, float]:
         """Totals of the first k days; means of the first `days`, of days 15 to 28, and discounted: expected over days.
 
         The users are new ones. Where there is a trend, the days are those after the log.

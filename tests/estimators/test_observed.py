@@ -7,6 +7,7 @@ import pytest
 from logs_in_memory import World, fit, ragged, transitions
 
 from outlay.core.transitions import CERTIFY
+from outlay.estimators.day_effects import day_effects
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel
@@ -65,3 +66,19 @@ def test_nothing_to_compare_is_not_a_pass() -> None:
     panel = Panel.of(ragged(1), CERTIFY)
     assert panel.state is not None
     assert not reproduces(observe(panel, days=(2,)), fit(panel, CountedBasis(panel.state, 3, 2))).ok
+
+
+def test_days_that_differ_are_not_the_estimators_fault() -> None:
+    """Shocks of 20% a day that all users share: a stationary fit misses the first day, and the tolerance knows why."""
+    rng = np.random.default_rng(4)
+    U, days = 2000, 8
+    chance = 0.5 + rng.normal(0, 0.1, days)
+    reward = (rng.random((U, days)) < chance).ravel().astype(float)
+    data = transitions(user=np.repeat(np.arange(U), days), day=np.tile(np.arange(days), U), state=np.zeros(U * days),
+                       action=rng.integers(2, size=U * days), outcome=np.column_stack([reward, reward]), num_states=1,
+                       num_actions=2)  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    assert panel.state is not None
+    seen, old = observe(panel, days=(1, 7)), fit(panel, CountedBasis(panel.state, 1, 2), days=(1, 7))
+    assert not reproduces(seen, old).ok
+    assert reproduces(seen, old, day_effects(panel, panel.day, None, 7)).ok

@@ -105,7 +105,7 @@ def certify_frontier(
     look(view, _identity(stored), confidence, view.certifying)
     at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
     old = at.old()
-    check = reproduces(observe(at.panel, days=at.days), old)
+    check = reproduces(observe(at.panel, days=at.days), old, at.state.day_effects)
     folds = _measured(at, campaign, check, within(report, 0, 0.9))
     withheld, known = [], []
 

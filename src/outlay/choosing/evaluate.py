@@ -59,7 +59,7 @@ def evaluate_policy(
     observed, old = observe(measure.panel, days=measure.days), estimate_policy(measure, OLD, propensity)
     report(0.2, "the policy")
     new = estimate_policy(measure, policy, propensity)
-    reproduction, behaviour = reproduces(observed, old.fitted), measure.behaviour_check()
+    reproduction, behaviour = reproduces(observed, old.fitted, measure.state.day_effects), measure.behaviour_check()
     markov = measure.state.markov_check
     checks = Checks.of(new, reproduction, behaviour, markov)
     new, old = checks.with_cautions(new), checks.with_cautions(old)

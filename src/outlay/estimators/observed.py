@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from outlay.core.target import Target
 from outlay.estimators.clusters import by_cluster
+from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.joint import Joint
 from outlay.estimators.panel import Panel
 from outlay.ops.intervals import ratio, std_error, student
@@ -76,10 +77,12 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
     )
 
 
-def reproduces(observed: Joint, fitted_old: Joint) -> Reproduction:
+def reproduces(observed: Joint, fitted_old: Joint, days: DayEffects | None = None) -> Reproduction:
     """Check an estimator before it is used: fitted for the old policy, it must reproduce the observed totals.
 
-    Both come from the same users, so the error of the difference is that of ψ_fitted − ψ_observed.
+    Both come from the same users, so the error of the difference is that of ψ_fitted − ψ_observed. Where days differ,
+    the totals of the first days miss those of all days by as much as these differ, which widens every interval: so much
+    is not the estimator's.
     """
     shared = [
         target
@@ -96,6 +99,10 @@ def reproduces(observed: Joint, fitted_old: Joint) -> Reproduction:
     joint = std_error(fitted_old.influence[:, fit] - observed.influence[:, seen])
     errors = student(3.0, observed.freedom)  # three joint standard errors and 1% of the total
     tolerance = errors * joint + 0.01 * np.abs(observed.value[seen])
+    if days is not None:
+        totals = [(Target.parse(target), value) for target, value in zip(shared, observed.value[seen], strict=True)]
+        shocks = errors * np.array([days.error(*total) for total in totals])
+        tolerance = np.hypot(tolerance, shocks) + np.abs([days.drift(*total) for total in totals])
     off = ~(np.abs(difference) <= tolerance)
     if not off.any():
         words = "the estimator gives the old policy's observed totals back"
