@@ -40,6 +40,7 @@ Array = NDArray[np.float64]
 BY_CHANCE = 1e-3  # chance that days are said to differ, or to have a trend, where they do not
 FEWEST_DAYS, FEWEST_ROWS = 4, 100  # with which a day counts, and days that are looked at
 NEGLIGIBLE = 0.002  # of the mean outcome: a smaller shock is none
+MODERATE = 0.25  # of the mean outcome: the largest shock that a model of days that are alike is allowed to miss
 MOST_ROWS = 300_000  # looked at
 MOST_RESPONSE = 14  # days over which a surprise is followed
 
@@ -83,6 +84,11 @@ class DayEffects:
     def differ(self) -> bool:
         """Whether any outcome has shocks or a trend."""
         return any(outcome.shock > 0 or outcome.trend != 0 for outcome in self.outcomes)
+
+    @property
+    def moderate(self) -> bool:
+        """Whether shocks are small enough that what is alike on all days still says something of each of them."""
+        return all(outcome.shock <= MODERATE for outcome in self.outcomes)
 
     def error(self, target: Target, value: float) -> float:
         """The standard error that shocks add to a number, in its unit."""

@@ -82,7 +82,7 @@ def reproduces(observed: Joint, fitted_old: Joint, days: DayEffects | None = Non
 
     Both come from the same users, so the error of the difference is that of ψ_fitted − ψ_observed. Where days differ,
     the totals of the first days miss those of all days by as much as these differ, which widens every interval: so much
-    is not the estimator's.
+    is not the estimator's, unless days are hardly alike at all.
     """
     shared = [
         target
@@ -99,7 +99,7 @@ def reproduces(observed: Joint, fitted_old: Joint, days: DayEffects | None = Non
     joint = std_error(fitted_old.influence[:, fit] - observed.influence[:, seen])
     errors = student(3.0, observed.freedom)  # three joint standard errors and 1% of the total
     tolerance = errors * joint + 0.01 * np.abs(observed.value[seen])
-    if days is not None:
+    if days is not None and days.moderate:
         totals = [(Target.parse(target), value) for target, value in zip(shared, observed.value[seen], strict=True)]
         shocks = errors * np.array([days.error(*total) for total in totals])
         tolerance = np.hypot(tolerance, shocks) + np.abs([days.drift(*total) for total in totals])
