@@ -70,9 +70,15 @@ def guarantee(certificate: Certificate) -> str:
 
 
 def rests_on(results: RunResults) -> list[str]:
-    """Return what must be true for the certificate to hold, a sentence each."""
+    """Return what must be true for the certificate to hold, and what was found of it, a sentence each."""
     stationary = [STATIONARY] if results.window is None else []
-    return [*stationary, *(f"{condition[0].upper()}{condition[1:]}." for condition in CONDITIONS), SAME_USERS]
+    diagnostics = results.evaluated.diagnostics
+    found = [diagnostics.days.words, *([] if diagnostics.sensitivity is None else [diagnostics.sensitivity.words])]
+    return [*stationary, *map(_sentence, CONDITIONS), SAME_USERS, *map(_sentence, found)]
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def gain(results: RunResults) -> str:
