@@ -18,7 +18,7 @@ Z = 1.959964
 
 
 def measured(chance: NDArray[np.floating], users: int = 4000, seed: int = 0) -> DayEffects:
-    """Of users who act with the chance `[days]` of the day, whatever else they do."""
+    """Measure the day effects of users who act with the probability `[days]` of the day."""
     rng, days = np.random.default_rng(seed), len(chance)
     reward = (rng.random((users, days)) < chance).ravel().astype(float)
     data = transitions(

@@ -1,7 +1,7 @@
 """Summaries of each user's past days: features that `[log.history]` adds to the state.
 
     history = History.of(campaign)                    # None where the campaign file asks for none
-    history.summaries(past, user, time)               # [B, F] float32, NaN where there is no past
+    history.summarise(past, user, time)               # [B, F] float32, NaN where there is no past
 
 The past of a user on a day are the user's rows of the `days` time units before that day; the day itself is never part
 of it. With w = 2^(−(lag − 1) / (days / 4)) for a row `lag` time units ago, each column v of the past becomes

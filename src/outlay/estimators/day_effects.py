@@ -1,7 +1,7 @@
 """Days differ: shocks that all users share, and a trend, and what they add to the error of every number.
 
 Users are many and days are few. A holiday, a storm or a campaign of a rival moves all users of a day together, and no
-number of users averages that out: an error by user alone is too small for whoever asks what other days will bring.
+number of users averages that out. If the question is what other days will bring, an error by user alone is too small.
 
     r_d   = mean residual of an outcome on calendar day d, given state and action      (D days, n_d rows)
     Q     = Σ_d (r_d − r̄)² / se_d²                 days differ by more than chance: Q beyond χ² with D − 1 degrees

@@ -197,7 +197,7 @@ def _notes(log: Log, first: int, last: int) -> list[str]:
 
 
 def _moments(log: Log, users: str, *, start: int, before: int, scale: float, clustered: bool = False) -> UserMoments:
-    """Of the totals of users, or of their clusters (table `members`)."""
+    """Return the moments of the totals of users, or of their clusters (table `members`)."""
     base = {"reward": "reward", "redeemed": f"CAST(cost{log.campaign.money} > 0 AS DOUBLE)"}
     base |= {name: name for name in log.costs}
     spans = {"": f'"time" >= {start}', BEFORE: f'"time" < {start} AND "time" >= {start - before}'}
