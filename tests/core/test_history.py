@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 
 from outlay.core.history import History, PastRows
 
-ALL = ("mean", "sum", "count", "decayed", "last", "since")
+ALL = ("mean", "sum", "count", "decayed", "last", "since", "lags")
+ONE = ALL[:-1]  # those that are one feature of a column
 NAN = np.nan
 
 
@@ -40,6 +41,8 @@ def test_summaries_by_hand() -> None:
     assert found["reward_decayed_4d"] == pytest.approx((0.5 * 0.5 + 1 / 8) / (1 + 0.5 + 1 / 8))
     assert (found["reward_last_4d"], found["reward_since_4d"]) == (0, 2)
     assert (found["action_last_4d"], found["action_since_4d"], found["action_count_4d"]) == (1, 4, 1)
+    assert [found[f"reward_lag{lag}"] for lag in (1, 2, 4)] == [0, 0.5, 1]
+    assert np.isnan(found["reward_lag3"])
 
 
 def test_nothing_is_known_of_a_user_without_a_past() -> None:
@@ -63,12 +66,14 @@ def naive(past: PastRows, user: int, time: int, by: History) -> list[float]:
     """The same, row by row, as the formulas have it."""
     order = sorted((t, i) for i, (u, t) in enumerate(zip(past.user, past.time, strict=True))
                    if u == user and time - by.days <= t < time)[::-1]  # fmt: skip
-    found = [float(len(order))]
+    found, lags = [float(len(order))], np.full((by.days, len(by.columns)), NAN)
+    for t, i in order:
+        lags[time - t - 1] = past.values[i]
     for c, column in enumerate(by.columns):
         nothing = by.none if column == "action" else 0.0
         seen = [(time - t, float(past.values[i, c])) for t, i in order if not np.isnan(past.values[i, c])]
         if not seen:
-            found += [NAN] * len(by.summaries)
+            found += [NAN] * len(ONE)
             continue
         weights = [2.0 ** (-(lag - 1) * 4 / by.days) for lag, _ in seen]
         different = [lag for lag, v in seen if v != nothing]
@@ -78,8 +83,8 @@ def naive(past: PastRows, user: int, time: int, by: History) -> list[float]:
             "decayed": sum(w * v for w, (_, v) in zip(weights, seen, strict=True)) / sum(weights),
             "last": seen[0][1], "since": min(different, default=by.days + 1),
         }  # fmt: skip
-        found += [told[name] for name in by.summaries]
-    return found
+        found += [told[name] for name in ONE]
+    return [*found, *lags.ravel()]
 
 
 @pytest.mark.parametrize("days", [1, 3, 14])
@@ -109,3 +114,32 @@ def test_days_without_a_row_are_days_without_an_incentive_where_the_log_is_compl
     assert np.array_equal(full.values[:, 2], [5, NAN, NAN, 6, NAN, 7], equal_nan=True)
     assert features(full, 1, 10, by)["reward_mean_4d"] == 0.25
     assert history().completed(past, until=10) is past
+
+
+def test_a_value_that_could_still_change_is_unknown() -> None:
+    """The reward is known after two days: on day 10 that of day 8 is not, that of day 7 is; actions always are."""
+    past = rows((7, 7, 3, 2), (7, 8, 1, 0.5), (7, 9, 4, 5))
+    found = features(past, 7, 10, history(delays=(0, 2)))
+    assert (found["history_days"], found["reward_mean_4d"], found["reward_last_4d"]) == (3, 2, 2)
+    assert (found["reward_since_4d"], found["action_last_4d"], found["action_sum_4d"]) == (3, 4, 8)
+    assert np.isnan(features(past, 7, 9, history(delays=(0, 2)))["reward_sum_4d"])
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_what_was_known_when_the_decision_was_made_is_what_the_finished_log_gives(complete: bool) -> None:
+    """Values that change up to 3 days later give the same features before they do and after, to the bit."""
+    rng = np.random.default_rng(1)
+    places = np.unique(rng.integers(0, [20, 40], (300, 2)), axis=0)
+    values = (rng.integers(0, 4, (len(places), 2)) / 3).astype(np.float32)
+    by, undeclared = history(7, delays=(0, 3), complete=complete), history(7, complete=complete)
+    final = PastRows.sorted(places[:, 0], places[:, 1], values)
+    users = np.arange(21)
+
+    def found(rows: PastRows, day: int, how: History) -> NDArray[np.float32]:
+        return how.summarise(how.completed(rows, 40), users, np.full(21, day))
+
+    for day in (12, 25, 39):
+        known = np.where((final.time >= day - 3)[:, None], [1, 0], 1) * final.values  # as on the morning of the day
+        then = PastRows(final.user, final.time, known.astype(np.float32))
+        assert np.array_equal(found(then, day, by), found(final, day, by), equal_nan=True)
+        assert not np.array_equal(found(then, day, undeclared), found(final, day, undeclared), equal_nan=True)

@@ -42,6 +42,33 @@ def summaries(data: Transitions, names: tuple[str, ...]) -> np.ndarray[Any, Any]
 
 @pytest.mark.parametrize("complete", [False, True])
 @pytest.mark.parametrize("source", ["log", "data"])
+def test_scoring_sees_late_outcomes_as_training_does(tmp_path: Path, complete: bool, source: str) -> None:
+    """Rewards come up to 2 days later. What is scored from the log of a morning is what a later DATA has."""
+    columns = gappy(days=9)
+    day = np.array(columns["day"])
+    history = HISTORY + "[log.delays]\nreward = 2\ncoupon_cost = 1\n"
+    settings = {"log": f"complete = {str(complete).lower()}", "campaign": "none = 1.0"}
+    data = prepared(tmp_path, columns, history, **settings)
+    (tmp_path / "then").mkdir()
+    ids = {name: i for i, name in enumerate(data.user_ids().to_pylist())}
+    place = {pair: row for row, pair in enumerate(zip(data.user.tolist(), data.day.tolist(), strict=True))}
+    for today in (4, 6):
+        half = np.where(day >= today - 1, 7.0, np.array(columns["active"]))  # known in part, as they may still change
+        then = {name: np.array(values)[day < today] for name, values in (columns | {"active": half}).items()}
+        earlier = prepared(tmp_path / "then", then, history, **settings)
+        place_of = tmp_path / "then" / ("log.parquet" if source == "log" else "data")
+        past = UserPast.read(data.campaign, place_of, data.actions)
+        assert past.next_time == today
+        assert earlier.manifest["last_time"] == today - 3
+        now = np.flatnonzero(day == today)
+        rows = pa.table({"user_id": [columns["user_id"][i] for i in now], "level": [columns["level"][i] for i in now]})
+        encoded = data.schema.encode(past.with_features(rows, user=rows["user_id"]))
+        at = [place[ids[user], today] for user in rows["user_id"].to_pylist()]
+        assert np.array_equal(encoded.numbers, np.asarray(data.number_columns)[at])
+
+
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("source", ["log", "data"])
 def test_scoring_sees_what_training_saw(tmp_path: Path, complete: bool, source: str) -> None:
     """Every row of the log, decided from a table of rows and the past, has the numbers that DATA has."""
     columns = gappy()

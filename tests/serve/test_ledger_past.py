@@ -85,6 +85,20 @@ def test_outcomes_that_come_late_change_the_past_from_then_on(client: Client, ti
     assert [seen(client, each)["reward_last_4d"] for each in (before, after)] == [0, 1]
 
 
+def test_a_value_is_unknown_until_its_declared_delay_is_over(tmp_path: Path, time: Time) -> None:
+    """And an outcome within the delay counts from then on, although wait_days is shorter."""
+    bundle = write_past_bundle(tmp_path / "bundle", campaign=campaign(delays={"reward": 2}))
+    with server(bundle, tmp_path / "ledger.db", clock=Clock("UTC", time), wait_days=1) as client:
+        first = decide(client, 0)
+        time.at(2, 12)
+        report(client, first, "active")
+        found = seen(client, decide(client, 1))
+        assert (found["reward_last_4d"], found["action_last_4d"]) == (None, first["action"])
+        time.at(3)
+        assert seen(client, decide(client, 2, user="bob"))["history_days"] == 0
+        assert seen(client, decide(client, 3))["reward_last_4d"] == 1
+
+
 def test_the_row_of_a_day_is_the_exports(client: Client, time: Time) -> None:
     """The first choice that was not forced, with the outcomes of all decisions of the day."""
     client.post("/v1/admin/pause", headers=ADMIN)

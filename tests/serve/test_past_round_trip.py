@@ -117,6 +117,16 @@ def test_data_has_what_decisions_were_made_on(tmp_path: Path, complete: bool) ->
 
 
 @pytest.mark.parametrize("complete", [False, True])
+def test_with_a_declared_delay_late_outcomes_change_nothing(tmp_path: Path, complete: bool) -> None:
+    """Rewards that come after the next decision are unknown to it and, in training, to its row: to the bit the same."""
+    made_for = campaign(complete=complete, actions=[0.0, 1.5, 3.0], delays={"reward": 1})
+    made = serve(tmp_path, write_past_bundle(tmp_path / "bundle", campaign=made_for), late=True, given=False)
+    data = exported(tmp_path, recorded=False)
+    assert data.campaign.log.delays == {"reward": 1}
+    assert differing(data, made) == set()
+
+
+@pytest.mark.parametrize("complete", [False, True])
 def test_prepare_computes_the_same_from_the_exported_log(tmp_path: Path, complete: bool) -> None:
     """And so does the past of `outlay score --history`."""
     reward = "active + 0.3 * case when city = 'Ulm' then 1 else coupon end"

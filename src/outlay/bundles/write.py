@@ -290,9 +290,12 @@ def manifest_content(spec: BundleSpec) -> dict[str, Any]:
 
 
 def _campaign(campaign: Campaign) -> dict[str, Any]:
-    """The campaign file without the place of its log, which is another machine's."""
+    """The campaign file without the places of its tables, which are another machine's."""
     content = campaign.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return {**content, "log": {key: value for key, value in content["log"].items() if key != "source"}}
+    log = {key: value for key, value in content["log"].items() if key != "source"}
+    if "events" in log:
+        log["events"] = log["events"] | {"source": "unknown"}
+    return {**content, "log": log}
 
 
 def _computed(network: NetworkArrays | ResponseArrays, rows: Rows, past: Past | None) -> tuple[bytes, Any, Any]:

@@ -7,6 +7,7 @@ Unknown keys and impossible values are errors that name the file, the key, what 
 
 from __future__ import annotations
 
+import datetime
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from outlay.core.errors import CampaignError
+from outlay.core.errors import CampaignError, nearest
 from outlay.core.settings import Section, Settings, impossible
 
 Positive = Annotated[int, Field(gt=0)]
+Delay = Annotated[int, Field(ge=0, le=3650)]
 _WORD = re.compile(r"\w{1,40}")
-Summary = Literal["mean", "sum", "count", "decayed", "last", "since"]
+MOST_LAGS = 60  # days that are a feature each
+Summary = Literal["mean", "sum", "count", "decayed", "last", "since", "lags"]
 SUMMARIES: tuple[Summary, ...] = ("mean", "decayed", "last", "since")  # those of [log.history] if it names none
 
 
@@ -63,6 +66,26 @@ class HistorySection(Section):
                 raise impossible(f"{key} lists {sorted(twice)} twice")
         if self.columns == ():
             raise impossible("columns is empty; leave it out to summarise the action, the reward and every cost")
+        if "lags" in self.summaries and self.days > MOST_LAGS:
+            raise impossible(
+                f"summaries lists 'lags' with days = {self.days}: a feature for each day; at most {MOST_LAGS}"
+            )
+        return self
+
+
+class EventsSection(Section):
+    """`[log.events]`: a table of outcomes that come later, each credited to the row whose decision brought it."""
+
+    source: str = Field(min_length=1)  # Parquet or CSV (.gz), globs allowed, relative to the campaign file
+    user: str | None = None
+    time: str
+    decision: str | None = None  # column or SQL of both tables: the decision that an event belongs to
+    outcomes: dict[str, str] = Field(min_length=1)  # reward or a budget's name → what an event adds to it
+
+    @model_validator(mode="after")
+    def _matched(self) -> Self:
+        if (self.user is None) == (self.decision is None):
+            raise impossible("give exactly one of user and decision: by which an event finds its row")
         return self
 
 
@@ -86,7 +109,10 @@ class LogSection(Section):
     segment: str | None = None
     cluster: str | None = None  # users who may share what happens to them: a city, a household
     contrast: tuple[float, float] | None = None
+    delays: dict[str, Delay] = Field(default_factory=dict)  # outcome → time units in which its value can still change
+    as_of: int | datetime.date | None = None  # last time of which outcomes were collected; default: that of the log
     features: Features
+    events: EventsSection | None = None
     history: HistorySection | None = None
 
     @model_validator(mode="after")
@@ -104,6 +130,11 @@ class LogSection(Section):
         if unknown:
             raise impossible(f"features.known_before names {unknown[0]!r}, which is not among the features")
         return self
+
+    @property
+    def longest_delay(self) -> int:
+        """The time units after which a row is ripe: every outcome of it is known."""
+        return max(self.delays.values(), default=0)
 
     @property
     def known_assignment(self) -> bool:
@@ -268,6 +299,34 @@ class Campaign(Settings):
             raise impossible("a budget is named 'reward', which tables use for the reward")
         if sum(b.money is True for b in self.budgets) > 1:
             raise impossible("more than one budget has money = true; exactly one budget is money")
+        return self
+
+    @model_validator(mode="after")
+    def _delays(self) -> Self:
+        history = self.log.history
+        past = () if history is None else history.columns or ()
+        known = dict.fromkeys(["reward", *(b.name for b in self.budgets), *(c for c in past if c != "action")])
+        for name in self.log.delays:
+            if name not in known:
+                raise impossible(f"log.delays names {name!r}, which is no outcome. {nearest(name, known, 'Outcomes')}")
+        events = {} if self.log.events is None else self.log.events.outcomes
+        outcomes = ["reward", *(budget.name for budget in self.budgets)]
+        for name in events:
+            if name not in outcomes:
+                raise impossible(
+                    f"log.events.outcomes names {name!r}, which is no outcome. {nearest(name, outcomes, 'Outcomes')}"
+                )
+            if name not in self.log.delays:
+                raise impossible(
+                    f"log.events.outcomes names {name!r}, but log.delays does not say how much later it can come"
+                )
+        for column in past:
+            if history is not None and (delay := self.log.delays.get(column, 0)) >= history.days:
+                raise impossible(
+                    f"log.history looks {history.days} days back, and {column!r} is known after {delay} days "
+                    "(log.delays), so all of its past would be unknown. Look further back, or leave it out of "
+                    "log.history.columns"
+                )
         return self
 
     @property

@@ -9,6 +9,10 @@ of it. With w = 2^(−(lag − 1) / (days / 4)) for a row `lag` time units ago, 
     mean      Σ v / n                      sum      Σ v
     decayed   Σ w v / Σ w                  count    number of rows with v ≠ 0
     last      v of the latest row          since    lag of the latest row with v ≠ 0; days + 1 if there is none
+    lags      v of 1, 2, … `days` time units ago, a feature each; missing where there is no such row
+
+The value of a column with a delay of d time units (`[log.delays]`) is only known when lag > d. Before, it is unknown,
+and left out, even if the log has its final value: on the day of the decision it could still have changed.
 
 For the action, v ≠ 0 means that it differs from "no incentive" (`campaign.none`). `history_days` says how many rows
 there are. Values enter as float32, are added latest first in float64, and leave as float32: preparing, scoring and
@@ -26,6 +30,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 
 ROWS = "history_days"  # the feature that counts the past rows
+LAGS = "lags"  # the summary that is every single value
 HALF_LIVES = 4  # in the days looked back
 CELLS = 1_000_000  # values of past days in memory at a time
 
@@ -70,10 +75,11 @@ class History:
     Attributes:
         days: time units looked back at most.
         columns: `action`, `reward`, names of budgets (their costs), or columns and SQL expressions of the log.
-        summaries: of each column, in this order.
+        summaries: of each column, in this order; `lags` come after all others.
         none: the action that means "no incentive".
         complete: whether a day without a row counts as a day without an incentive, reward and cost.
         features: those of `columns` that are neither the action nor an outcome; unknown on a day without a row.
+        delays: `[C]` time units after its own in which the value of a column can still change; empty: none can.
     """
 
     days: int
@@ -82,6 +88,7 @@ class History:
     none: float
     complete: bool
     features: tuple[str, ...] = ()
+    delays: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, campaign: Campaign) -> History | None:
@@ -90,15 +97,30 @@ class History:
         if section is None:
             return None
         own = ("action", "reward", *(budget.name for budget in campaign.budgets))
-        columns = section.columns or own
+        delays = campaign.log.delays
+        columns = section.columns or tuple(column for column in own if delays.get(column, 0) < section.days)
         none, complete = campaign.meta.none or 0.0, bool(campaign.log.complete)
         features = tuple(column for column in columns if column not in own)
-        return cls(section.days, columns, section.summaries, none, complete, features)
+        late = tuple(delays.get(column, 0) for column in columns) if delays else ()
+        return cls(section.days, columns, section.summaries, none, complete, features, late)
 
     @property
     def names(self) -> tuple[str, ...]:
         """`[F]` names of the features."""
-        return (ROWS, *(f"{c}_{s}_{self.days}d" for c in self.columns for s in self.summaries))
+        told = (f"{c}_{s}_{self.days}d" for c in self.columns for s in self._scalar)
+        return (ROWS, *told, *(name for names in self.lags for name in names))
+
+    @property
+    def lags(self) -> tuple[tuple[str, ...], ...]:
+        """`[days][C]` names of the features that are values of single past days, of yesterday first; or none."""
+        if LAGS not in self.summaries:
+            return ()
+        return tuple(tuple(f"{column}_lag{lag}" for column in self.columns) for lag in range(1, self.days + 1))
+
+    @property
+    def _scalar(self) -> tuple[str, ...]:
+        """The summaries that are one feature of a column."""
+        return tuple(summary for summary in self.summaries if summary != LAGS)
 
     def summarise(self, past: PastRows, user: NDArray[Any], time: NDArray[Any]) -> NDArray[np.float32]:
         """`[B, F]` the features of users on days; NaN where a user has no past.
@@ -128,6 +150,8 @@ class History:
             lag = np.where(inside, time[:, None] - past.time[at], 0)
             value = past.values[at].astype(np.float64)
         known = inside[:, :, None] & ~np.isnan(value)
+        if self.delays:
+            known &= lag[:, :, None] > np.array(self.delays)
         value = np.where(known, value, 0.0)
         decay = 2.0 ** (-(np.arange(self.days + 1) - 1) * HALF_LIVES / self.days)
         weight = np.where(known, decay[lag][:, :, None], 0.0)
@@ -141,10 +165,15 @@ class History:
                 "mean": total / present, "sum": total, "decayed": _added(weight * value) / weights, "count": nonzero,
                 "last": latest, "since": since,
             }  # fmt: skip
-        features = np.stack([np.where(present > 0, found[name], np.nan) for name in self.summaries], axis=2)
-        return np.column_stack([inside.sum(axis=1), features.reshape(len(user), len(self.names) - 1)]).astype(
-            np.float32
-        )
+        told = [np.where(present > 0, found[name], np.nan) for name in self._scalar]
+        features = np.stack(told, axis=2).reshape(len(user), -1) if told else np.empty((len(user), 0))
+        parts = [inside.sum(axis=1)[:, None], features]
+        if LAGS in self.summaries:
+            single = np.full(known.shape, np.nan)
+            row, place = np.nonzero(inside)
+            single[row, lag[row, place] - 1] = np.where(known, value, np.nan)[row, place]
+            parts.append(single.reshape(len(user), -1))
+        return np.hstack(parts).astype(np.float32)
 
     def completed(self, past: PastRows, until: int) -> PastRows:
         """Rows for the days without one, up to the day before `until`, where such days are information.

@@ -165,11 +165,14 @@ def _state(
     own = ("action", "reward", *(budget.name for budget in campaign.budgets))
 
     def enough(back: int, columns: tuple[str, ...] = own, summaries: tuple[Summary, ...] = SUMMARIES) -> bool:
-        section = HistorySection(days=back, columns=columns, summaries=summaries)
+        known = tuple(column for column in columns if campaign.log.delays.get(column, 0) < back)
+        if not known:
+            return False
+        section = HistorySection(days=back, columns=known, summaries=summaries)
         log = campaign.log.model_copy(update={"history": section})
         found = tested(campaign.model_copy(update={"log": log}))
         assert found is not None
-        tried.append(TriedHistory(back, columns, summaries, found.ok, found.words))
+        tried.append(TriedHistory(back, known, summaries, found.ok, found.words))
         return found.ok is True
 
     found, tried = tested(campaign), list[TriedHistory]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from outlay.logs.clustering import LEAST
 from outlay.logs.encode import Columns, make_schema, write_features, write_links, write_roles
 from outlay.logs.history import feature_terms, write_history
 from outlay.logs.link import complete, link
+from outlay.logs.past import write_recent
 from outlay.logs.quality import inspect, refuse
 from outlay.logs.roles import Log, open_log
 from outlay.ops.hashing import uniform
@@ -94,6 +96,7 @@ def prepare(
             if history is not None:
                 tell = counted(within(report, 0.85, 0.95), rows, "summarising the past")
                 schema = write_history(log, history, schema, columns, places, actions, tell)
+                write_recent(log, history, actions, folder)
         _remove(work)
         report(0.95, "finishing")
         num_states = states.write(folder) if states else None
@@ -114,6 +117,8 @@ def prepare(
             "columns": shapes, "code_columns": code_columns,
             "campaign": content, "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
             **({} if clusters is None else {"clusters": clusters}),
+            **({} if log.credited is None else {"events": asdict(log.credited) | {"words": log.credited.words}}),
+            **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),
             "data_hash": _data_hash(folder, shapes),
         })  # fmt: skip
     report(1.0, "done")

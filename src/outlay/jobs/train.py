@@ -210,6 +210,8 @@ def _data(
             f"cost, a candidate every {t.candidate_every}, discount {campaign.meta.discount:g}, users split "
             f"{list(t.shares)}."
         )
+    if unripe := data.manifest.get("ripeness", {}).get("words"):
+        notes.append(f"{unripe}.")
     state = Measure(data, LEARN, None).state.markov_check if len(data.users_of(LEARN)) else None
     if state is not None and state.refused is not None:
         notes.append(f"{state.refused}. As it is, outlay evaluate will not certify this run.")

@@ -3,7 +3,8 @@
     past = UserPast.read(campaign, "log.parquet", actions)
     table = past.with_features(batch, user=users, time=None)       # the batch and the summaries of each user's past
 
-A log is read by the roles of the campaign file: user, time, action, reward, costs, `where`; it needs no features.
+A log is read by the roles of the campaign file: user, time, action, reward, costs, `where`; it needs no features. A
+DATA folder has no rows whose outcomes can still come; `prepare` writes what is known of them to a file of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
@@ -25,11 +27,15 @@ from outlay.core.files import MANIFEST
 from outlay.core.history import History, PastRows
 from outlay.core.schema import user_text
 from outlay.core.transitions import Transitions
+from outlay.logs.events import CREDITS
 from outlay.logs.history import feature_terms
-from outlay.logs.roles import action_sql, time_sql, user_sql, without_rounding
+from outlay.logs.keys import action_sql, time_sql, user_sql, without_rounding
+from outlay.logs.ripeness import COLLECTED
+from outlay.logs.roles import Log
 from outlay.logs.source import Source, open_source
 
 BATCH_ROWS = 131_072
+RECENT = "recent.parquet"  # in DATA: the past of users in the rows that are not ripe
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,9 @@ class UserPast:
         if (path / MANIFEST).exists():
             return cls._of_data(history, path)
         log = campaign.log
+        if log.events is not None:
+            raise LogError("is a log, and later outcomes are in a table of their own (log.events).", file=path,
+                           where="history", way_out="Give a DATA folder: outlay prepare credits them.")  # fmt: skip
         with (
             tempfile.TemporaryDirectory(prefix="outlay-") as folder,
             open_source(path, Path(folder), where=log.where, users=(log.user,)) as source,
@@ -83,8 +92,15 @@ class UserPast:
         if users.null_count or np.isnan(time).any():
             raise LogError("has rows without a user or a time.", file=path, where="history",
                            way_out="Leave them out.")  # fmt: skip
+        return cls._of_rows(history, users, time, np.stack(values, axis=1).astype(np.float32), path)
+
+    @classmethod
+    def _of_rows(
+        cls, history: History, users: Any, time: NDArray[Any], values: NDArray[np.float32], path: Path
+    ) -> UserPast:
+        """Rows of users by their names. Raises LogError if they repeat a user and time."""
         coded = users.combine_chunks().dictionary_encode()
-        rows = PastRows.sorted(np.asarray(coded.indices), time, np.stack(values, axis=1).astype(np.float32))
+        rows = PastRows.sorted(np.asarray(coded.indices), time, values)
         again = (np.diff(rows.user) == 0) & (np.diff(rows.time) == 0)
         if again.any():
             name = coded.dictionary[int(rows.user[int(again.argmax())])].as_py()
@@ -103,7 +119,16 @@ class UserPast:
         for c, column in enumerate(history.columns):
             values[:, c] = data.actions[data.action] if column == "action" else data.outcome[:, names.index(column)]
         user = np.asarray(data.user, np.int64)
-        return cls(history, data.user_ids(), PastRows.sorted(user, data.first_times()[user] + data.day, values), path)
+        time = data.first_times()[user] + data.day
+        if not (path / RECENT).exists():
+            return cls(history, data.user_ids(), PastRows.sorted(user, time, values), path)
+        recent = pq.read_table(path / RECENT)
+        late = np.stack([recent.column(f"v{c}").to_numpy() for c in range(len(history.columns))], axis=1)
+        names = pa.chunked_array([data.user_ids().take(pa.array(user)), *recent.column("u").chunks])
+        return cls._of_rows(
+            history, names, np.concatenate([time, recent.column("t").to_numpy()]),
+            np.concatenate([values, late.astype(np.float32)]), path,
+        )  # fmt: skip
 
     @cached_property
     def next_time(self) -> int:
@@ -132,7 +157,29 @@ class UserPast:
         return self.rows if last <= self.next_time else self.history.completed(self.rows, last)
 
 
-def _query(source: Source, campaign: Campaign, history: History, actions: NDArray[np.float64]) -> str:
+def write_recent(log: Log, history: History, actions: NDArray[np.float64], folder: Path) -> None:
+    """Write what is known of the rows that are not ripe to `folder`, so that DATA holds all of the users' past."""
+    ripeness, source = log.ripeness, log.source
+    if ripeness is None or not ripeness.left_out or history.features:
+        return
+    query = _query(source, log.campaign, history, actions, COLLECTED)
+    outcomes = {"reward": "reward"} | {budget.name: f"cost{j}" for j, budget in enumerate(log.campaign.budgets)}
+    if log.credited is not None:
+        added = ", ".join(f"r.v{i} + coalesce(c.{outcomes[name]}, 0) AS v{i}"
+                          for i, name in enumerate(history.columns) if name in outcomes)  # fmt: skip
+        query = f"""SELECT r.* {f"REPLACE ({added})" if added else ""} FROM ({query}) r
+            LEFT JOIN {CREDITS} c ON r.u = c."user" AND r.t = c."time" """
+    known = f"SELECT * FROM ({query}) WHERE u IS NOT NULL AND t > {ripeness.last}"
+    fields = [("u", pa.string()), ("t", pa.int64()), *((f"v{c}", pa.float64()) for c in range(len(history.columns)))]
+    with pq.ParquetWriter(folder / RECENT, pa.schema(fields)) as file:
+        for batch in source.batches(known, BATCH_ROWS):
+            columns = [user_text(batch.column(0)), batch.column(1).cast(pa.int64()), *batch.columns[2:]]
+            file.write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+
+
+def _query(
+    source: Source, campaign: Campaign, history: History, actions: NDArray[np.float64], relation: str = "log_numbered"
+) -> str:
     """SQL of the user, the time and the summarised columns."""
     log = campaign.log
     costs = {budget.name: (f"budget {budget.name}.cost", budget.cost) for budget in campaign.budgets}
@@ -148,7 +195,7 @@ def _query(source: Source, campaign: Campaign, history: History, actions: NDArra
 
     user, time = source.term("log.user", log.user), source.term("log.time", log.time)
     columns = ", ".join(f"CAST({column(name)} AS DOUBLE) AS v{i}" for i, name in enumerate(history.columns))
-    return f"SELECT {user_sql(user)} AS u, CAST({time_sql(source, time)} AS DOUBLE) AS t, {columns} FROM log_numbered"
+    return f"SELECT {user_sql(user)} AS u, CAST({time_sql(source, time)} AS DOUBLE) AS t, {columns} FROM {relation}"
 
 
 def _days(time: Any, file: Path) -> NDArray[np.int64]:

@@ -78,6 +78,8 @@ def inspect(log: Log) -> Facts:
     missing = _missing(log)
     actions, findings = _actions(log)
     findings += _values(log, missing)
+    findings += log.ripeness.findings() if log.ripeness else []
+    findings += log.credited.findings() if log.credited else []
     if choices == 0:
         findings.append(Finding("error", "log.forced", "every row is forced, so there was no choice to learn from.",
                                 "Fix log.forced: it marks rows where there was no choice.", rows))  # fmt: skip

@@ -7,7 +7,6 @@ that the campaign file does not give are NULL (false for `forced` and `terminal`
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,13 +14,10 @@ from pathlib import Path
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError, OutlayError
-from outlay.logs.amounts import nearest_amounts
-from outlay.logs.reading import literal, setting
-from outlay.logs.source import NUMBERS, ROW, WHOLE, Source, Term, open_source
-
-GERMAN = "'%d.%m.%Y'"
-MOST_AMOUNTS = 4096  # distinct ones that are looked at for rounding
-KEPT_USER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN")
+from outlay.logs.events import CREDITS, Credited, credit_events
+from outlay.logs.keys import action_sql, text_sql, time_sql, user_sql, without_rounding
+from outlay.logs.ripeness import Ripeness, keep_ripe, shown
+from outlay.logs.source import NUMBERS, ROW, Source, Term, open_source
 
 
 @dataclass(frozen=True)
@@ -33,6 +29,8 @@ class Log:
         source: the relation.
         dates: whether `time` is a date.
         categorical, numeric: the features, in the order of the campaign file; numeric ones give DOUBLE.
+        ripeness: which rows were left out since their outcomes can still come; None where none can.
+        credited: which later events were credited to rows; None where there is no table of them.
     """
 
     campaign: Campaign
@@ -40,6 +38,8 @@ class Log:
     dates: bool
     categorical: tuple[Term, ...]
     numeric: tuple[Term, ...]
+    ripeness: Ripeness | None = None
+    credited: Credited | None = None
 
     @property
     def costs(self) -> list[str]:
@@ -53,7 +53,7 @@ class Log:
 
     def when(self, time: int) -> int | str:
         """A time as it is shown: a date as text, else the number."""
-        return (datetime.date(1970, 1, 1) + datetime.timedelta(days=time)).isoformat() if self.dates else time
+        return shown(time, dates=self.dates)
 
 
 @contextmanager
@@ -77,7 +77,13 @@ def open_log(
         if not source.run("SELECT 1 FROM log_kept LIMIT 1"):
             raise LogError(f"no row passes the filter {log.where!r}.", file=source.file, where="log.where",
                            way_out=f"Fix log.where in {campaign.path}.")  # fmt: skip
-        columns, dates = _columns(campaign, source)
+        time = source.term("log.time", log.time)
+        dates = time.type == "DATE"
+        credited = credit_events(source, campaign, folder, threads=threads, memory=memory)
+        ripeness = keep_ripe(
+            source, campaign, time_sql(source, time), dates=dates, until=None if credited is None else credited.last
+        )
+        columns = _columns(campaign, source, time)
         categorical = tuple(_category(source, name) for name in log.features.categorical)
         numeric = tuple(_measure(source, name) for name in log.features.numeric)
         for budget in campaign.budgets:
@@ -85,19 +91,32 @@ def open_log(
                 source.number(source.term(f"budget {budget.name}.reserve", budget.reserve))
         chosen = ", ".join(f"{sql} AS {name}" for name, (sql, _) in columns.items())
         try:
-            source.run(f"CREATE TABLE roles AS SELECT {ROW} AS row, {chosen} FROM log_numbered")
+            source.run(
+                f"CREATE TABLE roles AS {_with_credits(campaign, f'SELECT {ROW} AS row, {chosen} FROM log_numbered')}"
+            )
         except OutlayError as error:
             raise _blamed(source, columns) or error from None
-        yield Log(campaign, source, dates, categorical, numeric)
+        yield Log(campaign, source, dates, categorical, numeric, ripeness, credited)
 
 
-def _columns(campaign: Campaign, source: Source) -> tuple[dict[str, tuple[str, Term | None]], bool]:
-    """SQL for each column of `roles` with the term it came from; whether time is a date."""
+def _with_credits(campaign: Campaign, rows: str) -> str:
+    """SQL of the roles, with the values of later events added to the outcomes of the rows they belong to."""
+    if campaign.log.events is None:
+        return rows
+    added = ", ".join(
+        f"r.{name} + coalesce(c.{name}, 0) AS {name}"
+        for name in ("reward", *(f"cost{j}" for j in range(len(campaign.budgets))))
+    )
+    return f"""SELECT r.* REPLACE ({added}) FROM ({rows}) r
+        LEFT JOIN {CREDITS} c ON r."user" = c."user" AND r."time" = c."time" """
+
+
+def _columns(campaign: Campaign, source: Source, time: Term) -> dict[str, tuple[str, Term | None]]:
+    """SQL for each column of `roles` with the term it came from."""
     log = campaign.log
     columns: dict[str, tuple[str, Term | None]] = {}
     user = source.term("log.user", log.user)
     columns['"user"'] = (user_sql(user), user)
-    time = source.term("log.time", log.time)
     columns['"time"'] = (time_sql(source, time), time)
     action = source.term("log.action", log.action)
     amount = action_sql(source, action)
@@ -123,82 +142,7 @@ def _columns(campaign: Campaign, source: Source) -> tuple[dict[str, tuple[str, T
         _as_text(source, "log.cluster", log.cluster) if log.cluster else "CAST(NULL AS VARCHAR)",
         cluster,
     )
-    return columns, time.type == "DATE"
-
-
-def user_sql(term: Term) -> str:
-    """SQL of a user id, of a type that has one canonical text."""
-    return term.sql if term.type in KEPT_USER_TYPES else f"CAST({term.sql} AS VARCHAR)"
-
-
-def time_sql(source: Source, term: Term) -> str:
-    """SQL of a time as a whole number; dates as days since 1970-01-01.
-
-    Raises:
-        OutlayError: if it is neither a whole number nor a date.
-    """
-    if term.type == "DATE":
-        return f"date_diff('day', DATE '1970-01-01', {term.sql})"
-    if term.type.startswith("TIMESTAMP"):
-        raise source.wrong_type(
-            term,
-            "is a timestamp; time is a whole number or a date.",
-            f"Write {setting('time', f'cast({term.written} as date)')}.",
-        )
-    if term.type in WHOLE:
-        return f"CAST({term.sql} AS BIGINT)"
-    if term.type == "VARCHAR":
-        raise source.wrong_type(
-            term, "is text (VARCHAR); time is a whole number or a date.",
-            f"Write {setting('time', f'cast({term.written} as date)')} for 2027-03-31, "
-            f"{setting('time', f'cast(strptime({term.written}, {GERMAN}) as date)')} for 31.03.2027.",
-        )  # fmt: skip
-    if term.type not in ("FLOAT", "DOUBLE", "DECIMAL"):
-        raise source.wrong_type(
-            term, f"is of type {term.type}; time is a whole number or a date.",
-            f"Write {setting('time', f'cast({term.written} as date)')}, or "
-            f"{setting('time', f'cast({term.written} as integer)')}.",
-        )  # fmt: skip
-    wrong = source.run(f"SELECT {term.sql} FROM log_kept WHERE {term.sql} != trunc({term.sql}) LIMIT 1")
-    if wrong:
-        raise source.wrong_type(
-            term,
-            f"is not whole everywhere: {wrong[0][0]}.",
-            f"Write {setting('time', f'cast(floor({term.written}) as integer)')}.",
-        )
-    return f"CAST({term.sql} AS BIGINT)"
-
-
-def action_sql(source: Source, term: Term) -> str:
-    """SQL of an action as a number.
-
-    Raises:
-        OutlayError: if it is not one.
-    """
-    values = source.run(f"SELECT DISTINCT {term.sql} AS v FROM log_kept WHERE v IS NOT NULL ORDER BY v LIMIT 3") \
-        if term.type == "VARCHAR" else []  # fmt: skip
-    cases = " ".join(f"when {literal(value)} then {i}" for i, (value,) in enumerate(values)) or "when 'ten' then 10"
-    line = setting("action", f"case {term.written} {cases} end")
-    return source.number(term, f"Actions are numbers (the value given). Write {line}, with a number for every text.")
-
-
-def without_rounding(source: Source, amount: str, distinct: str, known: Sequence[float] | None) -> str:
-    """SQL of an amount, in which values that differ from another only by rounding are that other.
-
-    Args:
-        source: the log.
-        amount: SQL of the amount, or the name of a value in a list.
-        distinct: SQL that gives every value of the log that the amount can have.
-        known: the amounts there are, if they are listed.
-    """
-    rows = source.run(f"SELECT DISTINCT {distinct} AS amount FROM log_numbered LIMIT {MOST_AMOUNTS + 1}")
-    if len(rows) > MOST_AMOUNTS:  # amounts that are no actions yet; `check` says so
-        return amount
-    standing = nearest_amounts((float(value) for (value,) in rows if value is not None), known)
-    cases = " ".join(
-        f"WHEN CAST({value!r} AS DOUBLE) THEN CAST({near!r} AS DOUBLE)" for value, near in standing.items()
-    )
-    return f"CASE {amount} {cases} ELSE {amount} END" if cases else amount
+    return columns
 
 
 def _flag(source: Source, term: Term) -> str:
@@ -225,14 +169,8 @@ def _actions_list(source: Source, term: Term, known: Sequence[float] | None) -> 
 
 
 def _as_text(source: Source, key: str, text: str) -> str:
-    """SQL for a segment or a cluster as text, as `core.schema.canonical_text` writes it."""
-    term = _category(source, text, key)
-    as_text = f"CAST({term.sql} AS VARCHAR)"
-    if term.type not in ("FLOAT", "DOUBLE", "DECIMAL"):
-        return as_text
-    return (
-        f"CASE WHEN {term.sql} = trunc({term.sql}) THEN CAST(CAST({term.sql} AS BIGINT) AS VARCHAR) ELSE {as_text} END"
-    )
+    """SQL for a segment or a cluster as text."""
+    return text_sql(_category(source, text, key))
 
 
 def _category(source: Source, text: str, key: str = "log.features.categorical") -> Term:

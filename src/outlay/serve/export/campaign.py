@@ -7,6 +7,7 @@ paid. Reward and other costs keep their expressions, since each kind of outcome 
 from __future__ import annotations
 
 import copy
+import datetime
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ HEADER = "# The log of decisions written by outlay export-log: a row per user an
 
 
 def campaign_of(
-    bundle: Mapping[str, Any], summaries: Collection[str], layout: LogLayout, source: Source
+    bundle: Mapping[str, Any], summaries: Collection[str], layout: LogLayout, source: Source, as_of: datetime.date
 ) -> dict[str, Any]:
     """Return the content of the campaign file.
 
@@ -34,6 +35,7 @@ def campaign_of(
         summaries: those of its features that summarise the user's past.
         layout: columns of the log.
         source: the exported log, with the view `log`.
+        as_of: the last whole day of which the ledger has outcomes; written if the campaign declares delays.
     """
     content = copy.deepcopy(dict(bundle["campaign"]))
     log, names = content["log"], layout.names
@@ -41,6 +43,8 @@ def campaign_of(
     for role in ("user", "time", "action", "forced"):
         log[role] = names[role]
     log.pop("where", None)  # it selected rows of another log
+    log.pop("events", None)  # the ledger has credited outcomes to their decisions
+    _put(log, "as_of", as_of.isoformat() if log.get("delays") else None)
     actions = {float(action) for action in bundle["actions"]} | set(log.get("actions", ()))
     given = source.run(f"SELECT DISTINCT {quoted(names['action'])} FROM log")
     log["actions"] = sorted(actions | {float(action) for (action,) in given})
@@ -71,6 +75,26 @@ def campaign_of(
         same = bundle["campaign"]["log"].get("complete") == log.get("complete")
         log["history"]["recorded"] = same and all(names[FEATURE + name] == name for name in summaries)
     return content
+
+
+def campaign_notes(file: Path, bundle: Mapping[str, Any], as_of: datetime.date, *, edited: bool) -> list[str]:
+    """What to correct in the campaign file: `as_of` of an edited one, and outcomes that were events of a table."""
+    notes, content = [], bundle["campaign"]
+    events = content["log"].get("events", {}).get("outcomes", {})
+    lost = [name for name in events if name != _money(content["budget"])["name"]]
+    if lost and not edited:
+        notes.append(
+            f"{' and '.join(lost)} had later outcomes in a table (log.events), which the exported log does not read: "
+            f"correct the expression in {file.name} to name the outcomes that the server was told."
+        )
+    if edited and content["log"].get("delays"):
+        stated = str(Campaign.content(file).get("log", {}).get("as_of"))
+        if stated != as_of.isoformat():
+            notes.append(
+                f"as_of is {stated if stated != 'None' else 'absent'} in {file.name}, which was edited by hand: set "
+                f'as_of = "{as_of}" under [log], or days whose outcomes are known by now are left out as not ripe.'
+            )
+    return notes
 
 
 def check_expressions(content: Mapping[str, Any], layout: LogLayout, source: Source, file: Path) -> None:

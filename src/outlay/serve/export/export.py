@@ -22,7 +22,7 @@ from outlay.logs.reading import literal
 from outlay.logs.source import Source, open_source
 from outlay.serve.clock import Clock
 from outlay.serve.experiment.rehearsal import clock_with, rehearsal_of
-from outlay.serve.export.campaign import FILE, SOURCE, campaign_of, check_expressions, write_campaign
+from outlay.serve.export.campaign import FILE, SOURCE, campaign_notes, campaign_of, check_expressions, write_campaign
 from outlay.serve.export.days import earlier_decisions, rewrite, write_day
 from outlay.serve.export.folder import (
     MEMORY,
@@ -62,6 +62,7 @@ class ExportResult:
         restarts: histories that were restarted because their draws contradict each other, with an example.
         edited: whether the campaign file was changed by hand, and therefore kept.
         absent: kinds of outcomes that the campaign uses and that do not occur in the days written.
+        notes: what to correct in the campaign file.
     """
 
     state: ExportState
@@ -70,6 +71,7 @@ class ExportResult:
     restarts: Restarts
     edited: bool
     absent: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values; money is in units."""
@@ -98,6 +100,7 @@ class ExportResult:
             f"no outcome of the kind {kind!r} was reported for these days: its column is 0 in every row."
             for kind in self.absent
         ]
+        words += self.notes
         if excess := sum(day.excess for day in self.days.values()):
             words.append(
                 f"{self.money.units(excess):,.10g} {self.money.unit} of the amount paid were not covered by "
@@ -151,7 +154,8 @@ def export_log(
         own = None if rehearsal is not None or clock is None else clock(timezone)
         zone = own or clock_with(opened, rehearsal, timezone)
         tallies = opened.totals(history.campaign).days
-        closed = zone.day(zone.now()) - history.settings.wait_days - 1
+        yesterday = zone.day(zone.now()) - 1
+        closed = yesterday - history.wait_days
         days = days_due(tallies, state, closed, until=until, all_days=all_days)
         if not state.days:
             state.save(out)  # marks the folder as an export
@@ -171,13 +175,14 @@ def export_log(
                 written = _write(source, history, layout, summaries, tallies, closed, work, out, writing)
             state = replace(state, layout=layout, days=state.days | written)
             report(WRITTEN, "campaign file")
-            state, edited = _with_campaign_file(state, history, layout, out, work)
+            state, edited = _with_campaign_file(state, history, layout, yesterday, out, work)
             state.save(out)
     present = {kind.casefold() for summary in summaries.values() for kind in summary.kinds}
     absent = tuple(
         kind for kind in history.kinds if kind in layout.kinds and kind.casefold() not in present and written
     )
-    return ExportResult(state, written, history.money, restarts, edited, absent)
+    notes = campaign_notes(out / FILE, history.bundle, date_of(yesterday), edited=edited)
+    return ExportResult(state, written, history.money, restarts, edited, absent, tuple(notes))
 
 
 def _campaign(ledger: Ledger, requested: str | None) -> str:
@@ -255,14 +260,14 @@ def _write(
 
 
 def _with_campaign_file(
-    state: ExportState, history: CampaignHistory, layout: LogLayout, out: Path, work: Path
+    state: ExportState, history: CampaignHistory, layout: LogLayout, as_of: int, out: Path, work: Path
 ) -> tuple[ExportState, bool]:
     """Write the campaign file unless it was edited; also return whether it was."""
     file = out / FILE
     if state.edited(file):
         return state, True
     with open_source(out / SOURCE, work, memory=MEMORY) as source:
-        content = campaign_of(history.bundle, history.summaries, layout, source)
+        content = campaign_of(history.bundle, history.summaries, layout, source, date_of(as_of))
         state = replace(state, campaign_file=digest(write_campaign(file, content)))
         state.save(out)
         check_expressions(content, layout, source, file)

@@ -249,7 +249,7 @@ def _read_day(
     ledger: Ledger, history: CampaignHistory, day: int, clock: Clock, write: Callable[..., DaySummary], *, moving: bool
 ) -> DaySummary:
     begin, end = (int(midnight(date_of(each), clock.zone) * 1000) for each in (day, day + 1))
-    closes = window_end(day, history.settings.wait_days, clock)
+    closes = window_end(day, history.wait_days, clock)
     for slack in (0, *[DAY] * (TRIES - 1)):  # another time zone may have been in force
         before = _tallies(ledger, history)[day]
         rows = ledger.rows(history.campaign, begin - slack, end + slack)

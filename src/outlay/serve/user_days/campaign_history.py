@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -82,6 +82,12 @@ class CampaignHistory:
         newest = self._summarised(self.bundle["id"])
         self.summaries = () if newest is None else newest[0].names
         self._alike = {key: self._summarised(key) == newest for key in self._bundles}
+
+    @property
+    def wait_days(self) -> int:
+        """Days after a decision in which its outcomes count: `wait_days`, or the longest of `log.delays` if longer."""
+        delays: Mapping[str, int] = self.bundle["campaign"]["log"].get("delays", {})
+        return max(self.settings.wait_days, *delays.values(), 0)
 
     def salts(self, bundle: str) -> tuple[str, ...]:
         """Return the salts of all policies that a bundle may serve. Raises as `terms`."""

@@ -29,7 +29,7 @@ class LedgerPast:
     def __init__(self, ledger: Ledger, config: ServeConfig, clock: Clock) -> None:
         self._ledger = ledger
         self._config = config
-        self._window_end = cache(lambda day: window_end(day, config.wait_days, clock))
+        self._window_end = cache(lambda day, wait_days: window_end(day, wait_days, clock))
         self._campaign: CampaignHistory | None = None
         self._values: dict[str, DayValues] = {}
 
@@ -49,7 +49,8 @@ class LedgerPast:
         decisions: defaultdict[tuple[str, int], list[DecisionRow]] = defaultdict(list)
         for row in rows:
             decisions[row.user, row.day].append(row)
-        days = [self._user_day(each, loaded.campaign) for each in decisions.values()]
+        wait_days = max(self._config.wait_days, loaded.bundle.campaign.log.longest_delay)
+        days = [self._user_day(each, loaded.campaign, wait_days) for each in decisions.values()]
         found: defaultdict[str, dict[int, PastDay]] = defaultdict(dict)
         if loaded.first_past is not None:
             for user in set(users):
@@ -63,9 +64,9 @@ class LedgerPast:
                 found[user][first - 1] = PastDay(first - 1, [0.0] * len(history.columns))
         return [list(found[user].values()) for user in users]
 
-    def _user_day(self, decisions: Sequence[DecisionRow], campaign: str) -> UserDay:
+    def _user_day(self, decisions: Sequence[DecisionRow], campaign: str, wait_days: int) -> UserDay:
         row = decisions[0] if len(decisions) == 1 else row_of_day(decisions, lambda *at: self._terms(campaign, *at))
-        ends = self._window_end(row.day)
+        ends = self._window_end(row.day, wait_days)
         outcomes: defaultdict[str, float] = defaultdict(float)
         for each in decisions:
             for kind, value in outcomes_in_time(each, ends):

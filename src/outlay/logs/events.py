@@ -1,0 +1,189 @@
+"""Outcomes that come later, in a table of their own (`[log.events]`), credited to the rows that brought them.
+
+An event at time t of a user belongs to
+
+    a cost      the user's latest row at or before t that gave an incentive (an action other than `campaign.none`)
+    the reward  the user's latest row at or before t
+
+or, with `decision`, to the row of that decision. It is credited if it came within the outcome's delay (`[log.delays]`);
+values of one row are added up, and to the row's own value. All else is counted and told. The rows are those that pass
+`log.where`, ripe or not.
+
+Table `credits`: `user` and `time` of a row, as in `roles`, and what is added to `reward`, `cost0` … `cost{m−1}` (NULL:
+nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outlay.core.campaign import Campaign, EventsSection
+from outlay.core.errors import CampaignError, LogError
+from outlay.logs.findings import Finding
+from outlay.logs.keys import action_sql, text_sql, time_sql, user_sql
+from outlay.logs.reading import literal
+from outlay.logs.source import Source, open_source
+
+CREDITS = "credits"
+ROUNDING = 1e-6  # relative: actions that differ by less are the same
+LOST = 0.05  # share of events that are not credited from which it is a warning
+
+
+@dataclass(frozen=True)
+class Credited:
+    """What became of the events.
+
+    Attributes:
+        events: values other than 0, of all outcomes.
+        unmatched: those of them that have no row.
+        late: those that came later than the outcome's delay.
+        last: the time of the last event, dates as days since 1970-01-01; None if there is none.
+    """
+
+    events: int
+    unmatched: int
+    late: int
+    last: int | None
+
+    @property
+    def words(self) -> str:
+        """What became of them, in words."""
+        lost = [f"{count:,} {what}" for count, what in (
+            (self.unmatched, "match no row"), (self.late, "came later than log.delays says"),
+        ) if count]  # fmt: skip
+        credited = self.events - self.unmatched - self.late
+        told = f"{credited:,} of {self.events:,} later outcomes (log.events) are credited to the rows they belong to"
+        return f"{told}; {' and '.join(lost)}" if lost else told
+
+    def findings(self) -> list[Finding]:
+        """What `check` says of it."""
+        lost = self.unmatched + self.late
+        if lost <= LOST * self.events:
+            return [Finding("note", "log.events", f"{self.words}.", "", lost)]
+        way_out = "Check the users and times of both tables, and log.delays: what is not credited is in no figure."
+        return [Finding("warning", "log.events", f"{self.words}.", way_out, lost)]
+
+
+def credit_events(
+    source: Source, campaign: Campaign, folder: Path, *, threads: int | None = None, memory: str | None = None
+) -> Credited | None:
+    """Make the table `credits`; None, and no table, if the campaign has no events.
+
+    Args:
+        source: the log, before rows that are not ripe are left out.
+        campaign: with `[log.events]`.
+        folder: takes temporary files.
+        threads: of DuckDB.
+        memory: of DuckDB.
+
+    Raises:
+        CampaignError: if the section names what the tables do not have, or their times are of two kinds.
+        LogError: if the events cannot be read, or two rows of the log have the same decision.
+    """
+    events = campaign.log.events
+    if events is None:
+        return None
+    time = source.term("log.time", campaign.log.time)
+    file = _read_events(campaign, events, folder, dates=time.type == "DATE", threads=threads, memory=memory)
+    names = ["reward", *(budget.name for budget in campaign.budgets)]
+    columns = {name: "reward" if name == "reward" else f"cost{i - 1}" for i, name in enumerate(names)}
+    counts, parts = np.zeros(3, np.int64), []
+    for table, outcomes in (("costs", [name for name in events.outcomes if name != "reward"]),
+                            ("rewards", [name for name in events.outcomes if name == "reward"])):  # fmt: skip
+        if not outcomes:
+            continue
+        _match(source, campaign, events, file, table)
+        delays = {name: campaign.log.delays[name] for name in outcomes}
+        place = {name: f"v{list(events.outcomes).index(name)}" for name in outcomes}
+        for name, found in zip(outcomes, _counts(source, table, place, delays), strict=True):
+            counts += found
+            credit = f"CASE WHEN lag <= {delays[name]} THEN {place[name]} END"
+            listed = ", ".join(f"{credit if each == name else 'NULL'} AS {columns[each]}" for each in names)
+            parts.append(f'SELECT "user", "time", lag, {listed} FROM {table} WHERE lag IS NOT NULL')
+    sums = ", ".join(f"sum(CAST({c} AS DOUBLE) ORDER BY lag, {c}) AS {c}" for c in columns.values())
+    source.run(
+        f'CREATE TABLE {CREDITS} AS SELECT "user", "time", {sums} FROM ({" UNION ALL ".join(parts)}) GROUP BY ALL'
+    )
+    [(last,)] = source.run(f"SELECT max(t) FROM read_parquet({literal(file)})")
+    return Credited(int(counts[0]), int(counts[1]), int(counts[2]), None if last is None else int(last))
+
+
+def _read_events(
+    campaign: Campaign, events: EventsSection, folder: Path, *, dates: bool, threads: int | None, memory: str | None
+) -> Path:
+    """Write key `k`, time `t` and values `v0`, `v1`, … of the events to a Parquet file."""
+    place = folder / "events"
+    place.mkdir()
+    path = (campaign.path.parent / events.source).absolute()
+    users = () if events.user is None else (events.user,)
+    try:
+        with open_source(
+            path, place, asked_by=campaign.path, threads=threads, memory=memory, users=users
+        ) as source:  # fmt: skip
+            time = source.term("log.events.time", events.time)
+            if (time.type == "DATE") != dates:
+                kinds = ("dates", "numbers") if dates else ("numbers", "dates")
+                raise CampaignError(f"gives {kinds[1]}, and the times of the log are {kinds[0]}.", file=campaign.path,
+                                    where="log.events.time", way_out="Give both in the same unit.")  # fmt: skip
+            key = source.term(*(("log.events.user", events.user) if events.user is not None
+                                else ("log.events.decision", str(events.decision))))  # fmt: skip
+            values = [source.number(source.term(f"log.events.outcomes.{name}", text))
+                      for name, text in events.outcomes.items()]  # fmt: skip
+            listed = ", ".join(f"{sql} AS v{i}" for i, sql in enumerate(values))
+            file = place / "credited.parquet"
+            source.run(f"COPY (SELECT {text_sql(key)} AS k, {time_sql(source, time)} AS t, {listed} FROM log_kept) "
+                       f"TO {literal(file)} (FORMAT parquet)")  # fmt: skip
+    except LogError as error:
+        way_out = (error.way_out or "").replace("log.source", "log.events.source")
+        raise LogError(error.found, file=error.file, where=error.where or "log.events.source",
+                       way_out=way_out) from None  # fmt: skip
+    return file
+
+
+def _match(source: Source, campaign: Campaign, events: EventsSection, file: Path, table: str) -> None:
+    """Make `table`: each event with the row it belongs to (NULL: none) and how much later it came."""
+    log = campaign.log
+    user, time = source.term("log.user", log.user), source.term("log.time", log.time)
+    decision = None if events.decision is None else source.term("log.events.decision", events.decision)
+    given = "true"
+    if table == "costs" and campaign.meta.none is not None and decision is None:
+        none = campaign.meta.none
+        amount = action_sql(source, source.term("log.action", log.action))
+        given = f"abs({amount} - {none!r}) > {ROUNDING * max(abs(none), 1)!r}"
+    source.run(f"""
+        CREATE OR REPLACE TEMP VIEW recipients AS
+        SELECT * FROM (
+            SELECT {text_sql(decision or user)} AS k, {user_sql(user)} AS "user", {time_sql(source, time)} AS "time"
+            FROM log_kept WHERE {given}
+        ) WHERE k IS NOT NULL AND "user" IS NOT NULL AND "time" IS NOT NULL""")
+    if decision is not None:
+        _refuse_twice(source, campaign)
+        how = 'LEFT JOIN recipients r ON e.k = r.k AND r."time" <= e.t'
+    else:
+        how = 'ASOF LEFT JOIN recipients r ON e.k = r.k AND e.t >= r."time"'
+    source.run(f"""
+        CREATE TEMP TABLE {table} AS SELECT r."user", r."time", e.t - r."time" AS lag, e.* EXCLUDE (k, t)
+        FROM read_parquet({literal(file)}) e {how}""")
+
+
+def _refuse_twice(source: Source, campaign: Campaign) -> None:
+    twice = source.run("SELECT k, count(*) FROM recipients GROUP BY k HAVING count(*) > 1 ORDER BY k LIMIT 1")
+    if twice:
+        raise LogError(f"{twice[0][1]} rows of the log have the decision {twice[0][0]!r}.", file=source.file,
+                       where="log.events.decision", way_out="Name a column that is different in every row, or give "
+                       f"user instead in {campaign.path}.")  # fmt: skip
+
+
+def _counts(source: Source, table: str, place: dict[str, str], delays: dict[str, int]) -> Sequence[tuple[Any, ...]]:
+    """Of each outcome: values other than 0, those without a row, and those that came too late."""
+    found = []
+    for name, column in place.items():
+        found += source.run(f"""
+            SELECT count(*), count(*) FILTER (lag IS NULL), count(*) FILTER (lag > {delays[name]})
+            FROM {table} WHERE coalesce({column}, 0) != 0""")
+    return found
