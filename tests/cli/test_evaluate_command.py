@@ -19,6 +19,7 @@ import pytest
 import outlay as package
 from command_line import Result, outlay
 from conftest import Habit
+from outlay.choosing.planned_test import plan_test
 from outlay.cli import judge
 from outlay.core.transitions import Transitions
 from policy_files import generous, habit_policy, thrifty
@@ -109,8 +110,9 @@ def test_segments_and_differences_have_their_tables(printed: list[str]) -> None:
 
 def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], judged: tuple[Path, Path, Path]) -> None:
     at = printed.index(line(printed, "Reproduction: "))
-    assert [row.split()[0] for row in printed[at:-2]] == ["Reproduction:", "State:", "Days:", "Agreement:", "Logged",
-                                                          "Certificate", "coupon_cost:", "Looks", "Grade:"]  # fmt: skip
+    begins = ["Reproduction:", "State:", "Bias:", "Days:", "Backtest:", "Agreement:", "Logged", "Certificate",
+              "coupon_cost:", "Looks", "Grade:"]  # fmt: skip
+    assert [row.split()[0] for row in printed[at:-2]] == begins
     assert "(limit ≤ 2.2)" in printed[-5]
     assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-4])
     found = package.evaluate(judged[0], policy=judged[1], learned_here=True)
@@ -138,6 +140,21 @@ def test_what_is_doubted_has_a_star_in_every_table(
     assert (old.count("*"), constants.count("*"), asked.count("*")) == (1, 4, 4)  # old totals are observed
     assert line(shown, "* not to be relied on: fqe") == "  * not to be relied on: fqe: for a reason"
     assert line(shown, "inactive").count("*") == 3
+
+
+def test_the_test_that_would_settle_it_follows_the_verdict(
+    judged: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, policy, _ = judged
+    result, log = package.evaluate(data, policy=policy), Transitions.open(data)
+    assert (result.grade, result.test) == ("not supported", None)  # it loses: there is nothing to test
+    planned = plan_test(log, log.campaign, 0.05, 1.0, None)
+    assert planned is not None
+    judge._show(replace(result, test=planned), log.campaign)
+    shown = capsys.readouterr().out.splitlines()
+    at = shown.index(result.verdict)
+    assert shown[at + 1] == f"{planned.words} Plan it with:"
+    assert [row.strip() for row in shown[at + 2 : -1]] == [planned.command, planned.placeholders]
 
 
 def test_json_is_one_document_with_what_is_promised(judged: tuple[Path, Path, Path]) -> None:

@@ -8,23 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from small_experiments import NEW, NONE, OLD, content
 
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
-from outlay.experiments.moments import Metric, UserMoments
+from outlay.experiments.moments import Metric, UserMoments, linearised_variance, moments_of
 from outlay.experiments.power import guardrail_alpha, is_constant, last_alpha, solve
+from outlay.experiments.sample_size import units_needed
 
 NORMAL = NormalDist()
 X, RATIO = Metric("x", "x"), Metric("x_per_n", "x", "n")
 PLAN: dict[str, Any] = {"arm": "new", "users": (30_000, 10_000), "alpha": 0.05, "power": 0.8}
-
-
-def moments_of(**columns: NDArray[np.float64]) -> UserMoments:
-    table = np.stack(list(columns.values()))
-    covariance, cubes = np.atleast_2d(np.cov(table)), (table**3).mean(axis=1)
-    return UserMoments(table.shape[1], tuple(columns), table.mean(axis=1), covariance, cubes)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +27,7 @@ def past() -> UserMoments:
     before = rng.normal(5, 2, 20_000)
     x = 1.5 + 0.7 * before + rng.normal(0, 1.4, len(before))
     n, n_before = rng.poisson(4, (2, len(before))) + 1.0
-    return moments_of(x=x, n=n, x_before=before, n_before=n_before)
+    return moments_of({"x": x, "n": n, "x_before": before, "n_before": n_before})
 
 
 def test_the_smallest_effect_is_that_of_the_textbook(past: UserMoments) -> None:
@@ -118,9 +112,9 @@ def test_the_arms_that_could_be_taken_share_the_error() -> None:
 def test_a_constant_metric_is_refused(past: UserMoments) -> None:
     """A ratio is constant too where its parts go together: cost is 1.1 a time."""
     n = np.arange(1.0, 200.0)
-    constant = moments_of(x=np.full(len(n), 0.1), n=n)
-    together = moments_of(x=1.1 * n, n=n)
-    absent = moments_of(x=n, n=np.zeros(len(n)))
+    constant = moments_of({"x": np.full(len(n), 0.1), "n": n})
+    together = moments_of({"x": 1.1 * n, "n": n})
+    absent = moments_of({"x": n, "n": np.zeros(len(n))})
     for moments, metric in ((constant, X), (together, RATIO), (absent, RATIO)):
         assert is_constant(moments, metric)
         with pytest.raises(OutlayError, match=r"metric 'x.*': is the same for all users of the past log"):
@@ -143,7 +137,7 @@ def test_a_constant_past_is_not_used(past: UserMoments) -> None:
 def test_a_metric_that_the_past_foretells_is_refused() -> None:
     x = np.arange(100.0)
     with pytest.raises(OutlayError, match="is predicted exactly by the days before"):
-        solve(moments_of(x=x, x_before=2 * x + 1), X, cuped=True, **PLAN)
+        solve(moments_of({"x": x, "x_before": 2 * x + 1}), X, cuped=True, **PLAN)
 
 
 def test_arms_without_users_are_refused(past: UserMoments) -> None:
@@ -152,7 +146,15 @@ def test_arms_without_users_are_refused(past: UserMoments) -> None:
 
 
 def test_a_mean_of_zero_has_no_relative_effect() -> None:
-    found = solve(moments_of(x=np.array([-1.0, 1.0, -1.0, 1.0])), X, cuped=False, lift=0.1, **PLAN)
+    found = solve(moments_of({"x": np.array([-1.0, 1.0, -1.0, 1.0])}), X, cuped=False, lift=0.1, **PLAN)
     assert found.relative is None
     assert found.lift_power is None
     assert found.absolute > 0
+
+
+def test_the_formula_of_two_means_gives_the_same_users(past: UserMoments) -> None:
+    for share in (0.5, 0.25):
+        users = (30_000, int(30_000 * share / (1 - share)))
+        found = solve(past, X, cuped=False, lift=0.01, **{**PLAN, "users": users})
+        own = units_needed(linearised_variance(past, X), 0.01 * found.mean, alpha=0.05, power=0.8, share=share)
+        assert own == pytest.approx(found.lift_users, rel=1e-3)

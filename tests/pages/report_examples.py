@@ -15,6 +15,7 @@ from outlay.choosing.run import CandidateRecord, Run
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.estimators import agreement
+from outlay.estimators.backtest import Backtest, BacktestDay
 from outlay.estimators.behaviour import check as behaviour_check
 from outlay.estimators.certificate import BudgetBound, Certificate
 from outlay.estimators.day_effects import DayEffects, OutcomeByDay
@@ -230,6 +231,8 @@ def _diagnostics() -> Diagnostics:
             "all 10 other estimates that can be relied on agree with it",
             (agreement.EstimatorDifference("mis", "reward@1", 0.001, 0.002, 0.008),),
         ),
+        backtest=Backtest(5, 9_000, 0.95, tuple(BacktestDay(n, d, 0.6, 0.61 + 0.02 * (d - 6), 0.58, 0.64)
+                          for n in ("reward", "coupon_cost") for d in (6, 7)), "learned on days 1 to 5"),
         days=DayEffects((OutcomeByDay("active", 0.0, 0.0, (1.0, 0.2)),), 7, (1.0,), 7, "the 7 days do not differ"),
         paths=(
             MatchingPaths(days=1, users=30_000, matched=0.153, ess=967.0, clipped=0.0, heaviest=0.0013),

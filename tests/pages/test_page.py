@@ -15,11 +15,12 @@ import pytest
 from browser import drawn, in_a_browser
 from report_examples import CLIPPED, FEW, NO_PATH, campaign, certified, evaluated, example, run
 
+from outlay.choosing.planned_test import PlannedTest
 from outlay.pages.report import render
 from outlay.pages.results import RunResults
 
-SECTIONS = ["policies", "shares", "segments", "plane", "certificate", "estimates", "evidence", "training", "stored",
-            "daily", "settings"]  # fmt: skip
+SECTIONS = ["policies", "shares", "segments", "plane", "certificate", "estimates", "evidence", "backtest", "training",
+            "stored", "daily", "settings"]  # fmt: skip
 NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
 
 
@@ -197,6 +198,17 @@ def test_a_check_that_was_not_passed_says_what_follows() -> None:
     page = _Page(render(evaluated(example(), diagnostics=failed)))
     assert "Not passed: agreement" in page.text
     assert "so the fitted evaluation is not recommended, and nothing is certified" in page.text
+
+
+def test_the_planned_test_and_its_command_stand_below_the_verdict() -> None:
+    test = PlannedTest(
+        part=0.5, lift=0.015, days=14, users_per_arm=65_000, clusters_per_arm=None, log_users=20_000, power=0.8,
+        alpha=0.05, enough=False, words="The log has 20,000 users, and 130,000 would be needed.",
+        command="outlay experiment plan --days 14", placeholders="START is the date of its first day.",
+    )  # fmt: skip
+    text = _Page(render(evaluated(example(), test=test))).text
+    assert f"{test.words} Plan it with {test.command} (START is the date of its first day)." in text
+    assert "Plan it with" not in _Page(full(1)).text
 
 
 def test_a_segment_without_a_number_keeps_its_row() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -24,7 +24,7 @@ from outlay.bundles.in_memory import in_memory
 from outlay.bundles.manifest import digest
 from outlay.bundles.read import load_bundle
 from outlay.choosing.checks import Checks
-from outlay.choosing.estimates import PolicyEstimates, extrapolates, single_steps, too_few_follow
+from outlay.choosing.estimates import PolicyEstimates, bias_by_paths, extrapolates, single_steps, too_few_follow
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.folds import views
 from outlay.choosing.looks import look
@@ -43,7 +43,9 @@ from outlay.estimators.certificate import Certificate
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.frontier import Points, needed
+from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.observed import Reproduction, observe, reproduces
+from outlay.estimators.path_bias import BY_CHANCE, SECOND_BY_CHANCE, PathBias, between
 from outlay.estimators.reach import largest
 from outlay.estimators.units import missing, needed_days
 
@@ -107,7 +109,7 @@ def certify_frontier(
     old = at.old()
     check = reproduces(observe(at.panel, days=at.days), old, at.state.day_effects)
     folds = _measured(at, campaign, check, within(report, 0, 0.9))
-    withheld, known = [], []
+    withheld, known, biases = [], [], []
 
     def mixtures() -> Iterator[Fitted]:
         for weights in stored.weights:
@@ -118,6 +120,7 @@ def certify_frontier(
                 combine([policy.fitted for policy in fold], share / share.sum())
                 for fold, share in zip(folds, shares, strict=True)
             ])  # fmt: skip
+            biases.append(_bias(at, folds, shares, whole))
             alone = next((policy.withheld for policy in live if policy.withheld is not None), None)
             withheld.append(alone or (extrapolates(whole) if at.sequential else None))
             known.append(largest(whole, campaign, np.max([policy.known for policy in live], axis=0)))
@@ -132,7 +135,8 @@ def certify_frontier(
             handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
             users=points.users,
             said=json.dumps({"withheld": withheld, "refused": doubt, "window": at.window, "clusters": points.clusters,
-                             "days": asdict(at.state.day_effects)}),
+                             "days": asdict(at.state.day_effects),
+                             "bias": [asdict(bias) for bias in biases if bias is not None]}),
         )  # fmt: skip
     found = certified(run, data, campaign)
     assert found is not None
@@ -155,6 +159,7 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         said = json.loads(str(part["said"]))
         withheld, refused, window = said["withheld"], said["refused"], said.get("window")
         days = TypeAdapter(DayEffects | None).validate_python(said.get("days"))
+        biases = TypeAdapter(tuple[PathBias, ...]).validate_python(said.get("bias", ()))
         covariance, users = part["covariance"], int(part["users"])
         points = Points(
             part["value"], covariance, covariance, users, part["tails"], part["gains"], said.get("clusters")
@@ -166,7 +171,14 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         return None
     number, alpha = look(view, _identity(stored), campaign.train.confidence, view.certifying)
     band = Band.of(
-        points, withheld, refused, campaign, confidence=1 - alpha, window=claimed(campaign, window), days=days
+        points,
+        withheld,
+        refused,
+        campaign,
+        confidence=1 - alpha,
+        window=claimed(campaign, window),
+        days=days,
+        biases=biases,
     )
     return Certified(band, number, alpha)
 
@@ -179,11 +191,26 @@ class _Policy:
         fitted: the numbers that mixtures are computed in.
         known: `[m]` how far the costs of a row may leave their mean.
         withheld: why there are none that could be believed, or None.
+        bias: of the fitted means (`path_bias.py`); None where nothing else tells it.
     """
 
     fitted: Fitted
     known: NDArray[np.float64]
     withheld: str | None
+    bias: Joint | None
+
+
+def _bias(
+    at: Measure, folds: Sequence[Sequence[_Policy]], shares: Sequence[NDArray[np.float64]], whole: Fitted
+) -> PathBias | None:
+    """The bias of a mixture that takes these shares of the policies of each fold."""
+    parts = []
+    for fold, share in zip(folds, shares, strict=True):
+        biases = [policy.bias for policy in fold]
+        if any(bias is None for bias in biases):
+            return None
+        parts.append(Joint(**mixed([bias for bias in biases if bias is not None], share / share.sum())))
+    return PathBias.of(at.pool_joint(parts), whole, BY_CHANCE if at.counted else SECOND_BY_CHANCE)
 
 
 def _measured(at: Measure, campaign: Campaign, check: Reproduction, report: Progress) -> list[list[_Policy]]:
@@ -206,7 +233,10 @@ def _measured(at: Measure, campaign: Campaign, check: Reproduction, report: Prog
                 reason = Checks.of(told, check, behaviour, at.state.markov_check).agreement.reason
             columns = [fitted.column(name) for name in names]
             kept = fitted.picked(names, columns, [1.0] * len(names))
-            policies.append(_Policy(kept, part.known_costs(policy.parts), reason))
+            bias = bias_by_paths(part, policy, propensity)
+            if bias is None and (second := part.fit_second(policy.parts[0])) is not None:
+                bias = between(fitted, second, part.panel.names)
+            policies.append(_Policy(kept, part.known_costs(policy.parts), reason, bias))
         found.append(policies)
     return found
 

@@ -43,6 +43,8 @@ class PolicyEstimates:
             counted, or if they were not wanted.
         by_day: whether the fitted values go day by day and weight rows by propensities (`sequential.py`).
         vague: why the log's decisions cannot confirm the fitted values then, or None.
+        bias: of the fitted means, by paths of the log (`path_bias.py`); None where states are not counted, for the
+            log's own policy, or if it was not wanted.
     """
 
     policy: EvaluatedPolicy
@@ -51,6 +53,7 @@ class PolicyEstimates:
     steps: Joint | None = None
     by_day: bool = False
     vague: str | None = None
+    bias: Joint | None = None
 
     @property
     def fitted(self) -> fitted.Fitted:
@@ -138,7 +141,8 @@ def estimate_policy(
                 ]
         if measure.sequential:
             vague = too_few_follow(measure, policy, propensity, whole) or extrapolates(whole)
-    return PolicyEstimates(policy, joints, cautions, steps, measure.sequential, vague)
+    bias = None if among is not None or "dr" not in estimators else bias_by_paths(measure, policy, propensity)
+    return PolicyEstimates(policy, joints, cautions, steps, measure.sequential, vague, bias)
 
 
 def extrapolates(whole: fitted.Fitted) -> str | None:
@@ -177,6 +181,17 @@ def single_steps(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[
     if measure.counted or measure.sequential or all(part is None for part in policy.parts):
         return None
     parts = [measure.residuals(part, f, propensity) for part, f in policy.sources]
+    return Joint(**mixed(parts, policy.weights))
+
+
+def bias_by_paths(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.float64]) -> Joint | None:
+    """Return what paths of the log say of the error of a policy's fitted means.
+
+    None where states are not counted, and for the log's own policy.
+    """
+    if not measure.counted or measure.window is not None or all(part is None for part in policy.parts):
+        return None
+    parts = [measure.path_bias(part, propensity) for part in policy.parts]
     return Joint(**mixed(parts, policy.weights))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from outlay.choosing.evaluation import CurveLook, Diagnostics, Evaluation, Paire
 from outlay.choosing.grade import grade, sensitivity
 from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
+from outlay.choosing.planned_test import PlannedTest, plan_test
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
 from outlay.choosing.verdict import verdict
@@ -30,6 +31,7 @@ from outlay.core.transitions import EVERYONE
 from outlay.estimators.certificate import LEAST_USERS, Certificate, certify, unless_shared, unless_unassigned
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
+from outlay.estimators.path_bias import SECOND_BY_CHANCE, PathBias, between
 from outlay.estimators.reach import largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
 
@@ -86,7 +88,11 @@ def evaluate_policy(
     gain = [e for e in less["old"] if (e.estimator, e.target) == ("fqe", objective(campaign))]
     if not all(e.recommended for e in gain):  # the verdict must not be surer than the table
         certificate = replace(certificate, gain_bound=None, gain_most=None)
-    certificate = unless_unassigned(days.widened_certificate(certificate), campaign)
+    bias = _bias(new, measure.panel.names)
+    certificate = days.widened_certificate(certificate)
+    if bias is not None:
+        certificate = bias.widened_certificate(certificate, float(coordinates(new.fitted, campaign)[0][0]))
+    certificate = unless_unassigned(certificate, campaign)
     curve = None if run is None else _curve(measure, run, campaign, checks.refused, report)
     rows = [e for each in [old, *others, *members] for e in each.rows(campaign, level)]
     observations = observed.estimates("old", "observed", confidence=level)
@@ -94,6 +100,10 @@ def evaluate_policy(
         tuple(days.widened(e, level) for e in _shown(each, measure, campaign))
         for each in ([*observations, *rows], new.rows(campaign, level))
     )
+    if bias is not None:
+        mine = tuple(bias.widened(e) if e.estimator == "fqe" else e for e in mine)
+    graded = grade(certificate)
+    test = None if graded == "not supported" else _test(measure, new, old, certificate, campaign, run)
     weighed = new.joints["pdis"]
     assert isinstance(weighed, Weighted)
     return Evaluation(
@@ -109,7 +119,8 @@ def evaluate_policy(
         segments=segments,
         certificate=certificate,
         confidence=level,
-        grade=grade(certificate),
+        grade=graded,
+        test=test,
         verdict=verdict(
             [*mine, *beside],
             certificate,
@@ -123,6 +134,8 @@ def evaluate_policy(
             reproduction=reproduction,
             markov=checks.markov,
             days=days,
+            backtest=measure.state.backtest(level),
+            path_bias=bias,
             agreement=checks.agreement,
             paths=matching_paths(weighed, campaign.meta.report_days),
             overlap=overlap(measure, policy, propensity),
@@ -135,6 +148,19 @@ def evaluate_policy(
         window=claims_window(measure.data),
         users="all" if measure.split == EVERYONE and measure.data.folds == 1 else "certify",
     )
+
+
+def _test(
+    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, certificate: Certificate, campaign: Campaign,
+    run: Run | None,
+) -> PlannedTest | None:  # fmt: skip
+    """Plan the test of a policy against the old one, from their estimates."""
+    before = float(old.fitted.value[old.fitted.column(objective(campaign))])
+    gain = None if certificate.gain is None or before <= 0 else certificate.gain / before
+    money = campaign.budgets[campaign.money].name
+    mine, its = (float(each.fitted.value[each.fitted.column(money)]) for each in (new, old))
+    spend = mine / its if its > 0 and np.isfinite(mine) else 1.0
+    return plan_test(measure.data, campaign, gain, spend, None if run is None else run.bundle)
 
 
 def _members(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.float64]) -> list[PolicyEstimates]:
@@ -175,6 +201,15 @@ def _certified(
     )
     certificate = replace(certificate, window=claimed(campaign, measure.window), look=number, alpha=alpha)
     return unless_shared(certificate, campaign)
+
+
+def _bias(new: PolicyEstimates, names: Sequence[str]) -> PathBias | None:
+    """The bias of the fitted means: by paths of the log or, where states are not counted, by the second evaluation."""
+    if new.bias is not None:
+        return PathBias.of(new.bias, new.fitted)
+    if "fqe2" not in new.joints:
+        return None
+    return PathBias.of(between(new.fitted, new.joints["fqe2"], names), new.fitted, SECOND_BY_CHANCE)
 
 
 def _curve(measure: Measure, run: Run, campaign: Campaign, refused: str | None, report: Progress) -> CurveLook | None:

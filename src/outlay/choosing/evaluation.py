@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from outlay.choosing.checks import Checks
 from outlay.choosing.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
 from outlay.choosing.grade import Grade
+from outlay.choosing.planned_test import PlannedTest
 from outlay.choosing.run import ESTIMATES
 from outlay.choosing.window import Window
 from outlay.core.campaign import Campaign
@@ -19,8 +20,10 @@ from outlay.core.errors import FolderError
 from outlay.core.estimate import Estimate
 from outlay.core.files import write_json
 from outlay.core.target import Target
+from outlay.estimators.backtest import Backtest
 from outlay.estimators.certificate import CONDITION, Certificate
 from outlay.estimators.day_effects import DayEffects
+from outlay.estimators.path_bias import PathBias
 from outlay.estimators.sensitivity import Sensitivity
 
 PolicyKind = Literal["old", "constant", "method", "chosen", "member"]
@@ -73,6 +76,9 @@ class Diagnostics(Checks):
 
     Attributes:
         days: how days differ, and what that adds to errors.
+        path_bias: what paths of the log say of the error of the policy's fitted means; None where states are not
+            counted.
+        backtest: the log's last days, predicted from its first.
         sensitivity: what an unlogged cause of the log's actions would have to weigh to undo the claims; None where the
             campaign file says how actions came about, or nothing is claimed.
         paths: by number of days, ascending.
@@ -81,9 +87,11 @@ class Diagnostics(Checks):
     """
 
     days: DayEffects
+    backtest: Backtest
     paths: tuple[MatchingPaths, ...]
     overlap: tuple[SegmentOverlap, ...]
     curve: CurveLook | None = None
+    path_bias: PathBias | None = None
     sensitivity: Sensitivity | None = None
 
 
@@ -129,6 +137,7 @@ class Evaluation:
         shares: how often each action is given in each segment, by the old (`old`) and the evaluated policy (`new`).
         window: the days that claims are about, where means over them stand in for discounted ones; else None.
         users: who was measured: `certify`, or `all` where the policy learned from none of them.
+        test: the experiment that would settle it, where the grade is not `not supported`; else None.
         condition: what every "sure" and "certified" rests on: `if …`.
     """
 
@@ -148,6 +157,7 @@ class Evaluation:
     shares: tuple[ActionShare, ...]
     window: Window | None
     users: Literal["certify", "all"]
+    test: PlannedTest | None = None
     condition: str = CONDITION
 
     @property

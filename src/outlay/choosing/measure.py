@@ -21,7 +21,7 @@ from outlay.choosing.window import counted, window_of
 from outlay.core.machine import processors
 from outlay.core.response import Past
 from outlay.core.transitions import Transitions
-from outlay.estimators import marginalised, reach
+from outlay.estimators import marginalised, path_bias, reach
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
 from outlay.estimators.behaviour.model import Behaviour
 from outlay.estimators.doubly_robust import DoublyRobust, Robust
@@ -142,10 +142,19 @@ class Measure:
         sample = Sample.of(self.panel, self.basis(_number(source)))
         return weighted_residuals(sample, policy, propensity, days=days)
 
+    def path_bias(self, policy: Part, propensity: NDArray[np.float64]) -> Joint:
+        """What paths of the log say of the error of the fitted means, where states are counted (`path_bias.py`)."""
+        return path_bias.estimate(self.panel, policy, propensity)
+
     def pool(self, fits: Sequence[Fitted]) -> Fitted:
         """One estimate from that of every fold: the only one."""
         (fitted,) = fits
         return fitted
+
+    def pool_joint(self, parts: Sequence[Joint]) -> Joint:
+        """One estimate of quantities from those of every fold: the only one."""
+        (joint,) = parts
+        return joint
 
     def members(self, days: Sequence[int] | None = None) -> list[Fitted]:
         """Every member of the bundle, with totals of `days` days (default: those of `self.days`).

@@ -119,6 +119,13 @@ class Rotation(Measure):
             lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)), policy, source, None, propensity,
         )  # fmt: skip
 
+    def path_bias(self, policy: Part, propensity: Array) -> Joint:
+        """As in `Measure`."""
+        return self._each(
+            "paths", lambda at, _, part, __, given: at.path_bias(part, given),
+            lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)), policy, None, None, propensity,
+        )  # fmt: skip
+
     def constants(self, actions: Sequence[int], days: Sequence[int]) -> list[Fitted]:
         """As in `Measure`."""
         return [self.pool(list(each)) for each in zip(*(at.constants(actions, days) for at in self.parts), strict=True)]
@@ -126,6 +133,10 @@ class Rotation(Measure):
     def pool(self, fits: Sequence[Fitted]) -> Fitted:
         """One estimate from that of every fold."""
         return fitted.pool(fits, self._shares(None), self._everyone)
+
+    def pool_joint(self, parts: Sequence[Joint]) -> Joint:
+        """As in `Measure`."""
+        return Joint(**pooled(parts, self._shares(None), self._everyone))
 
     def propensity(self) -> Array:
         """As in `Measure`: in each fold by a model of the other folds."""

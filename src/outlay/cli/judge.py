@@ -86,6 +86,10 @@ def _show(result: Evaluation, campaign: Campaign) -> None:
     _certificate(result.certificate, result.diagnostics.curve)
     _say(f"Grade: {result.grade}.")
     _say(result.verdict)
+    if result.test is not None:
+        _say(f"{result.test.words} Plan it with:")
+        _say(f"  {result.test.command}")
+        _say(f"  {result.test.placeholders}")
     _say(f'"Sure" and "certified" hold {result.condition}.')
 
 
@@ -183,7 +187,10 @@ def _rests_on(result: Evaluation) -> None:
     diagnostics = result.diagnostics
     _say(f"Reproduction: {diagnostics.reproduction.words}.")
     _say(f"State: {diagnostics.markov.words}.")
+    if diagnostics.path_bias is not None:
+        _say(f"Bias: {diagnostics.path_bias.words}.")
     _say(f"Days: {diagnostics.days.words}.")
+    _say(f"Backtest: {diagnostics.backtest.words}.")
     _say(f"Agreement: {diagnostics.agreement.words}.")
     if diagnostics.propensities is not None:
         _say(f"Propensities by a behaviour model. {diagnostics.propensities.words}")

@@ -25,6 +25,7 @@ from outlay.core.estimate import Estimate
 from outlay.estimators.certificate import Certificate, issue, unless_shared, unless_unassigned
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.frontier import Points
+from outlay.estimators.path_bias import PathBias, mixed
 from outlay.estimators.units import objective
 from outlay.ops.intervals import interval
 from outlay.ops.simultaneous import critical_value
@@ -47,6 +48,8 @@ class Band:
         window: days of a user that the figures are about, each weighing the same; None: all, discounted, or the horizon
             of budgets per user.
         days: how days differ, which widens every bound; None where that was not measured.
+        biases: `[L]` of the fitted means, by paths of the log, which move the bounds; empty where states are not
+            counted.
     """
 
     points: Points
@@ -57,6 +60,7 @@ class Band:
     gain_factor: float
     window: int | None = None
     days: DayEffects | None = None
+    biases: tuple[PathBias, ...] = ()
 
     @classmethod
     def of(
@@ -69,6 +73,7 @@ class Band:
         confidence: float,
         window: int | None = None,
         days: DayEffects | None = None,
+        biases: tuple[PathBias, ...] = (),
     ) -> Band:
         """Return the bounds, with both factors computed.
 
@@ -80,6 +85,7 @@ class Band:
             confidence: 1 − α.
             window: days of a user that the figures are about.
             days: how days differ.
+            biases: `[L]` of the fitted means, by paths of the log; empty where states are not counted.
         """
         alpha = 1 - confidence
         return cls(
@@ -91,6 +97,7 @@ class Band:
             gain_factor=critical_value(_gains(points)[1], alpha),
             window=window,
             days=days,
+            biases=biases,
         )
 
     def __len__(self) -> int:
@@ -131,6 +138,9 @@ class Band:
         certificate = replace(certificate, window=self.window)
         if self.days is not None:
             certificate = self.days.widened_certificate(certificate)
+        if self.biases:
+            bias = mixed([self.biases[i] for i in used], share)
+            certificate = bias.widened_certificate(certificate, float(share @ part.value[:, 0]))
         return unless_unassigned(unless_shared(certificate, campaign), campaign)
 
     def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:

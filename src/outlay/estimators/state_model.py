@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.estimators.backtest import Backtest, backtest
 from outlay.estimators.day_effects import DayEffects, day_effects
 from outlay.estimators.markov import MarkovCheck, markov_check
 from outlay.estimators.panel import Panel
@@ -56,6 +57,10 @@ class StateModel:
     def day_effects(self) -> DayEffects:
         """How days differ, given state and action, and what that adds to errors."""
         return day_effects(self.panel, self._time, self.columns, self.window)
+
+    def backtest(self, confidence: float) -> Backtest:
+        """The log's last days, predicted from its first (`backtest.py`)."""
+        return backtest(self.panel, self._time, self.columns, self.day_effects, confidence)
 
     def residuals(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """`[r, 1+m]` what state and action leave of reward and costs in some rows of the panel."""

@@ -17,12 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from outlay.core.errors import LogError
 from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.design import Experiment
-from outlay.experiments.moments import Metric, UserMoments
+from outlay.experiments.moments import Metric, UserMoments, linearised_variance
 from outlay.experiments.rows import Run
 from outlay.experiments.sums import DailySums, read_sums
 
@@ -60,21 +58,13 @@ def design_effect(metric: Metric, users: UserMoments, clusters: UserMoments) -> 
         users: of the past log, by user.
         clusters: the same by cluster, with the column `USERS`.
     """
-    by_user = _relative_variance(users, metric) / users.users
-    by_cluster = _relative_variance(clusters, per_user(metric)) / clusters.users
+    by_user = linearised_variance(users, metric) / users.users
+    by_cluster = linearised_variance(clusters, per_user(metric)) / clusters.users
     place = clusters.place(USERS)
     mean = float(clusters.mean[place])
     size = mean + float(clusters.covariance[place, place]) * (1 - 1 / clusters.users) / mean
     effect = by_cluster / by_user
     return DesignEffect(clusters.users, size, effect, (effect - 1) / (size - 1) if size > 1 else 0.0)
-
-
-def _relative_variance(moments: UserMoments, metric: Metric) -> float:
-    """Variance of a unit's part in the metric (delta method)."""
-    place = [moments.place(name) for name in metric.columns]
-    mean, covariance = moments.mean[place], moments.covariance[np.ix_(place, place)]
-    slope = np.ones(1) if len(place) == 1 else np.array([1.0, -mean[0] / mean[1]]) / mean[1]
-    return float(slope @ covariance @ slope)
 
 
 def cluster_sums(

@@ -5,7 +5,7 @@ From a log, planning and analysis need only the number of users, the means of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -65,6 +65,27 @@ class UserMoments:
     def place(self, name: str) -> int:
         """Position of a column."""
         return self.columns.index(name)
+
+
+def moments_of(columns: Mapping[str, NDArray[np.float64]], *, clustered: bool = False) -> UserMoments:
+    """The statistics of totals.
+
+    Args:
+        columns: by name, `[n]` totals of users, or of clusters.
+        clustered: whether they are of clusters.
+    """
+    totals = np.column_stack(list(columns.values()))
+    covariance = np.atleast_2d(np.cov(totals, rowvar=False))
+    cubes = (totals**3).mean(axis=0)
+    return UserMoments(len(totals), tuple(columns), totals.mean(axis=0), covariance, cubes, clustered=clustered)
+
+
+def linearised_variance(moments: UserMoments, metric: Metric) -> float:
+    """Variance of a unit's part in the metric (delta method); divided by the units it is that of their mean."""
+    place = [moments.place(name) for name in metric.columns]
+    mean, covariance = moments.mean[place], moments.covariance[np.ix_(place, place)]
+    slope = np.ones(1) if len(place) == 1 else np.array([1.0, -mean[0] / mean[1]]) / mean[1]
+    return float(slope @ covariance @ slope)
 
 
 def aggregates(moments: UserMoments, names: Sequence[str]) -> Any:
