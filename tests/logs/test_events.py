@@ -191,6 +191,9 @@ def test_the_past_of_a_data_folder_has_the_credited_values(tmp_path: Path) -> No
     ('coupon_cost = "paid"', 'coupon_costs = "paid"', "Did you mean 'coupon_cost'"),
     ('coupon_cost = "paid"', 'coupon_cost = "who"', "is not a number"),
     ("reward = 2", "", "log.delays does not say how much later"),
+    ('user = "who"', 'decision = "user_id"', "events.parquet has no column 'user_id'"),
+    ('"who"', "\"'x' || who\"", r"0 of \d+ later outcomes .* Check the users and times of both tables"),
+    ('coupon_cost = "paid"\nreward = "bought / 2"', "", r"log.events.outcomes: is {}; expected: at least 1"),
     ("events.parquet", "none/*.parquet", r"matches no file. Fix log.events.source"),
     ('"bought / 2"', '"sum(bought)"', r"log.events.outcomes.reward: .* one value per row"),
 ])  # fmt: skip
@@ -207,3 +210,9 @@ def test_bundles_keep_no_place_of_events(tmp_path: Path) -> None:
     content = _campaign(Campaign.load(path))
     assert content["log"]["events"]["source"] == "unknown"
     assert content["log"]["delays"] == {"coupon_cost": 3, "reward": 2}
+
+
+def test_a_table_without_events_is_refused(tmp_path: Path) -> None:
+    log, events = tables()
+    with pytest.raises(LogError, match=r"events.parquet, log.events.source: has no rows. Leave log.events out"):
+        prepared(tmp_path, log, {name: pa.array(values[:0], pa.array(values).type) for name, values in events.items()})

@@ -90,8 +90,10 @@ def test_check_says_how_many_rows_are_not_ripe(tmp_path: Path, log: str, days: i
     ("[log.delays]\nreward = -1", "", CampaignError, r"log.delays.reward: is -1; expected: at least 0"),
     ("[log.delays]\nreward = 0.5", "", CampaignError, "whole number"),
     ("[log.delays]\nreward = 8", "", LogError, r"no row is ripe: outcomes come up to 8 days later .* until 7"),
-    ("", "as_of = -1", LogError, "no row is ripe"),
-    ("", 'as_of = "soon"', CampaignError, "as_of"),
+    ("", "as_of = -1", LogError, "log.as_of: is -1, and the first row of the log is of 0"),
+    ("", 'as_of = "soon"', CampaignError, "log.as_of: is 'soon'; expected: a whole number, or a date"),
+    ("", "as_of = true", CampaignError, "log.as_of: is True; expected: a whole number"),
+    ("[log.delays]\ncoupon_costs = 3", "", CampaignError, r"Did you mean 'coupon_cost'\? Fix"),
     ('[log.delays]\nreward = 4\n[log.history]\ndays = 4\ncolumns = ["reward"]', "", CampaignError,
      "all of its past would be unknown"),
 ])  # fmt: skip

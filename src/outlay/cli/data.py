@@ -103,7 +103,7 @@ def _show_check(found: dict[str, Any]) -> None:
 
 def _line(finding: dict[str, Any]) -> str:
     """What is wrong, where, and the way out."""
-    return f"{finding['level']}: {finding['where']}: {finding['message']} {finding['way_out']}"
+    return f"{finding['level']}: {finding['where']}: {finding['message']} {finding['way_out']}".rstrip()
 
 
 def prepare(

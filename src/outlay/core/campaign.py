@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from outlay.core.errors import CampaignError, nearest
 from outlay.core.settings import Section, Settings, impossible
@@ -114,6 +114,16 @@ class LogSection(Section):
     features: Features
     events: EventsSection | None = None
     history: HistorySection | None = None
+
+    @field_validator("as_of", mode="before")
+    @classmethod
+    def _whole(cls, value: Any) -> Any:
+        if value is None or type(value) in (int, datetime.date):  # neither true nor a time of day
+            return value
+        try:
+            return datetime.date.fromisoformat(value)
+        except (TypeError, ValueError):
+            raise impossible(f"is {value!r}; expected: a whole number, or a date, as 2027-03-31") from None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -124,7 +124,7 @@ def _in_words(error: ValidationError, content: Mapping[str, Any], model: type[Se
     if first["type"] == "missing":
         return "is missing.", where, "Add it."
     if first["type"] == "value_error":
-        return f"{first['msg']}.", where, ""
+        return first["msg"].rstrip(".") + "." * (not first["msg"].endswith("?")), where, ""
     return f"is {first['input']!r}; expected: {_wanted(first)}.", where, ""
 
 
@@ -146,6 +146,8 @@ def _wanted(problem: Any) -> str:
     for key, words in BOUNDS.items():
         if key in context and kind in KINDS_OF_BOUNDS:
             return f"{words} {context[key]:g}"
+    if kind == "too_short":
+        return f"at least {context['min_length']} in it"
     if kind == "literal_error":
         return str(context["expected"])
     if kind == "string_pattern_mismatch":

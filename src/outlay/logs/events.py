@@ -31,6 +31,7 @@ from outlay.logs.source import Source, open_source
 
 CREDITS = "credits"
 ROUNDING = 1e-6  # relative: actions that differ by less are the same
+LOOK = "Check the users and times of both tables, and log.delays: what is not credited is in no figure."
 LOST = 0.05  # share of events that are not credited from which it is a warning
 
 
@@ -65,8 +66,7 @@ class Credited:
         lost = self.unmatched + self.late
         if lost <= LOST * self.events:
             return [Finding("note", "log.events", f"{self.words}.", "", lost)]
-        way_out = "Check the users and times of both tables, and log.delays: what is not credited is in no figure."
-        return [Finding("warning", "log.events", f"{self.words}.", way_out, lost)]
+        return [Finding("warning", "log.events", f"{self.words}.", LOOK, lost)]
 
 
 def credit_events(
@@ -83,7 +83,8 @@ def credit_events(
 
     Raises:
         CampaignError: if the section names what the tables do not have, or their times are of two kinds.
-        LogError: if the events cannot be read, or two rows of the log have the same decision.
+        LogError: if the events cannot be read, there are none or none is credited, or two rows of the log have the same
+            decision.
     """
     events = campaign.log.events
     if events is None:
@@ -110,7 +111,10 @@ def credit_events(
         f'CREATE TABLE {CREDITS} AS SELECT "user", "time", {sums} FROM ({" UNION ALL ".join(parts)}) GROUP BY ALL'
     )
     [(last,)] = source.run(f"SELECT max(t) FROM read_parquet({literal(file)})")
-    return Credited(int(counts[0]), int(counts[1]), int(counts[2]), None if last is None else int(last))
+    told = Credited(int(counts[0]), int(counts[1]), int(counts[2]), None if last is None else int(last))
+    if told.events and told.events == told.unmatched + told.late:
+        raise LogError(f"{told.words}.", file=source.file, where="log.events", way_out=LOOK)
+    return told
 
 
 def _read_events(
@@ -125,6 +129,9 @@ def _read_events(
         with open_source(
             path, place, asked_by=campaign.path, threads=threads, memory=memory, users=users
         ) as source:  # fmt: skip
+            if not source.run("SELECT 1 FROM log LIMIT 1"):
+                raise LogError("has no rows.", file=path, way_out="Leave log.events out of "
+                               f"{campaign.path} until later outcomes have come.")  # fmt: skip
             time = source.term("log.events.time", events.time)
             if (time.type == "DATE") != dates:
                 kinds = ("dates", "numbers") if dates else ("numbers", "dates")
@@ -138,6 +145,9 @@ def _read_events(
             file = place / "credited.parquet"
             source.run(f"COPY (SELECT {text_sql(key)} AS k, {time_sql(source, time)} AS t, {listed} FROM log_kept) "
                        f"TO {literal(file)} (FORMAT parquet)")  # fmt: skip
+    except CampaignError as error:
+        found = error.found.replace("the log has no column", f"{events.source} has no column")
+        raise CampaignError(found, file=error.file, where=error.where, way_out=error.way_out) from None
     except LogError as error:
         way_out = (error.way_out or "").replace("log.source", "log.events.source")
         raise LogError(error.found, file=error.file, where=error.where or "log.events.source",

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError
+from outlay.core.wording import days as counted_days
 from outlay.logs.findings import Finding
 from outlay.logs.source import Source
 
@@ -90,13 +91,17 @@ def keep_ripe(
         return None
     collected = int(last) if until is None else max(int(last), until)
     as_of = collected if log.as_of is None else _as_number(campaign, dates=dates)
+    if as_of < first:
+        raise LogError(f"is {shown(as_of, dates=dates)}, and the first row of the log is of "
+                       f"{shown(int(first), dates=dates)}.", file=source.file, where="log.as_of",
+                       way_out="Give the last time up to which outcomes were collected.")  # fmt: skip
     ripe = as_of - log.longest_delay
     [(late,)] = source.run(f"SELECT count(*) FROM log_kept WHERE {time} > {ripe}")
     found = Ripeness(log.longest_delay, as_of, int(rows), int(late))
     if ripe < first:
         raise LogError(
             f"no row is ripe: outcomes come up to {log.longest_delay} days later (log.delays) and were collected until "
-            f"{shown(as_of, dates=dates)}, which is {as_of - int(first)} days after the first row.",
+            f"{shown(as_of, dates=dates)}, which is {counted_days(as_of - int(first))} after the first row.",
             file=source.file, where="log.delays",
             way_out="Give a longer log, or collect outcomes for longer and say until when (log.as_of).",
         )  # fmt: skip
