@@ -43,6 +43,13 @@ def analyze(
             "arm gets a verdict.",
         ),
     ] = None,
+    campaign: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The log's campaign.toml: its [log.delays] say which days are ripe. Default: that of an exported log.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write the page of the test, one self-contained file.")
     ] = None,
@@ -61,7 +68,7 @@ def analyze(
     with progress("analyze", quiet=quiet or as_json) as show:
         analysis = job(
             log, experiment, day=day, columns=_columns(column or []), assigned=assigned,
-            promised=_promised(promised or []), threads=threads, progress=show,
+            promised=_promised(promised or []), campaign=campaign, threads=threads, progress=show,
         )  # fmt: skip
     if write is not None:
         write(analysis)

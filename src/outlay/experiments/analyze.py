@@ -17,6 +17,7 @@ import numpy as np
 from outlay.experiments import lasting
 from outlay.experiments.checks import log_reasons, ratio_reasons, sample_ratios
 from outlay.experiments.design import Arm, Experiment
+from outlay.experiments.late import LateOutcomes
 from outlay.experiments.lift import Lift, Withheld, lift
 from outlay.experiments.moments import Metric, UserMoments
 from outlay.experiments.power import last_alpha
@@ -37,7 +38,13 @@ from outlay.ops.intervals import quantile, student
 
 
 def analyze(
-    sums: DailySums, experiment: Experiment, metrics: Sequence[Metric], day: int, *, money: str | None
+    sums: DailySums,
+    experiment: Experiment,
+    metrics: Sequence[Metric],
+    day: int,
+    *,
+    money: str | None,
+    late: LateOutcomes | None = None,
 ) -> Analysis:
     """Analyze a test after `day` days.
 
@@ -47,6 +54,7 @@ def analyze(
         metrics: the first is the verdict's; those named in `guardrails` are followed day by day.
         day: 1 … the planned days.
         money: the column that is money, if the log has one.
+        late: which days are ripe, if outcomes can come later; `sums` are those of ripe days.
     """
     ratios = sample_ratios(sums, experiment, day)
     analysis = Analysis(
@@ -57,6 +65,7 @@ def analyze(
         arms=_arms(sums, experiment, day, money),
         ratios=ratios,
         comparisons=[_compare(sums, experiment, metrics, day, i, ratios) for i in range(1, len(experiment.arms))],
+        late=late,
     )
     return replace(analysis, verdict=verdict(analysis))
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from outlay.experiments.design import WEEK, Experiment
+from outlay.experiments.late import LateOutcomes
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
 
 # What a comparison came to. blocked: the arms cannot be compared; better, worse: a planned decision crossed its bound;
@@ -334,6 +335,7 @@ class Analysis:
         verdict: what to do, in words.
         promised: what estimates said of arms, beside what happened.
         notes: what else a reader should know, a sentence or two each.
+        late: which days are ripe, if outcomes can come later; None if the campaign declares no delay.
     """
 
     experiment: Experiment
@@ -346,6 +348,7 @@ class Analysis:
     verdict: str = ""
     promised: tuple[Promise, ...] = ()
     notes: tuple[str, ...] = ()
+    late: LateOutcomes | None = None
 
     @property
     def control(self) -> str:
@@ -390,6 +393,7 @@ class Analysis:
             "comparisons": comparisons,
             "promised": [asdict(promise) for promise in self.promised],
             "notes": self.notes,
+            "late": self.late and self.late.to_dict(),
         })  # fmt: skip
         return content
 

@@ -29,7 +29,7 @@ class Extent:
     """The days that a log has.
 
     Attributes:
-        observed: days of the test, from the first to the last one with a row.
+        observed: days of the test that count, from the first to the last one with a row.
         rows: `[D]` of any user, in an arm or not, on each planned day; if a row is a user, all count on the first.
         beyond: rows in an arm after the planned end.
     """
@@ -40,9 +40,9 @@ class Extent:
 
 
 def make_rows(
-    run: Run, relation: str, columns: ExperimentColumns, experiment: Experiment, assigned: str | None
+    run: Run, relation: str, columns: ExperimentColumns, experiment: Experiment, assigned: str | None, days: int
 ) -> Extent:
-    """Make the view `test_rows`: user, day, arm, logged_arm, segment, cluster, marker, x0 … .
+    """Make the view `test_rows` of the first `days` days: user, day, arm, logged_arm, segment, cluster, marker, x0 … .
 
     Raises:
         LogError: if a row lacks a user, a day or a number, if no row is from the test, or if users are in arms on the
@@ -56,8 +56,7 @@ def make_rows(
         f'CREATE OR REPLACE TEMP VIEW all_rows AS SELECT {columns.user} AS "user", {day} AS day, {columns.arm} AS arm, '
         f"{segment} AS segment, {cluster} AS cluster, {values} FROM {relation}"
     )
-    days = experiment.meta.days
-    extent = _extent(run, columns, experiment)
+    extent = _extent(run, columns, experiment, days)
     if assigned is None:
         rows = (
             "SELECT *, arm AS logged_arm, false AS marker FROM all_rows "
@@ -77,7 +76,7 @@ def make_rows(
     return extent
 
 
-def _extent(run: Run, columns: ExperimentColumns, experiment: Experiment) -> Extent:
+def _extent(run: Run, columns: ExperimentColumns, experiment: Experiment, counted: int) -> Extent:
     found = run(
         'SELECT day, count(*), count(*) FILTER ("user" IS NULL OR day IS NULL), count(*) FILTER (arm IS NOT NULL), '
         f"count(*) FILTER ({_odd('x', len(columns.values))}) FROM all_rows GROUP BY day"
@@ -103,7 +102,7 @@ def _extent(run: Run, columns: ExperimentColumns, experiment: Experiment) -> Ext
             "days in another time zone?", where="day",
             way_out="If so, shift them: --column \"day=day + 1\". If not, leave the arm empty before the test.",
         )  # fmt: skip
-    observed = min(max(rows) + 1, days)
+    observed = min(max(rows) + 1, counted)
     beyond = sum(count for day, count in armed.items() if day >= days)
     return Extent(observed, tuple(rows.get(day, 0) for day in range(days)), beyond)
 

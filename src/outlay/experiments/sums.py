@@ -134,6 +134,7 @@ def read_sums(
     pairs: Sequence[tuple[str, str]],
     *,
     assigned: str | None = None,
+    ripe: int | None = None,
 ) -> DailySums:
     """Read the log once, into sums.
 
@@ -145,12 +146,14 @@ def read_sums(
         pairs: columns whose products are needed, including `…_before` if the log has such days.
         assigned: a relation with `user`, `arm` and `day`: who was assigned to which arm on which day. Then all of them
             count, with or without rows, and other users do not.
+        ripe: days of the test whose outcomes are all known; only these are read. None: all that were planned.
 
     Raises:
         LogError: if a user is in two arms, has two rows for a day, has outcomes in an arm before being assigned to it,
             lacks an outcome, or is in an arm that the experiment does not have.
     """
-    extent = make_rows(run, relation, columns, experiment, assigned)
+    days = experiment.meta.days if ripe is None else min(ripe, experiment.meta.days)
+    extent = make_rows(run, relation, columns, experiment, assigned, days)
     covariates = make_before(run, relation, columns)
     metric, by_week = experiment.meta.metric, columns.day is not None and experiment.meta.days > WEEK
     weeks = (metric + FIRST_WEEK, metric + SINCE) if by_week and metric in columns.values else ()

@@ -51,6 +51,12 @@ def headline(analysis: Analysis, arm: ArmComparison) -> str:
         return f"Stop {new}: {meta.metric} is {now} than under {old}{_guardrails(arm)}."
     due = next(day for day in meta.decisions if day > analysis.day)
     harm = " and ".join(guardrail(course) for course in arm.guardrails if course.harmful)
+    late = analysis.late
+    if late is not None and late.collected >= due:
+        return (
+            f"Wait: nothing is decided about {new} yet; the outcomes of the next planned decision, after day {due}, "
+            f"are all known when they have been collected until {late.due(due)}."
+        )
     unless = f", unless it matters that {harm}" if harm else ""
     return f"Let it run{unless}: nothing is decided about {new} yet; the next planned decision is after day {due}."
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.progress import Progress, silent
 from outlay.experiments.analyze import analyze
@@ -20,6 +21,7 @@ from outlay.experiments.by_cluster import cluster_sums, per_user
 from outlay.experiments.checks import check_assignment, log_notes
 from outlay.experiments.columns import DEFAULTS, Roles
 from outlay.experiments.design import WEEK, Experiment, RampStep
+from outlay.experiments.late import LateOutcomes, late_outcomes
 from outlay.experiments.lift import needed_pairs
 from outlay.experiments.promises import promise_notes, promised_files, read_promises
 from outlay.experiments.results import Analysis, ArmState
@@ -29,6 +31,7 @@ from outlay.experiments.words import quoted
 from outlay.logs.source import open_source
 
 ROUNDING = 1e-9  # of a budget
+CAMPAIGN = "campaign.toml"  # in the folder that outlay export-log wrote
 MEMORY = "1GB"  # of DuckDB: ten million rows need no more, and larger logs spill to disk
 
 
@@ -40,6 +43,7 @@ def analyze_experiment(
     columns: Mapping[str, str] | None = None,
     assigned: str | Path | None = None,
     promised: Mapping[str, str | Path] | str | Path | None = None,
+    campaign: Campaign | str | Path | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
@@ -57,11 +61,14 @@ def analyze_experiment(
             assignment; 0 if there is none). Then all of them count, with or without rows, and the log needs no arms.
         promised: arm → what `outlay evaluate --json` printed, or RUN/estimates.json; a file alone is for the only arm
             that gets a verdict.
+        campaign: the log's campaign file, whose `[log.delays]` and `as_of` say which days are ripe; default: that of
+            the folder that `outlay export-log` wrote, if `log` is one.
         threads: for DuckDB.
         progress: called with the fraction done and a description of the current step.
 
     Raises:
-        OutlayError: if the look is after the planned end, a file cannot be read, or a promise is for no arm.
+        OutlayError: if the look is after the planned end or on days that are not ripe, a file cannot be read, or a
+            promise is for no arm.
         LogError: if a column is missing, the log does not assign each user to one arm (`sums.py`), or a user was not
             eligible.
     """
@@ -75,7 +82,7 @@ def analyze_experiment(
             "too many.", where="day", way_out=f"Look after day {experiment.meta.days} at the latest.",
         )  # fmt: skip
     files = promised_files(promised, experiment)
-    path = _files(Path(log))
+    path, delayed = _files(Path(log)), _delayed(Path(log), campaign)
     names = (columns["user"],) if columns and "user" in columns else DEFAULTS["user"]
     readable = () if assigned is None else (assigned,)
     with (
@@ -92,7 +99,9 @@ def analyze_experiment(
         daily = log_columns.day is not None
         given = None if assigned is None else read_assigned(source, Path(assigned), daily=daily)
         try:
-            sums = read_sums(source.run, "log_kept", log_columns, experiment, needed_pairs(metrics), assigned=given)
+            late = None if delayed is None else late_outcomes(source.run, log_columns, experiment, delayed)
+            sums = read_sums(source.run, "log_kept", log_columns, experiment, needed_pairs(metrics), assigned=given,
+                             ripe=None if late is None else late.ripe)  # fmt: skip
             notes = list_notes(source, given)
             if eligible is not None:
                 refuse_ineligible(source, log_columns, eligible, experiment.meta.days, given)
@@ -113,10 +122,17 @@ def analyze_experiment(
                        where="day", way_out=f"Say so: --day {experiment.meta.days} if the test is over.")  # fmt: skip
     report(0.7, "comparing the arms")
     look = day or _last_whole_week(sums)
+    if late is not None:
+        late.refuse(look)
+        notes += [*late.notes(), *_event_notes(delayed)]
     money = "cost" if "cost" in sums.names else None
-    analysis = analyze(sums, experiment, metrics, look, money=money)
-    notes = [*_look_notes(sums, experiment, look, chosen=day is not None), *log_notes(sums, experiment, look, money),
-             *notes, *_overspent(analysis.arms)]  # fmt: skip
+    analysis = analyze(sums, experiment, metrics, look, money=money, late=late)
+    notes = [
+        *_look_notes(sums, experiment, look, late, chosen=day is not None),
+        *log_notes(sums, experiment, look, money),
+        *notes,
+        *_overspent(analysis.arms),
+    ]
     if sums.people is not None:
         parts = sums.until(look)
         notes.append(
@@ -142,6 +158,23 @@ def _is_export(log: Path) -> bool:
     return (log / "log").is_dir()
 
 
+def _delayed(log: Path, campaign: Campaign | str | Path | None) -> Campaign | None:
+    """The campaign of the log, if it says that outcomes can come later, or until when they were collected."""
+    if campaign is None and _is_export(log) and (log / CAMPAIGN).is_file():
+        campaign = log / CAMPAIGN
+    if campaign is None:
+        return None
+    found = campaign if isinstance(campaign, Campaign) else Campaign.load(campaign)
+    return found if found.log.delays or found.log.as_of is not None else None
+
+
+def _event_notes(campaign: Campaign | None) -> list[str]:
+    if campaign is None or campaign.log.events is None:
+        return []
+    return ["The campaign has later outcomes in a table of their own (log.events), which an analysis does not read: "
+            "the columns of the log have to include them."]  # fmt: skip
+
+
 def _last_whole_week(sums: DailySums) -> int:
     """The end of the last whole week that the log has, or of the log if it is shorter than a week."""
     return sums.observed // WEEK * WEEK or sums.observed
@@ -152,7 +185,9 @@ def _at_once(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"ramp": (RampStep(day=0, coverage=experiment.ramp[-1].coverage),)})
 
 
-def _look_notes(sums: DailySums, experiment: Experiment, look: int, *, chosen: bool) -> list[str]:
+def _look_notes(
+    sums: DailySums, experiment: Experiment, look: int, late: LateOutcomes | None, *, chosen: bool
+) -> list[str]:
     """What to know about the day of the look; `chosen`: the caller gave it."""
     notes = []
     if sums.beyond:
@@ -161,7 +196,8 @@ def _look_notes(sums: DailySums, experiment: Experiment, look: int, *, chosen: b
             "something shows would not be a test."
         )
     if sums.observed > look and not chosen:
-        notes.append(f"The log has {sums.observed} days; the look is after day {look}, the last whole week.")
+        ripe = " ripe" if late is not None and late.ripe < experiment.meta.days else ""
+        notes.append(f"The log has {sums.observed}{ripe} days; the look is after day {look}, the last whole week.")
     if look % WEEK:
         notes.append(f"{look} days are not whole weeks, so weekdays do not count equally.")
     if not sums.daily:
