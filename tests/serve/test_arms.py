@@ -263,7 +263,6 @@ def config() -> ServeConfig:
     [
         ({}, {"campaign": "other"}, r"experiment\.campaign: is 'other'; this server spends the money of 'coupons'"),
         ({}, {"eligible": "level > 1"}, r"experiment\.eligible: is SQL over a log.* experiment assign"),
-        ({}, {"cluster": "city"}, r"experiment\.cluster: is SQL over a log.* experiment assign"),
         ({"name": "policy"}, {}, "arm 'policy': is the name of what the server gives outside the test"),
         ({"name": "random"}, {}, "arm 'random': is the name of what"),
         ({"name": "x" * 300}, {}, "more than 248 characters"),

@@ -684,3 +684,17 @@ def test_a_clock_in_the_past_closes_nothing(ledger: Ledger, out: Path) -> None:
     ledger.decide("a", 0)
     with pytest.raises(OutlayError, match="no day is closed"):
         export_log(ledger.url, out, clock=on(-5))
+
+
+def test_an_export_begun_by_an_older_version_gets_the_columns_that_it_lacks(ledger: Ledger, out: Path) -> None:
+    filled(ledger)
+    export(ledger, out, today=1 + WAIT)
+    manifest = json.loads((out / "manifest.json").read_text())
+    del manifest["layout"]["names"]["arm_cluster"]
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    [file] = (out / "log").glob("*/*.parquet")
+    pq.write_table(pq.read_table(file, partitioning=None).drop(["arm_cluster"]), file)
+    export(ledger, out, today=2 + WAIT)
+    columns = {tuple(pq.read_schema(each).names) for each in out.glob("*/*/*.parquet")}
+    assert len(columns) == 1
+    assert "arm_cluster" in columns.pop()

@@ -22,6 +22,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {  # role → the columns that it may be 
 }
 DATES = """Write 2026-03-02, or say how dates are written: --column "day=strptime(day, '%d.%m.%Y')"."""
 ZONED = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"  # text that ends in a time zone
+DRAWN = "arm_cluster"  # in which a server's log has the cluster by which it drew the arm
 OUTSIDE = "policy", "random"  # what a server names users outside the test: its bundle, and the random slice
 
 
@@ -111,10 +112,12 @@ class Roles:
         )
 
     def _cluster(self) -> str | None:
-        """The cluster as given, or as in the experiment file; a list of assigned users may say it instead."""
+        """The cluster as given, as a server drew by it, or as in the experiment file; or a list of users says it."""
         text = self.experiment.meta.cluster
         if text is None:
             return None
+        if "cluster" not in self.given and self._has_drawn_clusters():
+            return canonical_sql(self.source.term("column cluster", DRAWN))
         if "cluster" not in self.given and self.assigned:
             try:
                 return canonical_sql(self.source.term("column cluster", text))
@@ -122,6 +125,12 @@ class Roles:
                 found = self._found("cluster")
                 return "CAST(NULL AS VARCHAR)" if found is None else canonical_sql(found)
         return canonical_sql(self.source.term("column cluster", self.given.get("cluster", text)))
+
+    def _has_drawn_clusters(self) -> bool:
+        """Whether a server wrote the log and drew its arms by cluster."""
+        if not self.served or DRAWN not in self.source.columns:
+            return False
+        return bool(self.source.run(f"SELECT 1 FROM log_kept WHERE {DRAWN} IS NOT NULL LIMIT 1"))
 
     def eligible(self) -> str | None:
         """The experiment's condition as SQL over the log; None if it has none or the log lacks its columns."""

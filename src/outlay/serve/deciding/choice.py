@@ -67,6 +67,7 @@ class DrawRecord(Struct, frozen=True, omit_defaults=True):
         price: factor on all λ, from pacing.
         random: share of the random slice.
         allowed: positions of the actions that the request allows; None: all.
+        cluster: by which the arm of the test was drawn; None if it was drawn by user, or there is no test.
     """
 
     members: list[int] = []
@@ -75,6 +76,7 @@ class DrawRecord(Struct, frozen=True, omit_defaults=True):
     price: float = 1.0
     random: float = 0.0
     allowed: list[int] | None = None
+    cluster: str | None = None
 
 
 _encode = msgspec.json.Encoder().encode

@@ -1,7 +1,7 @@
 """The arms of an A/B test in a server: who is in which, and what each gives.
 
     trial = prepare_trial(experiment, loaded, config)
-    trial.entries(users)                       each user's arm, and the day from which the user is in it
+    trial.entries(users)                       each user's (or cluster's) arm, and the day from which it is in the test
     arm.decide(cases, episode)                 choices, as of the bundle in service (`deciding/decider.py`)
 
 Arms are drawn by `experiments/split.py`, the draw that `outlay experiment assign` writes and `analyze` reads. For a
@@ -132,11 +132,20 @@ class ServedExperiment:
 
     def coverage(self, day: int) -> float:
         """Return the part of every arm's share that is in the test on a day number; 0 outside the test."""
-        return self.experiment.coverage(day - self.first) if self.first <= day < self.end else 0.0
+        return self.experiment.coverage(day - self.first) if self.is_on(day) else 0.0
 
-    def entries(self, users: Sequence[str]) -> list[Enrolment | None]:
-        """Return the enrolment of each user, given as canonical text; None if the ramp never admits the user."""
-        arms, since = entries(self.experiment, users)
+    @property
+    def cluster(self) -> str | None:
+        """The column by which arms are drawn; None: by user."""
+        return self.experiment.meta.cluster
+
+    def is_on(self, day: int) -> bool:
+        """Return whether a day number is one of its days."""
+        return self.first <= day < self.end
+
+    def entries(self, units: Sequence[str]) -> list[Enrolment | None]:
+        """Return the enrolment of each user or cluster, given as canonical text; None if the ramp never admits it."""
+        arms, since = entries(self.experiment, units)
         return [
             None if day == OUTSIDE else Enrolment(self.arms[arm], self.first + day, self.end)
             for arm, day in zip(arms.tolist(), since.tolist(), strict=True)
@@ -185,12 +194,6 @@ def load_experiment(
             "is SQL over a log, and a request has none.", file=file, where="experiment.eligible",
             way_out="Plan the test without it, or send those who are eligible to a server of their own; or draw the "
             "arms beforehand (outlay experiment assign) and analyse with --assigned.",
-        )  # fmt: skip
-    if meta.cluster is not None:
-        raise OutlayError(
-            "is SQL over a log, and a request has none.", file=file, where="experiment.cluster",
-            way_out="Draw the arms beforehand (outlay experiment assign), serve each arm's clusters by a server of its "
-            "own, and analyse with --assigned.",
         )  # fmt: skip
     trial = ServedExperiment(
         experiment, tuple(_prepared(arm, experiment, loaded, config, history) for arm in experiment.arms)

@@ -104,7 +104,7 @@ def earlier_decisions(out: Path, days: Iterable[int], layout: LogLayout) -> str 
     files = [path for path in paths if path.exists()]
     if not files:
         return None
-    names = {**{role: role for role in DECISION}, "user": "user", "action": "action"}
+    names = {role: role for role in (*DECISION, "user", "action") if role in layout.names}
     columns = ", ".join(f"{quoted(layout.names[role])} AS {quoted(name)}" for role, name in names.items())
     return f"(SELECT {columns} FROM read_parquet({_listed(*files)}, hive_partitioning = false))"
 

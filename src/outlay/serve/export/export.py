@@ -204,7 +204,7 @@ def _first_layout(history: CampaignHistory, state: ExportState) -> LogLayout:
     """Columns known before a row is read: those of older days, the bundles' features, and the expected outcomes."""
     features = [*history.categorical, *history.numeric]
     layout = state.layout or LogLayout.begin(history.bundle["campaign"]["log"], features)
-    layout = layout.with_features(features)
+    layout = layout.with_decisions().with_features(features)
     return layout.with_outcomes(_expected(history, layout)).widened({}, history.numeric)
 
 

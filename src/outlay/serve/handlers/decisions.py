@@ -25,12 +25,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outlay.serve.clock import Clock
-from outlay.serve.deciding.choice import value_refusal
+from outlay.serve.deciding.choice import decode_draw, encode_draw, value_refusal
 from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.features import EncodedRow, FeatureValueError, value_text
 from outlay.serve.deciding.loaded_bundle import LoadedBundle
 from outlay.serve.deciding.past import PastDay, PastError, Summaries, check_past
-from outlay.serve.experiment.arms import Enrolment, ServedArm
+from outlay.serve.experiment.arms import Enrolment, ServedArm, ServedExperiment
+from outlay.serve.handlers.clusters import cluster_of, first_clusters
 from outlay.serve.handlers.commit import GroupCommit
 from outlay.serve.handlers.messages import BadRequestError, DecisionAnswer, DecisionRequest, Problem, time_text
 from outlay.serve.handlers.metrics import Metrics
@@ -56,6 +57,7 @@ class PendingRequest(NamedTuple):
         loaded: the bundle that was in service when it was received.
         entry: the user's enrolment in the A/B test; None: never enrolled.
         encoded_for_arm: the request, encoded for the arm's own bundle; None if the arm has none.
+        cluster: the user's cluster, if the test draws its arms by it.
     """
 
     request: DecisionRequest
@@ -63,6 +65,7 @@ class PendingRequest(NamedTuple):
     loaded: LoadedBundle
     entry: Enrolment | None = None
     encoded_for_arm: EncodedRequest | None = None
+    cluster: str | None = None
 
     def arm(self, day: int) -> ServedArm | None:
         """Return the arm that decides on this day of the server's clock; None: the bundle in service decides."""
@@ -147,16 +150,23 @@ class DecisionHandler:
             for request, path in zip(requests, paths, strict=True)
         ]
         if trial is not None:
-            entries = trial.entries([each.encoded.user for each in pending])
+            if (column := trial.cluster) is not None:
+                pending = [
+                    each._replace(cluster=cluster_of(each.request, column, path))
+                    for each, path in zip(pending, paths, strict=True)
+                ]
+            entries = trial.entries([each.cluster or each.encoded.user for each in pending])
             pending = [_entered(each, entry, path) for each, entry, path in zip(pending, entries, paths, strict=True)]
         for each, path in zip(pending, paths, strict=True):
-            self._check_past(each, path)
+            self._check_past(each, _possible_arms(each, trial, path), path)
         return pending
 
     def _proposals(self, group: Sequence[PendingRequest], now: int, day: int) -> list[Proposal]:
         """Return a proposal for each, in order; requests for the same bundle or arm are decided together."""
+        if (trial := self._state.trial) is not None and trial.cluster is not None:
+            group = self._in_first_clusters(group, trial, day)
         first = group[0].loaded
-        if self._state.trial is None and all(each.loaded is first for each in group):
+        if trial is None and all(each.loaded is first for each in group):
             return self._proposed(group, now, day)
         groups: defaultdict[int, list[int]] = defaultdict(list)  # two bundles only while one replaces the other
         for i, each in enumerate(group):
@@ -165,6 +175,21 @@ class DecisionHandler:
         for places in groups.values():
             proposals.update(zip(places, self._proposed([group[i] for i in places], now, day), strict=True))
         return [proposals[i] for i in range(len(group))]
+
+    def _in_first_clusters(
+        self, group: Sequence[PendingRequest], trial: ServedExperiment, day: int
+    ) -> list[PendingRequest]:
+        """Return the requests in the arms of their users' first clusters; before and after the test, without any."""
+        if not trial.is_on(day):
+            return [each._replace(cluster=None) for each in group]
+        given = [(each.encoded.user, each.cluster or "") for each in group]
+        campaign, moved = self._state.loaded.campaign, self._metrics.moved_clusters.inc
+        clusters = first_clusters(self._ledger, campaign, trial, given, day, moved)
+        entries = trial.entries(clusters)
+        return [
+            each if each.cluster == cluster else _entered(each._replace(cluster=cluster), entry, "$")
+            for each, cluster, entry in zip(group, clusters, entries, strict=True)
+        ]
 
     def _proposed(self, group: Sequence[PendingRequest], now: int, day: int) -> list[Proposal]:
         """Return the proposals for requests that one bundle or one arm decides."""
@@ -204,7 +229,7 @@ class DecisionHandler:
                 action_index=choice.index,
                 amount=loaded.amount(choice.index),
                 probability=min(choice.probability, 1.0),  # a sum of weights may be above 1 by rounding
-                members=choice.members,
+                members=choice.members if cluster is None else _drawn_by(choice.members, cluster),
                 features=_json.encode(known).decode(),
                 reason=choice.reason,
                 expires=expires,
@@ -213,7 +238,7 @@ class DecisionHandler:
                 none_index=loaded.none_index,
                 refused=value_refusal(config.values, choice.action, none),
             )
-            for (request, (_, user, _, _), _, _, _), known, choice, decision_id in zip(
+            for (request, (_, user, _, _), _, _, _, cluster), known, choice, decision_id in zip(
                 group, features, choices, ids, strict=True
             )
         ]
@@ -229,10 +254,10 @@ class DecisionHandler:
             for each in group
         ]
 
-    def _check_past(self, pending: PendingRequest, path: str) -> None:
+    def _check_past(self, pending: PendingRequest, arms: Sequence[ServedArm], path: str) -> None:
         """Check the past of a request for the bundles that may decide it. Raises BadRequestError (422)."""
-        request, entry = pending.request, pending.entry
-        bundles = [pending.loaded] if entry is None else [pending.loaded, entry.arm.loaded]
+        request = pending.request
+        bundles = [pending.loaded, *(arm.loaded for arm in arms)]
         every = [(loaded, loaded.summaries) for loaded in bundles if loaded.summaries is not None]
         for loaded, summaries in every:
             if (name := summaries.check_features(request.features)) is not None:
@@ -306,6 +331,24 @@ def _entered(pending: PendingRequest, entry: Enrolment | None, path: str) -> Pen
         return pending._replace(entry=entry)
     row = _row(pending.request, entry.arm.decider, path)
     return pending._replace(entry=entry, encoded_for_arm=pending.encoded._replace(row=row))
+
+
+def _possible_arms(pending: PendingRequest, trial: ServedExperiment | None, path: str) -> Sequence[ServedArm]:
+    """Return the arms that may decide a request; all, if the ledger may know another cluster of the user.
+
+    Raises BadRequestError (422) if one of them cannot read the features.
+    """
+    if trial is None or trial.cluster is None:
+        return () if pending.entry is None else (pending.entry.arm,)
+    for arm in trial.arms:
+        if arm.decider is not None:
+            _row(pending.request, arm.decider, path)
+    return trial.arms
+
+
+def _drawn_by(members: str, cluster: str) -> str:
+    """Return the draw of a decision with the cluster by which the arm was drawn."""
+    return encode_draw(replace(decode_draw(members), cluster=cluster))
 
 
 def _row(request: DecisionRequest, decider: Decider, path: str) -> EncodedRow | None:

@@ -62,6 +62,14 @@ class DecisionRequest(_Strict, frozen=True):
         ),
     ] = None
 
+    cluster: Annotated[
+        Id | _Whole | _Number | UnsetType | None,
+        Meta(
+            description="The user's cluster, for a test that draws its arms by cluster: a city, a household. Needed "
+            "there unless it is one of the features; elsewhere it has no effect. A user keeps the first."
+        ),
+    ] = UNSET  # not in the hash of a request that lacks it
+
 
 class DecisionRequests(_Strict, frozen=True):
     """Several requests; each is decided on its own, in this order."""

@@ -40,6 +40,7 @@ class Metrics:
         ledger_seconds: time of a group's transaction, including the commit.
         ledger_errors: number of times that decisions were not written.
         unseen_states: decisions for a state that the log never showed, of policies that are tables of states.
+        moved_clusters: requests with another cluster than that of the user's first decision in the test.
         decided: the counter of decisions by campaign, arm, member and reason.
     """
 
@@ -54,6 +55,9 @@ class Metrics:
         )
         self.unseen_states = Counter(
             "outlay_unseen_states", "Decisions for a state that the log never showed.", registry=registry
+        )
+        self.moved_clusters = Counter(
+            "outlay_moved_clusters", "Requests with another cluster than the user's first.", registry=registry
         )
         self._absent = Counter("outlay_absent_features", "Requests without a feature.", ("feature",), registry=registry)
         self.decision_seconds = Histogram(

@@ -51,6 +51,7 @@ DECISION = {
     "reserved_minor": "reserved_of_day",
     "held_minor": "held_of_day",
     "paid_minor": "paid_of_day",
+    "arm_cluster": "cluster",
 }
 WIDER = {("BIGINT", "DOUBLE"): "DOUBLE", ("DOUBLE", "BIGINT"): "DOUBLE"}  # all other pairs: VARCHAR
 TYPE_OF = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
@@ -80,8 +81,14 @@ class LogLayout:
         for role, other in (("user", "user"), ("time", "day"), ("action", "action")):
             text = str(log[role])
             layout = layout._with(role, text if NAME.fullmatch(text) else other)
+        return layout.with_decisions()
+
+    def with_decisions(self) -> LogLayout:
+        """Return the layout with the columns of decisions that it lacks: an older version of outlay began it."""
+        layout = self
         for role in DECISION:
-            layout = layout._with(role, role)
+            if role not in layout.names:
+                layout = layout._with(role, role)
         return layout
 
     def with_features(self, features: Iterable[str]) -> LogLayout:
@@ -142,6 +149,8 @@ class LogLayout:
             column = quoted(name)
             if role.startswith(KIND) and name not in old:
                 column = "0.0::double"
+            elif role in DECISION and name not in old:
+                column = "NULL::varchar"
             elif role.startswith(FEATURE):
                 column = _cast(column, old.get(name), self.type_of(role.removeprefix(FEATURE)))
             parts.append(f"{column} AS {quoted(name)}")
