@@ -20,6 +20,8 @@ import outlay as package
 from command_line import Result, outlay
 from conftest import Habit
 from outlay.choosing.planned_test import plan_test
+from outlay.choosing.randomising import RandomisingCost
+from outlay.choosing.settling_test import plan_settling
 from outlay.cli import judge
 from outlay.core.transitions import Transitions
 from policy_files import generous, habit_policy, thrifty
@@ -155,6 +157,15 @@ def test_the_test_that_would_settle_it_follows_the_verdict(
     at = shown.index(result.verdict)
     assert shown[at + 1] == f"{planned.words} Plan it with:"
     assert [row.strip() for row in shown[at + 2 : -1]] == [planned.command, planned.placeholders]
+    settling = plan_settling(log, log.campaign)
+    assert settling is not None
+    cost = RandomisingCost(share=0.05, reward=0.1, relative=0.1, spend=None, words="From now on, draw some.")
+    judge._show(replace(result, settling=settling, randomising=cost), log.campaign)
+    shown = capsys.readouterr().out.splitlines()
+    at = shown.index(result.verdict)
+    assert [row.strip() for row in shown[at + 1 : -1]] == [
+        f"{settling.words} Plan it with:", settling.command, settling.placeholders, cost.words,
+    ]  # fmt: skip
 
 
 def test_json_is_one_document_with_what_is_promised(judged: tuple[Path, Path, Path]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from campaign_files import campaign_file, panel
+from command_line import outlay
 from hidden_worlds import WORLDS
 from outlay.core.errors import CampaignError
 from outlay.jobs.check import CheckReport, check
@@ -278,6 +279,19 @@ def test_a_state_that_hides_types_is_a_warning_and_the_past_that_is_enough_is_na
     assert again.state is not None
     assert again.state.ok
     assert again.tried == ()
+    assert report.test is again.test is None
+
+
+def test_where_no_past_is_enough_the_experiment_that_needs_no_state_is_planned(tmp_path: Path) -> None:
+    world = replace(WORLDS["hidden"], days=6)
+    path = world.write(tmp_path, users=3000, seed=2)
+    report = check(path)
+    assert [tried.ok for tried in report.tried] == [False]
+    assert report.test is not None
+    assert report.test.actions == (0.0, 1.0, 2.0, 4.0)
+    assert report.to_dict()["test"]["command"] == report.test.command
+    found = outlay("check", path)
+    assert f"{report.test.words} Plan it with:\n  {report.test.command}\n" in found.out
 
 
 def test_a_state_that_says_enough_is_not_doubted(tmp_path: Path) -> None:

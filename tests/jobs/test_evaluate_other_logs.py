@@ -194,3 +194,44 @@ def test_users_who_join_later_and_are_others_do_not_refuse_a_log_that_is_right(t
         if e.target.endswith("@30"):
             assert e.value is None
             assert "covers 30 days" in str(e.withheld)
+
+
+def skewed(users: int) -> dict[str, Any]:
+    """Coupons of 1, 2 and 3 for 60%, 30% and 10% of the rows; a coupon of c is used with probability c/5."""
+    columns, rng = panel(users=users), np.random.default_rng(1)
+    rows = len(columns["day"])
+    coupon = rng.choice([1.0, 2.0, 3.0], rows, p=[0.6, 0.3, 0.1])
+    return columns | {"coupon": coupon.tolist(), "active": (rng.random(rows) < coupon / 5).astype(int).tolist()}
+
+
+def test_random_draws_cost_their_share_of_the_difference_to_even_draws(tmp_path: Path) -> None:
+    """Where it is not known how actions were drawn. Old policy 0.3 active and 0.54 yuan, even draws 0.4 and 0.9333."""
+    found = judged(tmp_path, skewed(4_000), [0.0, 0.0, 1.0], discount=0.0).randomising
+    assert found is not None
+    assert found.share == 0.05
+    assert found.relative == pytest.approx(0.05 * (0.3 - 0.4) / 0.3, abs=0.004)
+    assert found.reward == pytest.approx(0.05 * (0.3 - 0.4), abs=0.001)
+    assert found.spend == pytest.approx(0.05 * (0.9333 - 0.54) / 0.54, abs=0.008)
+    assert f"it changes active by about {-100 * found.relative:+.2g}% and coupon_cost by" in found.words
+
+
+def test_random_draws_are_not_advised_where_they_are_logged(tmp_path: Path) -> None:
+    (tmp_path / "said").mkdir()
+    columns = skewed(200)
+    columns["p"] = [{1.0: 0.6, 2.0: 0.3, 3.0: 0.1}[coupon] for coupon in columns["coupon"]]
+    assert judged(tmp_path, columns, [0.0, 0.0, 1.0], log=PROPENSITY).randomising is None
+    assert judged(tmp_path / "said", columns, [0.0, 0.0, 1.0], log="randomised = true").randomising is None
+
+
+def test_a_past_that_is_not_enough_is_answered_by_an_experiment(tmp_path: Path) -> None:
+    """Types of users of whom the state shows yesterday alone; without that, a longer past is to be tried first."""
+    rng = np.random.default_rng(0)
+    columns = panel(users=1_500, days=6)
+    chance = np.repeat(rng.choice([0.1, 0.8], 1_500), 6)
+    columns["active"] = (rng.random(9_000) < chance).astype(int).tolist()
+    history = '[log.history]\ndays = 1\ncolumns = ["reward"]\nsummaries = ["last"]'
+    for tail, wanted in ((history, True), ("", False)):
+        found = judged(tmp_path, columns, [0.0, 0.0, 1.0], log=PROPENSITY, tail=tail, numeric="[]")
+        assert found.diagnostics.markov.ok is False
+        assert (found.settling is not None) == wanted
+        assert found.test is None

@@ -16,6 +16,8 @@ from browser import drawn, in_a_browser
 from report_examples import CLIPPED, FEW, NO_PATH, campaign, certified, evaluated, example, run
 
 from outlay.choosing.planned_test import PlannedTest
+from outlay.choosing.randomising import RandomisingCost
+from outlay.choosing.settling_test import SettlingTest
 from outlay.pages.report import render
 from outlay.pages.results import RunResults
 
@@ -241,3 +243,17 @@ def test_a_certified_policy_that_is_sure_to_lose_has_no_green_badge() -> None:
     ] == ["badge yes", "badge open"]
     assert "a loss against the old policy" in loses.text
     assert "a loss against the old policy" not in sure.text
+
+
+def test_what_would_settle_it_and_what_random_draws_cost_are_on_the_page() -> None:
+    settling = SettlingTest(
+        actions=(0.0, 1.0), days=7, precision=0.05, users_per_arm=400, clusters_per_arm=None, share=0.04,
+        log_users=20_000, enough=True, words="A test settles it.", command="outlay experiment plan --days 7",
+        placeholders="START is the date of its first day.",
+    )  # fmt: skip
+    cost = RandomisingCost(share=0.05, reward=0.1, relative=0.1, spend=None, words="From now on, draw some at random.")
+    page = render(evaluated(example(), settling=settling, randomising=cost))
+    plan = "<code>outlay experiment plan --days 7</code> (START is the date of its first day)."
+    assert f"A test settles it. Plan it with {plan}" in page
+    assert "From now on, draw some at random." in page
+    assert "Plan it with" not in render(example())

@@ -19,7 +19,9 @@ from outlay.choosing.grade import grade, sensitivity
 from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
 from outlay.choosing.planned_test import PlannedTest, plan_test
+from outlay.choosing.randomising import randomising_cost
 from outlay.choosing.run import Run
+from outlay.choosing.settling_test import plan_settling
 from outlay.choosing.stored import StoredFrontier
 from outlay.choosing.verdict import verdict
 from outlay.choosing.window import claimed, claims_window
@@ -104,6 +106,7 @@ def evaluate_policy(
         mine = tuple(bias.widened(e) if e.estimator == "fqe" else e for e in mine)
     graded = grade(certificate)
     test = None if graded == "not supported" else _test(measure, new, old, certificate, campaign, run)
+    unsettled = markov.ok is False and campaign.log.history is not None  # without it, that is what to try first
     weighed = new.joints["pdis"]
     assert isinstance(weighed, Weighted)
     return Evaluation(
@@ -121,6 +124,10 @@ def evaluate_policy(
         confidence=level,
         grade=graded,
         test=test,
+        settling=plan_settling(measure.data, campaign, None if run is None else run.bundle) if unsettled else None,
+        randomising=None
+        if campaign.log.known_assignment
+        else randomising_cost(measure, old, propensity, campaign, doubted=checks.refused is not None),
         verdict=verdict(
             [*mine, *beside],
             certificate,

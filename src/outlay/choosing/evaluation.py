@@ -13,7 +13,9 @@ from outlay.choosing.checks import Checks
 from outlay.choosing.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
 from outlay.choosing.grade import Grade
 from outlay.choosing.planned_test import PlannedTest
+from outlay.choosing.randomising import RandomisingCost
 from outlay.choosing.run import ESTIMATES
+from outlay.choosing.settling_test import SettlingTest
 from outlay.choosing.window import Window
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
@@ -138,6 +140,8 @@ class Evaluation:
         window: the days that claims are about, where means over them stand in for discounted ones; else None.
         users: who was measured: `certify`, or `all` where the policy learned from none of them.
         test: the experiment that would settle it, where the grade is not `not supported`; else None.
+        settling: where the state is not enough even with its summaries of the past, the experiment that needs no state.
+        randomising: where it is not known how actions were drawn, what it costs to draw some at random from now on.
         condition: what every "sure" and "certified" rests on: `if …`.
     """
 
@@ -158,6 +162,8 @@ class Evaluation:
     window: Window | None
     users: Literal["certify", "all"]
     test: PlannedTest | None = None
+    settling: SettlingTest | None = None
+    randomising: RandomisingCost | None = None
     condition: str = CONDITION
 
     @property

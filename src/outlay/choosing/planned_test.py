@@ -105,7 +105,7 @@ def plan_test(
     time = data.first_times()[data.user] + np.asarray(data.day)
     length = int(time.max() - time.min()) + 1
     weeks = range(1, max(1, min(MOST_WEEKS, length // WEEK)) + 1)
-    logs = {WEEK * week: _totals(data, time, WEEK * week, length) for week in weeks}
+    logs = {WEEK * week: window_totals(data, time, WEEK * week, length) for week in weeks}
     found: _Size | None = None
     for part in PARTS:
         for days, (moments, clusters) in logs.items():
@@ -118,7 +118,7 @@ def plan_test(
     return _planned(found, data, campaign, gain, spend, bundle)
 
 
-def _totals(
+def window_totals(
     data: Transitions, time: NDArray[np.int64], days: int, length: int
 ) -> tuple[UserMoments, UserMoments | None]:
     """Totals over a test's days of every user with a row in the last of the log, and of their clusters."""
@@ -188,7 +188,7 @@ def _command(
 ) -> tuple[str, str]:
     """The command that plans the test, and what its placeholders stand for."""
     money = float(size.moments.mean[size.moments.place("money")]) * max(1.0, spend)
-    budget = _rounded_up(SPARE * money * size.per_arm)
+    budget = rounded_up(SPARE * money * size.per_arm)
     share = min(0.5, ceil(1000 * size.per_arm / size.moments.users) / 1000)
     stands = {"START": "the date of its first day"}
     old, new = _old(data), "NEW/bundle" if bundle is None else str(bundle)
@@ -205,10 +205,11 @@ def _command(
         parts += ["--cluster", campaign.log.cluster]
     for name, gives in arms.items():
         parts += ["--arm", f"{name},{gives},share={share:g},budget={budget:g}"]
-    return shlex.join(parts), _placeholders(stands)
+    return shlex.join(parts), in_words(stands)
 
 
-def _placeholders(stands: Mapping[str, str]) -> str:
+def in_words(stands: Mapping[str, str]) -> str:
+    """What placeholders of a command stand for."""
     *most, last = (f"{name} is {meaning}" for name, meaning in stands.items())
     return f"{', '.join(most)} and {last}." if most else f"{last}."
 
@@ -225,7 +226,7 @@ def _old(data: Transitions) -> str | None:
     return f"action={data.actions[shares.argmax()]:g}" if shares.max() >= ALWAYS else None
 
 
-def _rounded_up(money: float) -> float:
-    """To two digits, at least 1."""
+def rounded_up(money: float) -> float:
+    """Money to two digits, at least 1."""
     unit = 10.0 ** (floor(log10(max(money, 1.0))) - 1)
     return max(1.0, ceil(money / unit) * unit)

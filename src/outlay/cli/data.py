@@ -92,6 +92,9 @@ def _show_check(found: dict[str, Any]) -> None:
         table("Missing values", ("role or feature", "rows"), list(missing.items()))
     for finding in found["findings"]:
         stdout.print(_line(finding), markup=False, highlight=False)
+    if test := found["test"]:
+        for line in (f"{test['words']} Plan it with:", f"  {test['command']}", f"  {test['placeholders']}"):
+            stdout.print(line, markup=False, highlight=False, soft_wrap=True)
     blocked = any(finding["level"] == "error" for finding in found["findings"])
     verdict = (
         "Fix these errors before you run outlay prepare."

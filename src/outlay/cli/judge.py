@@ -86,10 +86,13 @@ def _show(result: Evaluation, campaign: Campaign) -> None:
     _certificate(result.certificate, result.diagnostics.curve)
     _say(f"Grade: {result.grade}.")
     _say(result.verdict)
-    if result.test is not None:
-        _say(f"{result.test.words} Plan it with:")
-        _say(f"  {result.test.command}")
-        _say(f"  {result.test.placeholders}")
+    for test in (result.test, result.settling):
+        if test is not None:
+            _say(f"{test.words} Plan it with:")
+            _say(f"  {test.command}")
+            _say(f"  {test.placeholders}")
+    if result.randomising is not None:
+        _say(result.randomising.words)
     _say(f'"Sure" and "certified" hold {result.condition}.')
 
 

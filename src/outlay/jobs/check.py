@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from outlay.choosing.measure import Measure
+from outlay.choosing.settling_test import SettlingTest, plan_settling
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import LogError
 from outlay.core.transitions import EVERYONE
@@ -65,6 +66,7 @@ class CheckReport:
         state: whether the state is enough (`estimators/markov.py`); None where a finding blocks, or the log is too
             large to be prepared for it.
         tried: where it is not enough and there is no `[log.history]`: whether so many past days are.
+        test: where nothing that was tried is enough, the experiment that needs no state.
     """
 
     campaign: str
@@ -84,6 +86,7 @@ class CheckReport:
     effects: tuple[Effect, ...]
     state: MarkovCheck | None = None
     tried: tuple[TriedHistory, ...] = ()
+    test: SettlingTest | None = None
 
     @property
     def blocks(self) -> bool:
@@ -133,9 +136,9 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
             findings += _about_assignment(findings, verdict, forced=campaign.log.forced is not None)
             findings += _about_choice(overlaps, pair, table)
         days = facts.last_time - facts.first_time + 1
-        state, tried = None, list[TriedHistory]()
+        state, tried, test = None, list[TriedHistory](), None
         if not any(finding.level == "error" for finding in findings) and facts.choices:
-            state, tried = _state(campaign, facts.rows, days, threads, memory)
+            state, tried, test = _state(campaign, facts.rows, days, threads, memory)
             findings += _about_state(state, tried)
         findings.sort(key=lambda finding: LEVELS.index(finding.level))
         return CheckReport(
@@ -143,24 +146,25 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
             days=days, first=log.when(facts.first_time),
             last=log.when(facts.last_time), actions=facts.actions, missing=missing, duplicates=facts.duplicates,
             findings=tuple(findings), overlap=tuple(overlaps), randomisation=verdict, contrast=pair,
-            effects=tuple(table), state=state, tried=tuple(tried),
+            effects=tuple(table), state=state, tried=tuple(tried), test=test,
         )  # fmt: skip
 
 
 def _state(
     campaign: Campaign, rows: int, days: int, threads: int | None, memory: str | None
-) -> tuple[MarkovCheck | None, list[TriedHistory]]:
-    """Whether the state is enough, and where it is not, whether it would be with past days."""
+) -> tuple[MarkovCheck | None, list[TriedHistory], SettlingTest | None]:
+    """Whether the state is enough; where not, whether it would be with past days, and a test that needs no state."""
     if rows * len(campaign.log.features.names) > MOST_CELLS:
-        return None, []
+        return None, [], None
 
-    def tested(of: Campaign) -> MarkovCheck | None:
+    def tested(of: Campaign) -> tuple[MarkovCheck | None, SettlingTest | None]:
         with tempfile.TemporaryDirectory(prefix="outlay-") as folder:
             try:
                 data = prepare(of, Path(folder) / "data", threads=threads, memory=memory)
             except LogError:  # too few users to split: prepare will say so
-                return None
-            return Measure(data, EVERYONE, None).state.markov_check
+                return None, None
+            found = Measure(data, EVERYONE, None).state.markov_check
+            return found, None if found.ok is not False else plan_settling(data, of)
 
     own = ("action", "reward", *(budget.name for budget in campaign.budgets))
 
@@ -170,21 +174,21 @@ def _state(
             return False
         section = HistorySection(days=back, columns=known, summaries=summaries)
         log = campaign.log.model_copy(update={"history": section})
-        found = tested(campaign.model_copy(update={"log": log}))
+        found, _ = tested(campaign.model_copy(update={"log": log}))
         assert found is not None
         tried.append(TriedHistory(back, known, summaries, found.ok, found.words))
         return found.ok is True
 
-    found, tried = tested(campaign), list[TriedHistory]()
+    (found, test), tried = tested(campaign), list[TriedHistory]()
     if found is None or found.ok is not False or campaign.log.history is not None:
-        return found, tried
+        return found, tried, test
     back = next((back for back in TRIED_DAYS if back <= days and enough(back)), None)
     if back is not None:  # the less the state holds, the better the log supports it
         fewer = (("reward",), ("action",), ("reward", *own[2:]))
         columns = next((columns for columns in fewer if enough(back, columns)), own)
         one: tuple[tuple[Summary], ...] = (("mean",), ("decayed",))
         next((summaries for summaries in one if enough(back, columns, summaries)), None)
-    return found, tried
+    return found, tried, test if tried and back is None else None
 
 
 def _about_state(state: MarkovCheck | None, tried: list[TriedHistory]) -> list[Finding]:
