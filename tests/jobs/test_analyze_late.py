@@ -55,10 +55,11 @@ def test_days_that_are_not_ripe_are_in_no_number(tmp_path: Path) -> None:
     told = next(note for note in late.notes if "log.delays" in note)
     assert told == (
         "Outcomes can come up to 5 days later (log.delays), so 9 days of the test are ripe. The 3,000 rows of later "
-        "days are left out. The verdict after day 14 is due when outcomes have been collected until 2026-03-20."
+        "days are left out. The verdict is not final before day 14 is ripe: when outcomes have been collected until "
+        "2026-03-20."
     )
     assert late.to_dict()["late"] == {"delay": 5, "start": "2026-03-02", "planned": 14, "collected": 14, "rows": 3000,
-                                      "due": "2026-03-20", "ripe": 9}  # fmt: skip
+                                      "due": "2026-03-20", "ripe": 9, "final": False}  # fmt: skip
     assert "The 3,000 rows of later days are left out." in render(late)
 
 

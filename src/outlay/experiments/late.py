@@ -65,14 +65,14 @@ class LateOutcomes:
         left = f" The {self.rows:,} rows of later days are left out." if self.rows else ""
         return [
             f"Outcomes can come up to {counted(self.delay)} later (log.delays), so {counted(self.ripe)} of the test "
-            f"{'is' if self.ripe == 1 else 'are'} ripe.{left} The verdict after day {self.planned} is due when "
-            f"outcomes have been collected until {self.due(self.planned)}."
+            f"{'is' if self.ripe == 1 else 'are'} ripe.{left} The verdict is not final before day "
+            f"{self.planned} is ripe: when outcomes have been collected until {self.due(self.planned)}."
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         dates = {"start": self.start.isoformat(), "due": self.due(self.planned).isoformat()}
-        return asdict(self) | dates | {"ripe": self.ripe}
+        return asdict(self) | dates | {"ripe": self.ripe, "final": self.ripe == self.planned}
 
 
 def late_outcomes(run: Run, columns: ExperimentColumns, experiment: Experiment, campaign: Campaign) -> LateOutcomes:
