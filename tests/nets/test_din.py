@@ -61,7 +61,7 @@ def longhand(of: DIN, codes: Any, numbers: Any, action: int, past: NDArray[np.fl
     for told, age in zip(past, plain(of.age), strict=True):
         if told[1::2].all():
             continue
-        e = np.maximum(told @ plain(of.day) + age, 0)
+        e = told @ plain(of.day) + age
         hidden = np.maximum(np.concatenate([query, e, query * e]) @ plain(of.unit.weight) + plain(of.unit.bias), 0)
         pooled += (hidden @ plain(of.relevance.weight) + plain(of.relevance.bias)) * e
     h = np.concatenate([today, pooled])

@@ -53,7 +53,7 @@ def test_predictions_are_the_true_totals(kind: Kind, days: int) -> None:
     assert data.state is not None
     wanted = truth(model, days)[data.state[rows]]
     off = found.predict(with_past(kind, data), rows) - wanted
-    assert np.sqrt(np.square(off).mean((0, 1))).max() < (0.01 if days == 1 else 0.03)
+    assert np.sqrt(np.square(off).mean((0, 1))).max() < (0.01 if days == 1 else 0.05)
     assert np.ptp(wanted, axis=1).min() > 0.3  # what incentives change is far above that
     assert off[:, :, 1].std() < 0.1 * label[:, 1].std()
 

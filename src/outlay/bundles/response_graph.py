@@ -154,8 +154,7 @@ def _days(graph: Graph, own: Attention, start: int) -> tuple[str, str]:
     shaped = graph.constant("past_shape", np.array([0, *shape], np.int64))
     past = graph.node("Reshape", [numbers, shaped], "past")
     x = graph.node("MatMul", [past, graph.constant("day_weight", own.day)], "day_numbers")
-    x = graph.node("Add", [x, graph.constant("age", own.age)], "day_with_age")
-    return past, graph.node("Relu", [x], "days")
+    return past, graph.node("Add", [x, graph.constant("age", own.age)], "days")
 
 
 def _axis(graph: Graph, axis: int) -> str:

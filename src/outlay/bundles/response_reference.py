@@ -72,7 +72,7 @@ def _pooled(own: Attention, z: Doubles, past: Doubles) -> Doubles:
     pooled = np.zeros_like(query)
     for numbers, age in zip(np.split(past, len(own.age), axis=1), own.age, strict=True):
         present = (numbers[:, 1::2] == 0).any(axis=1)
-        day = np.maximum(numbers @ own.day + age, 0)
+        day = numbers @ own.day + age
         hidden = np.maximum(_dense(np.concatenate([query, day, query * day], axis=1), own.unit), 0)
         pooled += np.where(present[:, None], _dense(hidden, own.relevance) * day, 0)
     return pooled

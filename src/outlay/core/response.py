@@ -5,7 +5,7 @@
     ŷ(s, a) = net(z) + Σ_i w_i + w_a + (Σ_{i<j} v_i v_j) P           DeepFM; w: a table like those of v, of width H;
                                                                      P: which products belong to which head
     ŷ(s, a) = net(concat(z, Σ_l u_l e_l))                            DIN, over the L days before:
-    q       = z W_q;   e_l = relu(past_l W_day + age_l)              with a bias in q
+    q       = z W_q;   e_l = past_l W_day + age_l                    with a bias in q
     u_l     = w · relu([q, e_l, q·e_l] W_u)                          with biases; 0 where nothing is known of the day
 
 DIN's fields are the first n numbers of a row. The L·2C numbers after them are past_1 … past_L, yesterday first: of each

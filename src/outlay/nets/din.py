@@ -1,7 +1,7 @@
 """DIN: how a user responds to each incentive, given what happened on the days before.
 
     z, q    = fields of the current state; q = [z, v_a] W_q          the query: today with a candidate incentive
-    e_l     = relu(past_l W_day + age_l)                             a past day: what was given, what came, how long ago
+    e_l     = past_l W_day + age_l                                   a past day: what was given, what came, how long ago
     u_l     = unit(q, e_l) = w · relu(W [q, e_l, q·e_l] + b)         how much that day matters, 0 where absent
     y       = net(z, v_a, Σ_l u_l e_l)
 
@@ -58,7 +58,7 @@ class DIN(eqx.Module):
     def _pool(self, query: Array, numbers: Array) -> Array:
         """Σ_l u_l e_l for queries `[B, Q, D]` → `[B, Q, D]`."""
         past = numbers[:, self.shape.num_numbers :].reshape(len(numbers), len(self.age), -1)
-        days = jax.nn.relu(past @ self.day + self.age)
+        days = past @ self.day + self.age
         of_query, of_day, of_product = jnp.split(self.unit.weight, 3)
         # [q, e, q·e] W in three parts: the first two need not be made for every pair of query and day.
         product = (query[:, :, None] * days[:, None]) @ of_product
