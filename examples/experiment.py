@@ -53,7 +53,7 @@ FOLDER = Path("runs/experiment")
 OUTLAY = Path(sys.executable).with_name("outlay")
 LIMIT = 1.6  # yuan per decision: in the test, old then costs what 2 yuan for everyone cost
 PURSE = 25.0  # yuan per user and week: no arm may ever be short
-BATCH = 1_000  # decisions in a request
+BATCH = 500  # decisions in a request
 CHOSEN = {"policy", "random", "constant"}  # reasons of what an arm decided
 
 TRAIN = f"""
@@ -128,7 +128,8 @@ class People:
 
 
 def _post(http: httpx.Client, what: str, **body: list[dict[str, Any]]) -> list[Any]:
-    answer = http.post(f"/v1/{what}", json=body)
+    while (answer := http.post(f"/v1/{what}", json=body)).status_code == 503:
+        time.sleep(0.1)  # what the ledger could not answer in time may be asked again with the same ids
     answer.raise_for_status()
     found: list[Any] = answer.json()[what]
     return found
