@@ -10,6 +10,7 @@
 # make bench-serve    HTTP beside a bare route, pacing over four weeks, kill -9 of real servers (an hour)
 # make bench-experiment   looks, arm budgets and the speed of an analysis (half an hour)
 # make experiment      an A/B test from the plan to the verdict, behind a real server (minutes)
+# make paper-ab        the paper's own A/B test: the frontier against DIN with the linear program (some ten minutes)
 # make bench-input    2,000 mutated campaign files and logs: a result or one error, never a traceback (half an hour)
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 
@@ -17,7 +18,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.outlay
 
-.PHONY: setup demo test check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment bench-input experiment clean
+.PHONY: setup demo test check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment bench-input experiment paper-ab clean
 
 setup: $(STAMP)
 
@@ -81,6 +82,9 @@ bench-experiment: setup
 
 experiment: setup
 	$(BIN)/python examples/experiment.py
+
+paper-ab: setup
+	$(BIN)/python examples/paper_ab.py
 
 bench-input: setup
 	$(BIN)/python benchmarks/mutated_input.py

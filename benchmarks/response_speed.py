@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from outlay.core.looking_back import with_lags
 from outlay.jobs.prepare import prepare
 from outlay.jobs.simulate import simulate
 from outlay.twostage.answers import Response
@@ -54,12 +55,15 @@ def main() -> None:
     path = simulate("habit", OUT / "response-habit", users=given.users)
     data = prepare(path, OUT / "response-habit-data")
     label_seconds, (rows, label) = seconds(lambda: k_day_labels(data, given.label_days))
+    seen = {"deepfm": data, "din": with_lags(data, 7)}
     train = data.campaign.train.model_copy(update={"epochs": EPOCHS, "min_steps": 0, "batch": BATCH})
 
     def compile_seconds(kind: Kind) -> float:
         """Seconds of a first block of steps, less those of a second one."""
         short, few = train.model_copy(update={"epochs": 1e-9}), 100 * BATCH
-        once, again = (seconds(lambda: fit(data, rows[:few], label[:few], response=kind, train=short)) for _ in "ab")
+        once, again = (
+            seconds(lambda: fit(seen[kind], rows[:few], label[:few], response=kind, train=short)) for _ in "ab"
+        )
         return once[0] - again[0]
 
     result: dict[str, Any] = {
@@ -71,12 +75,12 @@ def main() -> None:
     trained: dict[Kind, Response] = {}
     for _ in range(given.rounds):
         for kind in KINDS:
-            taken, trained[kind] = seconds(partial(fit, data, rows, label, response=kind, train=train))
+            taken, trained[kind] = seconds(partial(fit, seen[kind], rows, label, response=kind, train=train))
             result["models"][kind]["learn"].append(taken)
     asked = rows[:: max(1, len(rows) // ASKED)][:ASKED]
     for kind, model in trained.items():
-        model.predict(data, asked)  # compiles
-        answers, _ = seconds(partial(model.predict, data, asked))
+        model.predict(seen[kind], asked)  # compiles
+        answers, _ = seconds(partial(model.predict, seen[kind], asked))
         result["models"][kind] |= {"answers_per_second": len(asked) / answers, "parameters": model.num_parameters}
     result["peak_gigabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     (OUT / "response_speed.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

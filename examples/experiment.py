@@ -47,12 +47,13 @@ from outlay.experiments.results import Analysis
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.ops.tabular import totals
 from outlay.simulators import habit
+from outlay.simulators.simulator import Simulator
 
 FOLDER = Path("runs/experiment")
 OUTLAY = Path(sys.executable).with_name("outlay")
 LIMIT = 1.6  # yuan per decision: in the test, old then costs what 2 yuan for everyone cost
 PURSE = 25.0  # yuan per user and week: no arm may ever be short
-BATCH = 1_000  # decisions in a request
+BATCH = 500  # decisions in a request
 CHOSEN = {"policy", "random", "constant"}  # reasons of what an arm decided
 
 TRAIN = f"""
@@ -70,9 +71,9 @@ SERVE = f"""
 outlay serve {FOLDER}/old/bundle --experiment {FOLDER}/experiment.toml --rehearse {{seconds}}
  --ledger sqlite:///{FOLDER}/ledger.db --cap {{cap}} --port 0
 """
-LOOK = f"""
-outlay export-log sqlite:///{FOLDER}/ledger.db --out {FOLDER}/closed --all-days
-outlay experiment analyze {FOLDER}/closed --experiment {FOLDER}/experiment.toml --report {FOLDER}/test.html
+LOOK = """
+outlay export-log sqlite:///{folder}/ledger.db --out {folder}/closed --all-days
+outlay experiment analyze {folder}/closed --experiment {folder}/experiment.toml --report {folder}/test.html
 """
 
 Policy = NDArray[np.float64]  # [S, A] probabilities
@@ -80,15 +81,16 @@ Mixed = Sequence[tuple[float, Policy]]  # with the share of users who keep each
 
 
 class People:
-    """Users of the habit campaign, who ask once a day.
+    """Users of a simulated campaign, who ask once a day.
 
     Attributes:
         arms: `[n]` where each was on the last day.
     """
 
-    def __init__(self, count: int, seed: int) -> None:
+    def __init__(self, count: int, seed: int, made: Simulator | None = None) -> None:
         self._rng = np.random.default_rng(seed)
-        self._model = habit.model()
+        self._made = made or habit.simulator()
+        self._model = self._made.model
         self._state = self._model.newcomers(self._rng, count)
         self.arms = np.full(count, "", object)
 
@@ -118,13 +120,16 @@ class People:
         return active / len(self.arms)
 
     def _question(self, user: int, day: int) -> dict[str, Any]:
-        yesterday, level = (int(feature[self._state[user]]) for feature in habit.states())
-        features = {"yesterday": yesterday, "level": level}
+        codes = self._made.codes[:, self._state[user]]
+        features = {
+            field.name: field.values[code].item() for field, code in zip(self._made.features, codes, strict=True)
+        }
         return {"request_id": f"{day}-{user}", "user_id": f"fresh-{user}", "features": features}
 
 
 def _post(http: httpx.Client, what: str, **body: list[dict[str, Any]]) -> list[Any]:
-    answer = http.post(f"/v1/{what}", json=body)
+    while (answer := http.post(f"/v1/{what}", json=body)).status_code == 503:
+        time.sleep(0.1)  # what the ledger could not answer in time may be asked again with the same ids
     answer.raise_for_status()
     found: list[Any] = answer.json()[what]
     return found
@@ -293,7 +298,7 @@ def main() -> None:
     with serving(serve, FOLDER / "serve.txt") as http:
         for line in rehearse(http, people, start, experiment.meta.days):
             print(line, flush=True)
-    run(LOOK)
+    run(LOOK.format(folder=FOLDER))
     analysis = analyze_experiment(FOLDER / "closed", experiment)
     states = FOLDER / "campaign" / "states.parquet"
     truth = truths(experiment, FOLDER / "old" / "bundle", states, experiment.meta.days)

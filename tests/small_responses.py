@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.response import Attention, Layer, Pairs, Past, ResponseArrays
+from outlay.core.campaign import Campaign
+from outlay.core.history import History
+from outlay.core.response import Attention, Layer, Pairs, ResponseArrays
+from outlay.core.schema import Numeric, Schema
 from small_bundles import SCHEMA
 
 WIDTH = 4  # of an embedding
+COLUMNS = 3  # told of a past day: action, reward, cost
 
 
 def random_response(
@@ -24,7 +29,7 @@ def random_response(
     one_day: bool = False,
     layers: tuple[int, ...] = (16, 8),
 ) -> ResponseArrays:
-    """DeepFM, or DIN with `past_days`; `one_day`: the label's costs are those of the day."""
+    """DeepFM, or DIN with `past_days` beside `numbers` of the state; `one_day`: the label's costs are of the day."""
     rng = np.random.default_rng(seed)
     heads = outcomes if one_day else 2 * outcomes - 1
 
@@ -38,7 +43,7 @@ def random_response(
     own: Pairs | Attention = Pairs(array(sum(sizes), heads), array(numbers, heads), array(actions, heads),
                                    array(WIDTH, heads))  # fmt: skip
     if past_days:
-        own = Attention(past_days, layer(flat, 6), array(outcomes, 6), array(32, 6), layer(18, 5), layer(5, 1))
+        own = Attention(layer(flat, 6), array(2 * COLUMNS, 6), array(past_days, 6), layer(18, 5), layer(5, 1))
     widths = (flat + 6 * bool(past_days), *layers, heads)
     return ResponseArrays(
         code=2 * array(sum(sizes), WIDTH),
@@ -58,17 +63,19 @@ def random_states(rows: int, sizes: tuple[int, ...], numbers: int) -> tuple[NDAr
     return codes, rng.normal(0, 2, (rows, numbers)).astype(np.float32)
 
 
-def random_past(
-    rows: int, days: int, sizes: tuple[int, ...], numbers: int, *, actions: int = 3, outcomes: int = 2
-) -> Past:
-    """A third of the days absent, with something standing there; some long ago."""
+def random_past(rows: int, days: int, columns: int = COLUMNS) -> NDArray[np.float32]:
+    """`[N, L·2C]` the numbers of past days: a third of the days absent, and single values missing of others."""
     rng = np.random.default_rng(2)
-    shape = (rows, days)
-    codes, values = random_states(rows * days, sizes, numbers)
-    return Past(
-        codes=codes.reshape(*shape, len(sizes)),
-        numbers=values.reshape(*shape, numbers),
-        action=rng.integers(0, actions, shape).astype(np.int32),
-        outcome=rng.normal(1, 2, (*shape, outcomes)).astype(np.float32),
-        age=np.where(rng.random(shape) < 1 / 3, -1, rng.integers(1, 60, shape)).astype(np.int32),
-    )
+    missing = (rng.random((rows, days, 1)) < 1 / 3) | (rng.random((rows, days, columns)) < 0.2)
+    values = np.where(missing, 0, rng.normal(0, 2, missing.shape))
+    return np.stack([values, missing], axis=3).reshape(rows, -1).astype(np.float32)
+
+
+def with_lags(campaign: Campaign, schema: Schema, days: int) -> tuple[Campaign, Schema]:
+    """A campaign and its fields with every single value of the past days."""
+    content = campaign.model_dump(mode="json", by_alias=True, exclude_none=True)
+    content["log"]["history"] = {"days": days, "summaries": ["lags"]}
+    campaign = Campaign.parse(content, campaign.path)
+    history = History.of(campaign)
+    assert history is not None
+    return campaign, replace(schema, numeric=(*schema.numeric, *(Numeric(name, 0.5, 0.7) for name in history.names)))

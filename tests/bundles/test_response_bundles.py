@@ -1,15 +1,14 @@
-"""Bundles whose members price a response model: shared networks, and models that look at past days."""
+"""Bundles whose members price a response model: shared networks, and models that read past days."""
 
 from __future__ import annotations
 
-import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from outlay.bundles.decide import Bundle
@@ -19,11 +18,9 @@ from outlay.bundles.read import load_bundle
 from outlay.bundles.response_reference import respond
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.errors import BundleError
-from outlay.core.files import sha256
-from outlay.core.response import Past, ResponseArrays
-from outlay.jobs.score import score
+from outlay.core.response import ResponseArrays
 from small_bundles import CAMPAIGN, SCHEMA, random_network
-from small_responses import random_past, random_response, random_states
+from small_responses import COLUMNS, random_past, random_response, random_states, with_lags
 
 ROWS, BACK = 3000, 4
 PRICES = ([1.0, 0.0], [1.0, -0.4])
@@ -38,36 +35,35 @@ def spec(network: Any, *others: Any) -> BundleSpec:
     return BundleSpec(CAMPAIGN, SCHEMA, [0.0, 1.5, 3.0], ("reward", "coupon_cost"), tuple(members))
 
 
-def written(folder: Path, network: ResponseArrays, *others: Any) -> Bundle:
-    write_bundle(folder, spec(network, *others))
-    return load_bundle(folder)
+def looking_back(made: BundleSpec, days: int) -> BundleSpec:
+    campaign, schema = with_lags(CAMPAIGN, made.schema, days)
+    return replace(made, campaign=campaign, schema=schema)
 
 
 def close(found: Any, wanted: Any) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
-def states() -> tuple[Any, Any]:
-    return random_states(ROWS, SCHEMA.sizes, 2)
-
-
-def past() -> Past:
-    return random_past(ROWS, BACK, SCHEMA.sizes, 2)
-
-
-def first(days: Past, count: int) -> Past:
-    return Past._make(column[:count] for column in days)
+def states(back: int = 0) -> tuple[Any, Any]:
+    """Codes and numbers; with past days, how many there are is a number too."""
+    codes, numbers = random_states(ROWS, SCHEMA.sizes, 4 if back else 2)
+    return codes, np.hstack([numbers, random_past(ROWS, back)]) if back else numbers
 
 
 @pytest.fixture(scope="module")
 def deepfm(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return written(tmp_path_factory.mktemp("deepfm") / "bundle", random_response(0))
+    folder = tmp_path_factory.mktemp("deepfm") / "bundle"
+    write_bundle(folder, spec(random_response(0)))
+    return load_bundle(folder)
 
 
 @pytest.fixture(scope="module")
 def din(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """With a member that does not look back."""
-    return written(tmp_path_factory.mktemp("din") / "bundle", random_response(0, past_days=BACK), random_network(1))
+    folder = tmp_path_factory.mktemp("din") / "bundle"
+    other = random_network(1, numbers=4 + 2 * COLUMNS * BACK)
+    write_bundle(folder, looking_back(spec(random_response(0, past_days=BACK, numbers=4), other), BACK))
+    return load_bundle(folder)
 
 
 def test_members_price_the_model(deepfm: Bundle) -> None:
@@ -128,101 +124,53 @@ def test_a_table_is_decided_by_deepfm(deepfm: Bundle) -> None:
 
 
 def test_din_decides_from_the_past(din: Bundle) -> None:
-    codes, numbers, before = *states(), past()
-    assert din.past_days == BACK == din.manifest["past_days"]
-    wanted = respond(random_response(0, past_days=BACK), codes, numbers, before)
-    for (_, value), weights in zip(din.choices(codes, numbers, past=before), PRICES, strict=False):
+    codes, numbers = states(BACK)
+    wanted = respond(random_response(0, past_days=BACK, numbers=4), codes, numbers)
+    for (_, value), weights in zip(din.choices(codes, numbers), PRICES, strict=False):
         close(value, wanted.q @ weights)
-    close(din.outcome(0, codes, numbers, before), wanted.outcome)
-    close(din.features(0, codes, numbers, before), wanted.features)
-    none = before._replace(age=np.full_like(before.age, -1))
-    assert (
-        din.member_actions(0, codes, numbers, past=before) != din.member_actions(0, codes, numbers, past=none)
-    ).any()
+    close(din.outcome(0, codes, numbers), wanted.outcome)
+    close(din.features(0, codes, numbers), wanted.features)
+    other = np.hstack([numbers[:, :4], numbers[::-1, 4:]])
+    assert (din.member_actions(0, codes, numbers) != din.member_actions(0, codes, other)).any()
 
 
-def test_what_stands_where_a_day_is_absent_does_not_matter(din: Bundle) -> None:
-    codes, numbers, before = *states(), past()
-    absent = before.age < 0
-    other = Past(
-        codes=np.where(absent[..., None], before.codes[::-1], before.codes),
-        numbers=np.where(absent[..., None], np.float32(1e3), before.numbers),
-        action=np.where(absent, 0, before.action),
-        outcome=np.where(absent[..., None], np.float32(-1e3), before.outcome),
-        age=before.age,
-    )
-    for name in ("q", "outcome"):
-        one, same = (din.members[0].run([name], codes, numbers, days)[0] for days in (before, other))
-        np.testing.assert_allclose(one, same, atol=1e-5)
-
-
-def test_rows_and_their_past_in_chunks_are_the_same(din: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    codes, numbers, before = *states(), past()
-    (whole,) = din.members[0].run(["q"], codes, numbers, before)
+def test_rows_in_chunks_are_the_same(din: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes, numbers = states(BACK)
+    (whole,) = din.members[0].run(["q"], codes, numbers)
     monkeypatch.setattr("outlay.bundles.policy.CHUNK_ROWS", 7)
-    (parts,) = din.members[0].run(["q"], codes[:100], numbers[:100], first(before, 100))
+    (parts,) = din.members[0].run(["q"], codes[:100], numbers[:100])
     np.testing.assert_allclose(whole[:100], parts, atol=1e-5)
 
 
-def test_longer_and_wider_pasts_come_in_smaller_chunks(din: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    codes, numbers, before = *states(), past()
+def test_longer_pasts_come_in_smaller_chunks(din: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes, numbers = states(BACK)
     sizes: list[int] = []
 
     class Watched:
         def run(self, _: Any, feed: dict[str, Any]) -> Any:
-            sizes.append(len(feed["past_age"]))
+            sizes.append(len(feed["codes"]))
             return [np.zeros((sizes[-1], 3, 2), np.float32)]
 
         get_inputs, get_outputs = din.members[0].session.get_inputs, din.members[0].session.get_outputs
 
-    monkeypatch.setattr("outlay.bundles.policy.CELLS", 100 * (4 + BACK * (4 + 3 * 64)))
-    replace(din.members[0], session=Watched()).run(["q"], codes, numbers, before)
+    monkeypatch.setattr("outlay.bundles.policy.CELLS", 100 * (2 + numbers.shape[1] + BACK * 3 * 64))
+    replace(din.members[0], session=Watched()).run(["q"], codes, numbers)
     assert sizes == [100] * 30
 
 
-def test_a_table_of_rows_has_no_past_and_the_error_says_what_to_do(din: Bundle, tmp_path: Path) -> None:
-    table = pa.table({"user_id": ["a"], "level": [1], "city": ["Ulm"], "spend": [3.0]})
-    for call in (din.decide, din.decide_batch):
-        with pytest.raises(BundleError, match=r"needs each user's past 4 days.*--response deepfm.*outlay evaluate"):
-            call(table)
-    pq.write_table(table, tmp_path / "rows.parquet")
-    with pytest.raises(BundleError, match=r"policy-0\.onnx.*past 4 days"):
-        score(din, tmp_path / "rows.parquet", tmp_path / "out.parquet")
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
-
-
-def test_golden_rows_hold_past_days_and_absent_ones(tmp_path: Path) -> None:
-    din = written(tmp_path / "bundle", random_response(0, past_days=BACK))
-    with np.load(din.folder / "golden.npz") as golden:
-        content = dict(golden)
-    assert 0.2 < (content["past_age"] < 0).mean() < 0.5
-    content["past_outcome"] = content["past_outcome"] + np.float32(0.1)
-    np.savez(din.folder / "golden.npz", **content)
-    manifest = unseal(din.folder)
-    seal(din.folder, {**manifest, "files": {**manifest["files"], "golden.npz": sha256(din.folder / "golden.npz")}})
-    with pytest.raises(BundleError, match=r"policy-0\.onnx: this machine's runtime"):
-        load_bundle(din.folder)
-
-
-def test_a_bundle_from_before_there_were_past_days_still_loads(folder: Path) -> None:
-    before = load_bundle(folder)
-    assert before.past_days == 0
-    manifest = {key: value for key, value in unseal(folder).items() if key != "past_days"}
-    seal(folder, manifest)
-    assert "past_days" not in json.loads((folder / "manifest.json").read_text())
-    assert load_bundle(folder).past_days == 0
-    assert [m.salt for m in load_bundle(folder).members] == [m.salt for m in before.members]
-
-
-def test_different_lengths_of_the_past_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"look back \[3, 4\] days"):
-        spec(random_response(0, past_days=3), random_response(1, past_days=4))
+def test_a_bundle_that_was_told_past_days_in_another_way_is_refused(din: Bundle, tmp_path: Path) -> None:
+    shutil.copytree(din.folder, tmp_path / "bundle")
+    seal(tmp_path / "bundle", {**unseal(din.folder), "past_days": BACK})
+    with pytest.raises(BundleError, match=r"\(DIN\) was trained by outlay .* Train it again"):
+        load_bundle(tmp_path / "bundle")
 
 
 @pytest.mark.parametrize("back", [0, 3])
 @pytest.mark.parametrize("fields", ["categorical", "numeric"])
 def test_features_of_one_kind_will_do(tmp_path: Path, back: int, fields: str) -> None:
     schema = replace(SCHEMA, **{fields: ()})
-    network = random_response(3, past_days=back, sizes=schema.sizes, numbers=2 * len(schema.numeric), one_day=True)
-    write_bundle(tmp_path / "bundle", replace(spec(network), schema=schema))
-    assert load_bundle(tmp_path / "bundle").past_days == back
+    own = 2 * len(schema.numeric) + 2 * bool(back)
+    made = spec(random_response(3, past_days=back, sizes=schema.sizes, numbers=own, one_day=True))
+    made = replace(made, schema=schema)
+    write_bundle(tmp_path / "bundle", looking_back(made, back) if back else made)
+    assert (load_bundle(tmp_path / "bundle").history is None) == (back == 0)

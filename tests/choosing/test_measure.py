@@ -16,10 +16,10 @@ from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.choosing import measure
 from outlay.choosing.measure import Measure
 from outlay.core.network import NetworkArrays, preferring_network
-from outlay.core.response import Past, ResponseArrays
+from outlay.core.response import ResponseArrays
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, Transitions
 from small_logs import campaign, draw, random_cmdp
-from small_responses import random_response
+from small_responses import random_response, with_lags
 
 
 @pytest.fixture(scope="module")
@@ -115,39 +115,39 @@ def walked(request: pytest.FixtureRequest) -> Transitions:
 @pytest.fixture(scope="module")
 def walked_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Two prices of a DIN, and a constant action, for the logs of `draw`."""
-    schema = draw(random_cmdp(3, states=5), 2, 2, 0).schema
-    response = random_response(0, past_days=PAST_DAYS, sizes=schema.sizes, numbers=2)
+    about, schema = with_lags(campaign(), draw(random_cmdp(3, states=5), 2, 2, 0).schema, PAST_DAYS)
+    response = random_response(0, past_days=PAST_DAYS, sizes=schema.sizes, numbers=4)
     networks: list[NetworkArrays | ResponseArrays] = [
         response,
         response,
-        preferring_network(np.eye(3)[2], schema.sizes, 2, 2),
+        preferring_network(np.eye(3)[2], schema.sizes, 2 * len(schema.numeric), 2),
     ]
     members = tuple(MemberSpec(n, 1 / 3, [0.5 * i], [1.0, -0.5 * i], [0, 0]) for i, n in enumerate(networks))
-    spec = BundleSpec(campaign(), schema, [0.0, 1.0, 2.0], ("reward", "cost"), members)
+    spec = BundleSpec(about, schema, [0.0, 1.0, 2.0], ("reward", "cost"), members)
     folder = tmp_path_factory.mktemp("walked") / "bundle"
     write_bundle(folder, spec)
     return load_bundle(folder)
 
 
 def test_a_member_that_looks_back_is_told_the_days_before_each_row(walked: Transitions, walked_bundle: Bundle) -> None:
-    """Against the longhand reference, with the past of each row looked up day by day."""
+    """Against the longhand reference, with the past of each row looked up by its day."""
     at = Measure(walked, CERTIFY, walked_bundle)
     codes, numbers = walked.features(at.panel.rows)
-    days = [[row - back for back in range(1, PAST_DAYS + 1)] for row in at.panel.rows]
-    known = np.array([[d >= 0 and walked.user[d] == walked.user[r] for d in before]
-                      for r, before in zip(at.panel.rows, days, strict=True)])  # fmt: skip
-    assert 0 < known.mean() < 1
-    before = np.maximum(days, 0)
-    told = walked.features(before.ravel())
-    past = Past(
-        codes=told[0].reshape(*before.shape, -1),
-        numbers=told[1].reshape(*before.shape, -1),
-        action=walked.action[before].astype(np.int32),
-        outcome=walked.outcome[before],
-        age=np.where(known, walked.day[at.panel.rows][:, None] - walked.day[before], -1),
-    )
-    response = random_response(0, past_days=PAST_DAYS, sizes=walked.schema.sizes, numbers=2)
-    q = respond(response, codes, numbers, past).q
+    place = {pair: row for row, pair in enumerate(zip(walked.user.tolist(), walked.day.tolist(), strict=True))}
+    told = np.full((len(codes), 1 + 3 * PAST_DAYS), np.nan)
+    for i, row in enumerate(at.panel.rows):
+        for lag in range(1, PAST_DAYS + 1):
+            then = place.get((int(walked.user[row]), int(walked.day[row]) - lag))
+            if then is not None:
+                told[i, 3 * lag - 2 : 3 * lag + 1] = walked.actions[walked.action[then]], *walked.outcome[then]
+    known = np.isfinite(told)
+    told[:, 0] = known[:, 1::3].sum(axis=1)
+    known[:, 0] = True
+    assert 0 < known[:, 1:].mean() < 1
+    scaled = np.where(known, (told - 0.5) / 0.7, 0)
+    numbers = np.hstack([numbers, np.stack([scaled, ~known], axis=2).reshape(len(codes), -1)]).astype(np.float32)
+    response = random_response(0, past_days=PAST_DAYS, sizes=walked.schema.sizes, numbers=4)
+    q = respond(response, codes, numbers).q
     for member, price in enumerate((0.0, 0.5)):
         value = q @ [1.0, -price]
         ordered = np.sort(value, axis=1)
@@ -164,7 +164,6 @@ def test_chunks_do_not_matter_to_a_member_that_looks_back(
     wanted = [Measure(walked, SELECT, walked_bundle).actions(i) for i in range(3)]
     monkeypatch.setattr(measure, "CHUNK_ROWS", 100)
     at = Measure(walked, SELECT, walked_bundle)
-    assert max(len(rows) for rows in at._chunks()) == 25  # three past days are gathered with each row
     for i, actions in enumerate(wanted):
         assert np.array_equal(at.actions(i), actions)
 

@@ -309,17 +309,6 @@ def test_rows_in_unseen_states_are_counted_on_stderr(table_bundle: Bundle, tmp_p
     assert "Rows in states that the log never showed: 1." in found.err
 
 
-def test_train_says_before_it_trains_that_din_is_not_served(tmp_path: Path) -> None:
-    found = outlay(
-        "train", tmp_path / "none.toml", "--out", tmp_path / "run", "--method", "two-stage", "--response", "din"
-    )
-    note, error = found.err.splitlines()[:2]
-    assert "can be evaluated and compared, but not scored, allocated or served" in note
-    assert error.startswith("error: ")
-    other = outlay("train", tmp_path / "none.toml", "--out", tmp_path / "run", "--method", "two-stage")
-    assert "DIN" not in other.err
-
-
 def test_the_package_lists_what_it_offers() -> None:
     """In a fresh process: what is loaded already is listed anyway."""
     code = "import outlay; print(sorted(set(outlay.__all__) - set(dir(outlay))))"

@@ -18,6 +18,7 @@ from outlay.core.progress import silent
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.simulators import rollout
+from outlay.twostage.response import Kind
 
 MOST = 1.4  # yuan on day one
 
@@ -62,7 +63,7 @@ def learned(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -
     campaign = habit_data.campaign.with_train(min_steps=1000, epochs=0.1)
     folder = tmp_path_factory.mktemp("learned")
 
-    def learn(kind: str) -> Contender:
+    def learn(kind: Kind) -> Contender:
         fitting = fit_response(habit_data, campaign, kind, 1, 0, silent)
         return price_response(habit_data, campaign, fitting, 0, folder / kind)
 
@@ -79,7 +80,8 @@ def judge(habit_data: Transitions) -> MethodEvaluator:
 def test_day_one_costs_what_it_may_in_truth_too(kind: str, judge: MethodEvaluator, learned: Learned) -> None:
     """That of DIN is simulated; both lie as near to their target as the model of the costs is right."""
     contender = getattr(learned, kind)
-    assert values(contender).past_days == {"deepfm": 0, "din": 7}[kind]
+    history = values(contender).history
+    assert (0 if history is None else len(history.lags)) == {"deepfm": 0, "din": 7}[kind]
     at = watching(judge, contender)
     judged = judge.immediate(at, values(contender), learned.costs, MOST)
     assert judged is not None

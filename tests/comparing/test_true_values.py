@@ -14,7 +14,8 @@ from outlay.comparing import true_values as known
 from outlay.comparing.results import CAPTURED
 from outlay.comparing.true_values import Acts, CityValues, true_values
 from outlay.core.campaign import Campaign
-from outlay.core.response import Past
+from outlay.core.history import History
+from outlay.core.looking_back import LagFields
 from outlay.core.transitions import Transitions
 from outlay.simulators import city_truth
 from outlay.simulators.city import CATEGORICAL, NUMERIC, City
@@ -52,8 +53,7 @@ def changed(path: Path, folder: Path, *changes: tuple[str, str]) -> tuple[Campai
 
 
 def always(action: int) -> Acts:
-    def acts(codes: NDArray[np.int32], _numbers: NDArray[np.float32], past: Past | None) -> NDArray[np.int64]:
-        assert past is None
+    def acts(codes: NDArray[np.int32], _numbers: NDArray[np.float32]) -> NDArray[np.int64]:
         return np.full(len(codes), action)
 
     return acts
@@ -64,12 +64,13 @@ def test_values_in_a_city_are_the_exact_ones_under_the_names_of_the_campaign(cit
     found = true_values(campaign, data)
     assert isinstance(found, CityValues)
     exact = CityTruth(City(discount=0.6)).constants()[[1, 4]]
-    truth = found.mixture([always(1), always(4)], np.array([0.25, 0.75]), past_days=0, days=(1, 7))
+    truth = found.mixture([always(1), always(4)], np.array([0.25, 0.75]), lags=None, days=(1, 7))
     assert truth is not None
     assert (truth["reward"], truth["money"]) == pytest.approx(tuple(np.array([0.25, 0.75]) @ exact), rel=0.02)
     assert set(truth) == {"reward", "money", "reward@1", "money@1", "reward@7", "money@7", CAPTURED}
     assert 2 * truth["reward@1"] < truth["reward@7"] < 14 * truth["reward@1"]
-    assert found.mixture([always(0)], np.ones(1), past_days=7, days=(1,)) is None
+    lags = LagFields(History(1, ("reward",), ("lags",), 0.0, complete=False), ())
+    assert found.mixture([always(0)], np.ones(1), lags=lags, days=(1,)) is None
 
 
 def test_shares_of_the_optimum_are_those_of_the_policy_on_raw_features(city: Path, tmp_path: Path) -> None:
@@ -82,11 +83,11 @@ def test_shares_of_the_optimum_are_those_of_the_policy_on_raw_features(city: Pat
     habit = data.schema.encode(pa.table(PEOPLE)).numbers[:, 0]
     (edge,) = habit
 
-    def targeted(codes: NDArray[np.int32], numbers: NDArray[np.float32], _past: Past | None) -> NDArray[np.int64]:
+    def targeted(codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.int64]:
         return np.where(numbers[:, 0] < edge, 2, 1)
 
     constant, rule, dearest = (
-        found.mixture([acts], np.ones(1), past_days=0, days=(1,)) for acts in (always(2), targeted, always(4))
+        found.mixture([acts], np.ones(1), lags=None, days=(1,)) for acts in (always(2), targeted, always(4))
     )
     assert constant is not None
     assert rule is not None
@@ -121,7 +122,7 @@ def test_a_campaign_that_is_not_the_city_s_any_more_has_no_known_truth(
 def test_another_discount_is_another_truth_and_no_share_of_the_optimum(city: Path, tmp_path: Path) -> None:
     found = true_values(*changed(city, tmp_path, ("discount = 0.6", "discount = 0")))
     assert isinstance(found, CityValues)
-    truth = found.mixture([always(2)], np.ones(1), past_days=0, days=(1,))
+    truth = found.mixture([always(2)], np.ones(1), lags=None, days=(1,))
     assert truth is not None
     assert truth["reward"] == pytest.approx(truth["reward@1"], rel=0.01), "without a tomorrow the first day is all"
     assert CAPTURED not in truth

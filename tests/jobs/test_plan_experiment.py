@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,11 @@ import pytest
 
 from campaign_files import campaign_file, panel
 from outlay.bundles.decide import Bundle
-from outlay.bundles.write import MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import BundleError, OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.past import measure_past
 from outlay.jobs.plan_experiment import PlanResult, plan_experiment
-from small_bundles import spec
-from small_responses import random_response
 
 USERS, DAYS = 300, 28
 OLD: dict[str, Any] = {"name": "old", "kind": "constant", "action": 1.0, "share": 0.5, "budget": 20_000.0}
@@ -45,16 +41,6 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plan(campaign: Path, out: Path, content: dict[str, Any], **options: Any) -> PlanResult:
     return plan_experiment(content, campaign, out / "experiment.toml", **{"today": BEFORE_START, **options})
-
-
-def test_an_arm_that_no_server_can_decide_with_is_refused(campaign: Path, tmp_path: Path) -> None:
-    """It would be sealed, and refused only by the server on the first day."""
-    member = MemberSpec(random_response(0, past_days=4), 1.0, [0.0], [1.0, 0.0], [0.2, 1.0])
-    write_bundle(tmp_path / "bundle", replace(spec(), members=(member,)))
-    arm = {"name": "new", "kind": "bundle", "bundle": str(tmp_path / "bundle"), "share": 0.5, "budget": 20_000.0}
-    with pytest.raises(BundleError, match=r"arm 'new': its response model \(DIN\) needs each user's past \d+ days"):
-        plan(campaign, tmp_path, design(OLD, arm))
-    assert not (tmp_path / "experiment.toml").exists()
 
 
 def test_totals_of_users_are_those_of_numpy(campaign: Path) -> None:

@@ -9,16 +9,26 @@ import pytest
 from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
-from outlay.core.response import Past
+from outlay.core.history import History
+from outlay.core.looking_back import LagFields
+from outlay.core.schema import Numeric
 from outlay.simulators.catalogue import find
 from outlay.simulators.participation import Participation
-from outlay.simulators.rollout import Decide, Rolled, rolled_out, simulate
+from outlay.simulators.rollout import Acts, Rolled, rolled_out, simulate
 from outlay.simulators.simulator import Simulator
 from outlay.simulators.truth import Truth
 
 DAYS = (1, 7, 30)
 
 States = NDArray[np.int64]
+Codes = NDArray[np.int32]
+Numbers = NDArray[np.float32]
+
+
+def lags(days: int) -> LagFields:
+    """Every value of so many days, as it is."""
+    history = History(days, ("action", "reward", "coupon_cost"), ("lags",), 0.0, complete=False)
+    return LagFields(history, tuple(Numeric(name, 0.0, 1.0) for name in history.names[1:]))
 
 
 @pytest.fixture(params=["habit", "thirty-day"])
@@ -34,11 +44,10 @@ def truth(request: pytest.FixtureRequest) -> Truth:
     )
 
 
-def welcome_back(state: States, past: Past | None) -> States:
+def welcome_back(codes: Codes, numbers: Numbers) -> States:
     """Coupon 1 for those who were active the day before yesterday and not yesterday, else coupon 9."""
-    assert past is not None
-    was_active = (past.age > 0) & (past.outcome[:, :, 0] == 1)
-    return np.where(was_active[:, 1] & ~was_active[:, 0], 1, 9)
+    yesterday, before = numbers[:, 2], numbers[:, 8]
+    return np.where((before == 1) & (yesterday == 0), 1, 9)
 
 
 def with_two_days(people: Participation) -> TabularCMDP:
@@ -78,7 +87,8 @@ def off(found: Rolled, wanted: dict[str, float]) -> dict[str, float]:
 
 def test_a_policy_of_the_state_alone_gets_its_exact_value(truth: Truth) -> None:
     table = np.random.default_rng(3).integers(truth.model.num_actions, size=truth.model.num_states)
-    found = rolled_out(truth, lambda state, _: table[state], 7, DAYS)
+    state = {tuple(codes): i for i, codes in enumerate(truth.codes.tolist())}
+    found = rolled_out(truth, lambda codes, _: table[[state[tuple(row)] for row in codes.tolist()]], lags(1), DAYS)
     assert found.value == pytest.approx(truth.values(table, DAYS), rel=1e-9)
     assert max(found.std_error.values()) < 1e-12
 
@@ -87,7 +97,7 @@ def test_a_policy_that_looks_at_the_past_gets_the_value_that_a_larger_table_give
     """Outcomes that were drawn apart from the moves would be off by 40 standard errors on habit."""
     assert truth.people is not None
     wanted = exact(truth.people)
-    found = rolled_out(truth, welcome_back, 7, DAYS)
+    found = rolled_out(truth, welcome_back, lags(7), DAYS)
     assert max(off(found, wanted).values(), default=0) < 4
     assert found.value["reward@1"] == pytest.approx(wanted["reward@1"], rel=1e-9)
     assert all(error < 0.01 * found.value[name] for name, error in found.std_error.items())
@@ -97,37 +107,35 @@ def test_people_who_move_otherwise_are_found_out(truth: Truth) -> None:
     """The same table to compare with, but habits form a quarter as fast."""
     assert truth.people is not None
     others = replace(truth, people=replace(truth.people, move_prob=truth.people.move_prob / 4))
-    assert max(off(rolled_out(others, welcome_back, 7, DAYS), exact(truth.people)).values()) > 6
+    assert max(off(rolled_out(others, welcome_back, lags(7), DAYS), exact(truth.people)).values()) > 6
 
 
 def test_the_past_is_told_as_the_log_tells_it(truth: Truth) -> None:
-    """Latest day first, with what was observed; missing days are marked."""
-    seen: list[Past] = []
+    """Yesterday first, with what was observed; absent days are missing."""
+    seen: list[Numbers] = []
 
-    def watching(state: States, past: Past | None) -> States:
-        assert past is not None
-        seen.append(past)
-        return welcome_back(state, past)
+    def watching(codes: Codes, numbers: Numbers) -> States:
+        seen.append(numbers.reshape(len(codes), 3, 3, 2))
+        return welcome_back(codes, numbers)
 
-    paths = simulate(truth, watching, 3, 5)
+    paths = simulate(truth, watching, lags(3), 5)
     assert truth.people is not None
-    assert [past.age[0].tolist() for past in seen] == [[-1, -1, -1], [1, -1, -1], [1, 2, -1], [1, 2, 3], [1, 2, 3]]
-    last = seen[4]
+    missing = [past[0, :, :, 1].tolist() for past in seen]
+    assert missing == [[[float(lag > day)] * 3 for lag in (1, 2, 3)] for day in range(5)]
     for place, day in enumerate((3, 2, 1)):
-        assert np.array_equal(last.codes[:, place], truth.codes[paths.state[:, day]])
-        assert np.array_equal(last.action[:, place], paths.action[:, day])
-        active, cost = last.outcome[:, place].T
+        coupon, active, cost = seen[4][:, place, :, 0].T
+        np.testing.assert_allclose(coupon, truth.people.coupons[paths.action[:, day]], rtol=1e-6)
         assert set(active.tolist()) == {0.0, 1.0}
-        np.testing.assert_allclose(cost, active * truth.people.coupons[paths.action[:, day]], rtol=1e-6)
+        np.testing.assert_allclose(cost, active * coupon, rtol=1e-6)
 
 
 def test_policies_meet_the_same_people_with_the_same_luck(truth: Truth) -> None:
     """A dearer coupon brings everybody whom the cheaper one brings."""
 
-    def always(action: int) -> Decide:
-        return lambda state, _: np.full(len(state), action)
+    def always(action: int) -> Acts:
+        return lambda codes, _: np.full(len(codes), action)
 
-    cheap, dear = simulate(truth, always(1), 1, 2), simulate(truth, always(9), 1, 2)
+    cheap, dear = simulate(truth, always(1), lags(1), 2), simulate(truth, always(9), lags(1), 2)
     assert np.array_equal(cheap.state[:, 0], dear.state[:, 0])
     assert (dear.outcome[:, 0, 0] >= cheap.outcome[:, 0, 0]).all()
     assert (dear.outcome[:, 0, 0] > cheap.outcome[:, 0, 0]).any()

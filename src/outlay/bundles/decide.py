@@ -24,7 +24,6 @@ from outlay.bundles.rows import eligible_actions, record_batches, users_of
 from outlay.core.campaign import Campaign
 from outlay.core.files import MANIFEST
 from outlay.core.history import History
-from outlay.core.response import Past
 from outlay.core.schema import Schema, user_text
 from outlay.ops.hashing import rendezvous
 
@@ -78,11 +77,6 @@ class Bundle:
         """The summaries of each user's past days among its features; None where there are none."""
         return History.of(self.campaign)
 
-    @property
-    def past_days(self) -> int:
-        """L, the past days of a user that its members look at; 0 where a row says all."""
-        return int(self.manifest.get("past_days", 0))
-
     def decide(self, table: Any, *, episode: str | None = None, members: bool = False) -> Any:
         """Decide for every row of a table.
 
@@ -103,7 +97,6 @@ class Bundle:
 
         Raises:
             LogError: if a column is missing, a user is null, or `eligible` allows nothing or an unknown value.
-            BundleError: if its members look at past days, which a table of rows does not have.
         """
         schema, batches = record_batches(table)
         parts, row = [], 0
@@ -144,7 +137,6 @@ class Bundle:
         codes: NDArray[np.int32],
         numbers: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None = None,
-        past: Past | None = None,
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """`[N]` actions and `[N, K]` wᵀQ of one member after the other; a network that neighbours share is run once.
 
@@ -152,14 +144,10 @@ class Bundle:
             codes: `[N, F]`.
             numbers: `[N, n]`.
             eligible: `[N, K]`, at least one per row; None allows all.
-            past: the days before, where `past_days` is not 0.
-
-        Raises:
-            BundleError: if a member looks at past days and none are given.
         """
         for _, alike in groupby(self.members, key=lambda member: id(member.session)):
             first, *others = alike
-            answer = first.answer(codes, numbers, self.threshold, past)
+            answer = first.answer(codes, numbers, self.threshold)
             for member in (first, *others):
                 yield member.pick(answer, eligible, self.threshold)
 
@@ -169,16 +157,13 @@ class Bundle:
         codes: NDArray[np.int32],
         numbers: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None = None,
-        past: Past | None = None,
     ) -> NDArray[np.int64]:
         """`[N]` actions of one member; arguments as for `choices`."""
-        return self.members[member].choose(codes, numbers, eligible, self.threshold, past)[0]
+        return self.members[member].choose(codes, numbers, eligible, self.threshold)[0]
 
-    def features(
-        self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
-    ) -> NDArray[np.float32]:
-        """`[N, d]` what one member's networks make of the state, whatever the action and the past."""
-        return self.members[member].run(["features"], codes, numbers, past)[0]
+    def features(self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`[N, d]` what one member's networks make of the state, whatever the action."""
+        return self.members[member].run(["features"], codes, numbers)[0]
 
     def imitation(
         self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]
@@ -189,12 +174,12 @@ class Bundle:
         return self.members[member].run(["imitation"], codes, numbers)[0]
 
     def outcome(
-        self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
+        self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]
     ) -> NDArray[np.float32] | None:
         """`[N, K, 1+m]` what the day itself brings and costs, or None where the member's network does not say."""
         if "outcome" not in self.members[member].shapes:
             return None
-        return self.members[member].run(["outcome"], codes, numbers, past)[0]
+        return self.members[member].run(["outcome"], codes, numbers)[0]
 
     def unseen(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.bool_]:
         """`[N]` whether a row is in a state that the log never showed, for members that are tables of states.

@@ -19,7 +19,7 @@ from outlay.bundles.reference import head_values, hidden_layers, log_probabiliti
 from outlay.bundles.response_reference import respond
 from outlay.bundles.write import BundleSpec, manifest_content
 from outlay.core.network import NetworkArrays
-from outlay.core.response import Past, ResponseArrays
+from outlay.core.response import ResponseArrays
 
 
 def in_memory(spec: BundleSpec) -> Bundle:
@@ -27,7 +27,7 @@ def in_memory(spec: BundleSpec) -> Bundle:
     sizes = len(spec.schema.categorical), 2 * len(spec.schema.numeric)
     sessions = {id(network): _Session(network, *sizes) for network in spec.networks}
     members = tuple(
-        Member(sessions[id(m.network)], m.weight, str(i), np.asarray(m.head_weights, np.float64), m.policy)
+        Member(sessions[id(m.network)], m.weight, str(i), np.asarray(m.head_weights, np.float64), m.policy, held=m.held)
         for i, m in enumerate(spec.members)
     )
     return Bundle(Path("unwritten"), {**manifest_content(spec), "id": ""}, spec.schema, members)
@@ -47,16 +47,13 @@ class _Session:
     num_numbers: int
 
     def get_inputs(self) -> list[_Argument]:
-        given = [_Argument("codes", (None, self.num_fields)), _Argument("numbers", (None, self.num_numbers))]
-        if isinstance(self.network, ResponseArrays) and self.network.past_days:
-            given += [_Argument(f"past_{name}", (None, self.network.past_days)) for name in Past._fields]
-        return given
+        return [_Argument("codes", (None, self.num_fields)), _Argument("numbers", (None, self.num_numbers))]
 
     def get_outputs(self) -> list[_Argument]:
         network = self.network
         if isinstance(network, ResponseArrays):
             row = np.zeros((1, self.num_fields), np.int32), np.zeros((1, self.num_numbers), np.float32)
-            found = self._respond(*row, _absent(network, *row))
+            found = self._respond(*row)
             return [_Argument(name, (None, *values.shape[1:])) for name, values in found.items()]
         values = network.num_policies * network.num_heads
         shapes: dict[str, tuple[int, ...]] = {"q": (network.num_actions, values), "features": (network.num_features,)}
@@ -69,8 +66,7 @@ class _Session:
     def run(self, outputs: Sequence[str], feed: dict[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
         codes, numbers, network = feed["codes"], feed["numbers"], self.network
         if isinstance(network, ResponseArrays):
-            past = Past(*(feed[f"past_{name}"] for name in Past._fields)) if network.past_days else None
-            found = self._respond(codes, numbers, past)
+            found = self._respond(codes, numbers)
             return [found[name].astype(np.float32) for name in outputs]
         hidden = hidden_layers(network, codes, numbers)
         results = []
@@ -87,24 +83,8 @@ class _Session:
             results.append(value.astype(np.float32))
         return results
 
-    def _respond(
-        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None
-    ) -> dict[str, NDArray[np.float64]]:
+    def _respond(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
         assert isinstance(self.network, ResponseArrays)
-        values = respond(self.network, codes, numbers, past)
+        values = respond(self.network, codes, numbers)
         found = {"q": values.q, "features": values.features}
         return found if values.outcome is None else found | {"outcome": values.outcome}
-
-
-def _absent(network: ResponseArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> Past | None:
-    """Past days of one row, all absent."""
-    if not network.past_days:
-        return None
-    shape = (1, network.past_days)
-    return Past(
-        codes=np.zeros((*shape, codes.shape[1]), np.int32),
-        numbers=np.zeros((*shape, numbers.shape[1]), np.float32),
-        action=np.zeros(shape, np.int32),
-        outcome=np.zeros((*shape, network.num_heads), np.float32),
-        age=np.full(shape, -1, np.int32),
-    )

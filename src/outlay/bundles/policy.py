@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.errors import BundleError
-from outlay.core.response import Past
-
 CELLS = 1 << 20  # codes and numbers a session sees at a time, so that wide rows do not fill the memory
-DAY_CELLS = 64  # about what a graph holds of a past day for each action, beside what it is told of it
 CHUNK_ROWS = 1_024  # and at most so many rows, so that activations stay near the processor
 
 
@@ -31,6 +27,7 @@ class Member:
         policy: which of the L policies that the graph answers for.
         file: of the graph, for errors.
         network: which of the graph's networks it is of, where log π_B `[N, K, networks]` comes from several.
+        held: numbers that the graph holds for a row, where they are many more than it takes.
     """
 
     session: Any
@@ -40,16 +37,12 @@ class Member:
     policy: int = 0
     file: Path | None = None
     network: int = 0
+    held: int = 0
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """What the graph takes: codes, numbers, or both; and the same of past days where it looks back."""
+        """What the graph takes: codes, numbers, or both."""
         return tuple(given.name for given in self.session.get_inputs())
-
-    @cached_property
-    def past_days(self) -> int:
-        """L, the days that the graph looks back; 0 for most."""
-        return next((int(given.shape[1]) for given in self.session.get_inputs() if given.name == "past_action"), 0)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -57,7 +50,7 @@ class Member:
         return {output.name: tuple(output.shape[1:]) for output in self.session.get_outputs()}
 
     def run(
-        self, outputs: Sequence[str], codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
+        self, outputs: Sequence[str], codes: NDArray[np.int32], numbers: NDArray[np.float32]
     ) -> list[NDArray[np.float32]]:
         """Some outputs for N rows.
 
@@ -65,28 +58,13 @@ class Member:
             outputs: names out of `shapes`.
             codes: `[N, F]`, F may be 0.
             numbers: `[N, n]`, n may be 0.
-            past: the days before, for a graph that looks back; others take no notice.
 
         Returns:
             `[N, …]` for each output.
-
-        Raises:
-            BundleError: if the graph looks back and no past is given.
         """
         rows = len(codes)
         feed: dict[str, NDArray[Any]] = {"codes": codes, "numbers": numbers}
-        cells = codes.shape[1] + numbers.shape[1]
-        if self.past_days:
-            if past is None:
-                raise BundleError(
-                    f"its response model (DIN) needs each user's past {self.past_days} days, which a table of rows "
-                    "does not have.",
-                    file=self.file,
-                    way_out="Train with --response deepfm, or use outlay evaluate, which reads the past from the log.",
-                )
-            feed |= {f"past_{name}": column for name, column in past._asdict().items()}
-            cells += self.past_days * (cells + self.shapes["q"][0] * DAY_CELLS)
-        chunk = max(1, min(CHUNK_ROWS, CELLS // cells))
+        chunk = max(1, min(CHUNK_ROWS, CELLS // (codes.shape[1] + numbers.shape[1] + self.held)))
         if 0 < rows <= chunk:
             return list(self.session.run(outputs, {name: feed[name] for name in self.inputs}))
         results = [np.empty((rows, *self.shapes[name]), np.float32) for name in outputs]
@@ -108,7 +86,6 @@ class Member:
         numbers: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None,
         threshold: float,
-        past: Past | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The action of each row: the largest wᵀQ among those allowed, the lower one of equals.
 
@@ -117,19 +94,18 @@ class Member:
             numbers: `[N, n]`.
             eligible: `[N, K]`, at least one per row; None allows all.
             threshold: actions with π_B below this share of the largest among the eligible are left out; 0 keeps all.
-            past: as for `run`.
 
         Returns:
             `[N]` action indices and `[N, K]` wᵀQ.
         """
-        return self.pick(self.answer(codes, numbers, threshold, past), eligible, threshold)
+        return self.pick(self.answer(codes, numbers, threshold), eligible, threshold)
 
     def answer(
-        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], threshold: float, past: Past | None
+        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], threshold: float
     ) -> list[NDArray[np.float32]]:
         """The part of `choose` that is the same for members with one network: Q, and log π_B if a threshold asks."""
         imitates = threshold > 0 and "imitation" in self.shapes
-        return self.run(["q", "imitation"] if imitates else ["q"], codes, numbers, past)
+        return self.run(["q", "imitation"] if imitates else ["q"], codes, numbers)
 
     def pick(
         self, answer: list[NDArray[np.float32]], eligible: NDArray[np.bool_] | None, threshold: float

@@ -15,7 +15,6 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.manifest import GOLDEN, VOCABULARY, WAY_OUT, read_file, unseal
 from outlay.bundles.policy import Member
 from outlay.core.errors import BundleError
-from outlay.core.response import Past
 from outlay.core.schema import Schema
 
 TOLERANCE = 1e-5  # of the size of a head's terms: single precision leaves some 1e-7 of it
@@ -29,17 +28,28 @@ def load_bundle(path: str | Path, *, threads: int = 1) -> Bundle:
         threads: of each policy's session. 1 is fastest for single rows; scale servers by processes.
 
     Raises:
-        BundleError: if a file is missing or has changed, the format version is not ours, or this machine's runtime
-            computes other values than were written.
+        BundleError: if a file is missing or has changed, the format version is not ours, a response model reads past
+            days as older versions did, or this machine's runtime computes other values than were written.
     """
     folder = Path(path)
     manifest = unseal(folder)
+    if manifest.get("past_days"):
+        raise BundleError(
+            f"its response model (DIN) was trained by outlay {manifest['versions']['outlay']}, which told it past days "
+            "in another way.", file=folder, way_out="Train it again.",
+        )  # fmt: skip
     vocabulary = read_file(folder, VOCABULARY, manifest)
     files = dict.fromkeys(entry["file"] for entry in manifest["members"])  # members may share a network
     sessions = {name: open_session(read_file(folder, name, manifest), threads) for name in files}
     members = tuple(
         Member(
-            sessions[m["file"]], m["weight"], m["salt"], np.array(m["head_weights"]), m["policy"], folder / m["file"]
+            sessions[m["file"]],
+            m["weight"],
+            m["salt"],
+            np.array(m["head_weights"]),
+            m["policy"],
+            folder / m["file"],
+            held=m.get("held", 0),
         )
         for m in manifest["members"]
     )
@@ -62,12 +72,10 @@ def open_session(graph: bytes, threads: int = 1) -> Any:
 def _check_golden(bundle: Bundle, content: bytes) -> None:
     with np.load(io.BytesIO(content)) as golden:
         rows = golden["codes"], golden["numbers"]
-        past = Past(*(golden[f"past_{name}"] for name in Past._fields)) if bundle.past_days else None
         different = {member.file: member for member in bundle.members}
         for i, member in enumerate(different.values()):
-            (found,) = member.run(["q"], *rows, past)
-            if not member.past_days:
-                member.run(["q"], rows[0][:1], rows[1][:1])  # warms up the size that servers ask for
+            (found,) = member.run(["q"], *rows)
+            member.run(["q"], rows[0][:1], rows[1][:1])  # warms up the size that servers ask for
             check_values(found, golden, f"q_{i}", member.file)
 
 

@@ -1,8 +1,8 @@
 """A response model as an ONNX graph, written node by node.
 
     codes [B, F], numbers [B, n]  →  q [B, K, 1+m], outcome [B, K, 1+m], features [B, width + k]
-    and, for DIN,  past_codes [B, L, F], past_numbers [B, L, n], past_action [B, L], past_outcome [B, L, 1+m],
-                   past_age [B, L], −1 where the day is absent
+
+For DIN the last L·2C of the n numbers are what is told of past days.
 
 q is the label's total of reward and costs, outcome the same reward and the costs of the day itself, features the state
 alone: its part of the first layer after ReLU, and the sum of its embeddings. The equations are those of
@@ -19,8 +19,6 @@ import numpy as np
 from outlay.bundles.nodes import Graph
 from outlay.core.response import Attention, Pairs, ResponseArrays
 
-PAST = "past_"  # before the names of what is asked of a past day
-
 
 def response_graph(network: ResponseArrays) -> Any:
     """The graph of one response model.
@@ -34,7 +32,8 @@ def response_graph(network: ResponseArrays) -> Any:
     weight, bias = network.layers[0]
     of_state, of_action, of_pooled = np.split(weight, [width, width + network.action.shape[1]])
 
-    fields = _fields(graph, network, "")
+    numbers = _numbers(graph, network)
+    fields = _fields(graph, network, numbers)
     flat = graph.node("Reshape", [fields, graph.constant("flat_shape", np.array([0, width], np.int64))], "flat")
     deep = graph.dense(flat, "deep", of_state, bias)
     total = graph.node("ReduceSum", [fields, _axis(graph, 1)], "total", keepdims=0)
@@ -65,19 +64,31 @@ def response_graph(network: ResponseArrays) -> Any:
     return graph.model()
 
 
-def _fields(graph: Graph, network: ResponseArrays, of: str, *days: int) -> str:
-    """`[B, (L,) F + n, k]` the embeddings of a state; the names of its inputs begin with `of`."""
+def _numbers(graph: Graph, network: ResponseArrays) -> str:
+    """`[B, n]` the numbers of the state itself; the whole input where none are of past days."""
+    own, past = len(network.number), 0
+    if isinstance(network.own, Attention):
+        past = len(network.own.age) * len(network.own.day)
+    every = graph.floats("numbers", own + past) if own + past else ""
+    return _part(graph, every, "numbers_today", 0, own) if own and past else every
+
+
+def _part(graph: Graph, numbers: str, name: str, start: int, stop: int) -> str:
+    """`[B, stop − start]` some of a row's numbers."""
+    return graph.node("Gather", [numbers, graph.constant(f"{name}_at", np.arange(start, stop))], name, axis=1)
+
+
+def _fields(graph: Graph, network: ResponseArrays, numbers: str) -> str:
+    """`[B, F + n, k]` the embeddings of a state."""
     parts = []
     if num_fields := len(network.offsets):
         offsets = graph.constant("offsets", network.offsets.astype(np.int32))
-        places = graph.node("Add", [graph.integers(f"{of}codes", *days, num_fields), offsets], f"{of}places")
-        parts.append(graph.node("Gather", [graph.constant("code", network.code), places], f"{of}embedded", axis=0))
-    if num_numbers := len(network.number):
-        column = graph.node(
-            "Unsqueeze", [graph.floats(f"{of}numbers", *days, num_numbers), _axis(graph, -1)], f"{of}column"
-        )
-        parts.append(graph.node("Mul", [column, graph.constant("number", network.number)], f"{of}scaled"))
-    return graph.node("Concat", parts, f"{of}fields", axis=1 + len(days))
+        places = graph.node("Add", [graph.integers("codes", num_fields), offsets], "places")
+        parts.append(graph.node("Gather", [graph.constant("code", network.code), places], "embedded", axis=0))
+    if len(network.number):
+        column = graph.node("Unsqueeze", [numbers, _axis(graph, -1)], "column")
+        parts.append(graph.node("Mul", [column, graph.constant("number", network.number)], "scaled"))
+    return graph.node("Concat", parts, "fields", axis=1)
 
 
 def _pairs(graph: Graph, network: ResponseArrays, own: Pairs, fields: str, total: str) -> str:
@@ -105,11 +116,11 @@ def _pairs(graph: Graph, network: ResponseArrays, own: Pairs, fields: str, total
 
 def _pooled(graph: Graph, network: ResponseArrays, own: Attention, flat: str, width: int) -> str:
     """`[B, K, D]` Σ_l u_l e_l."""
-    weight, bias = own.day
-    action_day = graph.constant("action_day", network.action @ weight[width:])
+    weight, bias = own.query
+    action_query = graph.constant("action_query", network.action @ weight[width:])
     query = graph.node("Unsqueeze", [graph.dense(flat, "query_state", weight[:width], bias), _axis(graph, 1)], "today")
-    query = graph.node("Add", [query, action_day], "query")
-    days = _days(graph, network, own, width)
+    query = graph.node("Add", [query, action_query], "query")
+    past, days = _days(graph, own, len(network.number))
 
     # [q, e, q·e] W in three parts: the first two need not be made for every pair of query and day.
     of_query, of_day, of_product = np.split(own.unit[0], 3)
@@ -127,30 +138,23 @@ def _pooled(graph: Graph, network: ResponseArrays, own: Attention, flat: str, wi
     x = graph.node("Add", [x, graph.constant("rate_bias", own.relevance[1])], "rated_bias")
     x = graph.node("Squeeze", [x, _axis(graph, -1)], "relevance_any")
 
-    zero = graph.constant("no_day", np.array(0, np.int32))
-    present = graph.node("GreaterOrEqual", [f"{PAST}age", zero], "present")
+    missing = graph.constant("missing_at", np.arange(1, len(own.day), 2))
+    absent = graph.node("ReduceMin", [graph.node("Gather", [past, missing], "missing", axis=2)], "absent",
+                        axes=[2], keepdims=0)  # fmt: skip
+    present = graph.node("Less", [absent, graph.constant("half", np.array(0.5, np.float32))], "present")
     present = graph.node("Unsqueeze", [present, _axis(graph, 1)], "present_each")
     x = graph.node("Where", [present, x, graph.constant("irrelevant", np.array(0, np.float32))], "relevance")
     return graph.node("MatMul", [x, days], "pooled")
 
 
-def _days(graph: Graph, network: ResponseArrays, own: Attention, width: int) -> str:
-    """`[B, L, D]` what each past day was."""
-    back = own.past_days
-    shape = graph.constant("past_flat_shape", np.array([0, back, width], np.int64))
-    flat = graph.node("Reshape", [_fields(graph, network, PAST, back), shape], "past_flat")
-    x = graph.node("MatMul", [flat, graph.constant("day_weight", own.day[0][:width])], "day_state")
-    x = graph.node("Add", [x, graph.constant("day_bias", own.day[1])], "day_state_bias")
-    action = graph.node("Gather", ["action_day", graph.integers(f"{PAST}action", back)], "day_action", axis=0)
-    x = graph.node("Add", [x, action], "day_with_action")
-    outcome = graph.floats(f"{PAST}outcome", back, len(own.outcome))
-    outcome = graph.node("MatMul", [outcome, graph.constant("outcome_weight", own.outcome)], "day_outcome")
-    x = graph.node("Add", [x, outcome], "day_with_outcome")
-    # −1, where the day is absent, takes the last row; its relevance is 0.
-    oldest = graph.constant("oldest", np.array(len(own.age) - 1, np.int32))
-    age = graph.node("Min", [graph.integers(f"{PAST}age", back), oldest], "age")
-    age = graph.node("Gather", [graph.constant("age_table", own.age), age], "day_age", axis=0)
-    return graph.node("Add", [x, age], "days")
+def _days(graph: Graph, own: Attention, start: int) -> tuple[str, str]:
+    """`[B, L, 2C]` the numbers of past days, which begin at `start`, and `[B, L, D]` what each day was."""
+    shape = len(own.age), len(own.day)
+    numbers = _part(graph, "numbers", "numbers_past", start, start + shape[0] * shape[1])
+    shaped = graph.constant("past_shape", np.array([0, *shape], np.int64))
+    past = graph.node("Reshape", [numbers, shaped], "past")
+    x = graph.node("MatMul", [past, graph.constant("day_weight", own.day)], "day_numbers")
+    return past, graph.node("Add", [x, graph.constant("age", own.age)], "days")
 
 
 def _axis(graph: Graph, axis: int) -> str:

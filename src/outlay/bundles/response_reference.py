@@ -6,34 +6,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.reference import Outputs
-from outlay.core.response import Attention, Layer, Pairs, Past, ResponseArrays
+from outlay.core.response import Attention, Layer, Pairs, ResponseArrays
 
 Doubles = NDArray[np.float64]
 
 
-def respond(
-    network: ResponseArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32], past: Past | None = None
-) -> Outputs:
+def respond(network: ResponseArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> Outputs:
     """Evaluate the equations of `core/response.py` in double precision, one incentive after another.
 
     Args:
         network: DeepFM or DIN.
         codes: `[N, F]`, F may be 0.
-        numbers: `[N, n]`, n may be 0.
-        past: the days before, for DIN.
+        numbers: `[N, n]`, n may be 0; for DIN `[N, n + L·2C]`.
     """
     rows = len(codes)
-    fields = _embedded(network, codes, numbers)
-    days = None if past is None else _days(network, past)
+    fields = _embedded(network, codes, numbers[:, : len(network.number)])
+    past = numbers[:, len(network.number) :].astype(np.float64)
     answers, sizes = [], []
     for a in range(network.num_actions):
         action = np.broadcast_to(network.action[a].astype(np.float64), (rows, 1, network.action.shape[1]))
         v = np.concatenate([fields, action], axis=1)
         z = v.reshape(rows, -1)
         if isinstance(network.own, Attention):
-            assert past is not None
-            assert days is not None
-            z = np.concatenate([z, _pooled(network.own, z, days, past.age >= 0)], axis=1)
+            z = np.concatenate([z, _pooled(network.own, z, past)], axis=1)
         for layer in network.layers[:-1]:
             z = np.maximum(_dense(z, layer), 0)
         weight, bias = network.layers[-1]
@@ -71,25 +66,15 @@ def _beside(
     return beside
 
 
-def _days(network: ResponseArrays, past: Past) -> list[Doubles]:
-    """e_l `[N, D]` of each past day."""
-    assert isinstance(network.own, Attention)
-    days = []
-    for back in range(network.past_days):
-        fields = _embedded(network, past.codes[:, back], past.numbers[:, back])
-        z = np.concatenate([fields.reshape(len(fields), -1), network.action[past.action[:, back]]], axis=1)
-        age = network.own.age[np.clip(past.age[:, back], 0, len(network.own.age) - 1)]
-        days.append(_dense(z, network.own.day) + past.outcome[:, back].astype(np.float64) @ network.own.outcome + age)
-    return days
-
-
-def _pooled(own: Attention, z: Doubles, days: list[Doubles], present: NDArray[np.bool_]) -> Doubles:
+def _pooled(own: Attention, z: Doubles, past: Doubles) -> Doubles:
     """`[N, D]` Σ_l u_l e_l for one incentive."""
-    query = _dense(z, own.day)
+    query = _dense(z, own.query)
     pooled = np.zeros_like(query)
-    for back, day in enumerate(days):
+    for numbers, age in zip(np.split(past, len(own.age), axis=1), own.age, strict=True):
+        present = (numbers[:, 1::2] == 0).any(axis=1)
+        day = numbers @ own.day + age
         hidden = np.maximum(_dense(np.concatenate([query, day, query * day], axis=1), own.unit), 0)
-        pooled += np.where(present[:, back, None], _dense(hidden, own.relevance) * day, 0)
+        pooled += np.where(present[:, None], _dense(hidden, own.relevance) * day, 0)
     return pooled
 
 

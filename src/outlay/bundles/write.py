@@ -28,13 +28,14 @@ from outlay.bundles.response_reference import respond
 from outlay.core.campaign import Campaign
 from outlay.core.files import new_folder, sha256
 from outlay.core.network import NetworkArrays
-from outlay.core.response import Past, ResponseArrays
+from outlay.core.response import ResponseArrays
 from outlay.core.schema import CLIP, Schema
 from outlay.core.version import __version__
 
 Rows = tuple[NDArray[np.int32], NDArray[np.float32]]  # codes [N, F], numbers [N, n]
 
 GOLDEN_ROWS = 256
+ALL_MISSING = 16  # of so many golden rows, one has no numbers
 FRONTIER_ROWS = 32  # of them, for a graph with very many policies
 ROUNDING = 1e-6  # weights may miss 1 by this much
 
@@ -60,6 +61,11 @@ class MemberSpec:
     measurement: ArrayLike
     policy: int = 0
     fold: int = 0
+
+    @property
+    def held(self) -> int:
+        """Numbers that its network holds for a row, where they are many more than it takes."""
+        return self.network.held if isinstance(self.network, ResponseArrays) else 0
 
 
 @dataclass(frozen=True)
@@ -116,9 +122,6 @@ class BundleSpec:
                 )
         if any(not isinstance(network, NetworkArrays) for network in self.frontier_networks):
             raise ValueError("a policy of the frontier is a response model, and no member of the mixture")
-        lengths = {network.past_days for network in self.networks if isinstance(network, ResponseArrays)} - {0}
-        if len(lengths) > 1:
-            raise ValueError(f"members look back {sorted(lengths)} days; it must be the same number for all")
 
     @property
     def networks(self) -> list[NetworkArrays | ResponseArrays]:
@@ -132,11 +135,6 @@ class BundleSpec:
         networks = {id(policy.network): policy.network for policy in self.frontier if id(policy.network) not in own}
         return list(networks.values())  # type: ignore[arg-type]  # checked
 
-    @property
-    def past_days(self) -> int:
-        """L, the days that members look back; 0 where none does."""
-        return max(network.past_days if isinstance(network, ResponseArrays) else 0 for network in self.networks)
-
 
 def write_bundle(folder: Path, spec: BundleSpec) -> str:
     """Write, read back and put in place. Returns the bundle's id.
@@ -146,19 +144,15 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
         BundleError: if the runtime does not compute what the network says.
         ValueError: if two members are the same policy.
     """
-    rng = np.random.default_rng(spec.seed)
-    rows = _golden_rows(spec.schema, GOLDEN_ROWS, rng)
-    past = _golden_past(spec, rng) if spec.past_days else None
+    rows = _golden_rows(spec.schema, GOLDEN_ROWS, np.random.default_rng(spec.seed))
     golden: dict[str, NDArray[Any]] = dict(zip(("codes", "numbers"), rows, strict=True))
-    if past is not None:
-        golden |= {f"past_{name}": column for name, column in past._asdict().items()}
     total = sum(member.weight for member in spec.members)
     with new_folder(Path(folder)) as temporary:
         written: dict[int, tuple[str, str]] = {}
         hashes = _Hashes(rows)
         for i, network in enumerate(spec.networks):
             name = f"policy-{i}.onnx"
-            graph, golden[f"q_{i}"], golden[f"q_{i}_size"] = _computed(network, rows, past)
+            graph, golden[f"q_{i}"], golden[f"q_{i}_size"] = _computed(network, rows)
             (temporary / name).write_bytes(graph)
             written[id(network)] = name, _hash(graph)
         members = [
@@ -208,6 +202,7 @@ def _entry(member: MemberSpec, graph_hash: str) -> dict[str, Any]:
         "salt": digest([graph_hash, head_weights])[:16],
         "measurement": _floats(member.measurement),
         "parameters": member.network.num_parameters,
+        **({"held": member.held} if member.held else {}),
     }
 
 
@@ -267,7 +262,6 @@ def manifest_content(spec: BundleSpec) -> dict[str, Any]:
             "categorical": [f.name for f in spec.schema.categorical],
             "numeric": [f.name for f in spec.schema.numeric],
         },
-        "past_days": spec.past_days,
         "user": campaign.log.user,
         "eligible": campaign.log.eligible,
         "budgets": [
@@ -298,11 +292,11 @@ def _campaign(campaign: Campaign) -> dict[str, Any]:
     return {**content, "log": log}
 
 
-def _computed(network: NetworkArrays | ResponseArrays, rows: Rows, past: Past | None) -> tuple[bytes, Any, Any]:
+def _computed(network: NetworkArrays | ResponseArrays, rows: Rows) -> tuple[bytes, Any, Any]:
     """The graph of a network, `[N, K, L·H]` what it has to compute, and `[L·H]` the size of the terms of that."""
     if isinstance(network, ResponseArrays):
         graph: bytes = response_graph(network).SerializeToString(deterministic=True)
-        wanted = respond(network, *rows, past)
+        wanted = respond(network, *rows)
     else:
         graph, wanted = _graph(network, *rows), forward(network, *rows)
     return graph, wanted.q.astype(np.float32), wanted.size
@@ -322,21 +316,9 @@ def _golden_rows(schema: Schema, count: int, rng: np.random.Generator) -> Rows:
     codes = rng.integers(0, sizes, (count, len(sizes))).astype(np.int32)
     values = np.clip(rng.normal(0, 2, (count, len(schema.numeric))), -CLIP, CLIP)
     missing = rng.random(values.shape) < 0.1
+    missing[-count // ALL_MISSING :] = True  # a user without a past among them
     numbers = np.stack([np.where(missing, 0, values), missing], axis=2).reshape(count, -1)
     return codes, numbers.astype(np.float32)
-
-
-def _golden_past(spec: BundleSpec, rng: np.random.Generator) -> Past:
-    """Random days, a third of them absent, some of them long ago."""
-    shape = (GOLDEN_ROWS, spec.past_days)
-    codes, numbers = _golden_rows(spec.schema, GOLDEN_ROWS * spec.past_days, rng)
-    return Past(
-        codes=codes.reshape(*shape, codes.shape[1]),
-        numbers=numbers.reshape(*shape, numbers.shape[1]),
-        action=rng.integers(0, np.size(spec.actions), shape).astype(np.int32),
-        outcome=rng.exponential(1, (*shape, len(spec.heads))).astype(np.float32),
-        age=np.where(rng.random(shape) < 1 / 3, -1, rng.integers(1, 60, shape)).astype(np.int32),
-    )
 
 
 def _floats(values: ArrayLike) -> list[float]:

@@ -63,6 +63,7 @@ class RunContext:
         imitation_threshold: BCQ's; None if no network has such a head.
         seed: of the training.
         folder: of the run that is being made.
+        view: the log with the features that the policies read, where they read past days that DATA does not tell.
     """
 
     data: Transitions
@@ -72,6 +73,12 @@ class RunContext:
     imitation_threshold: float | None
     seed: int
     folder: Path
+    view: Transitions | None = None
+
+    @property
+    def seen(self) -> Transitions:
+        """The log with the features that the policies read."""
+        return self.data if self.view is None else self.view
 
     @cached_property
     def reserve(self) -> Vector | None:
@@ -241,7 +248,7 @@ def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPoli
     They are always the same action if all rows allow it, else the cheapest of what each row allows.
     """
     data, plain = context.data, replace(measure, smooth=False)
-    count, width, budgets = data.num_actions, data.number_columns.shape[1], context.campaign.budgets
+    schema, count, budgets = context.seen.schema, data.num_actions, context.campaign.budgets
     days, heads = needed_days(context.campaign), len(context.heads)
     preferences = {f"always {data.actions[a]:g}": np.arange(count) == a
                    for a in np.flatnonzero(data.allowed_everywhere)}  # fmt: skip
@@ -251,7 +258,7 @@ def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPoli
             preferences[name] = -budget.sign * _ranks(_mean_cost(measure, j))
     result = []
     for name, preference in preferences.items():
-        network = preferring_network(preference, data.schema.sizes, width, heads)
+        network = preferring_network(preference, schema.sizes, 2 * len(schema.numeric), heads)
         policy = CandidatePolicy(name, network, np.zeros(len(budgets)), np.eye(heads)[0])
         actions = np.where(data.allowed(measure.panel.rows), preference, -np.inf).argmax(axis=1)
         certifying = plain.evaluator().fit(actions, days=days)
@@ -329,9 +336,11 @@ def bundle_spec(
         if isinstance(policy.network, NetworkArrays) and policy.network.num_policies > 1
     }
     boosted = any(isinstance(p.network, NetworkArrays) and isinstance(p.network.body, Trees) for p in policies)
+    # The log of the view has the summaries of the past that a server has to compute.
+    log = context.campaign.log if context.view is None else context.view.campaign.log
     return BundleSpec(
-        campaign=context.campaign,
-        schema=context.data.schema,
+        campaign=context.campaign.model_copy(update={"log": log}),
+        schema=context.seen.schema,
         actions=context.data.actions,
         reserve=context.reserve,
         heads=context.heads,

@@ -18,6 +18,7 @@ from outlay.choosing.measure import Measure, Source
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
 from outlay.core.errors import FolderError
+from outlay.core.looking_back import LagFields, looking_back
 from outlay.logs.policy_file import read_policy
 
 
@@ -85,7 +86,10 @@ def from_run(measure: Measure, run: Run, name: str) -> EvaluatedPolicy:
         FolderError: if it was trained on a log with another encoding.
     """
     bundle = load_bundle(run.bundle)
-    if bundle.schema != measure.data.schema or not np.array_equal(bundle.actions, measure.data.actions):
+    lags = LagFields.of(measure.data.schema, bundle.campaign, bundle.schema)
+    if bundle.schema != looking_back(measure.data, lags).schema or not np.array_equal(
+        bundle.actions, measure.data.actions
+    ):
         raise FolderError(
             "was trained on a log with other features, values or actions.", file=run.folder, where="--against",
             way_out="Train both runs on one DATA folder: outlay prepare once, then outlay train DATA.",

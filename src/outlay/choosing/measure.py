@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.choosing.reserve import stated_reserves
 from outlay.choosing.window import counted, window_of
+from outlay.core.looking_back import LagFields, looking_back
 from outlay.core.machine import processors
-from outlay.core.response import Past
 from outlay.core.transitions import Transitions
 from outlay.estimators import marginalised, path_bias, reach
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
@@ -45,9 +45,8 @@ from outlay.estimators.state_model import StateModel
 from outlay.estimators.units import horizons
 from outlay.estimators.weighted_residuals import weighted_residuals
 from outlay.ops.action_basis import ActionBasis, smooth_basis
-from outlay.twostage.previous_rows import PreviousRows
 
-CHUNK_ROWS = 65_536  # rows, past days counted as such, that are decoded at a time
+CHUNK_ROWS = 65_536  # rows that are decoded at a time
 # Rows of an action for each feature. Hidden directions that vary little live on few rows: with 100 rows for each, more
 # than 1% of the paths of small logs met rows without their like. Plain features are what the old policy may have seen.
 HIDDEN_ROWS, PLAIN_ROWS = 150, 5
@@ -60,9 +59,10 @@ Source = int | tuple[int, ...]  # the member whose features tell it; in each fol
 class Measure:
     """Fitted evaluation on one split.
 
-    A member that looks at past days (DIN) decides every row of the log from the days before it in the log, and the
-    fitted evaluation knows the row by its state alone. So its value is an approximation: had the member decided from
-    the first day, other days would lie behind each state, and it might decide there otherwise.
+    A member may read past days that are no part of the log's own state (DIN, `seen`). It decides every row from the
+    days before it in the log, and the fitted evaluation knows the row by its state alone. So its value is an
+    approximation: had the member decided from the first day, other days would lie behind each state, and it might
+    decide there otherwise.
 
     Attributes:
         data: the transitions.
@@ -240,7 +240,7 @@ class Measure:
     def actions(self, member: int) -> NDArray[np.int64]:
         """`[n]` action index of a member in every row of the panel, forced rows not yet regarded."""
         states = self.data.states
-        if self.panel.state is None or states is None or self.served.past_days:
+        if self.panel.state is None or states is None or self.lags is not None:
             return np.asarray(self._row_actions[member], np.int64)
         return self.served.member_actions(member, states.codes, states.numbers, states.allowed)[self.panel.state]
 
@@ -278,12 +278,12 @@ class Measure:
 
     @cached_property
     def _row_actions(self) -> NDArray[Any]:
-        """`[k, n]` action index of every member in every row, each row decided from its own features and past."""
+        """`[k, n]` action index of every member in every row, each row decided from what the bundle reads of it."""
         chosen = np.empty((len(self.served.members), len(self.panel)), np.min_scalar_type(self.data.num_actions))
         done = 0
         for rows in self._chunks():
             place = slice(done, done := done + len(rows))
-            decided = self.served.choices(*self.data.features(rows), self.data.allowed(rows), self.past(rows))
+            decided = self.served.choices(*self.seen.features(rows), self.data.allowed(rows))
             for member, (actions, _) in enumerate(decided):
                 chosen[member, place] = actions
         return chosen
@@ -388,7 +388,7 @@ class Measure:
         Its units are many and nearly collinear; the work of an evaluation grows with their number squared.
         """
         hidden = np.concatenate([
-            self.served.features(source, *self.data.features(rows), self.past(rows)) for rows in self._chunks()
+            self.served.features(source, *self.seen.features(rows)) for rows in self._chunks()
         ])  # fmt: skip
         return Directions.of(hidden)(hidden)
 
@@ -415,21 +415,20 @@ class Measure:
             raise ValueError("there is no bundle, so there are no members.")
         return self.bundle
 
-    def past(self, rows: NDArray[np.int64]) -> Past | None:
-        """The days before some rows, where the bundle looks at them."""
-        if self._history is None:
-            return None
-        return self._history.gather(self.data, rows)
+    @cached_property
+    def lags(self) -> LagFields | None:
+        """Features of past days that the bundle reads and the log does not have; None where there are none."""
+        bundle = self.bundle
+        return None if bundle is None else LagFields.of(self.data.schema, bundle.campaign, bundle.schema)
 
     @cached_property
-    def _history(self) -> PreviousRows | None:
-        if self.bundle is None or self.bundle.past_days == 0:
-            return None
-        return PreviousRows.of(self.data, self.bundle.past_days, np.ones(self.data.outcome.shape[1]))
+    def seen(self) -> Transitions:
+        """The log with the features that the bundle reads."""
+        return looking_back(self.data, self.lags)
 
     def _chunks(self) -> list[NDArray[np.int64]]:
-        rows, size = self.panel.rows, max(1, CHUNK_ROWS // (1 + (self.bundle.past_days if self.bundle else 0)))
-        return [rows[i : i + size] for i in range(0, len(rows), size)]
+        rows = self.panel.rows
+        return [rows[i : i + CHUNK_ROWS] for i in range(0, len(rows), CHUNK_ROWS)]
 
 
 def _number(source: Source | None) -> int:

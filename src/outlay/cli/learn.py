@@ -44,10 +44,6 @@ else:
 Oracle = Literal["auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular"]
 Response = Literal["deepfm", "din"]
 Preset = Literal["outlay", "paper"]
-NOT_SERVED = (
-    "DIN looks at each user's past days, so this run can be evaluated and compared, but not scored, allocated or"
-    " served, nor be an arm of a test. For those train with --response deepfm."
-)
 
 
 def train(
@@ -63,7 +59,8 @@ def train(
         ),
     ] = "auto",
     response: Annotated[
-        Response | None, typer.Option(help="two-stage: the response model; din cannot be served. Default: deepfm.")
+        Response | None,
+        typer.Option(help="two-stage: the response model; din reads each user's past days. Default: deepfm."),
     ] = None,
     label_days: Annotated[
         int | None, typer.Option(min=1, help="two-stage: days that its labels look ahead. Default: 1.")
@@ -90,8 +87,6 @@ def train(
     Example: outlay train campaign.toml --out run --seed 1
     """
     use_threads(threads)
-    if response == "din" and method == "two-stage":
-        stderr.print(f"note: {NOT_SERVED}", markup=False, soft_wrap=True)
     try:
         with progress("train", quiet=quiet or as_json) as report:
             from outlay.jobs.train import train as job

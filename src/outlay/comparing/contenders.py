@@ -40,6 +40,7 @@ from outlay.training import frontier as train_frontier
 from outlay.training import game as play
 from outlay.training import two_stage
 from outlay.twostage.answers import Response
+from outlay.twostage.response import Kind
 
 NETWORK = "+network"  # after an oracle whose game has one more network, which measures the candidates
 TITLES = {"ddqn": "DDQN", "edrr": "EDRR", "bcq": "BCQ", "deepfm": "DeepFM", "din": "DIN"}
@@ -86,7 +87,7 @@ class Contender:
 class FittedResponse(NamedTuple):
     """A response model (`kind`, of `label_days`-day labels) after `seconds` of training."""
 
-    kind: str
+    kind: Kind
     label_days: int
     model: Response
     seconds: float
@@ -227,17 +228,17 @@ def learn_frontier(
 
 
 def fit_response(
-    data: Transitions, campaign: Campaign, kind: Any, label_days: int, seed: int, report: Progress
+    data: Transitions, campaign: Campaign, kind: Kind, label_days: int, seed: int, report: Progress
 ) -> FittedResponse:
     """Train a response model of k-day labels, not yet priced."""
     began = time.perf_counter()
-    model, _ = two_stage.fitted(data, campaign, kind, label_days, seed, report)
+    model, _ = two_stage.fitted(two_stage.seen_by(kind, data), campaign, kind, label_days, seed, report)
     return FittedResponse(kind, label_days, model, time.perf_counter() - began)
 
 
 def write_values(data: Transitions, campaign: Campaign, fitting: FittedResponse, seed: int, folder: Path) -> None:
     """Write a bundle whose Q values are what a response model predicts."""
-    context = two_stage.context_of(data, campaign, seed, folder)
+    context = two_stage.context_of(data, campaign, seed, folder, two_stage.seen_by(fitting.kind, data))
     write_bundle(folder, bundle_spec(context, two_stage.policies(context, fitting.model)[:1], np.ones(1)))
 
 
@@ -246,7 +247,7 @@ def price_response(
 ) -> Contender:
     """Price a response model in every state, and choose its mixture for the campaign's limits."""
     began = time.perf_counter()
-    context = two_stage.context_of(data, campaign, seed, folder)
+    context = two_stage.context_of(data, campaign, seed, folder, two_stage.seen_by(fitting.kind, data))
     offered = two_stage.policies(context, fitting.model)
     served, refused, _ = _served(context, offered, [])
     return Contender(

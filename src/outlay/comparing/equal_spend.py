@@ -24,7 +24,7 @@ from outlay.choosing.window import window_of
 from outlay.comparing.cached_sessions import with_cached_sessions
 from outlay.comparing.true_values import Acts, TrueValues
 from outlay.core.campaign import Campaign
-from outlay.core.response import Past
+from outlay.core.looking_back import LagFields
 from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.fitted import Fitted, combine
@@ -102,16 +102,16 @@ class MethodEvaluator:
         if actions is None:
             return None
         best = actions.best(self.campaign)
-        truth = self._true([partial(_always, action) for action in best.actions], best.weights, 0)
+        truth = self._true([partial(_always, action) for action in best.actions], best.weights, None)
         fitted = combine(measure.constants(best.actions, measure.days), best.weights)
         return MethodValues(fitted, truth), best.words(self.data)
 
     def served(self, measure: Measure) -> MethodValues:
         """Return the values of the mixture that a bundle serves, measured on *certify* users."""
         bundle = measure.served
-        cached = _cached(bundle)
+        cached = _cached(bundle, measure.lags)
         members = [partial(_of_member, cached, number) for number in range(len(bundle.members))]
-        truth = self._true(members, bundle.weights, bundle.past_days)
+        truth = self._true(members, bundle.weights, measure.lags)
         return MethodValues(combine(measure.members(), bundle.weights), truth)
 
     def immediate(self, measure: Measure, learned: Bundle, costs: Score, most: float) -> MethodValues | None:
@@ -120,45 +120,31 @@ class MethodEvaluator:
         Args:
             measure: on *certify* users.
             learned: its Q of the reward, averaged over the members, is maximised.
-            costs: expected cost of the day, from the state alone.
+            costs: expected cost of the day, from the log's own features.
             most: what day one may cost per user.
 
         Returns:
             None where even the cheapest actions cost more.
         """
-        values, spent = self._values(learned), self._by_rows(costs)
+        reads = Measure(self.data, CERTIFY, learned)
+        values, spent = self._by_rows(reads.seen, partial(_rewards, learned)), self._by_rows(self.data, costs)
         starts = self.data.users["start_row"][self.data.users_of(SELECT)].astype(np.int64)
         priced = _priced(values(starts), spent(starts), self.data.allowed(starts), most)
         if priced is None:
             return None
-        cached = _cached(learned)
+        cached = _cached(learned, reads.lags)
         truth = self._true(
-            [partial(_at_price, cached, costs, price) for price in priced.prices], priced.weights, learned.past_days
+            [partial(_at_price, cached, costs, price) for price in priced.prices], priced.weights, reads.lags
         )
         parts = [measure.policy(actions) for actions in self._actions(measure.panel.rows, values, spent, priced.prices)]
         return MethodValues(combine(parts, priced.weights), truth)
 
-    def _values(self, learned: Bundle) -> Callable[[Rows], Floats]:
-        """Q of the reward by rows of the log."""
-        if not learned.past_days:
-            return self._by_rows(partial(_rewards, learned))
-        measure = Measure(self.data, CERTIFY, learned)
-
-        def with_past(rows: Rows) -> Floats:
-            parts = []
-            for block in _blocks(rows, CHUNK_ROWS // (1 + learned.past_days)):
-                parts.append(_rewards(learned, *self.data.features(block), measure.past(block)))
-            return np.concatenate(parts)
-
-        return with_past
-
-    def _by_rows(self, score: Score) -> Callable[[Rows], Floats]:
+    def _by_rows(self, data: Transitions, score: Score) -> Callable[[Rows], Floats]:
         """A score by rows of the log; evaluated once for each distinct state where those are few."""
-        data = self.data
         if data.states is not None and data.state is not None:
             state, of_state = data.state, score(data.states.codes, data.states.numbers)
             return lambda rows: of_state[state[rows]]
-        return lambda rows: score(*data.features(rows))
+        return lambda rows: np.concatenate([score(*data.features(block)) for block in _blocks(rows, CHUNK_ROWS)])
 
     def _actions(
         self, rows: Rows, values: Callable[[Rows], Floats], costs: Callable[[Rows], Floats], prices: Sequence[float]
@@ -170,11 +156,13 @@ class MethodEvaluator:
             parts.append([_greedy(value, cost, price, allowed) for price in prices])
         return np.concatenate(parts, axis=1)
 
-    def _true(self, policies: Sequence[Acts], weights: NDArray[np.float64], past_days: int) -> dict[str, float] | None:
-        """True values of a mixture of policies that look so many days back; None where they are not known."""
+    def _true(
+        self, policies: Sequence[Acts], weights: NDArray[np.float64], lags: LagFields | None
+    ) -> dict[str, float] | None:
+        """True values of a mixture of policies that read these past days; None where they are not known."""
         if self.known is None:
             return None
-        return self._windowed(self.known.mixture(policies, weights, past_days=past_days, days=self.days))
+        return self._windowed(self.known.mixture(policies, weights, lags=lags, days=self.days))
 
 
 def day_costs(model: Bundle, money: int) -> Score:
@@ -186,35 +174,36 @@ def day_costs(model: Bundle, money: int) -> Score:
     """
 
     def costs(codes: Codes, numbers: Numbers) -> Floats:
-        (q,) = model.members[0].run(["q"], codes, numbers)
+        own = numbers[:, : 2 * len(model.schema.numeric)]  # a policy may read past days too
+        (q,) = model.members[0].run(["q"], codes, own)
         return np.maximum(q[:, :, 1 + money], 0)
 
     return costs
 
 
-def _cached(bundle: Bundle) -> Bundle:
-    """The bundle, with cached sessions where it looks at past days: only then do rows repeat many times."""
-    return with_cached_sessions(bundle) if bundle.past_days else bundle
+def _cached(bundle: Bundle, lags: LagFields | None) -> Bundle:
+    """The bundle, with cached sessions where past days are simulated: only then do rows repeat many times."""
+    return bundle if lags is None else with_cached_sessions(bundle)
 
 
-def _always(action: int, codes: Codes, _numbers: Numbers, _past: Past | None) -> Rows:
+def _always(action: int, codes: Codes, _numbers: Numbers) -> Rows:
     return np.full(len(codes), action, np.int64)
 
 
-def _of_member(bundle: Bundle, number: int, codes: Codes, numbers: Numbers, past: Past | None) -> Rows:
-    return bundle.member_actions(number, codes, numbers, None, past)
+def _of_member(bundle: Bundle, number: int, codes: Codes, numbers: Numbers) -> Rows:
+    return bundle.member_actions(number, codes, numbers)
 
 
-def _at_price(learned: Bundle, costs: Score, price: float, codes: Codes, numbers: Numbers, past: Past | None) -> Rows:
-    return _greedy(_rewards(learned, codes, numbers, past), costs(codes, numbers), price)
+def _at_price(learned: Bundle, costs: Score, price: float, codes: Codes, numbers: Numbers) -> Rows:
+    return _greedy(_rewards(learned, codes, numbers), costs(codes, numbers), price)
 
 
-def _rewards(learned: Bundle, codes: Codes, numbers: Numbers, past: Past | None = None) -> Floats:
+def _rewards(learned: Bundle, codes: Codes, numbers: Numbers) -> Floats:
     """`[n, K]` Q of the reward, averaged over the members; a network that neighbours share is run once."""
     parts = []
     for _, alike in groupby(learned.members, key=lambda member: id(member.session)):
         first, *others = alike
-        (q,) = first.run(["q"], codes, numbers, past)
+        (q,) = first.run(["q"], codes, numbers)
         parts += [member.weight * member.own(q)[:, :, 0] for member in (first, *others)]
     return np.asarray(np.sum(parts, axis=0))
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -45,10 +45,14 @@ from outlay.core.files import kind_of, new_folder, write_manifest
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
+from outlay.twostage.response import Kind
 
 ORTHOGONAL = "orthogonal"  # an oracle of frontiers alone
 TRAINED, DAY_COSTS, ENTRIES = "trained", "day-costs", "rows.json"
-DAY_COST_MODEL = ("deepfm", 1)  # the response model that predicts what a day costs, for all methods of a seed
+DAY_COST_MODEL: tuple[Kind, int] = (
+    "deepfm",
+    1,
+)  # the response model that predicts what a day costs, for all methods of a seed
 
 
 @dataclass(frozen=True)
@@ -230,7 +234,7 @@ def _learned(
         yield learn_frontier(data, campaign, learner, seed, work, report)
     else:
         if fitting is None or (learner, days) != DAY_COST_MODEL:
-            fitting = fit_response(data, campaign, learner, days, seed, report)
+            fitting = fit_response(data, campaign, cast(Kind, learner), days, seed, report)
         yield price_response(data, campaign, fitting, seed, work)
 
 

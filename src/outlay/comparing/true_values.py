@@ -1,7 +1,7 @@
 """True values of policies, where the campaign was simulated: what a comparison sets beside its estimates.
 
     known = known_values(campaign, data)           # None where the truth is not known, or does not fit the campaign
-    known.mixture([policy], np.ones(1), past_days=0, days=(1, 7))          # {"reward": …, "reward@7": …, …}
+    known.mixture([policy], np.ones(1), lags=None, days=(1, 7))            # {"reward": …, "reward@7": …, …}
 
 A policy is a function of encoded features. Where the truth is a table (`truth.py`) it is evaluated exactly, or rolled
 out if it looks at past days (`rollout.py`). In a city (`simulators/city_people.py`) it is simulated on 20,000 users,
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from outlay.comparing.results import CAPTURED
 from outlay.core.campaign import Campaign
+from outlay.core.looking_back import LagFields
 from outlay.core.progress import Progress, silent
-from outlay.core.response import Past
 from outlay.core.transitions import Transitions
 from outlay.simulators.city import CITY_FILE, COUPONS, City
 from outlay.simulators.city_people import PolicyValue, PolicyValues
@@ -33,17 +33,24 @@ from outlay.simulators.truth import Truth, mixed
 USERS = 20_000  # simulated for a value in a city
 SHARE_ERROR = 0.1  # standard error of a captured share; with a larger one it is left out
 
-Acts = Callable[[NDArray[np.int32], NDArray[np.float32], Past | None], NDArray[np.int64]]
-"""Codes `[n, F]`, numbers `[n, 2·F']`, past days → action indices `[n]`."""
+Acts = Callable[[NDArray[np.int32], NDArray[np.float32]], NDArray[np.int64]]
+"""Codes `[n, F]`, numbers `[n, 2·F']` → action indices `[n]`."""
 
 
 class TrueValues(Protocol):
     """True values of policies of one campaign, by target."""
 
     def mixture(
-        self, policies: Sequence[Acts], weights: NDArray[np.float64], *, past_days: int, days: Sequence[int]
+        self, policies: Sequence[Acts], weights: NDArray[np.float64], *, lags: LagFields | None, days: Sequence[int]
     ) -> dict[str, float] | None:
-        """The value of a sticky mixture of policies that look `past_days` back; None where it is not known."""
+        """The value of a sticky mixture of policies; None where it is not known.
+
+        Args:
+            policies: the members.
+            weights: their shares of users.
+            lags: fields of past days that they read after those of the log.
+            days: spans of the totals.
+        """
 
     def old(self, days: Sequence[int]) -> dict[str, float] | None:
         """The value of the log's own policy; None where it is not known."""
@@ -71,19 +78,15 @@ class TabularValues:
         return all(_key(*pair) in logged for pair in zip(self.truth.codes, self.truth.numbers, strict=True))
 
     def mixture(
-        self, policies: Sequence[Acts], weights: NDArray[np.float64], *, past_days: int, days: Sequence[int]
+        self, policies: Sequence[Acts], weights: NDArray[np.float64], *, lags: LagFields | None, days: Sequence[int]
     ) -> dict[str, float] | None:
         """See `TrueValues`."""
         truth = self.truth
-        if not self.shown or (past_days and truth.people is None):
+        if not self.shown or (lags is not None and truth.people is None):
             return None
-        if not past_days:
-            return mixed([truth.values(acts(truth.codes, truth.numbers, None), days) for acts in policies], weights)
-        parts = [
-            rolled_out(truth, lambda state, past, acts=acts: acts(*truth.features(state), past), past_days, days).value  # type: ignore[misc]
-            for acts in policies
-        ]
-        return mixed(parts, weights)
+        if lags is None:
+            return mixed([truth.values(acts(truth.codes, truth.numbers), days) for acts in policies], weights)
+        return mixed([rolled_out(truth, acts, lags, days).value for acts in policies], weights)
 
     def old(self, days: Sequence[int]) -> dict[str, float] | None:
         """See `TrueValues`; known where the log's propensities are all alike, as uniform draws have them."""
@@ -111,10 +114,10 @@ class CityValues:
     curve: CityCurve | None
 
     def mixture(
-        self, policies: Sequence[Acts], weights: NDArray[np.float64], *, past_days: int, days: Sequence[int]
+        self, policies: Sequence[Acts], weights: NDArray[np.float64], *, lags: LagFields | None, days: Sequence[int]
     ) -> dict[str, float] | None:
         """See `TrueValues`; None for policies that look at past days, which the simulation does not record."""
-        if past_days:
+        if lags is not None:
             return None
         return self._by_target(
             self.values(*(self._city(acts) for acts in policies), weights=weights.tolist(), days=days)
@@ -127,7 +130,7 @@ class CityValues:
     def _city(self, acts: Acts) -> Callable[[pa.Table], NDArray[Any]]:
         def policy(table: pa.Table) -> NDArray[Any]:
             seen = self.data.schema.encode(table)
-            return acts(seen.codes, seen.numbers, None)
+            return acts(seen.codes, seen.numbers)
 
         return policy
 

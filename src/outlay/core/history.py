@@ -22,7 +22,7 @@ serving call this one function, so they get the same bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 
 ROWS = "history_days"  # the feature that counts the past rows
-LAGS = "lags"  # the summary that is every single value
+LAGS: Literal["lags"] = "lags"  # the summary that is every single value
 HALF_LIVES = 4  # in the days looked back
 CELLS = 1_000_000  # values of past days in memory at a time
 
@@ -141,7 +141,6 @@ class History:
         self, past: PastRows, user: NDArray[np.int64], time: NDArray[np.int64], position: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         """`[B, F]` the same for few users; `position` is where the day of each would stand in `past`."""
-        nothing = np.array([self.none if column == "action" else 0.0 for column in self.columns], np.float32)
         at = position[:, None] - np.arange(1, self.days + 1)  # [B, L], latest first
         inside, lag, value = at >= 0, np.zeros_like(at), np.full((*at.shape, len(self.columns)), np.nan)
         if len(past.user):
@@ -153,6 +152,21 @@ class History:
         if self.delays:
             known &= lag[:, :, None] > np.array(self.delays)
         value = np.where(known, value, 0.0)
+        parts = [inside.sum(axis=1)[:, None]]
+        if self._scalar:
+            parts.append(self._told(known, value, lag))
+        if LAGS in self.summaries:
+            single = np.full(known.shape, np.nan)
+            row, place = np.nonzero(inside)
+            single[row, lag[row, place] - 1] = np.where(known, value, np.nan)[row, place]
+            parts.append(single.reshape(len(user), -1))
+        return np.hstack(parts).astype(np.float32)
+
+    def _told(
+        self, known: NDArray[np.bool_], value: NDArray[np.float64], lag: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """`[B, C·S]` the summaries that are one feature of a column, of `known` values and their lags `[B, L, C]`."""
+        nothing = np.array([self.none if column == "action" else 0.0 for column in self.columns], np.float32)
         decay = 2.0 ** (-(np.arange(self.days + 1) - 1) * HALF_LIVES / self.days)
         weight = np.where(known, decay[lag][:, :, None], 0.0)
         different = known & (value != nothing)
@@ -166,14 +180,7 @@ class History:
                 "last": latest, "since": since,
             }  # fmt: skip
         told = [np.where(present > 0, found[name], np.nan) for name in self._scalar]
-        features = np.stack(told, axis=2).reshape(len(user), -1) if told else np.empty((len(user), 0))
-        parts = [inside.sum(axis=1)[:, None], features]
-        if LAGS in self.summaries:
-            single = np.full(known.shape, np.nan)
-            row, place = np.nonzero(inside)
-            single[row, lag[row, place] - 1] = np.where(known, value, np.nan)[row, place]
-            parts.append(single.reshape(len(user), -1))
-        return np.hstack(parts).astype(np.float32)
+        return np.stack(told, axis=2).reshape(len(value), -1)
 
     def completed(self, past: PastRows, until: int) -> PastRows:
         """Rows for the days without one, up to the day before `until`, where such days are information.

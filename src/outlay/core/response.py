@@ -5,42 +5,27 @@
     ŷ(s, a) = net(z) + Σ_i w_i + w_a + (Σ_{i<j} v_i v_j) P           DeepFM; w: a table like those of v, of width H;
                                                                      P: which products belong to which head
     ŷ(s, a) = net(concat(z, Σ_l u_l e_l))                            DIN, over the L days before:
-    q       = z W_day;   e_l = z_l W_day + outcome_l W_o + age_l     with biases; ages above the last count as the last
-    u_l     = w · relu([q, e_l, q·e_l] W_u)                          with biases; 0 where the day is absent
+    q       = z W_q;   e_l = past_l W_day + age_l                    with a bias in q
+    u_l     = w · relu([q, e_l, q·e_l] W_u)                          with biases; 0 where nothing is known of the day
+
+DIN's fields are the first n numbers of a row. The L·2C numbers after them are past_1 … past_L, yesterday first: of each
+day the scaled values of C columns, each followed by 1 where it is missing (`lags` in `core/history.py`).
 
 ŷ has H heads in raw units: the reward, the m costs, then the costs of the first day where the label has more days.
 Heads of binary labels are log odds, and what is told of them is the chance 1 / (1 + exp(−ŷ)). The spread and mean of
-the labels, the spread of past outcomes and DeepFM's division by N are in the arrays.
+the labels and DeepFM's division by N are in the arrays.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Layer = tuple[Floats, Floats]  # W [in, out], b [out]
-
-
-class Past(NamedTuple):
-    """The L days before each of N rows, latest first. Where a day is absent its age is −1, the rest is any valid value.
-
-    Attributes:
-        codes: `[N, L, F]`.
-        numbers: `[N, L, n]`.
-        action: `[N, L]` index of the incentive that was given.
-        outcome: `[N, L, 1+m]` reward and costs of that day, raw.
-        age: `[N, L]` days ago.
-    """
-
-    codes: Any  # NumPy's int32 and float32, or JAX's while a network is trained
-    numbers: Any
-    action: Any
-    outcome: Any
-    age: Any
+DAY_CELLS = 64  # about what is held of a past day for each action
 
 
 @dataclass(frozen=True)
@@ -58,17 +43,15 @@ class Attention:
     """What DIN has beside the network; D is the width of a day.
 
     Attributes:
-        past_days: L.
-        day: `[N·k, D]`.
-        outcome: `[1+m, D]`.
-        age: `[A, D]`, for 0 … A−1 days ago.
+        query: `[N·k, D]`.
+        day: `[2·C, D]`.
+        age: `[L, D]`, for 1 … L days ago.
         unit: `[3·D, U]`.
         relevance: `[U, 1]`.
     """
 
-    past_days: int
-    day: Layer
-    outcome: Floats
+    query: Layer
+    day: Floats
     age: Floats
     unit: Layer
     relevance: Layer
@@ -104,9 +87,9 @@ class ResponseArrays:
         return len(self.action)
 
     @property
-    def past_days(self) -> int:
-        """L; 0 for DeepFM."""
-        return self.own.past_days if isinstance(self.own, Attention) else 0
+    def held(self) -> int:
+        """Numbers that attention holds for a row, about; 0 for DeepFM."""
+        return self.num_actions * len(self.own.age) * DAY_CELLS if isinstance(self.own, Attention) else 0
 
     @property
     def day_heads(self) -> NDArray[np.int64]:
@@ -126,6 +109,6 @@ class ResponseArrays:
         if isinstance(own, Pairs):
             beside = [own.code, own.number, own.action, own.product]
         else:
-            beside = [*own.day, own.outcome, own.age, *own.unit, *own.relevance]
+            beside = [*own.query, own.day, own.age, *own.unit, *own.relevance]
         layers = [part for layer in self.layers for part in layer]
         return int(sum(part.size for part in (self.code, self.number, self.action, *layers, *beside)))

@@ -27,6 +27,7 @@ MISSING_TEXTS = ("", "NA", "NaN", "NULL")
 _MISSING_TEXTS = pa.array(MISSING_TEXTS)
 _NO_TEXT = pa.scalar(None, pa.string())
 CLIP = 10.0
+ROUNDING = 1e-12  # relative, of a variance from sums of squares
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,16 @@ class Schema:
             else:
                 numeric.append(Numeric(row["field"], row["mean"], row["scale"]))
         return cls(tuple(Categorical(name, tuple(v)) for name, v in values.items()), tuple(numeric))
+
+
+def scale_of(count: float, total: float, squares: float) -> tuple[float, float]:
+    """Mean and standard deviation of a field from the number of its known values, their sum and that of their squares.
+
+    0 and 1 where there are none, 1 where they do not vary.
+    """
+    mean = total / max(count, 1)
+    variance = squares / max(count, 1) - mean * mean
+    return float(mean), float(np.sqrt(variance)) if variance > ROUNDING * (1 + mean * mean) else 1.0
 
 
 def canonical_text(column: Any) -> Any:

@@ -9,6 +9,7 @@ window ended: no next row, not terminal), which says nothing about the future.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -81,6 +82,7 @@ class Transitions:
         folds: K where the split is that of one of K folds; 1: as it was prepared.
         draw: `[U]` by which users fall into folds; None where there are none.
         cluster: `[U]` number of each user's cluster; None where every user is independent.
+        further: rows `[B]` → numbers of further fields, which follow those of the columns; None: there are none.
     """
 
     folder: Path
@@ -107,6 +109,7 @@ class Transitions:
     folds: int = 1
     draw: NDArray[np.float64] | None = None
     cluster: NDArray[np.int64] | None = None
+    further: Callable[[NDArray[Any]], NDArray[np.float32]] | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -126,7 +129,8 @@ class Transitions:
         codes = np.empty((len(rows), len(self.schema.categorical)), np.int32)
         for positions, columns in self.code_columns:
             codes[:, list(positions)] = columns[rows]
-        return codes, self.number_columns[rows]
+        numbers = self.number_columns[rows]
+        return codes, numbers if self.further is None else np.hstack([numbers, self.further(rows)])
 
     def allowed(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
         """`[B, K]` the actions that could have been chosen in `rows` (all, where the log has no such column)."""

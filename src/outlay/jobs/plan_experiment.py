@@ -17,7 +17,7 @@ from typing import Any
 
 from outlay.bundles.manifest import unseal
 from outlay.core.campaign import Campaign
-from outlay.core.errors import BundleError, OutlayError, nearest
+from outlay.core.errors import OutlayError, nearest
 from outlay.core.files import new_file
 from outlay.experiments.by_cluster import DesignEffect, design_effect, per_user
 from outlay.experiments.columns import OUTSIDE
@@ -102,7 +102,7 @@ def plan_experiment(
 
     Raises:
         OutlayError: if the design is impossible, a metric is unknown or constant, or a live test would change.
-        BundleError: if an arm's bundle is missing or damaged, or no server can decide with it (DIN).
+        BundleError: if an arm's bundle is missing or damaged.
         CampaignError, LogError: if the log cannot be read.
     """
     campaign = campaign if isinstance(campaign, Campaign) else Campaign.load(campaign)
@@ -200,11 +200,6 @@ def _pinned(arm: Any, out: Path) -> Any:
         return arm
     folder = Path(arm["bundle"])
     manifest = unseal(folder)
-    if days := manifest.get("past_days"):
-        raise BundleError(
-            f"its response model (DIN) needs each user's past {days} days, so no server can decide with it.",
-            file=folder, where=f"arm {arm.get('name')!r}", way_out="Train with --response deepfm or another method.",
-        )  # fmt: skip
     relative = os.path.relpath(folder.absolute(), out.absolute().parent)
     return {**arm, "bundle": Path(relative).as_posix(), "bundle_id": manifest["id"]}
 

@@ -59,9 +59,8 @@ def train(
         oracle: the best-response learner; `two-stage` has none. `auto`: the counted model where distinct
             states are few, else the orthogonal critic and boosted trees, pooled (all of `frontier` only); `bcq` for the
             mixing rules.
-        response: the response model of `two-stage`; default `deepfm`. `din` looks at each user's past days, which a
-            table of today's users and a request do not have: it can be evaluated and compared, not scored, allocated or
-            served.
+        response: the response model of `two-stage`; default `deepfm`. `din` reads every single value of each user's
+            past days: those of `[log.history]` if the campaign file lists `lags` there, else of the last 7 days.
         label_days: of `two-stage`: days that its labels look ahead; default 1.
         preset: `paper` for the paper's schedule; default: as in the campaign file.
         folds: K of `frontier`: it learns K times, each time without the users of one fold, so that all users certify;

@@ -12,13 +12,11 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError
 from outlay.core.history import History, PastRows
 from outlay.core.progress import Counter
-from outlay.core.schema import Numeric, Schema
+from outlay.core.schema import Numeric, Schema, scale_of
 from outlay.logs.encode import BATCH_ROWS, Columns
 from outlay.logs.reading import quoted
 from outlay.logs.roles import Log
 from outlay.logs.source import ROW, Source
-
-ROUNDING = 1e-12  # relative, of a variance from sums of squares
 
 
 def feature_terms(source: Source, campaign: Campaign, history: History) -> list[str]:
@@ -79,7 +77,7 @@ def write_history(
         known = np.where(np.isfinite(found), found, 0.0).astype(np.float64)
         sums += np.isfinite(found).sum(0), known.sum(0), (known * known).sum(0)
         tell((rows.stop - rows.start) // 2)
-    fields = [Numeric(name, *_scale(*moments)) for name, moments in zip(history.names, sums.T, strict=True)]
+    fields = [Numeric(name, *scale_of(*moments)) for name, moments in zip(history.names, sums.T, strict=True)]
     summaries = Schema((), tuple(fields))
     for rows in _chunks(columns.rows):
         table = pa.table(dict(zip(history.names, np.ascontiguousarray(mine[rows, ::2].T), strict=True)))
@@ -128,13 +126,6 @@ def _values(
             for i, c in enumerate(at):
                 values[rows, c] = batch.column(i + 1).to_numpy(zero_copy_only=False)
     return values
-
-
-def _scale(count: float, total: float, squares: float) -> tuple[float, float]:
-    """Mean and standard deviation of the known values; 0 and 1 where there are none, 1 where they do not vary."""
-    mean = total / max(count, 1)
-    variance = squares / max(count, 1) - mean * mean
-    return float(mean), float(np.sqrt(variance)) if variance > ROUNDING * (1 + mean * mean) else 1.0
 
 
 def _chunks(rows: int) -> list[slice]:

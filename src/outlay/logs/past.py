@@ -25,6 +25,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.core.files import MANIFEST
 from outlay.core.history import History, PastRows
+from outlay.core.looking_back import logged_values
 from outlay.core.schema import user_text
 from outlay.core.transitions import Transitions
 from outlay.logs.events import CREDITS
@@ -114,10 +115,10 @@ class UserPast:
         if history.features:
             raise LogError(f"is a DATA folder, which keeps no {history.features[0]!r} as it was logged.", file=path,
                            where="history", way_out="Give the log itself.")  # fmt: skip
-        names = ["reward", *(budget.name for budget in data.campaign.budgets)]
-        values = np.empty((len(data), len(history.columns)), np.float32)
-        for c, column in enumerate(history.columns):
-            values[:, c] = data.actions[data.action] if column == "action" else data.outcome[:, names.index(column)]
+        if not (path / RECENT).exists() and (data.manifest.get("ripeness") or {}).get("left_out"):
+            raise LogError("is a DATA folder, which lacks the days that were not ripe (log.delays).", file=path,
+                           where="history", way_out="Give the log itself.")  # fmt: skip
+        values = logged_values(data, history.columns, slice(None))
         user = np.asarray(data.user, np.int64)
         time = data.first_times()[user] + data.day
         if not (path / RECENT).exists():

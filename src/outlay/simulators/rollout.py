@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
-from outlay.core.response import Past
+from outlay.core.history import PastRows
+from outlay.core.looking_back import LagFields
 from outlay.core.target import Target
 from outlay.ops.intervals import std_error
 from outlay.ops.tabular import action_values
@@ -31,7 +32,7 @@ USER_DAYS = 250_000  # simulated at most: 2 to 5 s of DIN on one core
 LEFT = 0.01  # of a discounted sum may lie beyond the last simulated day, and then only of what π gains over π₀
 
 Floats = NDArray[np.float64]
-Decide = Callable[[NDArray[np.int64], Past | None], NDArray[np.int64]]  # states [n] and their pasts → actions [n]
+Acts = Callable[[NDArray[np.int32], NDArray[np.float32]], NDArray[np.int64]]  # codes, numbers → action indices [n]
 
 
 class Rolled(NamedTuple):
@@ -48,29 +49,24 @@ class SimulatedPaths(NamedTuple):
     action: NDArray[np.int64]
     outcome: NDArray[np.float32]
 
-    def before(self, day: int, length: int, truth: Truth) -> Past:
-        """Return the last `length` days before `day`, as the log would show them."""
-        back = np.arange(1, length + 1)
-        at = np.maximum(day - back, 0)  # an absent day may say anything
-        state = self.state[:, at]
-        codes, numbers = truth.features(state.ravel())
-        age = np.where(back <= day, back, -1).astype(np.int32)
-        return Past(
-            codes=codes.reshape(*state.shape, codes.shape[1]),
-            numbers=numbers.reshape(*state.shape, numbers.shape[1]),
-            action=self.action[:, at].astype(np.int32),
-            outcome=self.outcome[:, at],
-            age=np.repeat(age[None], len(state), axis=0),
-        )
+    def before(self, day: int, lags: LagFields, truth: Truth) -> NDArray[np.float32]:
+        """`[N, 2·F]` what the fields tell of the days before `day`, as the log would show them."""
+        assert truth.people is not None
+        users, first = np.arange(len(self.state)), max(0, day - lags.history.days)
+        given = truth.people.coupons[self.action[:, first:day]].astype(np.float32)
+        told = {"action": given} | {name: self.outcome[:, first:day, j] for j, name in enumerate(truth.names)}
+        values = np.stack([told[column].ravel() for column in lags.history.columns], axis=1)
+        past = PastRows(np.repeat(users, day - first), np.tile(np.arange(first, day), len(users)), values)
+        return lags.numbers(past, users, np.full(len(users), day))
 
 
-def rolled_out(truth: Truth, decide: Decide, past_days: int, days: Sequence[int], *, seed: int = 0) -> Rolled:
+def rolled_out(truth: Truth, acts: Acts, lags: LagFields, days: Sequence[int], *, seed: int = 0) -> Rolled:
     """True value of a policy that looks at past days.
 
     Args:
         truth: with `people`.
-        decide: the policy.
-        past_days: L, how far it looks back.
+        acts: the policy.
+        lags: what it reads of past days, after the numbers of the state.
         days: spans of the totals.
         seed: of the people's luck.
 
@@ -79,7 +75,7 @@ def rolled_out(truth: Truth, decide: Decide, past_days: int, days: Sequence[int]
     """
     model, names = truth.model, truth.names
     discounted = 1 if model.discount == 0 else math.ceil(math.log(LEFT) / math.log(model.discount))
-    paths = simulate(truth, decide, past_days, max(discounted, *days), seed)
+    paths = simulate(truth, acts, lags, max(discounted, *days), seed)
     around = _most_frequent(paths, model)
     tail = action_values(model, around[-1])[np.arange(model.num_states), around[-1]]
     gains = [_gain(paths, model, around[:discounted], tail, discount=model.discount)]
@@ -90,7 +86,7 @@ def rolled_out(truth: Truth, decide: Decide, past_days: int, days: Sequence[int]
     return Rolled(dict(zip(targets, value.tolist(), strict=True)), dict(zip(targets, error.tolist(), strict=True)))
 
 
-def simulate(truth: Truth, decide: Decide, past_days: int, days: int, seed: int = 0) -> SimulatedPaths:
+def simulate(truth: Truth, acts: Acts, lags: LagFields, days: int, seed: int = 0) -> SimulatedPaths:
     """The people's days under a policy."""
     people = truth.people
     assert people is not None
@@ -100,7 +96,8 @@ def simulate(truth: Truth, decide: Decide, past_days: int, days: int, seed: int 
     paths = SimulatedPaths(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros((*shape, 2), np.float32))
     state = people.newcomers(rng, users)
     for day in range(days):
-        action = decide(state, paths.before(day, past_days, truth))
+        codes, numbers = truth.features(state)
+        action = acts(codes, np.hstack([numbers, paths.before(day, lags, truth)]))
         paths.state[:, day], paths.action[:, day] = state, action
         active, state = people.day(rng, state, action)
         paths.outcome[:, day, 0], paths.outcome[:, day, 1] = active, active * people.coupons[action]

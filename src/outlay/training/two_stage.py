@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from outlay.choosing.candidates import CandidatePolicy, RunContext
 from outlay.choosing.choose import choose
 from outlay.core.campaign import Campaign
+from outlay.core.looking_back import with_lags
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.heads import coordinates
@@ -40,6 +41,7 @@ from outlay.twostage.response import Kind, fit
 
 POLICIES = 48  # about so many λ are tried; each is measured by a fitted evaluation
 ROUNDING = 1e-6  # of the largest cost: actions whose costs differ by less cost the same
+DAYS_BACK = 7  # that DIN reads, where [log.history] does not say it
 SAMPLE_ROWS = 4_000  # on which prices are found and policies compared
 
 Floats = NDArray[np.float64]
@@ -61,11 +63,12 @@ def learn(
         InfeasibleError: if no mixture of its policies keeps the limits.
     """
     began = time.perf_counter()
-    model, rows = fitted(data, campaign, response, label_days, seed, within(report, 0, 0.7))
+    seen = seen_by(response, data)
+    model, rows = fitted(seen, campaign, response, label_days, seed, within(report, 0, 0.7))
     report(0.7, "calibration")
-    calibration = _calibration(data, model, label_days)
+    calibration = _calibration(seen, model, label_days)
     report(0.75, "measuring its policies")
-    context = context_of(data, campaign, seed, folder)
+    context = context_of(data, campaign, seed, folder, seen)
     offered = policies(context, model)
     chosen = choose(context, offered)
     found = {
@@ -84,24 +87,35 @@ def learn(
         "the log's own policy goes on after that day. It was trained on "
         f"{rows:,} rows that have {label_days} day{'s' * (label_days > 1)} of log."
     ]
+    if seen is not data:
+        notes.append(
+            "DIN reads each user's past days, which are no part of the log's state, so its figures are those of "
+            "decisions on the past days that the log's own policy left behind. List lags under [log.history] to make "
+            "them a part of the state."
+        )
     return Learned(context, chosen, course_of(chosen, campaign, model.num_parameters), found, notes)
 
 
+def seen_by(response: Kind, data: Transitions) -> Transitions:
+    """The log with the features that a response model reads: DIN reads every single value of the past days."""
+    return with_lags(data, DAYS_BACK) if response == "din" else data
+
+
 def fitted(
-    data: Transitions, campaign: Campaign, response: Kind, label_days: int, seed: int, report: Progress
+    seen: Transitions, campaign: Campaign, response: Kind, label_days: int, seed: int, report: Progress
 ) -> tuple[Response, int]:
     """A response model of k-day labels, and how many rows of the *learn* users it was trained on."""
-    rows, label = k_day_labels(data, label_days, data.rows_of(LEARN))
-    model = fit(data, rows, label, response=response, train=campaign.train, seed=seed, progress=report)
+    rows, label = k_day_labels(seen, label_days, seen.rows_of(LEARN))
+    model = fit(seen, rows, label, response=response, train=campaign.train, seed=seed, progress=report)
     return model, len(rows)
 
 
-def context_of(data: Transitions, campaign: Campaign, seed: int, folder: Path) -> RunContext:
+def context_of(data: Transitions, campaign: Campaign, seed: int, folder: Path, seen: Transitions) -> RunContext:
     """What all its policies share."""
     rows = spread_rows(data.rows_of(LEARN))
     scale = coordinates(campaign, data.outcome[rows], steady=data.steady).scale
     names = ("reward", *(budget.name for budget in campaign.budgets))
-    return RunContext(data, campaign, scale, names, None, seed, folder)
+    return RunContext(data, campaign, scale, names, None, seed, folder, None if seen is data else seen)
 
 
 def policies(context: RunContext, model: Response) -> list[CandidatePolicy]:
@@ -109,7 +123,7 @@ def policies(context: RunContext, model: Response) -> list[CandidatePolicy]:
     rng, rows = np.random.default_rng(context.seed), context.data.rows_of(LEARN)
     sample = np.sort(rng.choice(rows, min(SAMPLE_ROWS, len(rows)), replace=False))
     signs = np.array([float(budget.sign) for budget in context.campaign.budgets])
-    predicted = model.predict(context.data, sample)[:, :, : 1 + len(signs)].astype(np.float64)
+    predicted = model.predict(context.seen, sample)[:, :, : 1 + len(signs)].astype(np.float64)
     reward, costs = predicted[:, :, 0], signs * predicted[:, :, 1:]
     allowed = context.data.allowed(sample)
     network = arrays(model)

@@ -1,10 +1,10 @@
-"""What a trained response model answers: for rows of a log, or for states of which no history is known.
+"""What a trained response model answers: for rows of a log, or for states.
 
     response.predict(data, rows)                    # [n, K, H]: every incentive in every row
     response.predict(data, rows, logged=True)       # [n, H]: the incentive in the log
     response.predict_states(codes, numbers)         # [n, K, H]
 
-DeepFM knows a row by its state alone, so where the log has few distinct states each is evaluated once.
+Where the log has few distinct states each is evaluated once.
 
 Source: ours.
 """
@@ -22,13 +22,11 @@ from jax import Array
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from outlay.core.response import Past
 from outlay.core.transitions import Transitions
 from outlay.nets import din
 from outlay.nets.batches import Column
-from outlay.nets.deepfm import DeepFM, ResponseShape
+from outlay.nets.deepfm import DeepFM
 from outlay.nets.din import DIN
-from outlay.twostage.previous_rows import PreviousRows
 
 BLOCK_BYTES = 1 << 24  # of what a prediction holds beside its answers; larger ones fall out of the caches
 
@@ -39,7 +37,6 @@ class AnsweredRows(NamedTuple):
     codes: Column  # [..., F]
     numbers: Column  # [..., n]
     action: Column  # [...] in the log
-    past: Past | None  # for DIN
 
 
 @dataclass(frozen=True)
@@ -51,16 +48,14 @@ class Response:
         mean: `[H]` of the labels; 0 where they are binary.
         spread: `[H]` of the labels; 1 where they are binary.
         binary: `[H]` heads whose labels are 0 or 1: what is predicted is the chance of 1.
-        days_back: L, the days of history that DIN reads; 0 for DeepFM.
-        outcome_spread: `[1+m]` units in which history tells outcomes.
+        num_outcomes: 1+m, the heads that decide.
     """
 
     network: DeepFM | DIN
     mean: NDArray[np.float64]
     spread: NDArray[np.float64]
     binary: tuple[bool, ...]
-    days_back: int
-    outcome_spread: NDArray[np.float64]
+    num_outcomes: int
 
     @property
     def num_parameters(self) -> int:
@@ -79,20 +74,18 @@ class Response:
             `[n, K, H]`, or `[n, H]` of the logged incentives, in the unit of the labels. Some 16 MB are held beside
             it; for long logs ask for some rows at a time.
         """
-        if self.days_back == 0 and data.states is not None and data.state is not None:
+        if data.states is not None and data.state is not None:
             answers = self.predict_states(data.states.codes, data.states.numbers)
             at = (data.state[rows], data.action[rows]) if logged else (data.state[rows],)
             found: NDArray[np.float32] = answers[at]
             return found
-        history = PreviousRows.of(data, self.days_back, self.outcome_spread) if self.days_back else None
-        return self._blocks(len(rows), lambda at: gather_rows(data, rows[at], history), logged=logged)
+        return self._blocks(len(rows), lambda at: gather_rows(data, rows[at]), logged=logged)
 
     def predict_states(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        """`[n, K, H]` for encoded states `codes [n, F]`, `numbers [n, 2·F']` of which no day before is known."""
+        """`[n, K, H]` for encoded states `codes [n, F]`, `numbers [n, 2·F']`."""
 
         def gather(at: NDArray[np.int64]) -> AnsweredRows:
-            past = din.no_past(self.network, len(at), self.days_back) if isinstance(self.network, DIN) else None
-            return AnsweredRows(codes[at], numbers[at], np.zeros(len(at), np.int32), past)
+            return AnsweredRows(codes[at], numbers[at], np.zeros(len(at), np.int32))
 
         return self._blocks(len(codes), gather, logged=False)
 
@@ -102,7 +95,7 @@ class Response:
         """Evaluate block by block; the last block is filled up, so that one program serves all."""
         shape = self.network.shape
         answers = np.empty((count, *(() if logged else (shape.num_actions,)), shape.num_heads), np.float32)
-        size = max(1, min(count, BLOCK_BYTES // (4 * _numbers_held(shape, self.days_back))))
+        size = max(1, min(count, BLOCK_BYTES // (4 * _numbers_held(self.network))))
         for begin in range(0, count, size):
             part = np.arange(begin, min(begin + size, count))
             found = np.asarray(_evaluate(self.network, gather(np.resize(part, size)), logged))[: len(part)]
@@ -111,24 +104,20 @@ class Response:
         return answers
 
 
-def gather_rows(data: Transitions, rows: NDArray[np.int64], history: PreviousRows | None) -> AnsweredRows:
+def gather_rows(data: Transitions, rows: NDArray[np.int64]) -> AnsweredRows:
     """What a network is asked about rows of any shape."""
     codes, numbers = data.features(rows.ravel())
     return AnsweredRows(
         codes=codes.reshape(*rows.shape, codes.shape[1]),
         numbers=numbers.reshape(*rows.shape, numbers.shape[1]),
         action=data.action[rows.ravel()].astype(np.int32).reshape(rows.shape),
-        past=None if history is None else history.gather(data, rows),
     )
 
 
 def answer(network: DeepFM | DIN, rows: AnsweredRows, *, logged: bool) -> Array:
     """`[B, K, H]`, or `[B, H]` for the logged incentives, in units of the network."""
     states = rows.codes, rows.numbers
-    if isinstance(network, DeepFM):
-        return network.logged(*states, rows.action) if logged else network.every(*states)
-    assert rows.past is not None
-    return network.logged(*states, rows.action, rows.past) if logged else network.every(*states, rows.past)
+    return network.logged(*states, rows.action) if logged else network.every(*states)
 
 
 @eqx.filter_jit
@@ -136,8 +125,9 @@ def _evaluate(network: DeepFM | DIN, rows: AnsweredRows, logged: bool) -> Array:
     return answer(network, rows, logged=logged)
 
 
-def _numbers_held(shape: ResponseShape, days_back: int) -> int:
+def _numbers_held(network: DeepFM | DIN) -> int:
     """Numbers that a prediction holds for each row: embeddings, hidden units, what the attention unit computes."""
-    embedded = (1 + days_back) * shape.num_fields * shape.embedding * (1 if days_back else shape.num_heads)
-    attention = days_back * (2 * shape.embedding + 2 * din.UNIT_WIDTH)
+    shape, days = network.shape, len(network.age) if isinstance(network, DIN) else 0
+    embedded = shape.num_fields * shape.embedding * (1 if days else shape.num_heads)
+    attention = days * (2 * shape.embedding + 2 * din.UNIT_WIDTH)
     return embedded + shape.num_actions * (sum(shape.layers) + attention + shape.num_heads)

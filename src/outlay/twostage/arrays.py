@@ -31,9 +31,8 @@ def arrays(response: Response) -> ResponseArrays:
         )
     else:
         own = Attention(
-            past_days=response.days_back,
-            day=_layer(network.day),
-            outcome=_plain(np.asarray(network.outcome) / response.outcome_spread[:, None]),
+            query=_layer(network.query),
+            day=_plain(network.day),
             age=_plain(network.age),
             unit=_layer(network.unit),
             relevance=_layer(network.relevance),
@@ -45,7 +44,7 @@ def arrays(response: Response) -> ResponseArrays:
         action=_plain(network.fields.action),
         layers=tuple(layers),
         own=own,
-        num_heads=len(response.outcome_spread),
+        num_heads=response.num_outcomes,
         binary=np.array(response.binary),
     )
 

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Train
 from outlay.core.errors import LogError, OutlayError
+from outlay.core.history import History
 from outlay.core.progress import Progress
 from outlay.core.transitions import Transitions
 from outlay.nets import deepfm, din
@@ -38,7 +39,6 @@ from outlay.nets.din import DIN
 from outlay.nets.loop import compiled_block
 from outlay.ops.spread import spreads
 from outlay.twostage.answers import AnsweredRows, Response, answer, gather_rows
-from outlay.twostage.previous_rows import PreviousRows
 
 Kind = Literal["deepfm", "din"]
 
@@ -69,52 +69,48 @@ def fit(
     *,
     response: Kind = "deepfm",
     train: Train | None = None,
-    days_back: int = 7,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Response:
     """Learn a response model.
 
     Args:
-        data: the transitions.
+        data: the transitions; for DIN with lags among the features (`core/looking_back.py`).
         rows: `[n]` rows to learn from.
         label: `[n, H]` what followed.
         response: `deepfm` or `din`.
         train: batch, layers, embedding, learning_rate, epochs and min_steps are used; default those of the data.
-        days_back: the days of history that DIN reads; DeepFM reads none.
         seed: of everything random.
         progress: called with the share done and what is being done, after every block of gradient steps.
 
     Raises:
-        OutlayError: if there is no such model, or `days_back` is below 1.
+        OutlayError: if there is no such model, or no lags for DIN to read.
         LogError: if there are no rows.
     """
     if response not in ("deepfm", "din"):
         raise OutlayError(f"is {response!r}.", where="response", way_out="Known response models: deepfm, din.")
-    if response == "din" and days_back < 1:
-        raise OutlayError(f"is {days_back}.", where="days_back", way_out="Give 1 or more, or take deepfm.")
     if len(rows) == 0:
         raise LogError("no row has a label: there is nothing to learn a response from.", where="label days",
                        way_out="Take a longer log, or labels of fewer days.")  # fmt: skip
     train = data.campaign.train if train is None else train
-    back = days_back if response == "din" else 0
     binary = ((label == 0) | (label == 1)).all(axis=0) & (np.ptp(label, axis=0) > 0)
     share = label.mean(0, dtype=np.float64)
     spread, mean = np.where(binary, 1.0, spreads(label)), np.where(binary, 0.0, share)
-    outcome_spread = spreads(data.outcome[rows])
-    history = PreviousRows.of(data, back, outcome_spread) if back else None
 
-    shape = ResponseShape(data.schema.sizes, data.number_columns.shape[1], data.num_actions, label.shape[1],
-                          train.layers, train.embedding)  # fmt: skip
-    network: DeepFM | DIN = deepfm.init(shape, seed)
-    if back:
-        network = din.init(shape, len(outcome_spread), seed)
+    width = 2 * len(data.schema.numeric)
+    shape = ResponseShape(data.schema.sizes, width, data.num_actions, label.shape[1], train.layers, train.embedding)
+    network: DeepFM | DIN
+    if response == "din":
+        days, columns = _lags(data)
+        network = din.init(shape._replace(num_numbers=width - 2 * days * columns), days, columns, seed)
+    else:
+        network = deepfm.init(shape, seed)
     odds = np.log(
         np.where(binary, share, 0.5) / np.where(binary, 1 - share, 0.5)
     )  # where a head of a binary label begins
     bias = network.dense[-1].bias + jnp.asarray(odds, jnp.float32)
     network = eqx.tree_at(lambda net: net.dense[-1].bias, network, bias)
-    row_bytes = 4 * ((1 + back) * (shape.num_fields + data.outcome.shape[1]) + label.shape[1])
+    row_bytes = 4 * (shape.num_fields + data.outcome.shape[1] + label.shape[1])
     every = int(np.clip(BLOCK_BYTES // (train.batch * row_bytes), 1, BLOCK_STEPS))
     blocks = max(1, round(max(train.epochs * len(rows) / train.batch, train.min_steps) / every))
 
@@ -127,13 +123,24 @@ def fit(
         done = number * every
         # This block is gathered while the last one trains; one ahead and no more, so that memory is bounded.
         scaled = ((label[places] - mean) / spread).astype(np.float32)
-        batch = ResponseBatch(gather_rows(data, rows[places], history), scaled, rate[done : done + every])
+        batch = ResponseBatch(gather_rows(data, rows[places]), scaled, rate[done : done + every])
         if running is not None:
             running.block_until_ready()
         learner, (running, _) = block(learner, batch)
         if progress is not None:
             progress((done + every) / total, f"{done + every} of {total} steps")
-    return Response(learner.network, mean, spread, tuple(binary.tolist()), back, outcome_spread)
+    return Response(learner.network, mean, spread, tuple(binary.tolist()), data.outcome.shape[1])
+
+
+def _lags(data: Transitions) -> tuple[int, int]:
+    """L and C: of how many past days, and how many values of each, the last numbers of a row tell."""
+    history = History.of(data.campaign)
+    lags = () if history is None else history.lags
+    if not lags:
+        raise OutlayError("has no features of single past days, which DIN reads.", where="log.history.summaries",
+                          way_out='Add "lags" there, or learn from with_lags(data, days).')  # fmt: skip
+    assert data.schema.names[-len(lags) * len(lags[0]) :] == sum(lags, ())
+    return len(lags), len(lags[0])
 
 
 def _batches(count: int, steps: int, batch: int, blocks: int, seed: int) -> Iterator[NDArray[np.int64]]:

@@ -119,11 +119,6 @@ def prepare_bundle(
             f"the name of its campaign or episode has more than {NAME_LENGTH} characters.", file=folder,
             way_out="Give the episode a shorter name in serve.toml, or the campaign one in its file.",
         )  # fmt: skip
-    if bundle.past_days:
-        raise BundleError(
-            f"its response model (DIN) needs each user's past {bundle.past_days} days, which a request does not have.",
-            file=folder, way_out="Train with --response deepfm, or with another method.",
-        )  # fmt: skip
     none = float(bundle.manifest["none"] or 0.0)
     fallback = none if config.fallback is None else config.fallback
     pool = Pool(bundle)
