@@ -27,10 +27,10 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from hidden_worlds import COUPONS, STRENGTH, WORLDS, People, Policy, World
+from hidden_worlds import COUPONS, STRENGTH, WORLDS, People, Policy, World, summaries
 from outlay.bundles.graph import policy_graph
 from outlay.core.campaign import Campaign
-from outlay.core.history import History, PastRows
+from outlay.core.history import History
 from outlay.core.network import NetworkArrays
 from outlay.core.progress import silent
 from outlay.core.schema import CLIP
@@ -179,16 +179,6 @@ def network_policies(network: NetworkArrays, data: Transitions) -> Callable[[flo
         return act
 
     return policy_of
-
-
-def summaries(history: History, people: People) -> NDArray[np.float32]:
-    """The features of the past."""
-    last, users = people.past[-history.days :], len(people.type)
-    place = ["action", "reward", "coupon_cost"]
-    values = np.stack(last, axis=1).reshape(-1, 3) if last else np.empty((0, 3))
-    kept = values[:, [place.index(column) for column in history.columns]].astype(np.float32)
-    rows = PastRows(np.repeat(np.arange(users), len(last)), np.tile(np.arange(len(last)), users), kept)
-    return history.summarise(rows, np.arange(users), np.full(users, len(last)))
 
 
 def main() -> None:
