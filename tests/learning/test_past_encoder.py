@@ -29,7 +29,7 @@ from outlay.learning.orthogonal_policies import answers
 from outlay.nets.network import arrays
 from small_logs import transitions
 
-DAYS, USERS, LENGTH = 4, 4000, 10
+DAYS, LENGTH = 4, 10
 TRAIN: dict[str, Any] = {
     "encoder": "convolution",
     "encoder_width": 8,
@@ -52,22 +52,22 @@ def about(history: dict[str, Any] | None) -> Campaign:
     return Campaign.parse(content, Path("campaign.toml"))
 
 
-def log() -> Transitions:
+def log(users: int = 4000) -> Transitions:
     """A coupon works if the user was active exactly three days ago, and else does nothing; half are active anyway."""
     rng = np.random.default_rng(0)
-    action, luck = rng.integers(2, size=(USERS, LENGTH)), rng.random((USERS, LENGTH))
-    active = np.zeros((USERS, LENGTH))
+    action, luck = rng.integers(2, size=(users, LENGTH)), rng.random((users, LENGTH))
+    active = np.zeros((users, LENGTH))
     for day in range(LENGTH):
-        works = active[:, day - 3] if day >= 3 else np.zeros(USERS)
+        works = active[:, day - 3] if day >= 3 else np.zeros(users)
         active[:, day] = luck[:, day] < 0.4 + 0.4 * action[:, day] * works
-    lags = np.zeros((USERS, LENGTH, DAYS, 2), np.float32)
+    lags = np.zeros((users, LENGTH, DAYS, 2), np.float32)
     for lag in range(1, DAYS + 1):
         lags[:, lag:, lag - 1, 0] = 2 * active[:, :-lag] - 1
         lags[:, :lag, lag - 1, 1] = 1
     data = transitions(
-        user=np.repeat(np.arange(USERS), LENGTH), day=np.tile(np.arange(LENGTH), USERS), state=np.zeros(USERS * LENGTH),
+        user=np.repeat(np.arange(users), LENGTH), day=np.tile(np.arange(LENGTH), users), state=np.zeros(users * LENGTH),
         action=action.ravel(), outcome=np.column_stack([active.ravel(), action.ravel()]), num_states=1, num_actions=2,
-        about=about(HISTORY), split=np.repeat([LEARN, SELECT], [3600, USERS - 3600]), counted=False,
+        about=about(HISTORY), split=np.where(np.arange(users) < 0.9 * users, LEARN, SELECT), counted=False,
     )  # fmt: skip
     return replace(data, number_columns=lags.reshape(len(data), 2 * DAYS))
 
@@ -110,7 +110,7 @@ def test_so_does_a_critic_of_a_game() -> None:
 
 
 def test_a_training_with_an_encoder_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    problem = orthogonal(log(), 300)
+    problem = orthogonal(log(users=300), 300)
     *_, whole = learn(problem)
     checkpoint.save_orthogonal(tmp_path / "checkpoints", next(learn(problem)), {})
     *_, resumed = learn(problem, checkpoint.load_orthogonal(tmp_path / "checkpoints", problem, {}))
