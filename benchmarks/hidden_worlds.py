@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
-from outlay.core.history import PastRows
+from outlay.core.history import History, PastRows
 from outlay.ops.hashing import rendezvous
 
 Floats = NDArray[np.float64]
@@ -233,7 +233,7 @@ def served(bundle: Bundle) -> Policy:
         users = len(people.type)
         columns: dict[str, Any] = dict(people.table())
         if bundle.history is not None:
-            columns |= dict(zip(bundle.history.names, _summaries(bundle, people).T.copy(), strict=True))
+            columns |= dict(zip(bundle.history.names, summaries(bundle.history, people).T.copy(), strict=True))
         encoded = bundle.schema.encode(pa.table(columns))
         if users not in drawn:
             names = (f"{i}:truth" for i in range(users))
@@ -244,9 +244,9 @@ def served(bundle: Bundle) -> Policy:
     return act
 
 
-def _summaries(bundle: Bundle, people: People) -> NDArray[np.float32]:
-    history, users = bundle.history, len(people.type)
-    assert history is not None
+def summaries(history: History, people: People) -> NDArray[np.float32]:
+    """The features of the users' past today."""
+    users = len(people.type)
     last = people.past[-history.days :]
     days, place = len(last), ["action", "reward", "coupon_cost"]
     values = np.stack(last, axis=1).reshape(users * days, 3) if days else np.empty((0, 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +18,9 @@ from small_bundles import SCHEMA, random_network
 POLICIES, HEADS, ACTIONS = 4, 2, 3
 
 
-def many(*, imitation: bool = True, outcomes: int = 2, layers: tuple[int, ...] = (16, 8)) -> NetworkArrays:
+def many(*, imitation: bool = True, outcomes: int = 2, layers: tuple[int, ...] = (16, 8), **more: Any) -> NetworkArrays:
     """Four policies on one trunk."""
-    network = random_network(0, heads=POLICIES * HEADS, imitation=imitation, outcomes=outcomes, layers=layers)
+    network = random_network(0, heads=POLICIES * HEADS, imitation=imitation, outcomes=outcomes, layers=layers, **more)
     return replace(network, num_policies=POLICIES)
 
 
@@ -40,7 +41,8 @@ def same(one: NetworkArrays, other: NetworkArrays) -> bool:
     for network in (one, other):
         dense = (*network.layers, network.head, network.imitation or (), network.outcome or ())
         body = () if network.body is None else network.body.parts().values()
-        parts.append([network.embedding, network.offsets, *body, *(array for pair in dense for array in pair)])
+        past = () if network.encoder is None else network.encoder.parts().values()
+        parts.append([network.embedding, network.offsets, *body, *past, *(array for pair in dense for array in pair)])
     return len(parts[0]) == len(parts[1]) and all(
         a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(*parts, strict=True)
     )
@@ -53,6 +55,13 @@ def test_what_is_written_is_read(imitation: bool, outcomes: int, layers: tuple[i
     network = many(imitation=imitation, outcomes=outcomes, layers=layers)
     write_network(tmp_path / "network.npz", network)
     assert same(read_network(tmp_path / "network.npz"), network)
+
+
+def test_an_encoder_is_written_too_and_counted(tmp_path: Path) -> None:
+    network = many(numbers=2 + 3 * 4, past=(3, 4, 5))
+    write_network(tmp_path / "network.npz", network)
+    assert same(read_network(tmp_path / "network.npz"), network)
+    assert network.num_parameters == many(numbers=2 + 5).num_parameters + 2 * (2 * 4 + 1 + 3) * 5
 
 
 def test_a_table_written_as_a_network_is_read_too(tmp_path: Path) -> None:

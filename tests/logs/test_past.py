@@ -15,7 +15,9 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError
 from outlay.core.transitions import Transitions
 from outlay.jobs.prepare import prepare
+from outlay.learning.fresh import past_of
 from outlay.logs.past import UserPast
+from outlay.nets.past_encoder import PastShape
 
 HISTORY = "[log.history]\ndays = 3\n"
 
@@ -97,6 +99,16 @@ def test_without_a_time_rows_are_for_the_day_after_the_last(tmp_path: Path) -> N
     for name in past.history.names:
         assert np.array_equal(found[name], later[name], equal_nan=True)
     assert found["history_days"].to_pylist()[1] == 0
+
+
+def test_lags_are_the_last_numbers_where_an_encoder_reads_them(tmp_path: Path) -> None:
+    history = '[log.history]\ndays = 3\ncolumns = ["reward", "spend"]\nsummaries = ["lags", "mean"]\n'
+    data = prepared(tmp_path, gappy(), history + '[train]\nencoder = "convolution"', numeric='["spend"]')
+    shape = past_of(data, data.campaign.train)
+    assert shape == PastShape(days=3, day_numbers=4, width=16)
+    read = [field.name for field in data.schema.numeric[-shape.days * shape.day_numbers // 2 :]]
+    assert read == [f"{column}_lag{lag}" for lag in (1, 2, 3) for column in ("reward", "spend")]
+    assert data.number_columns.shape[1] == 2 * len(data.schema.numeric)
 
 
 def test_a_feature_may_be_summarised_but_not_from_a_data_folder(tmp_path: Path) -> None:

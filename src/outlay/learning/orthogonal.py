@@ -56,7 +56,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Train
 from outlay.core.transitions import Transitions
-from outlay.learning.fresh import outcomes
+from outlay.learning.fresh import outcomes, past_of
 from outlay.learning.held_out import HeldOut
 from outlay.learning.orthogonal_loss import Learner, Loss, Value
 from outlay.learning.training_inputs import TrainingInputs
@@ -136,6 +136,7 @@ class Orthogonal(TrainingInputs):
             layers=self.train.layers,
             embedding=self.train.embedding,
             functions=_functions(self.data, self.train, self.learn_rows),
+            past=past_of(self.data, self.train),
         )
 
     @property

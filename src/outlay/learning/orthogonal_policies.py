@@ -92,8 +92,7 @@ def _values(
     @eqx.filter_jit
     def hidden(pair: OrthogonalNetwork) -> Array:
         def of(net: OrthogonalNetwork) -> Array:
-            parts = [trunk(batch.state.codes, batch.state.numbers) for trunk in (net.usual, net.effect)]
-            return jnp.concatenate(parts, axis=1)
+            return jnp.concatenate(net.hidden(batch.state.codes, batch.state.numbers), axis=1)
 
         both: Array = eqx.filter_vmap(of)(pair)
         return both

@@ -8,7 +8,8 @@
     h and g:        β_p(s)                     level, so that  Q_p(s, a) = β_p(s) + Σ_j τ_p,j(s) e_j(a)
 
 There are two targets p: what the day itself brings, and what comes after it. Two trunks, so that what is needed to tell
-who is active anyway does not use up the capacity for what an action changes.
+who is active anyway does not use up the capacity for what an action changes. They share the encoder of past days, where
+there is one: what kind of user this is matters to both, and the outcomes teach it faster than the effects do.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from jax import Array
 from numpy.typing import NDArray
 
 from outlay.core.network import Dense, NetworkArrays
-from outlay.nets.network import PAIR, Linear, offsets
+from outlay.nets.network import PAIR, Linear, offsets, plain_numbers
+from outlay.nets.past_encoder import PastEncoder, PastShape, init_past_encoder, past_encoder_arrays
 
 TARGETS = 2  # the day itself; what comes after it
 
@@ -39,6 +41,7 @@ class EffectShape(NamedTuple):
     layers: tuple[int, ...]
     embedding: int
     functions: tuple[tuple[float, ...], ...]  # e, d rows of K
+    past: PastShape | None = None  # of the encoder of past days; None: lags are numbers like others
 
 
 class Trunk(eqx.Module):
@@ -46,10 +49,19 @@ class Trunk(eqx.Module):
 
     embedding: Array  # [V, k]
     layers: tuple[Linear, ...]
+    encoder: PastEncoder | None
     sizes: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, codes: Array, numbers: Array) -> Array:
         """`codes [B, F]`, `numbers [B, n]` → `[B, width]`."""
+        return self.after(codes, self.encoded(numbers))
+
+    def encoded(self, numbers: Array) -> Array:
+        """Numbers with past days encoded, where this trunk has an encoder."""
+        return numbers if self.encoder is None else self.encoder(numbers)
+
+    def after(self, codes: Array, numbers: Array) -> Array:
+        """The last hidden layer, from numbers that are encoded."""
         embedded = self.embedding[codes + jnp.asarray(offsets(self.sizes))]
         h = jnp.concatenate([embedded.reshape(len(codes), -1), numbers], axis=1)
         for layer in self.layers:
@@ -73,7 +85,7 @@ class OrthogonalNetwork(eqx.Module):
     """A network; `init_orthogonal` stacks two of them on the first axis of every array."""
 
     usual: Trunk
-    effect: Trunk
+    effect: Trunk  # reads what the encoder of `usual` makes of past days
     mean: Linear
     logits: Linear
     idle: Linear
@@ -85,7 +97,7 @@ class OrthogonalNetwork(eqx.Module):
 
     def __call__(self, codes: Array, numbers: Array) -> EffectOutputs:
         """States `codes [B, F]`, `numbers [B, n]` → what it says. The level's gradient ends at the hidden layers."""
-        h, g = self.usual(codes, numbers), self.effect(codes, numbers)
+        h, g = self.hidden(codes, numbers)
         count = len(h)
         heads = (TARGETS, self.shape.num_heads)
         both = jax.lax.stop_gradient(jnp.concatenate([h, g], axis=1))
@@ -98,6 +110,11 @@ class OrthogonalNetwork(eqx.Module):
             slope=self.slope(g).reshape(count, *heads, len(self.shape.functions)),
             level=self.level(both).reshape(count, *heads),
         )
+
+    def hidden(self, codes: Array, numbers: Array) -> tuple[Array, Array]:
+        """The last hidden layers `[B, width]` of both trunks."""
+        encoded = self.usual.encoded(numbers)
+        return self.usual.after(codes, encoded), self.effect.after(codes, encoded)
 
 
 def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -> OrthogonalNetwork:
@@ -119,16 +136,17 @@ def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -
         scale = (gain / max(num_in, 1)) ** 0.5
         return Linear(normal(scale, num_in, num_out), jnp.asarray(np.tile(start, (PAIR, 1)), jnp.float32))
 
-    widths = (len(shape.sizes) * shape.embedding + shape.num_numbers, *shape.layers)
+    plain, encoded = plain_numbers(shape.num_numbers, shape.past), 0 if shape.past is None else shape.past.width
+    widths = (len(shape.sizes) * shape.embedding + plain + encoded, *shape.layers)
 
-    def trunk() -> Trunk:
+    def trunk(encoder: PastEncoder | None) -> Trunk:
         layers = tuple(linear(a, b, 2.0) for a, b in pairwise(widths))
-        return Trunk(normal(0.5, sum(shape.sizes), shape.embedding), layers, shape.sizes)
+        return Trunk(normal(0.5, sum(shape.sizes), shape.embedding), layers, encoder, shape.sizes)
 
     values = TARGETS * shape.num_heads
     return OrthogonalNetwork(
-        usual=trunk(),
-        effect=trunk(),
+        usual=trunk(None if shape.past is None else init_past_encoder(shape.past, PAIR, rng)),
+        effect=trunk(None),
         mean=linear(widths[-1], values, 0.1, level),
         logits=linear(widths[-1], shape.num_actions, 0.1),
         idle=linear(widths[-1], shape.num_heads, 0.1, level[1]),
@@ -206,14 +224,15 @@ def arrays_of(
         num_actions=shape.num_actions,
         outcome=flat(outcome),
         num_policies=head[0].shape[3],
+        encoder=None if pair.usual.encoder is None else past_encoder_arrays(pair.usual.encoder),
     )
 
 
 def _first_layer(parts: list[NDArray[np.float32]], shape: EffectShape) -> NDArray[np.float32]:
     """`[2, in, 2·width]` of two layers whose embeddings stand side by side, field by field, before shared numbers."""
     fields, k = len(shape.sizes), shape.embedding
-    width = parts[0].shape[2]
-    whole = np.zeros((PAIR, fields * 2 * k + shape.num_numbers, 2 * width), np.float32)
+    rows, width = parts[0].shape[1:]
+    whole = np.zeros((PAIR, fields * k + rows, 2 * width), np.float32)
     embedded = whole[:, : fields * 2 * k].reshape(PAIR, fields, 2, k, 2, width)
     for side, part in enumerate(parts):
         embedded[:, :, side, :, side] = part[:, : fields * k].reshape(PAIR, fields, k, width)
