@@ -68,8 +68,9 @@ class Checks:
         reproduction: Reproduction,
         behaviour: BehaviourCheck | None,
         markov: MarkovCheck,
+        old: PolicyEstimates | None = None,
     ) -> Checks:
-        """Check the estimates of a policy."""
+        """Check the estimates of a policy; `old` are those of the log's own policy, where days differ."""
         if behaviour is not None and not behaviour.ok:
             confirmed = estimates.steps is None and not estimates.by_day
             agreement = Agreement(confirmed, f"{NOT_CHECKED}: {MISFIT}", ())
@@ -81,7 +82,8 @@ class Checks:
             }
             # Single steps do not need the basis.
             assume_less = (*(name for name in others if ESTIMATORS[name].assumes_less), ONE_STEP)
-            agreement = agree(estimates.fitted, others, estimates.steps, estimates.vague, assume_less=assume_less)
+            agreement = agree(estimates.fitted, others, estimates.steps, estimates.vague, assume_less=assume_less,
+                              old=None if old is None else old.joints)  # fmt: skip
         return cls(propensities=behaviour, reproduction=reproduction, markov=markov, agreement=agreement)
 
     @property

@@ -63,9 +63,10 @@ def evaluate_policy(
     new = estimate_policy(measure, policy, propensity)
     reproduction, behaviour = reproduces(observed, old.fitted, measure.state.day_effects), measure.behaviour_check()
     markov = measure.state.markov_check
-    checks = Checks.of(new, reproduction, behaviour, markov)
-    new, old = checks.with_cautions(new), checks.with_cautions(old)
     days = measure.state.day_effects
+    by_days = old if days.differ and days.moderate else None
+    checks = Checks.of(new, reproduction, behaviour, markov, by_days)
+    new, old = checks.with_cautions(new), checks.with_cautions(old)
     report(0.4, "the policies beside it")
     constants, others = constants_of(measure, campaign), []
     if constants is not None:
@@ -75,7 +76,7 @@ def evaluate_policy(
     compared = []
     if other is not None:
         estimates = estimate_policy(measure, other, propensity)
-        compared.append(Checks.of(estimates, reproduction, behaviour, markov).with_cautions(estimates))
+        compared.append(Checks.of(estimates, reproduction, behaviour, markov, by_days).with_cautions(estimates))
     compared = [checks.with_cautions(each) for each in compared]
     others = [*(checks.with_cautions(each) for each in others), *compared]
     members = [checks.with_cautions(each) for each in _members(measure, policy, propensity)]

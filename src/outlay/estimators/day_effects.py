@@ -172,8 +172,9 @@ class DayEffects:
         gain, reward = certificate.gain, Target("reward", certificate.window)
         least, most = certificate.gain_bound, certificate.gain_most
         if gain is not None and least is not None and most is not None:
-            reach = z * self.error(reward, gain)
-            least, most = gain - float(np.hypot(gain - least, reach)), gain + float(np.hypot(most - gain, reach))
+            reach, drift = z * self.error(reward, gain), self.drift(reward, abs(gain))
+            least = gain - float(np.hypot(gain - least, reach)) - abs(drift)
+            most = gain + float(np.hypot(most - gain, reach)) + abs(drift)
         return replace(certificate, budgets=budgets, certified=certified, words=words, gain_bound=least, gain_most=most)
 
     def _bound(self, line: BudgetBound, z: float) -> BudgetBound:
