@@ -220,7 +220,7 @@ def test_stated_propensities_that_contradict_the_log_block(tmp_path: Path) -> No
 
 def test_stated_propensities_a_little_off_are_a_warning(tmp_path: Path) -> None:
     columns = panel(users=15_000)
-    columns["coupon"] = [1.0 + row % 3 for row in range(60_000)]
+    columns["coupon"] = np.random.default_rng(1).permutation(np.arange(60_000) % 3 + 1.0).tolist()
     columns["p"] = [0.32] * 60_000
     report = check(campaign_file(tmp_path, columns, log='propensity = "p"'))
     assert not report.blocks

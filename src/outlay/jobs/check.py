@@ -12,6 +12,7 @@ from outlay.choosing.measure import Measure
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import LogError
 from outlay.core.transitions import EVERYONE
+from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.jobs.prepare import prepare
 from outlay.logs.effects import Effect, contrast, effects
@@ -64,6 +65,8 @@ class CheckReport:
         effects: of the first day's action, higher against lower.
         state: whether the state is enough (`estimators/markov.py`); None where a finding blocks, or the log is too
             large to be prepared for it.
+        balance: whether the old policy's actions depend on the past beyond the state (`estimators/balance.py`); None
+            as for `state`.
         tried: where it is not enough and there is no `[log.history]`: whether so many past days are.
     """
 
@@ -84,6 +87,7 @@ class CheckReport:
     effects: tuple[Effect, ...]
     state: MarkovCheck | None = None
     tried: tuple[TriedHistory, ...] = ()
+    balance: BalanceCheck | None = None
 
     @property
     def blocks(self) -> bool:
@@ -133,34 +137,35 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
             findings += _about_assignment(findings, verdict, forced=campaign.log.forced is not None)
             findings += _about_choice(overlaps, pair, table)
         days = facts.last_time - facts.first_time + 1
-        state, tried = None, list[TriedHistory]()
+        state, balance, tried = None, None, list[TriedHistory]()
         if not any(finding.level == "error" for finding in findings) and facts.choices:
-            state, tried = _state(campaign, facts.rows, days, threads, memory)
-            findings += _about_state(state, tried)
+            state, balance, tried = _state(campaign, facts.rows, days, threads, memory)
+            findings += [*_about_state(state, tried), *_about_balance(balance)]
         findings.sort(key=lambda finding: LEVELS.index(finding.level))
         return CheckReport(
             campaign=campaign.meta.name, source=str(campaign.source), rows=facts.rows, users=facts.users,
             days=days, first=log.when(facts.first_time),
             last=log.when(facts.last_time), actions=facts.actions, missing=missing, duplicates=facts.duplicates,
             findings=tuple(findings), overlap=tuple(overlaps), randomisation=verdict, contrast=pair,
-            effects=tuple(table), state=state, tried=tuple(tried),
+            effects=tuple(table), state=state, balance=balance, tried=tuple(tried),
         )  # fmt: skip
 
 
 def _state(
     campaign: Campaign, rows: int, days: int, threads: int | None, memory: str | None
-) -> tuple[MarkovCheck | None, list[TriedHistory]]:
-    """Whether the state is enough, and where it is not, whether it would be with past days."""
+) -> tuple[MarkovCheck | None, BalanceCheck | None, list[TriedHistory]]:
+    """Whether the state is enough and actions depend on no more, and where it is not enough, whether past days help."""
     if rows * len(campaign.log.features.names) > MOST_CELLS:
-        return None, []
+        return None, None, []
 
-    def tested(of: Campaign) -> MarkovCheck | None:
+    def tested(of: Campaign) -> tuple[MarkovCheck, BalanceCheck] | None:
         with tempfile.TemporaryDirectory(prefix="outlay-") as folder:
             try:
                 data = prepare(of, Path(folder) / "data", threads=threads, memory=memory)
             except LogError:  # too few users to split: prepare will say so
                 return None
-            return Measure(data, EVERYONE, None).state.markov_check
+            measure = Measure(data, EVERYONE, None)
+            return measure.state.markov_check, measure.state.balance(measure.propensity())
 
     own = ("action", "reward", *(budget.name for budget in campaign.budgets))
 
@@ -172,19 +177,27 @@ def _state(
         log = campaign.log.model_copy(update={"history": section})
         found = tested(campaign.model_copy(update={"log": log}))
         assert found is not None
-        tried.append(TriedHistory(back, known, summaries, found.ok, found.words))
-        return found.ok is True
+        tried.append(TriedHistory(back, known, summaries, found[0].ok, found[0].words))
+        return found[0].ok is True
 
     found, tried = tested(campaign), list[TriedHistory]()
-    if found is None or found.ok is not False or campaign.log.history is not None:
-        return found, tried
+    if found is None:
+        return None, None, tried
+    if found[0].ok is not False or campaign.log.history is not None:
+        return *found, tried
     back = next((back for back in TRIED_DAYS if back <= days and enough(back)), None)
     if back is not None:  # the less the state holds, the better the log supports it
         fewer = (("reward",), ("action",), ("reward", *own[2:]))
         columns = next((columns for columns in fewer if enough(back, columns)), own)
         one: tuple[tuple[Summary], ...] = (("mean",), ("decayed",))
         next((summaries for summaries in one if enough(back, columns, summaries)), None)
-    return found, tried
+    return *found, tried
+
+
+def _about_balance(balance: BalanceCheck | None) -> list[Finding]:
+    if balance is None or balance.ok is not False:
+        return []
+    return [Finding("warning", "log.propensity", f"{balance.words}.", f"{balance.way_out}.", 0)]
 
 
 def _about_state(state: MarkovCheck | None, tried: list[TriedHistory]) -> list[Finding]:
