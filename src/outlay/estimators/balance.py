@@ -3,16 +3,17 @@
 Estimates that weight rows by π/p rest on p being the probability of the logged action whatever happened before, be it
 logged, estimated, or only declared. If it is, the weighted action of a row has a mean that is known,
 
-    E[ h(a) / p | state, past ] = Σ_k h(k)      over the actions that the row allows
-    h                                           the amount, and whether one was given
+    E[ y | state, past ] = 0      y = (h(a) − h̄) / p      h̄ = mean of h over the actions that the row allows
+                                  h: the amount, and whether one was given
 
-so what is left, y = h(a)/p − Σ_k h(k), is unrelated to the user's outcomes and actions of the days before. As in
-`markov.py`, y and every summary of the days before are freed of state and calendar day, and their partial correlation
-is judged by its standard error by user. If they are related, the old policy looked at something of the past that the
-features do not tell (propensities estimated), or the logged propensities are not those with which it acted.
+so y is unrelated to the user's outcomes and actions of the days before. As in `markov.py`, y and every summary of the
+days before are freed of state and calendar day, and their partial correlation is judged by its standard error by user.
+If they are related, the old policy looked at something of the past that the features do not tell (propensities
+estimated), or the logged propensities are not those with which it acted. Without h̄, rows of rare actions would carry
+most of the noise and hide the rest.
 
-Where the old policy never gave some allowed action in a state, the mean is another one there. That is no matter where
-states are counted and propensities are those of states. Elsewhere nothing is tested then, which the mean of 1/p shows.
+Where the old policy never gave some allowed action in a state, the mean is another one there. Propensities that are
+logged then leave nothing to test, which the mean of 1/p shows. Estimated ones are of the state, of which y is freed.
 What this cannot see: targeting by something that the logged past does not show, such as an intent of the day.
 
 Source: Rosenbaum and Rubin (1984) for balance of covariates as a check of propensities; pre-period outcomes as
@@ -108,12 +109,12 @@ def balance_check(
     allowed = panel.data.allowed(panel.rows[rows])
     inverse, count = 1 / propensity[rows], allowed.sum(axis=1)
     off, error = float(inverse.mean() - count.mean()), float(inverse.std() / np.sqrt(len(rows)))
-    if (logged or columns is not None) and abs(off) > FULL * count.mean() + BY_CHANCE * error:
+    if logged and abs(off) > FULL * count.mean() + BY_CHANCE * error:
         words = "not tested: in some states the old policy never gave some of the actions that are allowed"
         return BalanceCheck(None, words, way_out, ())
     amount = panel.data.actions
     h = np.column_stack([amount, amount > amount.min()])
-    y = h[panel.action[rows]] * inverse[:, None] - allowed @ h
+    y = (h[panel.action[rows]] - (allowed @ h) / count[:, None]) * inverse[:, None]
     names, past = past_of(panel)
     r = off_state(panel, rows, columns, np.hstack([y, past[rows]]), time[rows], acted=False)
     unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
