@@ -16,6 +16,8 @@ Every user acts or not on each day, with a coupon of 0, 1, 2 or 4:
     stock        the pull shrinks with what all users of the day are given, above what the log gave
     delay        a coupon that was not used stays valid: it is paid on a later active day, at most 14 days on
 
+    money        the reward of an active day is an amount of money instead of 1: log-normal of mean 1 with this σ
+
 The log has the activity of yesterday, where `told` the type, and where `noise` that many columns of noise.
 
 Source: ours; the kinds of worlds are those in which outside reviewers found certificates that did not hold.
@@ -24,7 +26,7 @@ Source: ours; the kinds of worlds are those in which outside reviewers found cer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,7 @@ user = "user_id"
 time = "day"
 action = "coupon"
 actions = [0.0, 1.0, 2.0, 4.0]
-reward = "active"
+reward = "reward"
 {propensity}
 {more}
 [log.features]
@@ -121,7 +123,7 @@ class People:
         return np.full((users, len(COUPONS)), 1 / len(COUPONS))
 
     def act(self, action: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Activity and cost of today, after which it is tomorrow."""
+        """Reward and cost of today, after which it is tomorrow."""
         world, rng, users = self.world, self.rng, len(action)
         coupon = COUPONS[action]
         base, pull = np.zeros(users), np.full(users, 0.7)
@@ -144,9 +146,12 @@ class People:
         self.yesterday = active.astype(np.int64)
         self.intent = rng.normal(size=users)
         self.noise = rng.normal(size=self.noise.shape)
-        self.past = (*self.past, np.column_stack([coupon, active, cost]))
+        reward = active.astype(float)
+        if world.money:
+            reward *= rng.lognormal(-(world.money**2) / 2, world.money, users)
+        self.past = (*self.past, np.column_stack([coupon, reward, cost]))
         self.day += 1
-        return active.astype(float), cost
+        return reward, cost
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,7 @@ class World:
     stock: float = 0.0
     delay: bool = False
     targeted: bool = False
+    money: float = 0.0
     noise: int = 0
     history: int = 0
     columns: tuple[str, ...] = ("reward",)
@@ -187,10 +193,10 @@ class World:
         for day in range(self.days):
             features, chances = people.table(), people.chances()
             action = _drawn(chances, people.rng)
-            active, cost = people.act(action)
+            reward, cost = people.act(action)
             chance = chances[np.arange(users), action]
             columns = {"user_id": np.arange(users), "day": np.full(users, day), **features, "coupon": COUPONS[action]}
-            parts.append(pa.table({**columns, "active": active, "cost": cost, "p": chance}))
+            parts.append(pa.table({**columns, "reward": reward, "cost": cost, "p": chance}))
         pq.write_table(pa.concat_tables(parts), folder / "log.parquet")
         numeric = [f"n{i}" for i in range(self.noise)]
         text = CAMPAIGN.format(
@@ -210,11 +216,12 @@ class World:
 
         The users are new ones. Where there is a trend, the days are those after the log.
         """
-        people = People.draw(self, users, seed, self.days if self.trend else 0, own_shocks=True)
+        alike = replace(self, money=0.0)  # amounts have mean 1 whatever happened: their expectation has no noise
+        people = People.draw(alike, users, seed, self.days if self.trend else 0, own_shocks=True)
         sums: list[tuple[float, float]] = []
         for _ in range(60):
-            active, cost = people.act(policy(people))
-            sums.append((float(active.mean()), float(cost.mean())))
+            reward, cost = people.act(policy(people))
+            sums.append((float(reward.mean()), float(cost.mean())))
         daily, weights = np.array(sums), 0.9 ** np.arange(60)
         found: dict[str, float] = {}
         for j, name in enumerate(("reward", "coupon_cost")):
@@ -285,6 +292,7 @@ def _worlds() -> dict[str, World]:
         World("falling", types=True, told=True, trend=-0.02),
         World("shocks", types=True, told=True, shocks=0.15),
         World("targeted", types=True, told=True, targeted=True),
+        World("money", types=True, told=True, money=1.5),
         World("delay", types=True, told=True, delay=True, suffices=False),
         World(
             "delay, past",

@@ -156,6 +156,8 @@ def test_the_old_policy_needs_no_propensities_and_is_not_doubted_with_the_model(
         for e in numbers(by_city, "old", name).values():
             assert e.withheld or e.recommended, (name, e)
     assert all(e.recommended for e in numbers(by_city, "policy", "fqe").values())
+    assert by_city.diagnostics.balance.ok is False  # the action of the days before tells the city
+    assert not by_city.certificate.certified
 
 
 def test_a_behaviour_model_that_fits_is_used_and_told(tmp_path: Path) -> None:

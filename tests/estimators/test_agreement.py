@@ -166,3 +166,14 @@ def test_a_policy_whose_weights_lie_in_the_basis_is_confirmed_by_a_difference_of
     assert agree(fitted, {}, sure).ok
     gone = joint({"reward@3": np.nan}, withheld={"reward@3": "no"})
     assert not agree(gone, {}, steps(0.0, 0.0)).ok
+
+
+def test_what_days_make_of_the_old_policy_is_no_contradiction() -> None:
+    """Days of the log 10% below all days lower every policy by 10%; where only one differs, it is contradicted."""
+    fitted, other = pair(-0.1, error=0.005)
+    apart = {"fqe": joint({"reward": 2.0}), "dr": joint({"reward": 1.8})}
+    alike = {"fqe": joint({"reward": 2.0}), "dr": joint({"reward": 2.0})}
+    assert agree(fitted, {"dr": (other, none(other))}, old=apart).ok
+    found = agree(fitted, {"dr": (other, none(other))}, old=alike)
+    assert not found.ok
+    assert "dr gives reward as 0.9, the fitted evaluation as 1" in found.words

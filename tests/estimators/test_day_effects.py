@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from logs_in_memory import World, transitions
@@ -56,6 +58,7 @@ def test_a_trend_is_found_and_is_no_shock() -> None:
     assert "rises by" in found.words
     assert found.drift(Target("reward", 7), 3.5) == pytest.approx(3.5 * 0.02 * 14, rel=0.15)
     assert measured(0.5 - 0.01 * (np.arange(14) - 6.5)).drift(Target("reward", 7), 3.5) < -0.5
+    assert replace(found, ahead_days=28).drift(Target("reward"), 0.5) == pytest.approx(0.5 * 0.02 * 28, rel=0.15)
 
 
 def test_few_days_are_not_tested() -> None:
@@ -114,4 +117,6 @@ def test_a_certificate_that_days_could_break_is_none() -> None:
     assert "as days differ" in wide.words
     rising = effects(shock=0.0, trend=0.01, days=14).widened_certificate(certificate(1.05))
     assert not rising.certified
-    assert effects(shock=0.0, trend=-0.01, days=14).widened_certificate(certificate(1.05)).certified
+    falling = effects(shock=0.0, trend=-0.01, days=14).widened_certificate(certificate(1.05))
+    assert falling.certified
+    assert falling.gain_bound == pytest.approx(0.1 - 0.14 * 0.2)

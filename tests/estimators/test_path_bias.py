@@ -91,10 +91,10 @@ def test_where_the_state_is_enough_errors_are_those_of_chance(tmp_path: Path) ->
 
 
 def test_only_what_is_beyond_chance_is_allowed_for() -> None:
-    """Two standard errors are chance; the sign stays."""
-    assert OutcomeBias("reward", 0.03, 0.02).allowance == 0
-    assert OutcomeBias("reward", -0.05, 0.02).allowance == pytest.approx(-0.01)
-    assert OutcomeBias("cost", 0.05, 0.02).allowance == pytest.approx(0.01)
+    """Three standard errors are chance; the sign stays."""
+    assert OutcomeBias("reward", 0.05, 0.02).allowance == 0
+    assert OutcomeBias("reward", -0.07, 0.02).allowance == pytest.approx(-0.01)
+    assert OutcomeBias("cost", 0.07, 0.02).allowance == pytest.approx(0.01)
 
 
 def test_bounds_move_to_the_side_that_is_worse() -> None:
@@ -102,14 +102,14 @@ def test_bounds_move_to_the_side_that_is_worse() -> None:
     line = BudgetBound(budget="cost", value=1.0, bound=1.06, limit=1.1, floor=False, kept=True)
     issued = Certificate(certified=True, words="certified", confidence=0.975, users=1000, budgets=(line,), gain=0.2,
                          gain_bound=0.1, gain_most=0.3, withheld=None)  # fmt: skip
-    bias = PathBias((OutcomeBias("reward", -0.03, 0.01), OutcomeBias("cost", 0.07, 0.01)), "paths disagree")
+    bias = PathBias((OutcomeBias("reward", -0.04, 0.01), OutcomeBias("cost", 0.08, 0.01)), "paths disagree")
     moved = bias.widened_certificate(issued, objective=2.0)
     assert moved.budgets[0].bound == pytest.approx(1.11)
     assert not moved.certified
     assert not moved.budgets[0].kept
     assert [moved.gain_bound, moved.gain_most] == pytest.approx([0.08, 0.3])
     assert "paths disagree" in moved.words
-    cheaper = PathBias((OutcomeBias("reward", 0.03, 0.01), OutcomeBias("cost", -0.07, 0.01)), "paths disagree")
+    cheaper = PathBias((OutcomeBias("reward", 0.04, 0.01), OutcomeBias("cost", -0.08, 0.01)), "paths disagree")
     moved = cheaper.widened_certificate(issued, objective=2.0)
     assert moved.certified
     assert moved.budgets == (line,)

@@ -221,7 +221,7 @@ def test_stated_propensities_that_contradict_the_log_block(tmp_path: Path) -> No
 
 def test_stated_propensities_a_little_off_are_a_warning(tmp_path: Path) -> None:
     columns = panel(users=15_000)
-    columns["coupon"] = [1.0 + row % 3 for row in range(60_000)]
+    columns["coupon"] = np.random.default_rng(1).permutation(np.arange(60_000) % 3 + 1.0).tolist()
     columns["p"] = [0.32] * 60_000
     report = check(campaign_file(tmp_path, columns, log='propensity = "p"'))
     assert not report.blocks
@@ -300,3 +300,17 @@ def test_a_state_that_says_enough_is_not_doubted(tmp_path: Path) -> None:
     assert report.state.ok
     assert report.tried == ()
     assert "log.features" not in where(report, "warning")
+
+
+def test_an_old_policy_that_looked_at_the_past_is_a_warning(tmp_path: Path) -> None:
+    """Users who were not active on the day before mostly get the largest coupon, and no propensity tells it."""
+    columns, rng = panel(users=800), np.random.default_rng(4)
+    active = np.array(columns["active"]).reshape(800, 4)
+    lured = np.hstack([np.zeros((800, 1), bool), (active[:, :-1] == 0) & (rng.random((800, 3)) < 0.7)]).ravel()
+    columns["coupon"] = np.where(lured, 3.0, columns["coupon"]).tolist()
+    report = check(campaign_file(tmp_path, columns, numeric='["spend"]'))
+    assert report.balance is not None
+    assert report.balance.ok is False
+    assert report.balance.dependences[0].past == "reward"
+    (warning,) = (finding for finding in report.findings if finding.where == "log.propensity")
+    assert "depends on reward on the last day" in warning.message

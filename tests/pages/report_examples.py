@@ -16,6 +16,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.estimators import agreement
 from outlay.estimators.backtest import Backtest, BacktestDay
+from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.behaviour import check as behaviour_check
 from outlay.estimators.certificate import BudgetBound, Certificate
 from outlay.estimators.day_effects import DayEffects, OutcomeByDay
@@ -219,6 +220,7 @@ def _diagnostics() -> Diagnostics:
         for a in COUPONS
     )
     return Diagnostics(
+        balance=BalanceCheck.of([PastDependence("action", "reward", "last day", 0.004, 0.003)], logged=False),
         propensities=behaviour_check.BehaviourCheck(
             rows=70_000, log_loss=2.39, constant_log_loss=2.4, actions=actions, worst=actions[0], comparisons=11,
             least_propensity=0.08, least_action=1.0, ok=True,

@@ -38,6 +38,7 @@ from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.files import new_file
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import Transitions
+from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.band import Band
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.day_effects import DayEffects
@@ -108,7 +109,8 @@ def certify_frontier(
     at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
     old = at.old()
     check = reproduces(observe(at.panel, days=at.days), old, at.state.day_effects)
-    folds = _measured(at, campaign, check, within(report, 0, 0.9))
+    balance = at.state.balance(at.propensity())
+    folds = _measured(at, campaign, check, balance, within(report, 0, 0.9))
     withheld, known, biases = [], [], []
 
     def mixtures() -> Iterator[Fitted]:
@@ -129,7 +131,7 @@ def certify_frontier(
         yield old
 
     points = Points.of(mixtures(), campaign, known=known)
-    doubt = check.words if not check.ok else refused or at.state.markov_check.refused
+    doubt = check.words if not check.ok else refused or at.state.markov_check.refused or balance.refused
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
             handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
@@ -213,7 +215,9 @@ def _bias(
     return PathBias.of(at.pool_joint(parts), whole, BY_CHANCE if at.counted else SECOND_BY_CHANCE)
 
 
-def _measured(at: Measure, campaign: Campaign, check: Reproduction, report: Progress) -> list[list[_Policy]]:
+def _measured(
+    at: Measure, campaign: Campaign, check: Reproduction, balance: BalanceCheck, report: Progress
+) -> list[list[_Policy]]:
     """Every policy on the users of its fold, by fold in the order of the bundle's members."""
     names, found = needed(campaign), []
     for k, part in enumerate(at.folds):
@@ -230,7 +234,7 @@ def _measured(at: Measure, campaign: Campaign, check: Reproduction, report: Prog
                 vague = too_few_follow(part, policy, propensity, fitted) if part.sequential else None
                 steps = single_steps(part, policy, propensity)
                 told = PolicyEstimates(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
-                reason = Checks.of(told, check, behaviour, at.state.markov_check).agreement.reason
+                reason = Checks.of(told, check, behaviour, at.state.markov_check, balance).agreement.reason
             columns = [fitted.column(name) for name in names]
             kept = fitted.picked(names, columns, [1.0] * len(names))
             bias = bias_by_paths(part, policy, propensity)

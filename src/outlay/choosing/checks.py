@@ -3,6 +3,7 @@
     propensities   the behaviour model fits the log, where propensities are not logged
     reproduction   the fitted evaluation of the old policy gives its observed totals back
     state          given state and action, a user's earlier days say no more about what follows
+    balance        given the state, the old policy's actions do not depend on what users did before
     agreement      other estimators, some of which assume less, do not contradict the fitted evaluation of the policy
 
 A fitted evaluation that fails a check is shown, but not recommended, and certifies nothing. If it does not give the old
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from outlay.choosing.estimates import PolicyEstimates
 from outlay.choosing.estimators import ESTIMATORS
 from outlay.estimators.agreement import NOT_CHECKED, ONE_STEP, Agreement, agree
+from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.behaviour.check import BehaviourCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.estimators.observed import Reproduction
@@ -31,7 +33,7 @@ class CheckResult:
     """One check, as a table shows it.
 
     Attributes:
-        name: `propensities`, `reproduction`, `state` or `agreement`.
+        name: `propensities`, `reproduction`, `state`, `balance` or `agreement`.
         question: what it asks.
         ok: whether it was passed; None if it could not be made.
         words: what was found.
@@ -54,12 +56,14 @@ class Checks:
         reproduction: of the old policy's totals.
         markov: whether the state is enough.
         agreement: of the estimators of the policy.
+        balance: whether the old policy's actions depend on the past beyond the state.
     """
 
     propensities: BehaviourCheck | None
     reproduction: Reproduction
     markov: MarkovCheck
     agreement: Agreement
+    balance: BalanceCheck
 
     @classmethod
     def of(
@@ -68,8 +72,10 @@ class Checks:
         reproduction: Reproduction,
         behaviour: BehaviourCheck | None,
         markov: MarkovCheck,
+        balance: BalanceCheck,
+        old: PolicyEstimates | None = None,
     ) -> Checks:
-        """Check the estimates of a policy."""
+        """Check the estimates of a policy; `old` are those of the log's own policy, where days differ."""
         if behaviour is not None and not behaviour.ok:
             confirmed = estimates.steps is None and not estimates.by_day
             agreement = Agreement(confirmed, f"{NOT_CHECKED}: {MISFIT}", ())
@@ -81,12 +87,20 @@ class Checks:
             }
             # Single steps do not need the basis.
             assume_less = (*(name for name in others if ESTIMATORS[name].assumes_less), ONE_STEP)
-            agreement = agree(estimates.fitted, others, estimates.steps, estimates.vague, assume_less=assume_less)
-        return cls(propensities=behaviour, reproduction=reproduction, markov=markov, agreement=agreement)
+            agreement = agree(estimates.fitted, others, estimates.steps, estimates.vague, assume_less=assume_less,
+                              old=None if old is None else old.joints)  # fmt: skip
+        return cls(
+            propensities=behaviour, reproduction=reproduction, markov=markov, agreement=agreement, balance=balance
+        )
 
     @property
     def refused(self) -> str | None:
         """Why nothing is certified, or None."""
+        return self.doubted or self.balance.refused
+
+    @property
+    def doubted(self) -> str | None:
+        """Why a fitted evaluation that needs no propensities is not recommended, or None."""
         if not self.reproduction.ok:
             return self.reproduction.words
         return self.markov.refused or self.agreement.reason
@@ -119,6 +133,13 @@ class Checks:
                 f"so the fitted evaluation is not recommended, and nothing is certified. {self.markov.way_out}",
             ),
             CheckResult(
+                "balance",
+                "Given the state, is the old policy's action unrelated to what users did before?",
+                self.balance.ok,
+                self.balance.words,
+                f"so nothing that needs propensities is recommended, and nothing is certified. {self.balance.way_out}",
+            ),
+            CheckResult(
                 "agreement",
                 "Do the other estimators, some of which assume less, agree with the fitted evaluation?",
                 None if skipped else agreement.ok,
@@ -129,7 +150,8 @@ class Checks:
 
     def with_cautions(self, estimates: PolicyEstimates) -> PolicyEstimates:
         """Return the estimates of a policy with the cautions that follow from the checks."""
-        refused, old = self.refused, estimates.policy.name == "old"
+        old = estimates.policy.name == "old"
+        refused = self.refused if estimates.by_day else self.doubted
         if old and self.reproduction.ok and self.agreement.words.startswith(NOT_CHECKED):
             refused = None  # that the log says too little of the other policy takes nothing from the old one
         misfit = self.propensities is not None and not self.propensities.ok and not old
@@ -139,6 +161,8 @@ class Checks:
                 estimates = estimates.with_caution(name, refused)
             elif misfit:
                 estimates = estimates.with_caution(name, MISFIT)
+            elif self.balance.ok is False and estimator.needs_propensities and not old:
+                estimates = estimates.with_caution(name, self.balance.refused)
             elif estimator.needs_state and not self.reproduction.ok:
                 estimates = estimates.with_caution(name, self.reproduction.words)
             elif estimator.needs_state:

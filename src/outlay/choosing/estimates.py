@@ -21,6 +21,7 @@ from outlay.core.target import Target
 from outlay.estimators import fitted
 from outlay.estimators.importance import few_users, mean_ratio, off_one, row_ratios
 from outlay.estimators.joint import Joint, mixed
+from outlay.estimators.path_bias import SECOND_BY_CHANCE, PathBias, between
 from outlay.estimators.sequential import FEWEST, HARDLY_ANY
 from outlay.estimators.units import counts_decisions, displayed, estimates
 from outlay.estimators.windowed import room
@@ -193,6 +194,15 @@ def bias_by_paths(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray
         return None
     parts = [measure.path_bias(part, propensity) for part in policy.parts]
     return Joint(**mixed(parts, policy.weights))
+
+
+def bias_of(new: PolicyEstimates, names: Sequence[str]) -> PathBias | None:
+    """Return the bias of the fitted means: by paths of the log or, where states are not counted, by `fqe2`."""
+    if new.bias is not None:
+        return PathBias.of(new.bias, new.fitted)
+    if "fqe2" not in new.joints:
+        return None
+    return PathBias.of(between(new.fitted, new.joints["fqe2"], names), new.fitted, SECOND_BY_CHANCE)
 
 
 def _unseen(joint: Joint, names: Sequence[str], varies: NDArray[np.bool_]) -> list[str | None]:

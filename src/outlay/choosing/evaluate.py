@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from outlay.choosing.certify import certify_frontier
 from outlay.choosing.checks import Checks
 from outlay.choosing.constants import beside_constants, constants_of
 from outlay.choosing.diagnostics import daily, matching_paths, overlap, shares
-from outlay.choosing.estimates import PolicyEstimates, estimate_policy
+from outlay.choosing.estimates import PolicyEstimates, bias_of, estimate_policy
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, mixture_of
 from outlay.choosing.evaluation import CurveLook, Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.choosing.grade import grade, sensitivity
@@ -33,7 +33,6 @@ from outlay.core.transitions import EVERYONE
 from outlay.estimators.certificate import LEAST_USERS, Certificate, certify, unless_shared, unless_unassigned
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
-from outlay.estimators.path_bias import SECOND_BY_CHANCE, PathBias, between
 from outlay.estimators.reach import largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
 
@@ -64,10 +63,11 @@ def evaluate_policy(
     report(0.2, "the policy")
     new = estimate_policy(measure, policy, propensity)
     reproduction, behaviour = reproduces(observed, old.fitted, measure.state.day_effects), measure.behaviour_check()
-    markov = measure.state.markov_check
-    checks = Checks.of(new, reproduction, behaviour, markov)
-    new, old = checks.with_cautions(new), checks.with_cautions(old)
+    markov, balance = measure.state.markov_check, measure.state.balance(propensity)
     days = measure.state.day_effects
+    by_days = old if days.differ and days.moderate else None
+    checks = Checks.of(new, reproduction, behaviour, markov, balance, by_days)
+    new, old = checks.with_cautions(new), checks.with_cautions(old)
     report(0.4, "the policies beside it")
     constants, others = constants_of(measure, campaign), []
     if constants is not None:
@@ -77,7 +77,9 @@ def evaluate_policy(
     compared = []
     if other is not None:
         estimates = estimate_policy(measure, other, propensity)
-        compared.append(Checks.of(estimates, reproduction, behaviour, markov).with_cautions(estimates))
+        compared.append(
+            Checks.of(estimates, reproduction, behaviour, markov, balance, by_days).with_cautions(estimates)
+        )
     compared = [checks.with_cautions(each) for each in compared]
     others = [*(checks.with_cautions(each) for each in others), *compared]
     members = [checks.with_cautions(each) for each in _members(measure, policy, propensity)]
@@ -90,7 +92,7 @@ def evaluate_policy(
     gain = [e for e in less["old"] if (e.estimator, e.target) == ("fqe", objective(campaign))]
     if not all(e.recommended for e in gain):  # the verdict must not be surer than the table
         certificate = replace(certificate, gain_bound=None, gain_most=None)
-    bias = _bias(new, measure.panel.names)
+    bias = bias_of(new, measure.panel.names)
     certificate = days.widened_certificate(certificate)
     if bias is not None:
         certificate = bias.widened_certificate(certificate, float(coordinates(new.fitted, campaign)[0][0]))
@@ -140,6 +142,7 @@ def evaluate_policy(
             propensities=behaviour,
             reproduction=reproduction,
             markov=checks.markov,
+            balance=checks.balance,
             days=days,
             backtest=measure.state.backtest(level),
             path_bias=bias,
@@ -208,15 +211,6 @@ def _certified(
     )
     certificate = replace(certificate, window=claimed(campaign, measure.window), look=number, alpha=alpha)
     return unless_shared(certificate, campaign)
-
-
-def _bias(new: PolicyEstimates, names: Sequence[str]) -> PathBias | None:
-    """The bias of the fitted means: by paths of the log or, where states are not counted, by the second evaluation."""
-    if new.bias is not None:
-        return PathBias.of(new.bias, new.fitted)
-    if "fqe2" not in new.joints:
-        return None
-    return PathBias.of(between(new.fitted, new.joints["fqe2"], names), new.fitted, SECOND_BY_CHANCE)
 
 
 def _curve(measure: Measure, run: Run, campaign: Campaign, refused: str | None, report: Progress) -> CurveLook | None:

@@ -190,6 +190,7 @@ def _rests_on(result: Evaluation) -> None:
     diagnostics = result.diagnostics
     _say(f"Reproduction: {diagnostics.reproduction.words}.")
     _say(f"State: {diagnostics.markov.words}.")
+    _say(f"Balance: {diagnostics.balance.words}.")
     if diagnostics.path_bias is not None:
         _say(f"Bias: {diagnostics.path_bias.words}.")
     _say(f"Days: {diagnostics.days.words}.")

@@ -14,13 +14,21 @@ of the value or 1.5 times the error that the fitted evaluation claims, whichever
 which does not count as a pass. (In randomised logs of rich states it was 0.5 to 0.7 times; where an old policy leaves 4
 % to chance, 2 to 4 times, however many users there are.)
 
+Where days differ (`day_effects.py`), an estimate of the log's own days differs from the fitted one, which takes all
+days to be alike, however right the state is. What that makes of the log's own policy is known; times how much more the
+policy brings, it is taken off:
+
+    other(π) − fitted(π) − (other(p) − fitted(p)) · fitted(π) / fitted(p)
+
+This assumes that a day moves what every policy brings in proportion, as the allowances for days do.
+
 Source: Hausman (1978) for the comparison of an estimator with one that assumes less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +94,7 @@ def agree(
     vague: str | None = None,
     *,
     assume_less: Sequence[str] = (),
+    old: Mapping[str, Joint] | None = None,
 ) -> Agreement:
     """Compare every number that can be relied on with the fitted one.
 
@@ -96,12 +105,15 @@ def agree(
             None if they need not.
         vague: why the fitted evaluation is only a guess, if it shows that itself.
         assume_less: the estimators among the others that assume less than the fitted evaluation.
+        old: by estimator, the fitted evaluation (`fqe`) among them: the log's own policy, where days differ.
     """
     differences: list[EstimatorDifference] = []
     own = fitted.std_error
     for name, (joint, cautions) in others.items():
         relied = {t for t, caution in zip(joint.targets, cautions, strict=True) if caution is None}
         difference = joint.minus(fitted)
+        if old is not None and name in old:
+            difference = _less_days(difference, fitted, old[name], old["fqe"])
         errors = difference.std_error
         for t, target in enumerate(difference.targets):
             if target not in relied or difference.withheld[t] is not None or counts_decisions(target):
@@ -136,6 +148,21 @@ def agree(
         f"{len(differences)} comparisons are beyond their tolerance)"
     )
     return Agreement(False, words, tuple(differences))
+
+
+def _less_days(difference: Joint, fitted: Joint, old: Joint, old_fitted: Joint) -> Joint:
+    """A difference less what days that differ make of it, by the log's own policy; unchanged where that is unknown."""
+    own = old.minus(old_fitted)
+    value, influence = difference.value.copy(), difference.influence.copy()
+    for t, target in enumerate(difference.targets):
+        if target not in own.targets or own.withheld[at := own.column(target)] is not None:
+            continue
+        base = float(old_fitted.value[old_fitted.column(target)])
+        if base:
+            times = float(fitted.value[fitted.column(target)]) / base
+            value[t] -= times * own.value[at]
+            influence[:, t] -= times * own.influence[:, at]
+    return replace(difference, value=value, influence=influence)
 
 
 def _by_steps(fitted: Joint, steps: Joint) -> list[EstimatorDifference]:

@@ -13,9 +13,10 @@ number of users averages that out. If the question is what other days will bring
 
 A shock is taken to multiply: it moves a policy that brings twice as much twice as far, so that of a difference between
 policies it moves only the difference. A straight line through the r_d that is beyond chance is a trend: the days to
-come will differ from the log's by slope · D · mean W if it goes on, which is added to the error on the side to
-which it goes. Effects of days that the features tell are not shocks. In a log of one week, a weekday feature tells
-them all.
+come will differ from the log's by slope · A · mean W if it goes on, which is added to the error on the side to
+which it goes (of a gain, to both). A is D, or where means are discounted how far their mean day lies behind that of
+the log, (D+1)/2 + γ/(1−γ), if that is more. Effects of days that the features tell are not shocks. In a log of one
+week, a weekday feature tells them all.
 
 Source: Jordà (2005) for local projections; Cameron and Miller (2015) for few clusters; the rest: ours.
 """
@@ -72,6 +73,7 @@ class DayEffects:
         begin: `[S]` share of the users who began on each of the log's days.
         window: days of a user that numbers without days of their own are about.
         words: a sentence without its full stop.
+        ahead_days: A, of numbers without days of their own.
     """
 
     outcomes: tuple[OutcomeByDay, ...]
@@ -79,6 +81,7 @@ class DayEffects:
     begin: tuple[float, ...]
     window: int
     words: str
+    ahead_days: float = 0.0
 
     @property
     def differ(self) -> bool:
@@ -110,7 +113,8 @@ class DayEffects:
         outcome = next((each for each in self.outcomes if each.name == target.name), None)
         if outcome is None or outcome.trend == 0:
             return 0.0
-        return abs(value) * outcome.trend * self.days * float(self._sums(outcome, target).mean())
+        ahead = self.days if target.days else max(self.days, self.ahead_days)
+        return abs(value) * outcome.trend * ahead * float(self._sums(outcome, target).mean())
 
     def ahead(self, name: str, value: float, days: int, *, learned: int, age: float) -> tuple[float, float]:
         """What days add to a prediction of one day's mean, some days ahead, from a model of earlier days.
@@ -172,8 +176,9 @@ class DayEffects:
         gain, reward = certificate.gain, Target("reward", certificate.window)
         least, most = certificate.gain_bound, certificate.gain_most
         if gain is not None and least is not None and most is not None:
-            reach = z * self.error(reward, gain)
-            least, most = gain - float(np.hypot(gain - least, reach)), gain + float(np.hypot(most - gain, reach))
+            reach, drift = z * self.error(reward, gain), self.drift(reward, abs(gain))
+            least = gain - float(np.hypot(gain - least, reach)) - abs(drift)
+            most = gain + float(np.hypot(most - gain, reach)) + abs(drift)
         return replace(certificate, budgets=budgets, certified=certified, words=words, gain_bound=least, gain_most=most)
 
     def _bound(self, line: BudgetBound, z: float) -> BudgetBound:
@@ -221,7 +226,8 @@ def day_effects(
         shock, trend = (x / mean if abs(x) / mean > NEGLIGIBLE / divisor else 0.0
                         for x, divisor in ((shock, 1), (trend, len(day))))  # fmt: skip
         found.append(OutcomeByDay(name, shock, trend, response))
-    return DayEffects(tuple(found), len(day), tuple(began.tolist()), span, _words(found, len(day)))
+    ahead = 0.0 if window else (len(day) + 1) / 2 + panel.discount / (1 - panel.discount)
+    return DayEffects(tuple(found), len(day), tuple(began.tolist()), span, _words(found, len(day)), ahead)
 
 
 def _between(residual: Array, at: NDArray[np.intp], day: NDArray[np.int64]) -> tuple[float, float]:

@@ -124,15 +124,10 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
             states are counted.
     """
     history = panel.data.campaign.log.history is not None
-    earlier = before(panel, np.ones((len(panel), 1)), total=True)[:, 0]
-    rows = np.flatnonzero((earlier > 0) & ~panel.forced)
-    if len(rows) > MOST_ROWS:
-        users = np.unique(panel.user[rows])
-        kept = users[np.linspace(0, len(users) - 1, int(len(users) * MOST_ROWS / len(rows))).astype(np.int64)]
-        rows = rows[np.isin(panel.user[rows], kept)]
+    rows = rows_with_a_past(panel)
     if len(np.unique(panel.user[rows])) < FEWEST_USERS:
         return MarkovCheck.of((), history)
-    names, past = _past(panel)
+    names, past = past_of(panel)
     unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
     goes_on = rows[panel.following[rows] >= 0]
     count = len(panel.names)
@@ -142,11 +137,22 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
             continue
         r = off_state(panel, at, columns, np.hstack([panel.outcome[told], past[at]]), time[at])
         labels = [prefix + name for name in panel.names]
-        found += _dependences(r[:, :count], r[:, count:], unit[at], labels, names)
+        found += dependences(r[:, :count], r[:, count:], unit[at], labels, names)
     return MarkovCheck.of(found, history)
 
 
-def _past(panel: Panel) -> tuple[list[tuple[str, str]], Array]:
+def rows_with_a_past(panel: Panel) -> Index:
+    """Rows with a choice and a day before, at most `MOST_ROWS`, of users spread evenly."""
+    earlier = before(panel, np.ones((len(panel), 1)), total=True)[:, 0]
+    rows = np.flatnonzero((earlier > 0) & ~panel.forced)
+    if len(rows) > MOST_ROWS:
+        users = np.unique(panel.user[rows])
+        kept = users[np.linspace(0, len(users) - 1, int(len(users) * MOST_ROWS / len(rows))).astype(np.int64)]
+        rows = rows[np.isin(panel.user[rows], kept)]
+    return rows
+
+
+def past_of(panel: Panel) -> tuple[list[tuple[str, str]], Array]:
     """What of the past is tried, as (what, lag), and its columns."""
     amount = panel.data.actions[panel.action]
     was = np.column_stack([amount, amount > panel.data.actions.min(), panel.outcome])
@@ -155,9 +161,10 @@ def _past(panel: Panel) -> tuple[list[tuple[str, str]], Array]:
     return names, before(panel, was)
 
 
-def _dependences(
+def dependences(
     r_y: Array, r_v: Array, unit: Index, outcomes: Sequence[str], past: Sequence[tuple[str, str]]
 ) -> list[PastDependence]:
+    """ρ of every outcome `[r, q]` and summary of the past `[r, v]`, both residuals, with errors by `unit` `[r]`."""
     found = []
     _, unit = np.unique(unit, return_inverse=True)
     for j, outcome in enumerate(outcomes):

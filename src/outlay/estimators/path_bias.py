@@ -16,7 +16,7 @@ went the policy's way: it has less bias and more noise (`sequential.py`).
 
 Any policy shows some bias by chance. What is beyond some standard errors moves the bounds of the certificate:
 
-    allowance = sign(bias) · max(0, |bias| − c · error)      c = 2 where states are counted, else 1
+    allowance = sign(bias) · max(0, |bias| − c · error)      c = 3 where states are counted, else 1
 
 Assumptions: the propensities are right, and users do not influence each other. Being the first term of an expansion, it
 tells direction and size rather than the exact error. It sees only what shows within the days of the log.
@@ -46,7 +46,7 @@ from outlay.estimators.panel import Panel
 from outlay.estimators.windowed import discounted_weights
 
 Array = NDArray[np.float64]
-BY_CHANCE = 2.0  # standard errors: where the state is enough, one outcome in twenty has an allowance
+BY_CHANCE = 3.0  # standard errors: where the state is enough, one outcome in 370 has an allowance
 # Of the difference to the second fitted evaluation: in logs with hidden types and their past the first one was 3% too
 # high, so that an allowance in a third of the logs without need is the smaller evil.
 SECOND_BY_CHANCE = 1.0

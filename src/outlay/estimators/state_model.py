@@ -1,4 +1,4 @@
-"""What the state says of rows, and the questions that it answers: is it enough, and do days differ beyond it?"""
+"""What the state says of rows: whether it is enough, whether actions depend on more, and whether days differ."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.estimators.backtest import Backtest, backtest
+from outlay.estimators.balance import BalanceCheck, balance_check
 from outlay.estimators.day_effects import DayEffects, day_effects
 from outlay.estimators.markov import MarkovCheck, markov_check
 from outlay.estimators.panel import Panel
@@ -57,6 +58,10 @@ class StateModel:
     def day_effects(self) -> DayEffects:
         """How days differ, given state and action, and what that adds to errors."""
         return day_effects(self.panel, self._time, self.columns, self.window)
+
+    def balance(self, propensity: NDArray[np.float64]) -> BalanceCheck:
+        """Whether actions, weighted by `[n]` propensities of the logged ones, are unrelated to the days before."""
+        return balance_check(self.panel, self._time, self.columns, propensity)
 
     def backtest(self, confidence: float) -> Backtest:
         """The log's last days, predicted from its first (`backtest.py`)."""

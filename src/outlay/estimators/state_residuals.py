@@ -1,4 +1,4 @@
-"""What state and action leave of a row's values: residuals by least squares, on cells where states are counted."""
+"""What the state, with or without the action, leaves of a row's values: by least squares, on cells if it is counted."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ def off_state(
     columns: Sequence[NDArray[np.floating]] | None,
     values: Array,
     time: NDArray[np.int64] | None = None,
+    *,
+    acted: bool = True,
 ) -> Array:
     """Residuals of values on state, action and, where it is given, the calendar day.
 
@@ -30,12 +32,13 @@ def off_state(
             states are counted: each state and action is then a cell.
         values: `[r, q]`.
         time: `[r]` calendar days to take out as well.
+        acted: whether the action is taken out too.
     """
     days = np.empty((len(rows), 0))
     if time is not None:
         _, day = np.unique(time, return_inverse=True)
         days = np.eye(day.max() + 1)[:, 1:][day]
-    action = panel.action[rows]
+    action = panel.action[rows] if acted else np.zeros(len(rows), np.intp)
     if columns is None:
         assert panel.state is not None
         _, cell = np.unique(panel.state[rows] * panel.data.num_actions + action, return_inverse=True)
@@ -48,7 +51,8 @@ def off_state(
     first, *others = (np.asarray(part[rows], np.float32) for part in columns)
     given = amount > panel.data.actions.min()
     actions = np.eye(panel.data.num_actions)[action]  # with an intercept in them
-    X = [actions, first, *others, first * scaled[:, None], first * given[:, None], days]
+    by_amount = [first * scaled[:, None], first * given[:, None]] if acted else []
+    X = [actions, first, *others, *by_amount, days]
     return _off(np.hstack([part.astype(np.float32) for part in X]), values)
 
 

@@ -6,13 +6,14 @@ import json
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from outlay.choosing.measure import Measure
 from outlay.choosing.settling_test import SettlingTest, plan_settling
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import LogError
 from outlay.core.transitions import EVERYONE
+from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.jobs.prepare import prepare
 from outlay.logs.effects import Effect, contrast, effects
@@ -26,6 +27,14 @@ from outlay.logs.roles import Log, open_log
 MOST_CELLS = 100_000_000  # rows times features that are prepared to test the state
 TRIED_DAYS = (3, 7, 14, 28)  # under [log.history]
 THIN = 0.01  # a share below: too little to learn from
+
+
+class _StateChecks(NamedTuple):
+    """What is found of a campaign's state; None where it was not looked at."""
+
+    markov: MarkovCheck | None
+    balance: BalanceCheck | None
+    test: SettlingTest | None
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ class CheckReport:
         effects: of the first day's action, higher against lower.
         state: whether the state is enough (`estimators/markov.py`); None where a finding blocks, or the log is too
             large to be prepared for it.
+        balance: whether the old policy's actions depend on the past beyond the state (`estimators/balance.py`); None
+            as for `state`.
         tried: where it is not enough and there is no `[log.history]`: whether so many past days are.
         test: where nothing that was tried is enough, the experiment that needs no state.
     """
@@ -87,6 +98,7 @@ class CheckReport:
     state: MarkovCheck | None = None
     tried: tuple[TriedHistory, ...] = ()
     test: SettlingTest | None = None
+    balance: BalanceCheck | None = None
 
     @property
     def blocks(self) -> bool:
@@ -136,35 +148,40 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
             findings += _about_assignment(findings, verdict, forced=campaign.log.forced is not None)
             findings += _about_choice(overlaps, pair, table)
         days = facts.last_time - facts.first_time + 1
-        state, tried, test = None, list[TriedHistory](), None
+        found, tried = None, list[TriedHistory]()
         if not any(finding.level == "error" for finding in findings) and facts.choices:
-            state, tried, test = _state(campaign, facts.rows, days, threads, memory)
-            findings += _about_state(state, tried)
+            found, tried = _state(campaign, facts.rows, days, threads, memory)
+        state, balance, test = found or _StateChecks(None, None, None)
+        findings += [*_about_state(state, tried), *_about_balance(balance)]
         findings.sort(key=lambda finding: LEVELS.index(finding.level))
         return CheckReport(
             campaign=campaign.meta.name, source=str(campaign.source), rows=facts.rows, users=facts.users,
             days=days, first=log.when(facts.first_time),
             last=log.when(facts.last_time), actions=facts.actions, missing=missing, duplicates=facts.duplicates,
             findings=tuple(findings), overlap=tuple(overlaps), randomisation=verdict, contrast=pair,
-            effects=tuple(table), state=state, tried=tuple(tried), test=test,
+            effects=tuple(table), state=state, balance=balance, tried=tuple(tried), test=test,
         )  # fmt: skip
 
 
 def _state(
     campaign: Campaign, rows: int, days: int, threads: int | None, memory: str | None
-) -> tuple[MarkovCheck | None, list[TriedHistory], SettlingTest | None]:
-    """Whether the state is enough; where not, whether it would be with past days, and a test that needs no state."""
+) -> tuple[_StateChecks | None, list[TriedHistory]]:
+    """What is found of the state, and where it is not enough, whether it would be with past days."""
     if rows * len(campaign.log.features.names) > MOST_CELLS:
-        return None, [], None
+        return None, []
 
-    def tested(of: Campaign) -> tuple[MarkovCheck | None, SettlingTest | None]:
+    def tested(of: Campaign) -> _StateChecks | None:
         with tempfile.TemporaryDirectory(prefix="outlay-") as folder:
             try:
                 data = prepare(of, Path(folder) / "data", threads=threads, memory=memory)
             except LogError:  # too few users to split: prepare will say so
-                return None, None
-            found = Measure(data, EVERYONE, None).state.markov_check
-            return found, None if found.ok is not False else plan_settling(data, of)
+                return None
+            measure = Measure(data, EVERYONE, None)
+            found = measure.state.markov_check
+            if of is not campaign:  # with past days: only whether they are enough
+                return _StateChecks(found, None, None)
+            test = plan_settling(data, of) if found.ok is False else None
+            return _StateChecks(found, measure.state.balance(measure.propensity()), test)
 
     own = ("action", "reward", *(budget.name for budget in campaign.budgets))
 
@@ -174,21 +191,28 @@ def _state(
             return False
         section = HistorySection(days=back, columns=known, summaries=summaries)
         log = campaign.log.model_copy(update={"history": section})
-        found, _ = tested(campaign.model_copy(update={"log": log}))
+        found = tested(campaign.model_copy(update={"log": log}))
         assert found is not None
-        tried.append(TriedHistory(back, known, summaries, found.ok, found.words))
-        return found.ok is True
+        assert found.markov is not None
+        tried.append(TriedHistory(back, known, summaries, found.markov.ok, found.markov.words))
+        return found.markov.ok is True
 
-    (found, test), tried = tested(campaign), list[TriedHistory]()
-    if found is None or found.ok is not False or campaign.log.history is not None:
-        return found, tried, test
+    found, tried = tested(campaign), list[TriedHistory]()
+    if found is None or found.markov is None or found.markov.ok is not False or campaign.log.history is not None:
+        return found, tried
     back = next((back for back in TRIED_DAYS if back <= days and enough(back)), None)
     if back is not None:  # the less the state holds, the better the log supports it
         fewer = (("reward",), ("action",), ("reward", *own[2:]))
         columns = next((columns for columns in fewer if enough(back, columns)), own)
         one: tuple[tuple[Summary], ...] = (("mean",), ("decayed",))
         next((summaries for summaries in one if enough(back, columns, summaries)), None)
-    return found, tried, test if tried and back is None else None
+    return found if tried and back is None else found._replace(test=None), tried
+
+
+def _about_balance(balance: BalanceCheck | None) -> list[Finding]:
+    if balance is None or balance.ok is not False:
+        return []
+    return [Finding("warning", "log.propensity", f"{balance.words}.", f"{balance.way_out}.", 0)]
 
 
 def _about_state(state: MarkovCheck | None, tried: list[TriedHistory]) -> list[Finding]:

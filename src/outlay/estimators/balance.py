@@ -1,0 +1,122 @@
+"""Balance: given the state, is today's action unrelated to what the user did before?
+
+Estimates that weight rows by π/p rest on p being the probability of the logged action whatever happened before, be it
+logged, estimated, or only declared. If it is, the weighted action of a row has a mean that is known,
+
+    E[ y | state, past ] = 0      y = (h(a) − h̄) / p      h̄ = mean of h over the actions that the row allows
+                                  h: the amount, and whether one was given
+
+so y is unrelated to the user's outcomes and actions of the days before. As in `markov.py`, y and every summary of the
+days before are freed of state and calendar day, and their partial correlation is judged by its standard error by user.
+If they are related, the old policy looked at something of the past that the features do not tell (propensities
+estimated), or the logged propensities are not those with which it acted. Without h̄, rows of rare actions would carry
+most of the noise and hide the rest.
+
+Where the old policy never gave some allowed action in a state, the mean is another one there. Propensities that are
+logged then leave nothing to test, which the mean of 1/p shows. Estimated ones are of the state, of which y is freed.
+What this cannot see: targeting by something that the logged past does not show, such as an intent of the day.
+
+Source: Rosenbaum and Rubin (1984) for balance of covariates as a check of propensities; pre-period outcomes as
+covariates are textbook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.estimators.markov import FEWEST_USERS, PastDependence, dependences, past_of, rows_with_a_past
+from outlay.estimators.panel import Panel
+from outlay.estimators.state_residuals import off_state
+
+FULL = 0.05  # by how much the mean of 1/p may differ from the number of allowed actions, relative, beyond chance
+BY_CHANCE = 4.0  # standard errors of that mean
+LOGGED = (
+    "Log the probability with which each action was really drawn, given all that it was drawn by, and prepare and "
+    "train again"
+)
+ESTIMATED = (
+    "Add what the old policy looked at to [log.features], or summaries of the user's past under [log.history], or log "
+    "the probability of each action as log.propensity"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceCheck:
+    """Whether actions are unrelated to the past, given the state.
+
+    Attributes:
+        ok: whether nothing speaks against it; None where it could not be tested.
+        words: what was found, without a full stop.
+        way_out: what to do where they are related.
+        dependences: all that were tested, those that matter first.
+    """
+
+    ok: bool | None
+    words: str
+    way_out: str
+    dependences: tuple[PastDependence, ...]
+
+    @classmethod
+    def of(cls, found: Sequence[PastDependence], logged: bool) -> BalanceCheck:
+        """Judge what was found; `logged` says whether propensities are those of the log."""
+        way_out = LOGGED if logged else ESTIMATED
+        ordered = tuple(sorted(found, key=lambda each: (not each.matters, -abs(each.z))))
+        if not ordered or not ordered[0].matters:
+            words = "given the state, the action does not depend on what users did on the days before"
+            return cls(True, words, way_out, ordered)
+        worst = ordered[0]
+        what = "the amount given" if worst.outcome == "action" else "whether an incentive is given"
+        lag = "on the last day" if worst.lag == "last day" else "on the days before"
+        found_words = (
+            f"{what} depends on {worst.past} {lag} (correlation {worst.correlation:+.3f} ± {worst.std_error:.3f})"
+        )
+        cause = (
+            "log.propensity is not the probability with which actions were drawn: weighted by it and given the state, "
+            if logged
+            else "the old policy looked at something of the past that is not in the features: given the state, "
+        )
+        return cls(False, cause + found_words, way_out, ordered)
+
+    @property
+    def refused(self) -> str | None:
+        """Why nothing is certified, or None."""
+        return f"{self.words}. {self.way_out}" if self.ok is False else None
+
+
+def balance_check(
+    panel: Panel,
+    time: NDArray[np.int64],
+    columns: Sequence[NDArray[np.floating]] | None,
+    propensity: NDArray[np.floating],
+) -> BalanceCheck:
+    """Test whether actions, weighted by propensities, are unrelated to the days before.
+
+    Args:
+        panel: the rows.
+        time: `[n]` calendar day of each row.
+        columns: `[n, d]` blocks of columns of the state; None where states are counted.
+        propensity: `[n]` of the logged action, logged or estimated.
+    """
+    logged = panel.propensity is not None
+    way_out = LOGGED if logged else ESTIMATED
+    rows = rows_with_a_past(panel)
+    if len(np.unique(panel.user[rows])) < FEWEST_USERS:
+        return BalanceCheck(None, "not tested: too few users have two days with a choice", way_out, ())
+    allowed = panel.data.allowed(panel.rows[rows])
+    inverse, count = 1 / propensity[rows], allowed.sum(axis=1)
+    off, error = float(inverse.mean() - count.mean()), float(inverse.std() / np.sqrt(len(rows)))
+    if logged and abs(off) > FULL * count.mean() + BY_CHANCE * error:
+        words = "not tested: in some states the old policy never gave some of the actions that are allowed"
+        return BalanceCheck(None, words, way_out, ())
+    amount = panel.data.actions
+    h = np.column_stack([amount, amount > amount.min()])
+    y = (h[panel.action[rows]] - (allowed @ h) / count[:, None]) * inverse[:, None]
+    names, past = past_of(panel)
+    r = off_state(panel, rows, columns, np.hstack([y, past[rows]]), time[rows], acted=False)
+    unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
+    found = dependences(r[:, :2], r[:, 2:], unit[rows], ("action", "incentive"), names)
+    return BalanceCheck.of(found, logged)
