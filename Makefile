@@ -10,7 +10,7 @@
 # make bench-serve    HTTP beside a bare route, pacing over four weeks, kill -9 of real servers (an hour)
 # make bench-experiment   looks, arm budgets and the speed of an analysis (half an hour)
 # make experiment      an A/B test from the plan to the verdict, behind a real server (minutes)
-# make paper-ab        the paper's own A/B test: the frontier against DIN with the linear program (some ten minutes)
+# make paper-ab        the paper's own A/B test: the frontier against DIN with the linear program (a quarter of an hour)
 # make bench-input    2,000 mutated campaign files and logs: a result or one error, never a traceback (half an hour)
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 

@@ -6,7 +6,7 @@ runs/paper-ab/.
     rl      looks ahead: one training for every budget, mixed by the linear program under the same budget (frontier)
 
 Both learn from one log of the *thirty-day* campaign, where what a coupon brings later differs from what it brings
-today, and keep the same limit. Four weeks are rehearsed in minutes behind a real `outlay serve`, as in
+today, and keep the same limit. Four weeks are rehearsed in nine minutes behind a real `outlay serve`, as in
 `experiment.py`: new users ask once a day, the server takes their past days from its ledger, and is told what they did.
 No arm can run out of money, so the true totals are those of the two policies.
 
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=12_000, help="in the test")
     parser.add_argument("--logged", type=int, default=12_000, help="users of the log that both learn from")
     parser.add_argument("--days", type=int, default=28, help="of the test")
-    parser.add_argument("--seconds", type=float, default=10.0, help="that a day lasts")
+    parser.add_argument("--seconds", type=float, default=18.0, help="that a day lasts")
     asked = parser.parse_args()
     began = time.monotonic()
     shutil.rmtree(FOLDER, ignore_errors=True)
