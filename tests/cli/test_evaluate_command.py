@@ -110,8 +110,8 @@ def test_segments_and_differences_have_their_tables(printed: list[str]) -> None:
 
 def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], judged: tuple[Path, Path, Path]) -> None:
     at = printed.index(line(printed, "Reproduction: "))
-    begins = ["Reproduction:", "State:", "Bias:", "Days:", "Backtest:", "Agreement:", "Logged", "Certificate",
-              "coupon_cost:", "Looks", "Grade:"]  # fmt: skip
+    begins = ["Reproduction:", "State:", "Balance:", "Bias:", "Days:", "Backtest:", "Agreement:", "Logged",
+              "Certificate", "coupon_cost:", "Looks", "Grade:"]  # fmt: skip
     assert [row.split()[0] for row in printed[at:-2]] == begins
     assert "(limit ≤ 2.2)" in printed[-5]
     assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-4])
