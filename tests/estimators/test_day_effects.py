@@ -119,4 +119,4 @@ def test_a_certificate_that_days_could_break_is_none() -> None:
     assert not rising.certified
     falling = effects(shock=0.0, trend=-0.01, days=14).widened_certificate(certificate(1.05))
     assert falling.certified
-    assert falling.gain_bound == pytest.approx(0.1 - 0.14 * 0.2)
+    assert falling.gain_bound == pytest.approx(0.1 - 2 * 0.14 * 0.2)

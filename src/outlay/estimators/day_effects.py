@@ -14,9 +14,10 @@ number of users averages that out. If the question is what other days will bring
 A shock is taken to multiply: it moves a policy that brings twice as much twice as far, so that of a difference between
 policies it moves only the difference. A straight line through the r_d that is beyond chance is a trend: the days to
 come will differ from the log's by slope · A · mean W if it goes on, which is added to the error on the side to
-which it goes (of a gain, to both). A is D, or where means are discounted how far their mean day lies behind that of
-the log, (D+1)/2 + γ/(1−γ), if that is more. Effects of days that the features tell are not shocks. In a log of one
-week, a weekday feature tells them all.
+which it goes. A is D, or where means are discounted how far their mean day lies behind that of the log,
+(D+1)/2 + γ/(1−γ), if that is more. A gain may move twice as far, relative, and to both sides: it is how many users are
+in a state times what the policy adds there, and a trend may move both. Effects of days that the features tell are not
+shocks. In a log of one week, a weekday feature tells them all.
 
 Source: Jordà (2005) for local projections; Cameron and Miller (2015) for few clusters; the rest: ours.
 """
@@ -176,9 +177,9 @@ class DayEffects:
         gain, reward = certificate.gain, Target("reward", certificate.window)
         least, most = certificate.gain_bound, certificate.gain_most
         if gain is not None and least is not None and most is not None:
-            reach, drift = z * self.error(reward, gain), self.drift(reward, abs(gain))
-            least = gain - float(np.hypot(gain - least, reach)) - abs(drift)
-            most = gain + float(np.hypot(most - gain, reach)) + abs(drift)
+            reach, drift = z * self.error(reward, gain), 2 * abs(self.drift(reward, gain))
+            least = gain - float(np.hypot(gain - least, reach)) - drift
+            most = gain + float(np.hypot(most - gain, reach)) + drift
         return replace(certificate, budgets=budgets, certified=certified, words=words, gain_bound=least, gain_most=most)
 
     def _bound(self, line: BudgetBound, z: float) -> BudgetBound:
