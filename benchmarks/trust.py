@@ -1,4 +1,4 @@
-"""What is certified and promised on logs that hide something, against the truth: the table of docs/evaluation.md.
+"""What is certified and promised on logs that hide something, against the truth.
 
     python benchmarks/trust.py --worlds hidden "hidden, past" --seeds 4 --users 20000
 
