@@ -126,10 +126,10 @@ def test_an_estimator_without_a_number_has_its_place_in_the_figure() -> None:
 
 @pytest.mark.parametrize(
     ("oks", "said"),
-    [((True, True, True, True), "Every check was passed"),
-     ((True, True, True, None), "Every check made was passed; not checked: agreement"),
-     ((True, False, True, None), "Not passed: reproduction"),
-     ((False, False, None, None), "Not passed: propensities and reproduction")],
+    [((True, True, True, True, True), "Every check was passed"),
+     ((True, True, True, True, None), "Every check made was passed; not checked: agreement"),
+     ((True, False, True, True, None), "Not passed: reproduction"),
+     ((False, False, None, True, None), "Not passed: propensities and reproduction")],
 )  # fmt: skip
 def test_the_heading_names_what_was_not_passed(oks: tuple[bool | None, ...], said: str) -> None:
     names = [check.name for check in example().evaluated.diagnostics.results]
