@@ -71,7 +71,8 @@ def test_the_results_are_what_training_and_evaluation_found(evaluated: Path) -> 
 def test_the_page_shows_what_the_evaluation_rests_on(evaluated: Path) -> None:
     results = results_of(evaluated)
     diagnostics, certificate = results.evaluated.diagnostics, results.evaluated.certificate
-    assert [check.name for check in diagnostics.results] == ["propensities", "reproduction", "state", "agreement"]
+    names = ["propensities", "reproduction", "state", "balance", "agreement"]
+    assert [check.name for check in diagnostics.results] == names
     assert [line.days for line in diagnostics.paths] == [1, 3, 7]
     written = json.loads((evaluated / "estimates.json").read_text())
     assert {line.segment: line.mean_ratio for line in diagnostics.overlap} == {
@@ -128,7 +129,7 @@ def test_a_behaviour_model_is_shown_action_by_action(evaluated: Path, tmp_path: 
     (run / "estimates.json").write_text(json.dumps(written))
     checks = results_of(run).evaluated.diagnostics.results
     assert (checks[0].ok, checks[0].words) == (False, "It does not fit.")
-    assert checks[3].ok is None, "not checked"
+    assert checks[4].ok is None, "not checked"
     page = render(results_of(run))
     assert re.search(r"1\.5</th><td class=.n.>900</td><td class=.n.>9\.12%</td><td class=.n.>10\.3%", page)
 
