@@ -25,7 +25,7 @@ def backtest(lines: Sequence[BacktestDay], title: str) -> Spec:
     """Draw one outcome: the predictions with their intervals, and what came."""
     scale = scale_around([end for line in lines for end in (line.low, line.high, line.observed)])
     axis = alt.Axis(values=[line.day for line in lines], format="d")
-    x = alt.X("day:Q", title="day of the log", axis=axis, scale=alt.Scale(nice=False, padding=20))
+    x = alt.X("day:Q", title="day of the log", axis=axis, scale=alt.Scale(zero=False, nice=False, padding=20))
     colors = named_colors({PREDICTED: BLUE, OBSERVED: ORANGE})
     color = alt.Color("what:N", scale=colors, legend=alt.Legend(title=None))
     ends = [{"day": line.day, "low": line.low, "high": line.high, "what": PREDICTED} for line in lines]
