@@ -21,6 +21,7 @@ serving call this one function, so they get the same bits.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -28,11 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
+from outlay.core.machine import processors
 
 ROWS = "history_days"  # the feature that counts the past rows
 LAGS: Literal["lags"] = "lags"  # the summary that is every single value
 HALF_LIVES = 4  # in the days looked back
-CELLS = 1_000_000  # values of past days in memory at a time
+CELLS = 125_000  # values of past days that are summarised at a time: about what stays near the processor
 
 
 class PastRows(NamedTuple):
@@ -134,53 +136,60 @@ class History:
         position = past.before(user, time)
         step = max(1, CELLS // (self.days * len(self.columns)))
         starts = range(0, max(len(user), 1), step)
-        parts = (slice(start, start + step) for start in starts)
-        return np.concatenate([self._summarised(past, user[each], time[each], position[each]) for each in parts])
+        parts = [slice(start, start + step) for start in starts]
+
+        def summarised(each: slice) -> NDArray[np.float32]:
+            return self._summarised(past, user[each], time[each], position[each])
+
+        if len(parts) == 1:  # a few users, as in a server: threads would cost more than they save
+            return summarised(parts[0])
+        with ThreadPoolExecutor(processors()) as pool:  # most of the time goes into arrays, during which others run
+            return np.concatenate(list(pool.map(summarised, parts)))
 
     def _summarised(
         self, past: PastRows, user: NDArray[np.int64], time: NDArray[np.int64], position: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         """`[B, F]` the same for few users; `position` is where the day of each would stand in `past`."""
-        at = position[:, None] - np.arange(1, self.days + 1)  # [B, L], latest first
+        at = position - np.arange(1, self.days + 1)[:, None]  # [L, B], latest first; sums over L are then along memory
         inside, lag, value = at >= 0, np.zeros_like(at), np.full((*at.shape, len(self.columns)), np.nan)
         if len(past.user):
             at = np.maximum(at, 0)
-            inside &= (past.user[at] == user[:, None]) & (past.time[at] >= time[:, None] - self.days)
-            lag = np.where(inside, time[:, None] - past.time[at], 0)
+            inside &= (past.user[at] == user) & (past.time[at] >= time - self.days)
+            lag = np.where(inside, time - past.time[at], 0)
             value = past.values[at].astype(np.float64)
         known = inside[:, :, None] & ~np.isnan(value)
         if self.delays:
             known &= lag[:, :, None] > np.array(self.delays)
         value = np.where(known, value, 0.0)
-        parts = [inside.sum(axis=1)[:, None]]
+        parts = [inside.sum(axis=0)[:, None]]
         if self._scalar:
             parts.append(self._told(known, value, lag))
         if LAGS in self.summaries:
-            single = np.full(known.shape, np.nan)
-            row, place = np.nonzero(inside)
-            single[row, lag[row, place] - 1] = np.where(known, value, np.nan)[row, place]
+            single = np.full((len(user), self.days, len(self.columns)), np.nan)
+            place, row = np.nonzero(inside)
+            single[row, lag[place, row] - 1] = np.where(known, value, np.nan)[place, row]
             parts.append(single.reshape(len(user), -1))
         return np.hstack(parts).astype(np.float32)
 
     def _told(
         self, known: NDArray[np.bool_], value: NDArray[np.float64], lag: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """`[B, C·S]` the summaries that are one feature of a column, of `known` values and their lags `[B, L, C]`."""
+        """`[B, C·S]` the summaries that are one feature of a column, of `known` values `[L, B, C]` and their lags `[L, B]`."""
         nothing = np.array([self.none if column == "action" else 0.0 for column in self.columns], np.float32)
         decay = 2.0 ** (-(np.arange(self.days + 1) - 1) * HALF_LIVES / self.days)
         weight = np.where(known, decay[lag][:, :, None], 0.0)
         different = known & (value != nothing)
-        present, nonzero = known.sum(axis=1), different.sum(axis=1)
+        present, nonzero = known.sum(axis=0), different.sum(axis=0)
         total, weights = _added(value), _added(weight)
-        latest = np.take_along_axis(value, known.argmax(axis=1)[:, None], axis=1)[:, 0]
-        since = np.where(nonzero > 0, np.take_along_axis(lag, different.argmax(axis=1), axis=1), self.days + 1)
+        latest = np.take_along_axis(value, known.argmax(axis=0)[None], axis=0)[0]
+        since = np.where(nonzero > 0, lag[different.argmax(axis=0), np.arange(lag.shape[1])[:, None]], self.days + 1)
         with np.errstate(invalid="ignore"):
             found = {
                 "mean": total / present, "sum": total, "decayed": _added(weight * value) / weights, "count": nonzero,
                 "last": latest, "since": since,
             }  # fmt: skip
         told = [np.where(present > 0, found[name], np.nan) for name in self._scalar]
-        return np.stack(told, axis=2).reshape(len(value), -1)
+        return np.stack(told, axis=2).reshape(lag.shape[1], -1)
 
     def completed(self, past: PastRows, until: int) -> PastRows:
         """Rows for the days without one, up to the day before `until`, where such days are information.
@@ -211,6 +220,6 @@ class History:
 
 
 def _added(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`[B, C]` sums over the second axis of `[B, L, C]`, one after the other from the first; never −0."""
-    sums: NDArray[np.float64] = np.add.accumulate(values, axis=1)[:, -1] + 0.0
+    """`[B, C]` sums over the first axis of `[L, B, C]`, one after the other from the first; never −0."""
+    sums: NDArray[np.float64] = np.add.accumulate(values, axis=0)[-1] + 0.0
     return sums
