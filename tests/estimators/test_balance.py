@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from logs_in_memory import World, transitions
@@ -91,3 +93,15 @@ def test_actions_that_were_never_given_are_not_judged_by_propensities() -> None:
     found = balance_check(panel, panel.day, [told[:, None].astype(float)], panel.propensity)
     assert found.ok is None
     assert found.refused is None
+
+
+def test_outcomes_that_are_known_later_are_no_part_of_the_past() -> None:
+    """An event that is credited to a user's latest row moves to the day of the action that decides which row it is."""
+    panel = Panel.of(World.drawn(3).log(500, 7, np.random.default_rng(3)), CERTIFY)
+    assert panel.propensity is not None
+    log = panel.data.campaign.log.model_copy(update={"delays": {"reward": 2}})
+    late = replace(panel, data=replace(panel.data, campaign=panel.data.campaign.model_copy(update={"log": log})))
+    tested = {each.past for each in balance_check(late, late.day, None, panel.propensity).dependences}
+    assert {each.past for each in balance_check(panel, panel.day, None, panel.propensity).dependences} - tested == {
+        "reward"
+    }

@@ -313,4 +313,4 @@ def test_an_old_policy_that_looked_at_the_past_is_a_warning(tmp_path: Path) -> N
     assert report.balance.ok is False
     assert report.balance.dependences[0].past == "reward"
     (warning,) = (finding for finding in report.findings if finding.where == "log.propensity")
-    assert "depends on reward on the last day" in warning.message
+    assert "depends on reward on the day before" in warning.message

@@ -174,7 +174,13 @@ class History:
     def _told(
         self, known: NDArray[np.bool_], value: NDArray[np.float64], lag: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """`[B, C·S]` the summaries that are one feature of a column, of `known` values `[L, B, C]` and their lags `[L, B]`."""
+        """`[B, C·S]` the summaries that are one feature of a column.
+
+        Args:
+            known: `[L, B, C]` which values are known.
+            value: `[L, B, C]`; 0 where unknown.
+            lag: `[L, B]` days ago.
+        """
         nothing = np.array([self.none if column == "action" else 0.0 for column in self.columns], np.float32)
         decay = 2.0 ** (-(np.arange(self.days + 1) - 1) * HALF_LIVES / self.days)
         weight = np.where(known, decay[lag][:, :, None], 0.0)

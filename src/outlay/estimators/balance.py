@@ -14,7 +14,9 @@ most of the noise and hide the rest.
 
 Where the old policy never gave some allowed action in a state, the mean is another one there. Propensities that are
 logged then leave nothing to test, which the mean of 1/p shows. Estimated ones are of the state, of which y is freed.
-What this cannot see: targeting by something that the logged past does not show, such as an intent of the day.
+Outcomes with a delay (`[log.delays]`) are left out of the past: the policy could not know them yet, and where later
+events are credited to a user's latest row, today's action decides which row that is. What this cannot see: targeting by
+something that the logged past does not show, such as an intent of the day.
 
 Source: Rosenbaum and Rubin (1984) for balance of covariates as a check of propensities; pre-period outcomes as
 covariates are textbook.
@@ -70,7 +72,7 @@ class BalanceCheck:
             return cls(True, words, way_out, ordered)
         worst = ordered[0]
         what = "the amount given" if worst.outcome == "action" else "whether an incentive is given"
-        lag = "on the last day" if worst.lag == "last day" else "on the days before"
+        lag = "on the day before" if worst.lag == "last day" else "on the days before"
         found_words = (
             f"{what} depends on {worst.past} {lag} (correlation {worst.correlation:+.3f} ± {worst.std_error:.3f})"
         )
@@ -116,6 +118,9 @@ def balance_check(
     h = np.column_stack([amount, amount > amount.min()])
     y = (h[panel.action[rows]] - (allowed @ h) / count[:, None]) * inverse[:, None]
     names, past = past_of(panel)
+    delays = panel.data.campaign.log.delays
+    known = [v for v, (what, _) in enumerate(names) if not delays.get(what)]
+    names, past = [names[v] for v in known], past[:, known]
     r = off_state(panel, rows, columns, np.hstack([y, past[rows]]), time[rows], acted=False)
     unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
     found = dependences(r[:, :2], r[:, 2:], unit[rows], ("action", "incentive"), names)

@@ -40,7 +40,10 @@ ADD_HISTORY = (
     "Add [log.history] to the campaign file, which makes summaries of each user's past days part of the state, and "
     "prepare and train again. outlay check tells how many days are enough"
 )
-LONGER_HISTORY = "Look back further, or summarise more columns, under [log.history]"
+LONGER_HISTORY = (
+    "Look back further, or summarise more columns, under [log.history]; where the log is too short for that, give a "
+    "longer log, or features that tell users apart"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class MarkovCheck:
         if not worst.matters:
             words = "given state and action, the days before say no more about outcomes and the next state"
             return cls(True, words, way_out, ordered)
-        lag = "on the last day" if worst.lag == "last day" else "on the days before"
+        lag = "on the day before" if worst.lag == "last day" else "on the days before"
         what = worst.outcome.removeprefix("next ")
         what = f"the next day's {what}" if worst.outcome != what else what
         words = (

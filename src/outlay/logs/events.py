@@ -44,12 +44,14 @@ class Credited:
         unmatched: those of them that have no row.
         late: those that came later than the outcome's delay.
         last: the time of the last event, dates as days since 1970-01-01; None if there is none.
+        by_user: whether events name their user alone, so that the row is the user's latest one.
     """
 
     events: int
     unmatched: int
     late: int
     last: int | None
+    by_user: bool
 
     @property
     def words(self) -> str:
@@ -58,7 +60,8 @@ class Credited:
             (self.unmatched, "match no row"), (self.late, "came later than log.delays says"),
         ) if count]  # fmt: skip
         credited = self.events - self.unmatched - self.late
-        told = f"{credited:,} of {self.events:,} later outcomes (log.events) are credited to the rows they belong to"
+        where = "the user's latest row before them" if self.by_user else "the rows of their decisions"
+        told = f"{credited:,} of {self.events:,} later outcomes (log.events) are credited to {where}"
         return f"{told}; {' and '.join(lost)}" if lost else told
 
     def findings(self) -> list[Finding]:
@@ -90,6 +93,7 @@ def credit_events(
     if events is None:
         return None
     time = source.term("log.time", campaign.log.time)
+    time_sql(source, time)  # a log whose own time is of the wrong type is told so first
     file = _read_events(campaign, events, folder, dates=time.type == "DATE", threads=threads, memory=memory)
     names = ["reward", *(budget.name for budget in campaign.budgets)]
     columns = {name: "reward" if name == "reward" else f"cost{i - 1}" for i, name in enumerate(names)}
@@ -111,7 +115,7 @@ def credit_events(
         f'CREATE TABLE {CREDITS} AS SELECT "user", "time", {sums} FROM ({" UNION ALL ".join(parts)}) GROUP BY ALL'
     )
     [(last,)] = source.run(f"SELECT max(t) FROM read_parquet({literal(file)})")
-    told = Credited(int(counts[0]), int(counts[1]), int(counts[2]), None if last is None else int(last))
+    told = Credited(*(int(count) for count in counts), None if last is None else int(last), events.decision is None)
     if told.events and told.events == told.unmatched + told.late:
         raise LogError(f"{told.words}.", file=source.file, where="log.events", way_out=LOOK)
     return told

@@ -293,7 +293,7 @@ def _gaps(log: Log, users: int) -> list[Finding]:
         return []
     share = float(after + (inside if low != high else 0)) / float(window)
     absent = f"{share:.1%} of the users' days have no row: {wide or 0:,} gaps between rows are longer than 1 (the " \
-             f"longest {high or 0}), and {left:,} of {users:,} users have none in the log's last days"  # fmt: skip
+             f"longest {high or 0}), and {left:,} of {users:,} users have no row on the log's last days"  # fmt: skip
     count = int(wide or 0) + int(left)
     settings, discount = log.campaign.log, log.campaign.meta.discount
     if settings.complete:
