@@ -60,6 +60,8 @@ bench-evaluation: setup
 
 bench-trust: setup
 	$(BIN)/python benchmarks/trust.py
+	$(BIN)/python benchmarks/past_encoder.py
+	$(BIN)/python benchmarks/prepare_past.py
 
 bench-claims: setup
 	$(BIN)/python benchmarks/rich_claims.py

@@ -115,7 +115,8 @@ def credit_events(
         f'CREATE TABLE {CREDITS} AS SELECT "user", "time", {sums} FROM ({" UNION ALL ".join(parts)}) GROUP BY ALL'
     )
     [(last,)] = source.run(f"SELECT max(t) FROM read_parquet({literal(file)})")
-    told = Credited(*(int(count) for count in counts), None if last is None else int(last), events.decision is None)
+    all_events, unmatched, late = (int(count) for count in counts)
+    told = Credited(all_events, unmatched, late, None if last is None else int(last), events.decision is None)
     if told.events and told.events == told.unmatched + told.late:
         raise LogError(f"{told.words}.", file=source.file, where="log.events", way_out=LOOK)
     return told
