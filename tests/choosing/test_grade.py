@@ -6,7 +6,14 @@ import pytest
 
 from outlay.choosing.grade import Grade, grade
 from outlay.core.campaign import Campaign
-from outlay.estimators.certificate import UNASSIGNED, BudgetBound, Certificate, unless_unassigned
+from outlay.estimators.certificate import (
+    APPROXIMATE,
+    UNASSIGNED,
+    BudgetBound,
+    Certificate,
+    unless_approximate,
+    unless_unassigned,
+)
 
 LINE = BudgetBound(budget="cost", value=1.0, bound=1.05, limit=1.1, floor=False, kept=True)
 SURE = Certificate(certified=True, words="certified", confidence=0.975, users=1000, budgets=(LINE,), gain=0.2,
@@ -42,3 +49,11 @@ def test_nothing_is_certified_where_it_is_not_known_how_actions_were_drawn() -> 
     assert grade(told) == "promising"
     assert unless_unassigned(SURE, campaign(propensity="p")) is SURE
     assert unless_unassigned(SURE, campaign(randomised=True)) is SURE
+
+
+def test_a_policy_that_reads_more_of_the_past_than_the_state_is_not_certified() -> None:
+    told = unless_approximate(SURE)
+    assert (told.certified, told.words) == (False, f"not certified: {APPROXIMATE}")
+    assert (told.budgets, told.gain_bound, grade(told)) == (SURE.budgets, SURE.gain_bound, "promising")
+    refused = replace(SURE, certified=False, words="not certified: c")
+    assert unless_approximate(refused) is refused

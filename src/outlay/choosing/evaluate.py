@@ -30,7 +30,14 @@ from outlay.core.estimate import Estimate
 from outlay.core.progress import Progress, within
 from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
-from outlay.estimators.certificate import LEAST_USERS, Certificate, certify, unless_shared, unless_unassigned
+from outlay.estimators.certificate import (
+    LEAST_USERS,
+    Certificate,
+    certify,
+    unless_approximate,
+    unless_shared,
+    unless_unassigned,
+)
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.reach import largest
@@ -97,6 +104,8 @@ def evaluate_policy(
     if bias is not None:
         certificate = bias.widened_certificate(certificate, float(coordinates(new.fitted, campaign)[0][0]))
     certificate = unless_unassigned(certificate, campaign)
+    if run is not None and measure.lags is not None:
+        certificate = unless_approximate(certificate)
     curve = None if run is None else _curve(measure, run, campaign, checks.refused, report)
     rows = [e for each in [old, *others, *members] for e in each.rows(campaign, level)]
     observations = observed.estimates("old", "observed", confidence=level)

@@ -20,7 +20,7 @@ from outlay.choosing.constants import AgainstConstants
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.estimators.agreement import NOT_CHECKED
-from outlay.estimators.certificate import SHARED, UNASSIGNED, Certificate
+from outlay.estimators.certificate import APPROXIMATE, SHARED, UNASSIGNED, Certificate
 from outlay.estimators.units import objective
 
 CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
@@ -101,8 +101,10 @@ def verdict(
     if not certificate.certified:
         if any(line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets):
             return f"Do not serve it: {certificate.words}. {BEYOND}"
-        few = any(line.events is not None for line in certificate.budgets)
-        return f"Do not serve it yet: {certificate.words}.{'' if few else f' {NEARLY}'}"
+        told = certificate.words == f"not certified: {APPROXIMATE}" or any(
+            line.events is not None for line in certificate.budgets
+        )  # the words say what would certify it
+        return f"Do not serve it yet: {certificate.words}.{'' if told else f' {NEARLY}'}"
 
     if gain is None or not old:
         return f"The limit is certified ({limits}, {sure}), but the gain over the old policy could not be measured."

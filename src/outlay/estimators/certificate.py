@@ -47,6 +47,10 @@ SHARED = (
     "it then"
 )
 UNASSIGNED = "the campaign file does not say how the log's actions were drawn (log.propensity)"
+APPROXIMATE = (
+    "the policy reads single past days that the log's state lacks, so its estimates rest on the pasts that the log's "
+    'own policy left behind. Add "lags" to the summaries of [log.history], and prepare and train again'
+)
 LEAST_USERS = 30  # or clusters of them: below it the normal approximation of the bounds is not believed
 
 
@@ -276,6 +280,13 @@ def unless_unassigned(certificate: Certificate, campaign: Campaign) -> Certifica
     if not certificate.certified or campaign.log.known_assignment:
         return certificate
     return replace(certificate, certified=False, words=f"not certified: {UNASSIGNED}")
+
+
+def unless_approximate(certificate: Certificate) -> Certificate:
+    """Return the certificate of a policy that reads more of the past than the state holds: not issued, bounds told."""
+    if not certificate.certified:
+        return certificate
+    return replace(certificate, certified=False, words=f"not certified: {APPROXIMATE}")
 
 
 def margins(se_select: ArrayLike, certifying: Spread, *, factor: float, margin: float) -> NDArray[np.float64]:
