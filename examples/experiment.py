@@ -52,7 +52,7 @@ from outlay.simulators.simulator import Simulator
 FOLDER = Path("runs/experiment")
 OUTLAY = Path(sys.executable).with_name("outlay")
 LIMIT = 1.6  # yuan per decision: in the test, old then costs what 2 yuan for everyone cost
-PURSE = 25.0  # yuan per user and week: no arm may ever be short
+MONEY_PER_USER = 25.0  # yuan per user and week: no arm may ever be short
 BATCH = 500  # decisions in a request
 CHOSEN = {"policy", "random", "constant"}  # reasons of what an arm decided
 
@@ -290,11 +290,11 @@ def main() -> None:
     run(TRAIN)
     # A rehearsal begins at the midnight after the server's start, and the server needs some seconds of that day.
     start = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=2)
-    purse, even = round(PURSE * 0.3 * asked.users), round(PURSE * 0.1 * asked.users)
+    purse, even = round(MONEY_PER_USER * 0.3 * asked.users), round(MONEY_PER_USER * 0.1 * asked.users)
     run(PLAN.format(start=start, users=asked.users, purse=purse, even=even))
     experiment = Experiment.load(FOLDER / "experiment.toml")
     people = People(asked.users, asked.seed)
-    serve = command(SERVE.format(seconds=asked.seconds, cap=round(PURSE * 2 * asked.users)))
+    serve = command(SERVE.format(seconds=asked.seconds, cap=round(MONEY_PER_USER * 2 * asked.users)))
     with serving(serve, FOLDER / "serve.txt") as http:
         for line in rehearse(http, people, start, experiment.meta.days):
             print(line, flush=True)

@@ -35,7 +35,7 @@ from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.simulators import thirty_day
 
 FOLDER = Path("runs/paper-ab")
-PURSE = 40.0  # yuan per user of the test: no arm may ever be short
+MONEY_PER_USER = 40.0  # yuan per user of the test: no arm may ever be short
 
 LEARN = f"""
 outlay simulate thirty-day --out {FOLDER}/campaign --users {{logged}}
@@ -83,10 +83,10 @@ def main() -> None:
     run(LEARN.format(logged=asked.logged))
     # A rehearsal begins at the midnight after the server's start, and the server needs some seconds of that day.
     start = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=2)
-    run(PLAN.format(start=start, days=asked.days, users=asked.users, half=round(PURSE * asked.users / 2)))
+    run(PLAN.format(start=start, days=asked.days, users=asked.users, half=round(MONEY_PER_USER * asked.users / 2)))
     experiment = Experiment.load(FOLDER / "experiment.toml")
     people = People(asked.users, 0, thirty_day.simulator())
-    serve = command(SERVE.format(seconds=asked.seconds, cap=round(PURSE * 2 * asked.users)))
+    serve = command(SERVE.format(seconds=asked.seconds, cap=round(MONEY_PER_USER * 2 * asked.users)))
     with serving(serve, FOLDER / "serve.txt") as http:
         for line in rehearse(http, people, start, asked.days):
             print(line, flush=True)

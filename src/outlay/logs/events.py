@@ -195,7 +195,7 @@ def _refuse_twice(source: Source, campaign: Campaign) -> None:
 
 
 def _counts(source: Source, table: str, place: dict[str, str], delays: dict[str, int]) -> Sequence[tuple[Any, ...]]:
-    """Of each outcome: values other than 0, those without a row, and those that came too late."""
+    """For each outcome: how many values other than 0, how many of them without a row, and how many came too late."""
     found = []
     for name, column in place.items():
         found += source.run(f"""
