@@ -63,9 +63,9 @@ outlay train {FOLDER}/campaign/campaign.toml --out {FOLDER}/new
 PLAN = f"""
 outlay experiment plan --log {FOLDER}/campaign/campaign.toml --out {FOLDER}/experiment.toml --name rehearsal
  --start {{start}} --days 7 --ramp 0:0.2,2:1 --users {{users}}
- --arm old,bundle={FOLDER}/old/bundle,share=0.3,budget={{purse}}
- --arm new,bundle={FOLDER}/new/bundle,share=0.3,budget={{purse}}
- --arm flat,action=2,share=0.3,budget={{purse}} --arm even,random,share=0.1,budget={{even}}
+ --arm old,bundle={FOLDER}/old/bundle,share=0.3,budget={{budget}}
+ --arm new,bundle={FOLDER}/new/bundle,share=0.3,budget={{budget}}
+ --arm flat,action=2,share=0.3,budget={{budget}} --arm even,random,share=0.1,budget={{even}}
 """
 SERVE = f"""
 outlay serve {FOLDER}/old/bundle --experiment {FOLDER}/experiment.toml --rehearse {{seconds}}
@@ -290,8 +290,8 @@ def main() -> None:
     run(TRAIN)
     # A rehearsal begins at the midnight after the server's start, and the server needs some seconds of that day.
     start = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=2)
-    purse, even = round(MONEY_PER_USER * 0.3 * asked.users), round(MONEY_PER_USER * 0.1 * asked.users)
-    run(PLAN.format(start=start, users=asked.users, purse=purse, even=even))
+    budget, even = round(MONEY_PER_USER * 0.3 * asked.users), round(MONEY_PER_USER * 0.1 * asked.users)
+    run(PLAN.format(start=start, users=asked.users, budget=budget, even=even))
     experiment = Experiment.load(FOLDER / "experiment.toml")
     people = People(asked.users, asked.seed)
     serve = command(SERVE.format(seconds=asked.seconds, cap=round(MONEY_PER_USER * 2 * asked.users)))
