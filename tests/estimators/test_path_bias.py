@@ -82,7 +82,7 @@ def test_a_state_that_leaves_fatigue_out_is_told_by_the_true_bias(tmp_path: Path
 
 
 def test_where_the_state_is_enough_errors_are_those_of_chance(tmp_path: Path) -> None:
-    """Of 40 logs, z has mean 0 and spread 1, and most have no allowance."""
+    """In 40 logs, z has mean 0 and spread 1, and most have no allowance."""
     found = [always_coupon(log(tmp_path / str(s), told=True, users=400, seed=s))[0].outcomes[0] for s in range(40)]
     z = np.array([each.value / each.std_error for each in found])
     assert abs(z.mean()) < 3 / np.sqrt(len(z))

@@ -30,7 +30,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.estimators.markov import FEWEST_USERS, PastDependence, dependences, past_of, rows_with_a_past
+from outlay.estimators.markov import (
+    FEWEST_USERS,
+    PastDependence,
+    dependences,
+    past_of,
+    rows_with_a_past,
+    strongest_first,
+)
 from outlay.estimators.panel import Panel
 from outlay.estimators.state_residuals import off_state
 
@@ -66,16 +73,13 @@ class BalanceCheck:
     def of(cls, found: Sequence[PastDependence], logged: bool) -> BalanceCheck:
         """Judge what was found; `logged` says whether propensities are those of the log."""
         way_out = LOGGED if logged else ESTIMATED
-        ordered = tuple(sorted(found, key=lambda each: (not each.matters, -abs(each.z))))
+        ordered = strongest_first(found)
         if not ordered or not ordered[0].matters:
             words = "given the state, the action does not depend on what users did on the days before"
             return cls(True, words, way_out, ordered)
         worst = ordered[0]
         what = "the amount given" if worst.outcome == "action" else "whether an incentive is given"
-        lag = "on the day before" if worst.lag == "last day" else "on the days before"
-        found_words = (
-            f"{what} depends on {worst.past} {lag} (correlation {worst.correlation:+.3f} ± {worst.std_error:.3f})"
-        )
+        found_words = f"{what} depends on {worst.past} {worst.when} ({worst.size})"
         cause = (
             "log.propensity is not the probability with which actions were drawn: weighted by it and given the state, "
             if logged

@@ -74,6 +74,21 @@ class PastDependence:
         """Return whether it is beyond chance and not negligible."""
         return abs(self.z) > BY_CHANCE and abs(self.correlation) > NEGLIGIBLE
 
+    @property
+    def when(self) -> str:
+        """The lag in words."""
+        return "on the day before" if self.lag == "last day" else "on the days before"
+
+    @property
+    def size(self) -> str:
+        """ρ and its error in words."""
+        return f"correlation {self.correlation:+.3f} ± {self.std_error:.3f}"
+
+
+def strongest_first(found: Sequence[PastDependence]) -> tuple[PastDependence, ...]:
+    """Return dependences in order: those that matter, then the others, each by |z|."""
+    return tuple(sorted(found, key=lambda each: (not each.matters, -abs(each.z))))
+
 
 @dataclass(frozen=True, slots=True)
 class MarkovCheck:
@@ -97,17 +112,16 @@ class MarkovCheck:
         way_out = LONGER_HISTORY if history else ADD_HISTORY
         if not dependences:
             return cls(None, "not tested: too few users have two days with a choice", way_out, ())
-        ordered = tuple(sorted(dependences, key=lambda each: (not each.matters, -abs(each.z))))
+        ordered = strongest_first(dependences)
         worst = ordered[0]
         if not worst.matters:
             words = "given state and action, the days before say no more about outcomes and the next state"
             return cls(True, words, way_out, ordered)
-        lag = "on the day before" if worst.lag == "last day" else "on the days before"
         what = worst.outcome.removeprefix("next ")
         what = f"the next day's {what}" if worst.outcome != what else what
         words = (
-            f"the state does not say enough: given state and action, {worst.past} {lag} still predicts {what} "
-            f"(correlation {worst.correlation:+.3f} ± {worst.std_error:.3f})"
+            f"the state does not say enough: given state and action, {worst.past} {worst.when} still predicts {what} "
+            f"({worst.size})"
         )
         return cls(False, words, way_out, ordered)
 
