@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,44 @@ class _Rows:
     propensity: Array
     before: Array
     prior: Array
+
+    @cached_property
+    def weights(self) -> _Weights | None:
+        """Of the rows that have a propensity; None where none has."""
+        usable = np.isfinite(self.propensity)
+        return _Weights.of(self.action, self.propensity, usable) if usable.any() else None
+
+    @cached_property
+    def ranks(self) -> tuple[Array, Array]:
+        """`[r]` ranks of the reward and of the one before among the rewards: the share below, and half of the equal."""
+        order = np.sort(self.reward)
+        y, prior = (
+            (np.searchsorted(order, x, side="left") + np.searchsorted(order, x, side="right")) / 2 / len(order)
+            for x in (self.reward, self.prior)
+        )
+        return y, prior
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What weighs the rows with a propensity: found once, for all features.
+
+    `usable` `[r]` says which rows they are; of each of them, `given` is the place of its action in `actions`, `implied`
+    1/p and `variance` that of 1[a_i = a]/p.
+    """
+
+    usable: NDArray[np.bool_]
+    actions: Array
+    given: Index
+    implied: Array
+    variance: Array
+
+    @classmethod
+    def of(cls, action: Array, propensity: Array, usable: NDArray[np.bool_]) -> _Weights:
+        """Of the rows that are `usable`."""
+        p = propensity[usable]
+        actions, given = np.unique(action[usable], return_inverse=True)
+        return cls(usable, actions, given.ravel(), 1 / p, (1 - p) / p**2)
 
 
 @dataclass(frozen=True)
@@ -170,25 +209,28 @@ def _kept(rows: _Rows) -> bool:
     if not later.any():
         return False
     of = np.unique(rows.before[later], return_inverse=True)[1].ravel()
-    _, z, _ = _excess(rows.action[later], rows.propensity[later], of)
+    _, z, _ = _excess(_Weights.of(rows.action, rows.propensity, later), of)
     return bool(z.max() > STICKY)
 
 
-def _excess(action: Array, propensity: Array, of: Index) -> tuple[Array, Array, Array]:
+def _excess(weights: _Weights, of: Index) -> tuple[Array, Array, Array]:
     """By value and action `[V, K]`: how far Σ 1/p lies above the rows of the value, and Σ 1/p itself.
+
+    Args:
+        weights: of the rows that can be weighed.
+        of: value of each of these rows.
 
     Returns:
         the first as a share of all rows, the first in standard errors, the second as a share of all rows.
     """
-    actions, given = np.unique(action, return_inverse=True)
-    V, K, n = int(of.max()) + 1, len(actions), len(of)
-    place = of * K + given.ravel()
+    V, K, n = int(of.max()) + 1, len(weights.actions), len(of)
+    place = of * K + weights.given
 
     def total(x: Array) -> Array:
         sums: Array = np.bincount(place, x, V * K).astype(np.float64).reshape(V, K)
         return sums
 
-    implied, variance = total(1 / propensity), total((1 - propensity) / propensity**2)
+    implied, variance = total(weights.implied), total(weights.variance)
     off = implied - np.bincount(of, minlength=V)[:, None]
     z = np.divide(off, np.sqrt(variance), out=np.zeros_like(off), where=variance > 0)
     return off / n, z, implied / n
@@ -196,18 +238,18 @@ def _excess(action: Array, propensity: Array, of: Index) -> tuple[Array, Array, 
 
 def _moved(rows: _Rows, cells: _Cells, features: int) -> str | None:
     """That the day's own action moves a feature, in words, or None."""
-    usable = np.isfinite(rows.propensity)
-    if not usable.any():
+    weights = rows.weights
+    if weights is None:
         return None
-    action, of = rows.action[usable], cells.of[usable]
-    off, z, implied = _excess(action, rows.propensity[usable], of)
+    of = cells.of[weights.usable]
+    off, z, implied = _excess(weights, of)
     share = np.bincount(of, minlength=len(off)) / len(of)
     moved = off / np.sqrt(np.maximum(share * (1 - share), TINY))[:, None]
     limit = float(stats.norm.isf(FALSE_ALARM / features / z.size))
     worst = np.unravel_index(int(np.where(moved > MOVED, z, 0).argmax()), z.shape)
     if not (z[worst] > limit and moved[worst] > MOVED):
         return None
-    v, a = int(worst[0]), float(np.unique(action)[worst[1]])
+    v, a = int(worst[0]), float(weights.actions[worst[1]])
     return (
         f"is moved by the day's own action: by the propensities its value would be {cells.names[v]!r} in "
         f"{implied[worst]:.1%} of the rows if all had been given {a:g}, and is in {share[v]:.1%} ({z[worst]:.0f} "
@@ -219,8 +261,7 @@ def _determines(rows: _Rows, cells: _Cells) -> str | None:
     """That a feature determines the reward, in words, or None; a handful of rows says nothing."""
     if len(rows.reward) < CHANGES:
         return None
-    order = np.sort(rows.reward)
-    y, prior = (_rank(order, x) for x in (rows.reward, rows.prior))
+    y, prior = rows.ranks
     later = np.isfinite(rows.prior)
     n, count = len(y), np.bincount(cells.of)[cells.of]
     around = (y.sum() - y) / max(n - 1, 1)
@@ -235,12 +276,6 @@ def _determines(rows: _Rows, cells: _Cells) -> str | None:
             return None
         explained += f", and {1 - left[later].sum() / change:.1%} of its change since the user's row before"
     return f"determines the reward: {explained} ({n:,} rows). Nothing that is known before the decision does"
-
-
-def _rank(order: Array, x: Array) -> Array:
-    """Share of the sorted values below x, half of those equal to it."""
-    rank: Array = (np.searchsorted(order, x, side="left") + np.searchsorted(order, x, side="right")) / 2 / len(order)
-    return rank
 
 
 def _numbers(column: Any) -> Array:
