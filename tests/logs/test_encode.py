@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from outlay.core.schema import Encoded
-from outlay.logs.encode import vocabulary
 from outlay.logs.states import MAX_STATES, StateCollector
+from outlay.logs.vocabulary import vocabulary
 
 
 def test_values_that_are_one_text_are_counted_together() -> None:

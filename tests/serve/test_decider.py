@@ -115,12 +115,15 @@ NUMBERS = st.one_of(
 TEXTS = st.sampled_from(["1", "2.5", "true", "x", "-3", "nan", "1.0", *MISSING_TEXTS]) | st.text()
 
 
-@given(NUMBERS | TEXTS, NUMBERS | st.sampled_from(MISSING_TEXTS))
-def test_values_are_encoded_as_in_a_column(category: Any, number: Any) -> None:
+HASHED = replace(SCHEMA, categorical=(replace(SCHEMA.categorical[0], buckets=7),))
+
+
+@given(st.sampled_from([SCHEMA, HASHED]), NUMBERS | TEXTS, NUMBERS | st.sampled_from(MISSING_TEXTS))
+def test_values_are_encoded_as_in_a_column(schema: Schema, category: Any, number: Any) -> None:
     if isinstance(category, str) and any(0xD800 <= ord(c) < 0xE000 for c in category):
         return  # neither JSON nor Arrow has them
-    wanted = SCHEMA.encode(pa.table({"c": [category], "n": [number]}))
-    encoder = RowEncoder(SCHEMA)
+    wanted = schema.encode(pa.table({"c": [category], "n": [number]}))
+    encoder = RowEncoder(schema)
     row = encoder.encode({"c": category, "n": number})
     assert row is not None
     codes, numbers = arrays([row])

@@ -240,6 +240,7 @@ class Train(Section):
     confidence: float = Field(default=0.95, gt=0.5, lt=1)  # of intervals and of the certificate
     margin: float = Field(default=0.90, ge=0.5, lt=1)  # wanted chance that a kept budget is certified (1 − β)
     min_count: Positive = 1  # values seen in fewer rows are coded as unknown
+    max_values: Positive = 65_000  # of a categorical field with codes of their own; the others share 512 codes by hash
 
     @model_validator(mode="after")
     def _shares(self) -> Self:

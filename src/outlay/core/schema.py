@@ -1,13 +1,18 @@
 """How features become numbers: the same function for the log, for scoring and for serving.
 
 A categorical field has a vocabulary: code 0 is padding, 1 is "missing", 2 is "unknown", then the values by frequency.
-Values are compared as canonical text, so that 3, 3.0 and "3" are one value, and true is "true".
+Values are compared as canonical text, so that 3, 3.0 and "3" are one value, and true is "true". A field with too many
+values has buckets after its vocabulary, and every value that is not in the vocabulary gets the code of its bucket:
+CRC-32 of its text in UTF-8, modulo their number.
 A numeric field is centred and scaled, (x − mean) / scale, clipped to ±CLIP; a second number says
 whether it was missing.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,24 +33,45 @@ _MISSING_TEXTS = pa.array(MISSING_TEXTS)
 _NO_TEXT = pa.scalar(None, pa.string())
 CLIP = 10.0
 ROUNDING = 1e-12  # relative, of a variance from sums of squares
+WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")  # a whole number in canonical text
+SPAN = 1 << 20  # of whole numbers whose codes are kept in one array, at most
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """A field with a vocabulary. `values[i]` (canonical text) has code `FIRST + i`."""
+    """A field with a vocabulary. `values[i]` (canonical text) has code `FIRST + i`; the codes of buckets follow."""
 
     name: str
     values: tuple[str, ...]
+    buckets: int = 0
 
     @property
     def size(self) -> int:
-        """How many codes there are, the three special ones included."""
-        return FIRST + len(self.values)
+        """How many codes there are, the three special ones and the buckets included."""
+        return FIRST + len(self.values) + self.buckets
+
+    def other(self, text: str) -> int:
+        """Code of a text that is not among the values: that of its bucket, or UNKNOWN where there are none."""
+        return FIRST + len(self.values) + zlib.crc32(text.encode()) % self.buckets if self.buckets else UNKNOWN
 
     @cached_property
     def value_set(self) -> Any:
         """The values as an Arrow array, for look-ups."""
         return pa.array(self.values, pa.string())
+
+    @cached_property
+    def whole(self) -> tuple[int, NDArray[np.int32]] | None:
+        """The values that are whole numbers, for look-ups: a number below all of them, and codes from it to above all.
+
+        None where there are none, or they lie too far apart. Numbers that are not among the values have UNKNOWN.
+        """
+        code = {int(text): FIRST + i for i, text in enumerate(self.values) if WHOLE.fullmatch(text)}
+        if not code or max(code) - min(code) > SPAN:
+            return None
+        below = min(code) - 1
+        table = np.full(max(code) - below + 2, UNKNOWN, np.int32)
+        table[np.fromiter(code, np.int64) - below] = list(code.values())
+        return below, table
 
 
 @dataclass(frozen=True)
@@ -113,10 +139,10 @@ class Schema:
         numbers = np.empty((count, 2 * len(self.numeric)), np.float32)
         unknown = 0
         for i, field in enumerate(self.categorical):
-            codes[:, i] = column = _codes(field, table.column(field.name))
+            codes[:, i] = column = codes_of(field, table.column(field.name))
             unknown += int(np.count_nonzero(column == UNKNOWN))
         for i, scale in enumerate(self.numeric):
-            value, missing = _numbers(scale, table.column(scale.name), file)
+            value, missing = numbers_of(scale, table.column(scale.name), file)
             numbers[:, 2 * i] = value
             numbers[:, 2 * i + 1] = missing
         return Encoded(codes, numbers, unknown)
@@ -134,14 +160,18 @@ class Schema:
         ]
         columns = {"field": pa.string(), "kind": pa.string(), "code": pa.int64(), "value": pa.string(),
                    "mean": pa.float64(), "scale": pa.float64()}  # fmt: skip
-        fields = pa.schema(columns.items(), {b"categorical": "\n".join(f.name for f in self.categorical).encode()})
-        pq.write_table(pa.Table.from_pylist(rows, fields), path)
+        facts = {b"categorical": "\n".join(f.name for f in self.categorical).encode()}
+        if buckets := {f.name: f.buckets for f in self.categorical if f.buckets}:
+            facts[b"buckets"] = json.dumps(buckets).encode()
+        pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns.items(), facts)), path)
 
     @classmethod
     def read(cls, path: Path) -> Schema:
         """Read vocabulary.parquet."""
         table = pq.read_table(path)
-        names = [n for n in (table.schema.metadata or {}).get(b"categorical", b"").decode().split("\n") if n]
+        facts = table.schema.metadata or {}
+        names = [n for n in facts.get(b"categorical", b"").decode().split("\n") if n]
+        buckets = json.loads(facts.get(b"buckets", b"{}"))
         values: dict[str, list[str]] = {name: [] for name in names}
         numeric = []
         for row in table.to_pylist():
@@ -149,7 +179,8 @@ class Schema:
                 values[row["field"]].append(row["value"])
             else:
                 numeric.append(Numeric(row["field"], row["mean"], row["scale"]))
-        return cls(tuple(Categorical(name, tuple(v)) for name, v in values.items()), tuple(numeric))
+        fields = (Categorical(name, tuple(found), buckets.get(name, 0)) for name, found in values.items())
+        return cls(tuple(fields), tuple(numeric))
 
 
 def scale_of(count: float, total: float, squares: float) -> tuple[float, float]:
@@ -196,14 +227,38 @@ def _as_text(column: Any) -> Any:
     return column.cast(pa.string())
 
 
-def _codes(field: Categorical, column: Any) -> NDArray[np.int32]:
+def codes_of(field: Categorical, column: Any) -> NDArray[np.int32]:
+    """`[N]` codes of a field's values, an Arrow column."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
+    if _fits_int64(column.type) and field.whole is not None:
+        below, table = field.whole
+        numbers = pc.fill_null(column, 0).to_numpy().astype(np.int64)
+        codes: NDArray[np.int32] = np.take(
+            table, numbers - below, mode="clip"
+        )  # the ends of the table stand for all beyond
+        if column.null_count:
+            codes[np.asarray(column.is_null())] = MISSING
+        if field.buckets:
+            rest = np.flatnonzero(codes == UNKNOWN)
+            codes[rest] = _by_text(field, pa.array(numbers[rest]))
+        return codes
+    return _by_text(field, column)
+
+
+def _fits_int64(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) and not pa.types.is_uint64(kind))
+
+
+def _by_text(field: Categorical, column: Any) -> NDArray[np.int32]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()  # values are few: each is turned into text and looked up once
     text = canonical_text(column.dictionary)
     place = pc.index_in(text, field.value_set)
     known = _filled(place, UNKNOWN - FIRST) + FIRST
+    if field.buckets:
+        rest = np.flatnonzero(known == UNKNOWN)
+        known[rest] = [0 if one is None else field.other(one) for one in text.take(pa.array(rest)).to_pylist()]
     of_value = np.where(np.asarray(text.is_null()), MISSING, known)
     # One more entry, for rows whose value is null itself.
     return np.append(of_value, MISSING)[_filled(column.indices, len(of_value))].astype(np.int32)
@@ -217,7 +272,12 @@ def _filled(integers: Any, nulls: int) -> NDArray[np.int64]:
     return array
 
 
-def _numbers(field: Numeric, column: Any, file: str | Path | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def numbers_of(field: Numeric, column: Any, file: str | Path | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """`[N]` scaled values of a field, an Arrow column, and where they are missing.
+
+    Raises:
+        LogError: if it holds text.
+    """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_string_view(column.type):

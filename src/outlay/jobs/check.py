@@ -17,12 +17,12 @@ from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.jobs.prepare import prepare
 from outlay.logs.effects import Effect, contrast, effects
-from outlay.logs.encode import AGGREGATES
 from outlay.logs.findings import LEVELS, Finding
 from outlay.logs.link import link
 from outlay.logs.quality import Action, inspect
 from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisation
 from outlay.logs.roles import Log, open_log
+from outlay.logs.vocabulary import AGGREGATES
 
 MOST_CELLS = 100_000_000  # rows times features that are prepared to test the state
 TRIED_DAYS = (3, 7, 14, 28)  # under [log.history]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,21 +16,27 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
-from outlay.core.files import check_replaceable, new_folder, sha256, write_manifest
+from outlay.core.files import check_replaceable, new_file, sha256, write_manifest
 from outlay.core.history import History
+from outlay.core.journal import Journal, resumable_folder
+from outlay.core.machine import processors
 from outlay.core.progress import Progress, counted, silent, within
-from outlay.core.schema import canonical_text, user_text
+from outlay.core.schema import Schema, canonical_text, user_text
 from outlay.core.transitions import CLUSTERS, NAMES, SPLITS, USERS, Transitions
 from outlay.core.version import __version__
+from outlay.logs.blocks import Block, FeatureFiles, changed, find_features
 from outlay.logs.clustering import LEAST
-from outlay.logs.encode import Columns, make_schema, write_features, write_links, write_roles
+from outlay.logs.encode import Columns, find_states, write_features, write_links, write_roles
 from outlay.logs.history import feature_terms, write_history
 from outlay.logs.link import complete, link
 from outlay.logs.past import write_recent
 from outlay.logs.quality import inspect, refuse
+from outlay.logs.reading import find_files
 from outlay.logs.roles import Log, open_log
+from outlay.logs.vocabulary import make_schema
 from outlay.ops.hashing import uniform
 
+COUNTED, PLACES = "counted.parquet", "places.npy"  # while DATA is made
 MISSING_SEGMENT = "missing"
 USER_BATCH = 500_000
 
@@ -45,7 +53,8 @@ def prepare(
 
     Args:
         campaign: a campaign, or the path of its file.
-        out: the DATA folder; an older one of ours is replaced, whole or not at all.
+        out: the DATA folder; an older one of ours is replaced, whole or not at all. If a run is cut off, the next one
+            with the same campaign and log goes on with what is left.
         threads: of DuckDB; None: its choice.
         memory: what DuckDB may hold before it writes to disk, as "4GB".
         progress: called with the share done and what is being done.
@@ -56,73 +65,122 @@ def prepare(
     Raises:
         CampaignError: if the campaign file is wrong, or names what the log does not have.
         LogError: if the log cannot be read or fails a check that blocks.
-        FolderError: if `out` holds something that outlay did not write.
+        FolderError: if `out` holds something that outlay did not write, or another process is writing it.
     """
     if not isinstance(campaign, Campaign):
         campaign = Campaign.load(campaign)
     out = Path(out)
     report = progress or silent
     check_replaceable(out, "data")
-    with new_folder(out) as folder:
-        work = folder / "work"
-        work.mkdir()
-        report(0.0, "reading the log")
-        with open_log(campaign, work, threads=threads, memory=memory) as log:
-            report(0.15, "linking rows")
-            link(log)
-            report(0.25, "checking")
-            facts = inspect(log)
-            refuse(campaign, facts)
-            table, rows, places = "roles", facts.rows, None
-            if campaign.log.complete:
-                report(0.3, "filling missing days")
-                rows, table = complete(log), "completed"
-                places = _places(log, facts.rows)
-                link(log, table)
-            actions = np.array([action.value for action in facts.actions], np.float64)
-            columns = Columns(folder, rows)
-            report(0.35, "counting values")
-            schema = make_schema(log, counted(within(report, 0.35, 0.5), len(log.categorical), "counting values"))
-            users, segments, clusters = _users(log, table, facts.last_time, folder)
-            write_roles(log, table, actions, columns, counted(within(report, 0.5, 0.6), rows, "writing roles"))
-            even = write_links(log, columns)
-            history = History.of(campaign)
-            if history is not None:
-                feature_terms(log.source, campaign, history)  # an error now, not after minutes
-            tell = counted(within(report, 0.6, 0.85), facts.rows, "encoding features")
-            code_columns, states = write_features(
-                log, schema, columns, places, len(actions), tell, summaries=0 if history is None else len(history.names)
-            )
-            if history is not None:
-                tell = counted(within(report, 0.85, 0.95), rows, "summarising the past")
-                schema = write_history(log, history, schema, columns, places, actions, tell)
-                write_recent(log, history, actions, folder)
-        _remove(work)
-        report(0.95, "finishing")
-        num_states = states.write(folder) if states else None
-        steady = even and not any(columns.arrays[n].any() for n in ("forced", "terminal") if n in columns.arrays)
-        user_counts = np.bincount(users["split"], minlength=3)
-        row_counts = np.bincount(users["split"][columns.arrays["user"]], minlength=3)
-        shapes = columns.finish()
-        schema.write(folder / "vocabulary.parquet")
-        np.save(folder / "users.npy", users)
-        content = campaign.model_dump(by_alias=True, mode="json", exclude_none=True)
-        write_manifest(folder, "data", {
-            "outlay": __version__,
-            "rows": rows, "rows_in_log": facts.rows, "users": len(users), "states": num_states,
-            "users_per_split": dict(zip(SPLITS, user_counts.tolist(), strict=True)),
-            "rows_per_split": dict(zip(SPLITS, row_counts.tolist(), strict=True)),
-            "actions": actions.tolist(), "segments": segments, "steady": steady,
-            "first_time": log.when(facts.first_time), "last_time": log.when(facts.last_time),
-            "columns": shapes, "code_columns": code_columns,
-            "campaign": content, "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
-            **({} if clusters is None else {"clusters": clusters}),
-            **({} if log.credited is None else {"events": asdict(log.credited) | {"words": log.credited.words}}),
-            **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),
-            "data_hash": _data_hash(folder, shapes),
-        })  # fmt: skip
+    about = _about(campaign)
+    with resumable_folder(out, about) as (folder, done):
+        _fill(campaign, folder, done, threads, memory, report)
+        if _about(campaign) != about:
+            raise changed(campaign.source)
     report(1.0, "done")
     return Transitions.open(out)
+
+
+def _fill(
+    campaign: Campaign, folder: Path, done: Journal, threads: int | None, memory: str | None, report: Progress
+) -> None:
+    """Write all that a DATA folder holds, the manifest last; blocks of features that are done already are left."""
+    work = folder / "work"
+    shutil.rmtree(work, ignore_errors=True)  # of a run that was cut off
+    work.mkdir()
+    cores = threads or processors()
+    report(0.0, "reading the log")
+    with open_log(campaign, work, threads=threads, memory=memory) as log:
+        report(0.05, "linking rows")
+        link(log)
+        report(0.08, "checking")
+        facts = inspect(log)
+        refuse(campaign, facts)
+        table, rows, places = "roles", facts.rows, None
+        if campaign.log.complete:
+            report(0.18, "filling missing days")
+            rows, table = complete(log), "completed"
+            places = _places(log, facts.rows)
+            np.save(work / PLACES, places)
+            link(log, table)
+        actions = np.array([action.value for action in facts.actions], np.float64)
+        columns = Columns(folder, rows)
+        report(0.2, "reading features")
+        files, blocks = find_features(log, work)
+        if sum(block.rows for block in blocks) != facts.rows:
+            raise changed(campaign.source)
+        schema = _schema(log, files, blocks, folder / COUNTED, done, within(report, 0.22, 0.4), cores)
+        users, segments, clusters = _users(log, table, facts.last_time, folder)
+        write_roles(log, table, actions, columns, counted(within(report, 0.4, 0.5), rows, "writing roles"))
+        even = write_links(log, columns)
+        history = History.of(campaign)
+        if history is not None:
+            feature_terms(log.source, campaign, history)  # an error now, not after minutes
+        tell = counted(within(report, 0.5, 0.9 if history is None else 0.7), facts.rows, "encoding features")
+        encoding = write_features(
+            schema, files, blocks, columns, None if places is None else work / PLACES, tell, threads=cores, done=done,
+            summaries=0 if history is None else len(history.names),
+        )  # fmt: skip
+        states = None
+        if history is None:
+            states = find_states(encoding, blocks, columns, encoding.places, len(actions))
+        else:
+            tell = counted(within(report, 0.7, 0.9), rows, "summarising the past")
+            schema = write_history(log, history, schema, columns, places, actions, tell)
+            write_recent(log, history, actions, folder)
+    shutil.rmtree(work)
+    report(0.9, "finishing")
+    num_states = states.write(folder) if states else None
+    steady = even and not any(columns.arrays[n].any() for n in ("forced", "terminal") if n in columns.arrays)
+    user_counts = np.bincount(users["split"], minlength=3)
+    row_counts = np.bincount(users["split"][columns.arrays["user"]], minlength=3)
+    shapes = columns.finish()
+    schema.write(folder / "vocabulary.parquet")
+    (folder / COUNTED).unlink()
+    np.save(folder / "users.npy", users)
+    content = campaign.model_dump(by_alias=True, mode="json", exclude_none=True)
+    report(0.95, "finishing")
+    write_manifest(folder, "data", {
+        "outlay": __version__,
+        "rows": rows, "rows_in_log": facts.rows, "users": len(users), "states": num_states,
+        "users_per_split": dict(zip(SPLITS, user_counts.tolist(), strict=True)),
+        "rows_per_split": dict(zip(SPLITS, row_counts.tolist(), strict=True)),
+        "actions": actions.tolist(), "segments": segments, "steady": steady,
+        "first_time": log.when(facts.first_time), "last_time": log.when(facts.last_time),
+        "columns": shapes, "code_columns": encoding.groups,
+        "campaign": content, "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
+        **({} if clusters is None else {"clusters": clusters}),
+        **({} if log.credited is None else {"events": asdict(log.credited) | {"words": log.credited.words}}),
+        **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),
+        "data_hash": _data_hash(folder, shapes),
+    })  # fmt: skip
+
+
+def _about(campaign: Campaign) -> dict[str, Any]:
+    """What DATA is made of: the campaign, and the size and time of change of every file of its log."""
+    paths = [campaign.source]
+    if campaign.log.events is not None:
+        paths.append((campaign.path.parent / campaign.log.events.source).absolute())
+    files = []
+    with suppress(LogError, OSError):  # which are told where the files are read
+        for file in (file for path in paths for file in find_files(path, campaign.path)):
+            found = Path(file).stat()
+            files.append([file, found.st_size, found.st_mtime_ns])
+    return {"outlay": __version__, "campaign": campaign.model_dump(by_alias=True, mode="json"), "files": files}
+
+
+def _schema(
+    log: Log, files: FeatureFiles, blocks: list[Block], path: Path, done: Journal, report: Progress, threads: int
+) -> Schema:
+    """How features are encoded: counted, or as an earlier try counted it."""
+    if COUNTED in done:
+        return Schema.read(path)
+    rows = sum(block.rows for block in blocks)
+    schema = make_schema(log, files, blocks, counted(report, rows, "counting values"), threads)
+    with new_file(path) as temporary:
+        schema.write(temporary)
+    done.add(COUNTED)
+    return schema
 
 
 def _places(log: Log, rows: int) -> NDArray[np.int64]:
@@ -219,9 +277,3 @@ def _data_hash(folder: Path, columns: dict[str, Any]) -> str:
     ):
         digest.update(f"{path.name} {sha256(path)}\n".encode())
     return digest.hexdigest()
-
-
-def _remove(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    folder.rmdir()

@@ -1,35 +1,36 @@
 """Roles and features as memory-mapped columns, batch by batch; rows keep the order of the log.
 
-A vocabulary is ordered by frequency, ties by text. Fields are grouped by the smallest integer type that holds their
-codes, one matrix per type. Where the log has few distinct states, each row also gets the index of its state.
+Fields are grouped by the smallest integer type that holds their codes, one matrix per type. `encode_block` encodes the
+features of a block of rows, and needs no more than its arguments and the files they name. Where the log has few
+distinct states, each row also gets the index of its state.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from outlay.core.errors import FolderError, LogError
+from outlay.core.errors import FolderError
+from outlay.core.journal import Journal
 from outlay.core.progress import Counter
-from outlay.core.schema import MISSING, Categorical, Numeric, Schema, canonical_text
+from outlay.core.schema import MISSING, Encoded, Schema, codes_of, numbers_of
 from outlay.core.transitions import CODE_TYPES
-from outlay.logs.reading import quoted
+from outlay.logs.blocks import VALUES, Block, FeatureFiles, in_threads
 from outlay.logs.roles import Log
-from outlay.logs.source import ROW, Term
 from outlay.logs.states import StateCollector
 
-BATCH_ROWS, BATCH_VALUES = 131_072, 8_000_000  # a batch has at most so many rows, and about so many values
-AGGREGATES = 100  # numeric fields a scan
-GROUPS = (
-    16  # categorical fields a scan: many, because a wide log takes long to bind; few, because all are counted at once
-)
+BATCH_ROWS = 131_072  # rows of a batch of roles or links, at most
+STRIP = 512  # rows written at once
+SAVE_SECONDS = 5.0  # between two times that what is done is put on disk for good
 
 
 class Columns:
@@ -37,7 +38,7 @@ class Columns:
 
     def __init__(self, folder: Path, rows: int) -> None:
         self.folder = folder / "columns"
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         self.rows = rows
         self.arrays: dict[str, NDArray[Any]] = {}
 
@@ -53,6 +54,17 @@ class Columns:
             _allocate(path)
         return self.arrays[name]
 
+    def open(self, name: str) -> NDArray[Any]:
+        """A column of an earlier try."""
+        self.arrays[name] = np.load(self.folder / f"{name}.npy", mmap_mode="r+")
+        return self.arrays[name]
+
+    def sync(self) -> None:
+        """Put what was written on disk, so that it is there after a loss of power."""
+        for array in self.arrays.values():
+            if isinstance(array, np.memmap):
+                array.flush()
+
     def drop(self, name: str) -> None:
         """Take a column back."""
         del self.arrays[name]
@@ -61,9 +73,7 @@ class Columns:
     def finish(self) -> dict[str, dict[str, Any]]:
         """Write all to disk; shape and dtype of each column."""
         facts = {name: {"shape": list(a.shape), "dtype": a.dtype.name} for name, a in self.arrays.items()}
-        for array in self.arrays.values():
-            if isinstance(array, np.memmap):
-                array.flush()
+        self.sync()
         self.arrays.clear()
         return facts
 
@@ -82,56 +92,6 @@ def _allocate(path: Path) -> None:
     except OSError as error:
         raise FolderError(f"cannot be written ({error.strerror}).", file=path,
                           way_out="Free some space, or give another path.") from None  # fmt: skip
-
-
-def make_schema(log: Log, tell: Counter) -> Schema:
-    """Vocabularies and scales from the rows of the log."""
-    fields = []
-    for i in range(0, len(log.categorical), GROUPS):
-        part = log.categorical[i : i + GROUPS]
-        for term, counts in zip(part, _count_values(log, part), strict=True):
-            fields.append(Categorical(term.text, vocabulary(counts, log.campaign.train.min_count)))
-        tell(len(part))
-    numbers = []
-    for i in range(0, len(log.numeric), AGGREGATES):
-        part = log.numeric[i : i + AGGREGATES]
-        sums = ", ".join(f"avg(v{j}), stddev_pop(v{j})" for j in range(len(part)))
-        values = ", ".join(f"CASE WHEN isfinite({t.sql}) THEN {t.sql} END AS v{j}" for j, t in enumerate(part))
-        row = log.source.run(f"SELECT {sums} FROM (SELECT {values} FROM log_kept)")[0]
-        for j, term in enumerate(part):
-            mean, spread = row[2 * j], row[2 * j + 1]
-            numbers.append(Numeric(term.text, float(mean or 0), float(spread or 0) or 1.0))
-    return Schema(tuple(fields), tuple(numbers))
-
-
-def _count_values(log: Log, terms: Sequence[Term]) -> list[Any]:
-    """For each term, an Arrow table of its values and how often they occur, all in one scan."""
-    names = [f"v{j}" for j in range(len(terms))]
-    values = ", ".join(f"{term.sql} AS {name}" for term, name in zip(terms, names, strict=True))
-    listed, sets = ", ".join(names), ", ".join(f"({name})" for name in names)
-    counts = log.source.table(
-        f"SELECT {listed}, GROUPING_ID({listed}) AS which, count(*) AS n FROM (SELECT {values} FROM log_kept) "
-        f"GROUP BY GROUPING SETS ({sets})"
-    )
-    tables = []
-    for j, name in enumerate(names):  # GROUPING_ID has a bit for every column that is not grouped by, the first highest
-        which = 2 ** len(names) - 1 - 2 ** (len(names) - 1 - j)
-        rows = counts.filter(pc.equal(counts.column("which"), which))
-        tables.append(pa.table({"value": rows.column(name), "n": rows.column("n")}))
-    return tables
-
-
-def vocabulary(counts: Any, min_count: int) -> tuple[str, ...]:
-    """Values in order of frequency, ties by text; those in fewer than `min_count` rows are left out.
-
-    Args:
-        counts: Arrow table with the columns `value` and `n`.
-        min_count: rows a value needs.
-    """
-    texts = pa.table({"text": canonical_text(counts.column("value")), "n": counts.column("n")})
-    merged = texts.filter(pc.is_valid(texts.column("text"))).group_by("text").aggregate([("n", "sum")])
-    merged = merged.filter(pc.greater_equal(merged.column("n_sum"), min_count))
-    return tuple(merged.sort_by([("n_sum", "descending"), ("text", "ascending")]).column("text").to_pylist())
 
 
 def write_roles(log: Log, table: str, actions: NDArray[np.float64], columns: Columns, tell: Counter) -> None:
@@ -178,68 +138,154 @@ def write_links(log: Log, columns: Columns) -> bool:
     return even
 
 
-def write_features(
-    log: Log,
-    schema: Schema,
-    columns: Columns,
-    places: NDArray[np.int64] | None,
-    num_actions: int,
-    tell: Counter,
-    *,
-    summaries: int = 0,
-) -> tuple[dict[str, list[int]], StateCollector | None]:
-    """Stream the features through `Schema.encode` into code and number columns.
+@dataclass(frozen=True)
+class Encoding:
+    """How a block of features becomes rows of the columns of DATA.
 
-    Args:
-        log: the log.
+    Attributes:
+        files: where the features lie.
         schema: how to encode.
-        columns: where to write.
-        places: row of the log → row of the columns, where days were filled in; None: the same.
-        num_actions: K.
-        tell: takes the number of rows of each batch, when it is done.
-        summaries: number of further numeric fields, which come later (`logs/history.py`); states are then not counted.
+        folder: of the columns, which are there already.
+        groups: code column → positions of its fields.
+        places: a .npy of the row of the columns for each row of the log, where days were filled in; None: the same.
+    """
 
-    Returns:
-        Positions of the fields in each code column, and the distinct states (None: too many).
+    files: FeatureFiles
+    schema: Schema
+    folder: Path
+    groups: Mapping[str, Sequence[int]]
+    places: Path | None
+
+    def rows(self, block: Block) -> Any:
+        """An index for the rows of a block in the columns."""
+        rows = slice(block.first, block.first + block.rows)
+        return rows if self.places is None else _place(np.load(self.places, mmap_mode="r")[rows])
+
+
+def encode_block(encoding: Encoding, block: Block) -> None:
+    """Write the codes and numbers of a block of rows into the memory-mapped columns; to do it again changes nothing.
 
     Raises:
-        LogError: if the log changed since its roles were read.
+        LogError: if the file has changed, or cannot be read.
+    """
+    rows, schema = encoding.rows(block), encoding.schema
+    for name, positions in encoding.groups.items():
+        column = np.load(encoding.folder / f"{name}.npy", mmap_mode="r+")
+        size = max(1, VALUES // block.rows)
+        for i in range(0, len(positions), size):
+            part = positions[i : i + size]
+            codes = np.empty((len(part), block.rows), column.dtype)
+            for j, (f, values) in enumerate(encoding.files.read(block, part)):
+                codes[j] = codes_of(schema.categorical[f], values)
+            _write_rows(column, rows, slice(i, i + len(part)), codes)
+    first = len(schema.categorical)
+    if schema.numeric:
+        column = np.load(encoding.folder / "numbers.npy", mmap_mode="r+")
+        for f, values in encoding.files.read(block, range(first, first + len(schema.numeric))):
+            pair = numbers_of(schema.numeric[f - first], values, block.file)
+            _write_rows(column, rows, slice(2 * (f - first), 2 * (f - first) + 2), np.stack(pair).astype(np.float32))
+
+
+def _write_rows(column: NDArray[Any], rows: Any, fields: slice, values: NDArray[Any]) -> None:
+    """Write `values` `[f, B]` to some fields of some rows, in strips that the processor's caches hold."""
+    count = values.shape[1]
+    for start in range(0, count, STRIP):
+        strip = slice(start, min(start + STRIP, count))
+        at = slice(rows.start + strip.start, rows.start + strip.stop) if isinstance(rows, slice) else rows[strip]
+        column[at, fields] = values[:, strip].T
+
+
+def write_features(
+    schema: Schema,
+    files: FeatureFiles,
+    blocks: Sequence[Block],
+    columns: Columns,
+    places: Path | None,
+    tell: Counter,
+    *,
+    threads: int,
+    done: Journal,
+    summaries: int = 0,
+) -> Encoding:
+    """Encode the features into code and number columns, block by block; blocks that are done already are left.
+
+    Args:
+        schema: how to encode.
+        files: where the features lie.
+        blocks: of all rows.
+        columns: where to write.
+        places: as in `Encoding`.
+        tell: takes the number of rows of each block, when it is done.
+        threads: that encode.
+        done: which blocks are done.
+        summaries: number of further numeric fields, which come later (`logs/history.py`).
+
+    Raises:
+        LogError: if the log has changed, or cannot be read.
     """
     groups = {name: [i for i, size in enumerate(schema.sizes) if _code_type(size) == name] for name in CODE_TYPES}
-    groups = {name: positions for name, positions in groups.items() if positions}
-    codes = {name: columns.add(f"codes_{name}", name, len(positions)) for name, positions in groups.items()}
-    numbers = columns.add("numbers", np.float32, 2 * (len(schema.numeric) + summaries))
-    logged = slice(2 * len(schema.numeric))
-    eligible = columns.arrays.get("eligible")
-    states = None if summaries else StateCollector(num_actions, columns.add("state", np.uint16))
-    if places is not None:  # days that were filled in have no features
-        for array in codes.values():
-            array[:] = MISSING
-        numbers[:, 1 : logged.stop : 2] = 1
-    terms = (*log.categorical, *log.numeric)
-    chosen = ", ".join(f"{term.sql} AS {quoted(term.text)}" for term in terms)
-    batch_rows = max(2048, min(BATCH_ROWS, BATCH_VALUES // max(len(terms), 1)))
-    seen, total = 0, columns.rows if places is None else len(places)
-    for batch in log.source.batches(f"SELECT {ROW}, {chosen} FROM log_numbered", batch_rows):
-        rows = _array(batch, ROW)
-        seen += len(rows)
-        if seen > total or (len(rows) and rows.max() >= total):
-            raise _changed(log)
-        at = _place(rows if places is None else places[rows])
-        encoded = schema.encode(batch, file=log.source.file)
-        for name, positions in groups.items():
-            codes[name][at] = encoded.codes[:, positions]
-        numbers[at, logged] = encoded.numbers
-        if states and not states.put(at, encoded, None if eligible is None else eligible[at]):
-            states = None
-        tell(batch.num_rows)
-    if seen != total:
-        raise _changed(log)
-    if states and places is not None and not states.put_missing(schema, places, eligible):
-        states = None
-    if states is None and "state" in columns.arrays:
+    groups = {f"codes_{name}": positions for name, positions in groups.items() if positions}
+    left = [block for block in blocks if _name(block) not in done]
+    if len(left) < len(blocks):
+        for name in (*groups, "numbers"):
+            columns.open(name)
+        tell(sum(block.rows for block in blocks) - sum(block.rows for block in left))
+    else:
+        codes = [columns.add(name, name.removeprefix("codes_"), len(fields)) for name, fields in groups.items()]
+        numbers = columns.add("numbers", np.float32, 2 * (len(schema.numeric) + summaries))
+        if places is not None:  # days that were filled in have no features
+            for array in codes:
+                array[:] = MISSING
+            numbers[:, 1 : 2 * len(schema.numeric) : 2] = 1
+    encoding = Encoding(files, schema, columns.folder, groups, places)
+    finished: list[Block] = []
+    saved = time.monotonic()
+    for block, _ in zip(left, in_threads(partial(encode_block, encoding), left, threads), strict=True):
+        finished.append(block)
+        tell(block.rows)
+        if time.monotonic() - saved > SAVE_SECONDS:
+            columns.sync()
+            done.add(*map(_name, finished))
+            finished, saved = [], time.monotonic()
+    return encoding
+
+
+def find_states(
+    encoding: Encoding, blocks: Sequence[Block], columns: Columns, places: Path | None, num_actions: int
+) -> StateCollector | None:
+    """The distinct states of the encoded rows, and a column of each row's; None: too many.
+
+    Args:
+        encoding: how the features were encoded.
+        blocks: of all rows.
+        columns: with codes, numbers and eligible actions.
+        places: as in `Encoding`.
+        num_actions: K.
+    """
+    schema, eligible = encoding.schema, columns.arrays.get("eligible")
+    states = StateCollector(num_actions, columns.add("state", np.uint16))
+    size = max(2048, min(BATCH_ROWS, VALUES // max(len(schema.names), 1)))
+    for block in blocks:
+        rows = encoding.rows(block)
+        for start in range(0, block.rows, size):
+            stop = min(start + size, block.rows)
+            at = slice(rows.start + start, rows.start + stop) if isinstance(rows, slice) else rows[start:stop]
+            codes = np.empty((stop - start, len(schema.categorical)), np.int32)
+            for name, positions in encoding.groups.items():
+                codes[:, positions] = columns.arrays[name][at]
+            seen = Encoded(codes, columns.arrays["numbers"][at], 0)
+            if not states.put(at, seen, None if eligible is None else eligible[at]):
+                columns.drop("state")
+                return None
+    if places is not None and not states.put_missing(schema, np.load(places), eligible):
         columns.drop("state")
-    return {f"codes_{name}": positions for name, positions in groups.items()}, states
+        return None
+    return states
+
+
+def _name(block: Block) -> str:
+    """What a block is called among those that are done."""
+    return f"rows {block.first} to {block.first + block.rows}"
 
 
 def _code_type(size: int) -> str:
@@ -269,8 +315,3 @@ def _allowed(lists: Any, actions: Sequence[float] | NDArray[Any], forced: NDArra
     allowed[np.asarray(pc.is_null(lists))] = True
     allowed[forced & ~allowed.any(axis=1)] = True
     return allowed
-
-
-def _changed(log: Log) -> LogError:
-    return LogError("gave other rows when it was read again.", file=log.source.file, where="log.source",
-                    way_out="Do not write to the log while it is read, and use no random() in log.where.")  # fmt: skip

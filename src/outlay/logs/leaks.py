@@ -183,8 +183,8 @@ def _looked_at(log: Log, terms: list[Term]) -> Iterator[tuple[Term, _Cells]]:
 
 def _by_value(column: Any) -> _Cells:
     """The commonest values; the others are one."""
-    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
-    texts = [*encoded.dictionary.to_pylist(), "missing"]
+    encoded = column.combine_chunks().dictionary_encode()
+    texts = [*encoded.dictionary.cast(pa.string()).to_pylist(), "missing"]
     code = np.asarray(encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False), np.intp)
     order = np.argsort(-np.bincount(code, minlength=len(texts)), kind="stable")
     place = np.full(len(texts), VALUES)

@@ -42,8 +42,10 @@ def find_files(path: Path, asked_by: Path | None) -> list[str]:
     return found
 
 
-def make_log_view(run: Run, files: list[str], folder: Path, users: Sequence[str] = ()) -> dict[str, str]:
-    """Make the view `log`, with missing values as NULL; its columns and types.
+def make_log_view(
+    run: Run, files: list[str], folder: Path, users: Sequence[str] = ()
+) -> tuple[dict[str, str], list[str]]:
+    """Make the view `log`, with missing values as NULL; its columns and types, and the Parquet files that it reads.
 
     Args:
         run: runs a statement.
@@ -63,17 +65,18 @@ def make_log_view(run: Run, files: list[str], folder: Path, users: Sequence[str]
         types = {str(row[0]): str(row[1]) for row in run(f"DESCRIBE {csv}")}
         group = max(2048, min(122_880, 8_000_000 // max(len(types), 1)))
         written = f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group})"
-        copy = literal(folder / "source.parquet")
-        run(f"COPY ({csv}) TO {copy} {written}")
+        copied = folder / "source.parquet"
+        run(f"COPY ({csv}) TO {literal(copied)} {written}")
         for i, name in enumerate(name for name in users if types.get(name) == "VARCHAR"):
             column = quoted(name)
-            if run(f"SELECT 1 FROM read_parquet({copy}) WHERE {column} IS NULL LIMIT 1"):  # or are they called NA?
+            one = f"SELECT 1 FROM read_parquet({literal(copied)}) WHERE {column} IS NULL LIMIT 1"
+            if run(one):  # or are they called NA?
                 texts = f"read_csv([{listed}], header = true, nullstr = [''], all_varchar = true)"
-                both = f"read_parquet({copy}) POSITIONAL JOIN (SELECT {column} AS __called FROM {texts})"
-                named = literal(folder / f"named{i}.parquet")
-                run(f"COPY (SELECT * EXCLUDE __called REPLACE (__called AS {column}) FROM {both}) TO {named} {written}")
-                copy = named
-        listed = copy
+                both = f"read_parquet({literal(copied)}) POSITIONAL JOIN (SELECT {column} AS __called FROM {texts})"
+                copied = folder / f"named{i}.parquet"
+                query = f"SELECT * EXCLUDE __called REPLACE (__called AS {column}) FROM {both}"
+                run(f"COPY ({query}) TO {literal(copied)} {written}")
+        files, listed = [str(copied)], literal(copied)
     relation = f"read_parquet([{listed}], binary_as_string = true{_nan_aware(run)})"
     columns = {str(row[0]): str(row[1]) for row in run(f"DESCRIBE SELECT * FROM {relation}")}
     parts = ", ".join(
@@ -81,7 +84,7 @@ def make_log_view(run: Run, files: list[str], folder: Path, users: Sequence[str]
         for name, type_ in columns.items()
     )
     run(f"CREATE VIEW log AS SELECT {parts} FROM {relation}")
-    return columns
+    return columns, files
 
 
 def _nan_aware(run: Run) -> str:

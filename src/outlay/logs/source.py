@@ -71,12 +71,14 @@ class Source:
         file: the path or glob, for messages.
         columns: name → DuckDB type.
         asked_by: the file whose keys name columns (campaign.toml), or None where a program asks.
+        files: the Parquet files that it reads, in order; those of CSV are copies.
     """
 
     connection: Any
     file: Path
     columns: Mapping[str, str]
     asked_by: Path | None = None
+    files: tuple[str, ...] = ()
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Run one statement; its rows."""
@@ -226,8 +228,8 @@ def open_source(
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET parquet_metadata_cache = true")
         bare = Source(connection, path, {}, asked_by)
-        columns = make_log_view(bare.run, files, folder, users)
-        source = Source(connection, path, columns, asked_by)
+        columns, parquet = make_log_view(bare.run, files, folder, users)
+        source = Source(connection, path, columns, asked_by, tuple(parquet))
         lock(connection, files=[*files, *readable], folder=folder)
         _filter(source, where)
         yield source

@@ -56,6 +56,7 @@ class RowEncoder:
 
     def __init__(self, schema: Schema) -> None:
         self._categorical = [(field.name, _codes(field)) for field in schema.categorical]
+        self._hashed = [(i, field) for i, field in enumerate(schema.categorical) if field.buckets]
         self.unknown = {field.name: 0 for field in schema.categorical}
         self.absent = dict.fromkeys(schema.names, 0)
         self._numeric = [(field.name, field.mean, field.scale) for field in schema.numeric]
@@ -81,6 +82,9 @@ class RowEncoder:
         except KeyError as absent:
             self.absent[absent.args[0]] += 1
             return None
+        for i, field in self._hashed:
+            if codes[i] == UNKNOWN and (text := value_text(features[field.name])) is not None:
+                codes[i] = field.other(text)
         if UNKNOWN in codes:
             for (name, _), code in zip(self._categorical, codes, strict=True):
                 self.unknown[name] += code == UNKNOWN

@@ -1,0 +1,131 @@
+"""Folders that take long to make: a run that was killed goes on with what is left.
+
+    with resumable_folder(path, about) as (folder, done):
+        for part in parts:
+            if part not in done:
+                write(folder, part)         # on disk, before
+                done.add(part)              # it counts as done
+
+The folder lies beside `path` under the name of `partial_of` and is renamed when all is done, so nothing in it reads as
+finished. Its journal begins with `about`, what the folder is made of; each later line names what is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from outlay.core.errors import FolderError
+from outlay.core.files import check_replaceable, partial_of, put_in_place
+from outlay.core.machine import DISK
+
+if sys.platform != "win32":  # there, nothing keeps two runs apart
+    import fcntl
+
+JOURNAL = "journal.jsonl"
+
+
+class Journal:
+    """What is done of a long task; a line that was not written to its end does not count."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        text = path.read_bytes() if path.exists() else b""
+        self._length = text.rfind(b"\n") + 1
+        lines = [json.loads(line) for line in text[: self._length].splitlines()]
+        self.about: Any = lines[0] if lines else None
+        self._done: set[str] = set(lines[1:])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._done
+
+    def add(self, *names: str) -> None:
+        """Write that these are done."""
+        self._write(*names)
+        self._done.update(names)
+
+    def begin(self, about: Any) -> None:
+        """Begin a new journal."""
+        self.path.unlink(missing_ok=True)
+        self._length, self._done, self.about = 0, set(), about
+        self._write(about)
+
+    def _write(self, *lines: Any) -> None:
+        text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        with self.path.open("r+b" if self.path.exists() else "xb") as file:
+            file.seek(self._length)
+            file.truncate()
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        self._length += len(text)
+
+
+@contextmanager
+def resumable_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path, Journal]]:
+    """A folder that takes the place of `path` when the block ends well, and its journal.
+
+    Where the block is cut off (killed, Ctrl-C), the folder stays for the next run with the same `about`; after an error
+    it is removed, as the same input would fail again.
+
+    Args:
+        path: the folder to be made.
+        about: what it is made of, as JSON would give it back; a folder begun with anything else is emptied.
+
+    Raises:
+        FolderError: if `path` holds something that outlay did not write, nothing can be written there, or another run
+            is making it.
+    """
+    check_replaceable(path)
+    folder = partial_of(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder, path):
+            try:
+                journal = Journal(folder / JOURNAL)
+                if journal.about != about:
+                    _empty(folder)
+                    journal.begin(about)
+                yield folder, journal
+                journal.path.unlink()
+                put_in_place(folder, path)
+            except Exception:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        raise FolderError(f"cannot be written ({error.strerror}).", file=path, way_out=DISK[error.errno]) from None
+
+
+@contextmanager
+def _alone(folder: Path, path: Path) -> Iterator[None]:
+    """Hold the folder against other processes.
+
+    Raises:
+        FolderError: if another one holds it.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise FolderError("is being written by another process.", file=path,
+                              way_out="Wait for it, or give another --out.") from None  # fmt: skip
+        yield
+    finally:
+        os.close(held)
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
