@@ -19,6 +19,7 @@ from outlay.core.transitions import EVERYONE, Transitions
 from outlay.jobs.check import check
 from outlay.jobs.prepare import prepare
 from outlay.ops.hashing import uniform
+from outlay.serve.deciding.features import RowEncoder
 
 
 def longhand_links(columns: dict[str, Any]) -> tuple[list[int], list[int]]:
@@ -401,6 +402,35 @@ def test_a_wide_log_is_encoded_field_by_field(tmp_path: Path) -> None:
     for j in (0, 1, 8, 199):
         values = np.array(data.schema.categorical[j].values)
         assert values[codes[:, j] - FIRST].tolist() == [str(columns[names[j]][row]) for row in rows]
+
+
+def test_too_many_values_share_codes_the_same_ones_in_the_log_in_tables_and_in_requests(tmp_path: Path) -> None:
+    columns = panel(users=100)
+    often, rng = [*range(30), *range(30), *range(10, 20)], np.random.default_rng(0)
+    columns["number"] = often + list(range(1000, 1330))
+    columns["word"] = [f"w{value}" for value in columns["number"]]
+    columns["few"] = rng.integers(0, 20, 400).tolist()
+    names = '["number", "word", "few", "number * 2"]'
+    path = campaign_file(tmp_path, columns, categorical=names, tail="[train]\nmax_values = 20\nmin_count = 1")
+    data = prepare(path, tmp_path / "DATA")
+    number, word, few, twice = data.schema.categorical
+    thrice, others = [str(i) for i in range(10, 20)], sorted(str(i) for i in [*range(10), *range(20, 30)])
+    assert number.values == (*thrice, *others[:10])
+    assert word.values == tuple(f"w{value}" for value in number.values)
+    assert [field.size - FIRST for field in (number, word, few, twice)] == [532, 532, 20, 532]
+    assert data.manifest["hashed"]["fields"] == ["number", "word", "number * 2"]
+    codes, _ = data.features(np.arange(400))
+    assert len(np.unique(codes[70:, 0])) > 200  # of 330 values in 512 codes
+    assert codes[70:, :2].min() >= FIRST + 20
+    shown = pa.table({name: columns[name] for name in ("number", "word", "few")} | {
+        "number * 2": [2 * value for value in columns["number"]]})  # fmt: skip
+    assert np.array_equal(data.schema.encode(shown).codes, codes)
+    encoder = RowEncoder(data.schema)
+    requests = [*shown.to_pylist(), {"number": 9**9, "word": "new", "few": "", "number * 2": None}]
+    rows = [row.codes for row in map(encoder.encode, requests) if row is not None]
+    assert np.array_equal(rows[:400], codes)
+    assert np.array_equal(rows[400:], data.schema.encode(pa.Table.from_pylist(requests[400:])).codes)
+    assert not any(encoder.unknown.values())
 
 
 def test_one_step_logs_with_a_made_up_user_and_day(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
+from outlay.core.files import partial_of
 
 CampaignFile = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="The campaign.toml.")]
 
@@ -117,17 +118,24 @@ def prepare(
 ) -> None:
     """Encode and link the log: memory-mapped transitions, split by user into learn, select and certify.
 
+    If it is stopped or killed, the same command goes on with what is left.
+
     Example: outlay prepare campaign.toml --out data
     """
     from outlay.jobs.prepare import prepare as job
 
     use_threads(threads)
-    with progress("prepare", quiet=quiet) as report:
-        data = job(campaign, out, threads=threads, progress=report)
+    try:
+        with progress("prepare", quiet=quiet) as report:
+            data = job(campaign, out, threads=threads, progress=report)
+    except KeyboardInterrupt:
+        if partial_of(out).is_dir():
+            stderr.print("What is done is kept; the same command goes on with what is left.", markup=False)
+        raise
     if not quiet:
         counts = [len(data.users_of(split)) for split in range(3)]
         table("", ("rows", "users", "learn", "select", "certify"), [(len(data), len(data.users), *counts)])
-        for part in ("events", "ripeness"):
+        for part in ("events", "ripeness", "hashed"):
             if told := data.manifest.get(part, {}).get("words"):
                 stdout.print(f"{told}.", markup=False, highlight=False)
         stdout.print(f"{out} written. Next: outlay train {out} --out run", markup=False)

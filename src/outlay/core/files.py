@@ -113,9 +113,10 @@ def partial_of(path: Path) -> Path:
 
 
 def can_resume(path: Path) -> bool:
-    """Whether a folder that was not finished has a checkpoint to go on from."""
+    """Whether a folder that was not finished has a checkpoint to go on from, or DATA that are prepared in part."""
     partial = partial_of(path)
-    return partial.is_dir() and any(kind_of(inside) == "checkpoint" for inside in partial.iterdir())
+    begun = partial_of(partial / "data").is_dir()
+    return begun or (partial.is_dir() and any(kind_of(inside) == "checkpoint" for inside in partial.iterdir()))
 
 
 def put_in_place(finished: Path, path: Path) -> None:

@@ -22,7 +22,7 @@ from outlay.logs.link import link
 from outlay.logs.quality import Action, inspect
 from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisation
 from outlay.logs.roles import Log, open_log
-from outlay.logs.vocabulary import AGGREGATES
+from outlay.logs.vocabulary import AGGREGATES, hashed_words
 
 MOST_CELLS = 100_000_000  # rows times features that are prepared to test the state
 TRIED_DAYS = (3, 7, 14, 28)  # under [log.history]
@@ -136,7 +136,7 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
         facts = inspect(log)
         findings = list(facts.findings)
         missing = facts.missing | _missing_features(log)
-        findings += _empty_features(missing, facts.rows, log)
+        findings += [*_empty_features(missing, facts.rows, log), *_many_values(log, facts.rows)]
         overlaps: list[Overlap] = []
         verdict = pair = None
         table: list[Effect] = []
@@ -207,6 +207,22 @@ def _state(
         one: tuple[tuple[Summary], ...] = (("mean",), ("decayed",))
         next((summaries for summaries in one if enough(back, columns, summaries)), None)
     return found if tried and back is None else found._replace(test=None), tried
+
+
+def _many_values(log: Log, rows: int) -> list[Finding]:
+    """Categorical features whose rarer values will share codes."""
+    most = log.campaign.train.max_values
+    found = []
+    for i in range(0, len(log.categorical) if rows > most else 0, AGGREGATES):
+        part = log.categorical[i : i + AGGREGATES]
+        counts = log.source.run(
+            f"SELECT {', '.join(f'approx_count_distinct({term.sql})' for term in part)} FROM log_kept"
+        )
+        found += [(term.text, int(count)) for term, count in zip(part, counts[0], strict=True) if count > most]
+    way_out = "Leave out what only names users or rows; group values, or set train.min_count or train.max_values."
+    return [
+        Finding("note", f"log.features, {name}", f"{hashed_words(1, most)}.", way_out, count) for name, count in found
+    ]
 
 
 def _about_balance(balance: BalanceCheck | None) -> list[Finding]:

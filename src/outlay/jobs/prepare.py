@@ -33,7 +33,8 @@ from outlay.logs.past import write_recent
 from outlay.logs.quality import inspect, refuse
 from outlay.logs.reading import find_files
 from outlay.logs.roles import Log, open_log
-from outlay.logs.vocabulary import make_schema
+from outlay.logs.states import StateCollector
+from outlay.logs.vocabulary import hashed_words, make_schema
 from outlay.ops.hashing import uniform
 
 COUNTED, PLACES = "counted.parquet", "places.npy"  # while DATA is made
@@ -128,30 +129,49 @@ def _fill(
             tell = counted(within(report, 0.7, 0.9), rows, "summarising the past")
             schema = write_history(log, history, schema, columns, places, actions, tell)
             write_recent(log, history, actions, folder)
+        found: dict[str, Any] = {
+            "rows": rows, "rows_in_log": facts.rows, "users": len(users),
+            "actions": actions.tolist(), "segments": segments, "even": even,
+            "first_time": log.when(facts.first_time), "last_time": log.when(facts.last_time),
+            "code_columns": encoding.groups,
+            **({} if clusters is None else {"clusters": clusters}),
+            **({} if log.credited is None else {"events": asdict(log.credited) | {"words": log.credited.words}}),
+            **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),
+        }  # fmt: skip
     shutil.rmtree(work)
     report(0.9, "finishing")
+    _finish(campaign, folder, columns, schema, users, states, found)
+
+
+def _finish(
+    campaign: Campaign,
+    folder: Path,
+    columns: Columns,
+    schema: Schema,
+    users: NDArray[Any],
+    states: StateCollector | None,
+    found: dict[str, Any],
+) -> None:
+    """Put all on disk and write the manifest, with what was `found` in the log."""
     num_states = states.write(folder) if states else None
-    steady = even and not any(columns.arrays[n].any() for n in ("forced", "terminal") if n in columns.arrays)
+    steady = found.pop("even") and not any(
+        columns.arrays[name].any() for name in ("forced", "terminal") if name in columns.arrays
+    )
     user_counts = np.bincount(users["split"], minlength=3)
     row_counts = np.bincount(users["split"][columns.arrays["user"]], minlength=3)
     shapes = columns.finish()
     schema.write(folder / "vocabulary.parquet")
     (folder / COUNTED).unlink()
     np.save(folder / "users.npy", users)
-    content = campaign.model_dump(by_alias=True, mode="json", exclude_none=True)
-    report(0.95, "finishing")
+    if hashed := [field.name for field in schema.categorical if field.buckets]:
+        words = f"{', '.join(hashed)} {hashed_words(len(hashed), campaign.train.max_values)}"
+        found["hashed"] = {"fields": hashed, "words": words}
     write_manifest(folder, "data", {
-        "outlay": __version__,
-        "rows": rows, "rows_in_log": facts.rows, "users": len(users), "states": num_states,
+        "outlay": __version__, **found, "states": num_states, "steady": steady, "columns": shapes,
         "users_per_split": dict(zip(SPLITS, user_counts.tolist(), strict=True)),
         "rows_per_split": dict(zip(SPLITS, row_counts.tolist(), strict=True)),
-        "actions": actions.tolist(), "segments": segments, "steady": steady,
-        "first_time": log.when(facts.first_time), "last_time": log.when(facts.last_time),
-        "columns": shapes, "code_columns": encoding.groups,
-        "campaign": content, "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
-        **({} if clusters is None else {"clusters": clusters}),
-        **({} if log.credited is None else {"events": asdict(log.credited) | {"words": log.credited.words}}),
-        **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),
+        "campaign": campaign.model_dump(by_alias=True, mode="json", exclude_none=True),
+        "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
         "data_hash": _data_hash(folder, shapes),
     })  # fmt: skip
 

@@ -209,8 +209,8 @@ def _data(
             f"cost, a candidate every {t.candidate_every}, discount {campaign.meta.discount:g}, users split "
             f"{list(t.shares)}."
         )
-    if unripe := data.manifest.get("ripeness", {}).get("words"):
-        notes.append(f"{unripe}.")
+    told = (data.manifest.get(part, {}).get("words") for part in ("ripeness", "hashed"))
+    notes += [f"{words}." for words in told if words]
     state = Measure(data, LEARN, None).state.markov_check if len(data.users_of(LEARN)) else None
     if state is not None and state.refused is not None:
         notes.append(f"{state.refused}. As it is, outlay evaluate will not certify this run.")

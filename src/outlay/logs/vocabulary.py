@@ -81,6 +81,12 @@ def vocabulary(counts: Any, min_count: int) -> tuple[str, ...]:
     return tuple(merged.sort_by([("n_sum", "descending"), ("text", "ascending")]).column("text").to_pylist())
 
 
+def hashed_words(fields: int, most: int) -> str:
+    """That the rarer values of so many fields share codes, in words that follow the names of the fields."""
+    what = f"{'has' if fields == 1 else 'have'} more than {most:,} values"
+    return f"{what}: the most frequent ones keep a code each, and all others share {BUCKETS} codes by a hash"
+
+
 class _Sum:
     """How often each value of a field occurs in the blocks so far; it gives up beyond `most` values (`many`)."""
 
