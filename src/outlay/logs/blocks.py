@@ -26,7 +26,8 @@ from outlay.logs.keys import time_sql
 from outlay.logs.roles import Log
 from outlay.logs.source import Term
 
-ROWS, VALUES = 131_072, 16_000_000  # of a block; a row group with more values is read some columns at a time
+ROWS = 65_536  # of a block; a row group with more is a block by itself
+VALUES = 8_000_000  # in memory at a time, for each thread: a wide block is read some columns at a time
 PLACE = "__place"  # row of the log, before the filter
 
 X = TypeVar("X")
@@ -74,31 +75,31 @@ class FeatureFiles:
     kept: Path | None = None
 
     def read(self, block: Block, features: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """The kept rows of a block: number of each feature and its Arrow column, all values in memory once at most.
+        """The kept rows of a block: number of each feature and its Arrow column.
 
         Raises:
             LogError: if the file has changed, or cannot be read.
         """
-        size = max(1, VALUES // max(block.length, 1))
-        for i in range(0, len(features), size):
-            part = features[i : i + size]
-            plain = sorted({name for f in part if (name := self.columns[f]) is not None})
-            table = self._of_log(block, plain) if plain else None
-            further = [f for f in part if self.columns[f] is None]
-            values = self._evaluated(block, further) if further else None
-            for f in part:
-                name = self.columns[f]
-                yield f, values.column(f"v{f}") if name is None else table.column(name)  # type: ignore[union-attr]
-
-    def _of_log(self, block: Block, names: list[str]) -> Any:
+        if _stamp(block.file) != block.stamp:
+            raise changed(block.file)
+        size = max(1, VALUES // block.length)
         try:
-            if _stamp(block.file) != block.stamp:
-                raise changed(block.file)
             metadata = _metadata(block.file, block.stamp)
             with pq.ParquetFile(block.file, metadata=metadata, read_dictionary=list(self.texts)) as file:
-                table = file.read_row_groups(range(*block.groups), columns=names, use_threads=False)
+                for i in range(0, len(features), size):
+                    part = features[i : i + size]
+                    plain = sorted({name for f in part if (name := self.columns[f]) is not None})
+                    table = self._of_log(file, block, plain)
+                    further = [f for f in part if self.columns[f] is None]
+                    values = self._evaluated(block, further) if further else None
+                    for f in part:
+                        name = self.columns[f]
+                        yield f, values.column(f"v{f}") if name is None else table.column(name)  # type: ignore[union-attr]
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(block, error) from None
+
+    def _of_log(self, file: Any, block: Block, names: list[str]) -> Any:
+        table = file.read_row_groups(range(*block.groups), columns=names, use_threads=False)
         if table.num_rows != block.length:
             raise changed(block.file)
         if block.rows == block.length:
@@ -141,7 +142,7 @@ def find_features(log: Log, folder: Path) -> tuple[FeatureFiles, list[Block]]:
     if further := {f"v{i}": term for i, term in enumerate(terms) if names[i] is None}:
         evaluated = folder / "evaluated.arrow"
         files = FeatureFiles(names, texts, evaluated, _evaluate(log, further, evaluated), files.kept)
-    return files, list(_blocks(log.source.files, stamps, found, kept, len(terms)))
+    return files, list(_blocks(log.source.files, stamps, found, kept))
 
 
 def in_threads(function: Callable[[X], Y], items: Iterable[X], threads: int) -> Iterator[Y]:
@@ -167,15 +168,14 @@ def changed(file: str | Path) -> LogError:
 
 
 def _blocks(
-    files: Sequence[str], stamps: list[tuple[int, int]], found: list[Any], kept: NDArray[np.int64] | None, features: int
+    files: Sequence[str], stamps: list[tuple[int, int]], found: list[Any], kept: NDArray[np.int64] | None
 ) -> Iterator[Block]:
-    most = max(1, min(ROWS, VALUES // max(features, 1)))
     start = first = 0
     for file, stamp, metadata in zip(files, stamps, found, strict=True):
         lengths = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
         begin = 0
         while begin < len(lengths):
-            within = itertools.takewhile(lambda total: total <= most, itertools.accumulate(lengths[begin:]))
+            within = itertools.takewhile(lambda total: total <= ROWS, itertools.accumulate(lengths[begin:]))
             end = begin + max(1, len(list(within)))
             length = sum(lengths[begin:end])
             rows = length if kept is None else int(np.searchsorted(kept, start + length)) - first

@@ -29,7 +29,7 @@ from outlay.logs.roles import Log
 from outlay.logs.states import StateCollector
 
 BATCH_ROWS = 131_072  # rows of a batch of roles or links, at most
-STRIP = 512  # rows written at once
+STRIP, FIELDS = 512, 256  # rows and fields written at once
 SAVE_SECONDS = 5.0  # between two times that what is done is put on disk for good
 
 
@@ -171,13 +171,12 @@ def encode_block(encoding: Encoding, block: Block) -> None:
     rows, schema = encoding.rows(block), encoding.schema
     for name, positions in encoding.groups.items():
         column = np.load(encoding.folder / f"{name}.npy", mmap_mode="r+")
-        size = max(1, VALUES // block.rows)
-        for i in range(0, len(positions), size):
-            part = positions[i : i + size]
-            codes = np.empty((len(part), block.rows), column.dtype)
-            for j, (f, values) in enumerate(encoding.files.read(block, part)):
-                codes[j] = codes_of(schema.categorical[f], values)
-            _write_rows(column, rows, slice(i, i + len(part)), codes)
+        codes = np.empty((min(len(positions), FIELDS), block.rows), column.dtype)
+        for j, (f, values) in enumerate(encoding.files.read(block, positions), 1):
+            codes[(j - 1) % FIELDS] = codes_of(schema.categorical[f], values)
+            if j % FIELDS == 0 or j == len(positions):
+                begin = (j - 1) // FIELDS * FIELDS
+                _write_rows(column, rows, slice(begin, j), codes[: j - begin])
     first = len(schema.categorical)
     if schema.numeric:
         column = np.load(encoding.folder / "numbers.npy", mmap_mode="r+")
