@@ -10,7 +10,7 @@ from outlay.core.campaign import Campaign
 
 @pytest.mark.parametrize(
     ("campaign", "options", "days", "features"),
-    [("habit", (), 7, 2), ("thirty-day", (), 30, 2), ("wide", ("--fields", "8", "--values", "90"), 7, 8)],
+    [("habit", (), 7, 2), ("thirty-day", (), 30, 2), ("wide", ("--fields", "24", "--values", "400"), 7, 24)],
 )
 def test_json_says_what_was_written(
     campaign: str, options: tuple[str, ...], days: int, features: int, tmp_path: Path

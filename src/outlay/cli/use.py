@@ -109,11 +109,11 @@ def simulate(
     held: Annotated[
         str | None, typer.Option(help="Two actions, e.g. 1,3: each user keeps one of them for all days.")
     ] = None,
-    fields: Annotated[int | None, typer.Option(min=2, help="wide: number of fields. Default: 50.")] = None,
+    fields: Annotated[int | None, typer.Option(min=20, help="wide: number of fields. Default: 50.")] = None,
     values: Annotated[
         int | None, typer.Option(min=1, help="wide: distinct values over all fields. Default: 5000.")
     ] = None,
-    slow: Annotated[bool, typer.Option("--slow", help="city: habits that take weeks.")] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="city, wide: habits that take weeks.")] = False,
     money: Annotated[bool, typer.Option("--money", help="city: the reward is what was spent, log-normal.")] = False,
     hidden: Annotated[bool, typer.Option("--hidden", help="city: a part of the state is not in the log.")] = False,
     rhythm: Annotated[bool, typer.Option("--rhythm", help="city: weekdays differ, and activity falls.")] = False,
@@ -128,8 +128,8 @@ def simulate(
 ) -> None:
     """Write a campaign whose truth is known: log, campaign file, truth and states.
 
-    habit has the paper's effects; wide is the same behind many categorical fields; in thirty-day looking ahead pays;
-    city has rich states: 20 features, habits and fatigue as numbers, and no state that is met twice.
+    habit has the paper's effects; in thirty-day looking ahead pays; city has rich states: 20 features, habits and
+    fatigue as numbers, and no state that is met twice; wide has the city's people behind many categorical fields.
 
     Example: outlay simulate city --out city --users 50000 --slow
     """

@@ -29,8 +29,10 @@ from outlay.simulators.city_people import PolicyValue, PolicyValues
 from outlay.simulators.city_truth import CityCurve, CityTruth, optimum
 from outlay.simulators.rollout import rolled_out
 from outlay.simulators.truth import Truth, mixed
+from outlay.simulators.wide import WIDE_FILE, WideWorld
 
 USERS = 20_000  # simulated for a value in a city
+WIDE_USERS = 5000  # whose fields take far more time to draw
 SHARE_ERROR = 0.1  # standard error of a captured share; with a larger one it is left out
 
 Acts = Callable[[NDArray[np.int32], NDArray[np.float32]], NDArray[np.int64]]
@@ -172,7 +174,11 @@ def true_values(campaign: Campaign, data: Transitions, report: Progress = silent
     same = campaign.meta.discount == city.gamma
     curve = optimum(folder, report) if same else None
     city = city if same else replace(city, discount=campaign.meta.discount)
-    return CityValues(PolicyValues(CityTruth(city), users=USERS), data, curve)
+    wide = (folder / WIDE_FILE).exists()
+    values = PolicyValues(
+        CityTruth(city), users=WIDE_USERS if wide else USERS, show=WideWorld.read(folder).show if wide else None
+    )
+    return CityValues(values, data, curve)
 
 
 def _key(codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> bytes:

@@ -37,8 +37,8 @@ def simulate(
     """Write a simulated campaign: log, campaign file, truth and states.
 
     Args:
-        campaign: `habit` (the paper's effects; looking ahead gains nothing), `wide` (the same people behind many
-            categorical fields), `thirty-day` (looking ahead pays) or `city` (rich states: no state is met twice).
+        campaign: `habit` (the paper's effects; looking ahead gains nothing), `thirty-day` (looking ahead pays), `city`
+            (rich states: no state is met twice) or `wide` (the city's people behind many categorical fields).
         out: the folder to write; an older simulated campaign is replaced, unless somebody changed it or added files.
         users: number of users.
         days: days of log per user; default 7, and 30 for `thirty-day`.
@@ -47,7 +47,7 @@ def simulate(
             the experiment that shows the effect of an incentive held for a whole window.
         fields: of `wide`: number of categorical fields; default 50.
         values: of `wide`: number of distinct values, over all fields; default 5,000.
-        slow: of `city`: habits that take weeks instead of days.
+        slow: of `city` and `wide`: habits that take weeks instead of days.
         money: of `city`: the reward is what is spent on an active day, log-normal.
         hidden: of `city`: a part of the state is not in the log.
         rhythm: of `city`: weekdays differ, and activity falls over four weeks.

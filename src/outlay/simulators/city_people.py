@@ -59,6 +59,7 @@ from outlay.simulators.text import campaign_text
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
+Features = Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]]  # from a day's features to the log's columns
 Policy = Callable[[pa.Table], NDArray[Any]]  # features of n users today → action indices [n] or probabilities [n, A]
 
 LEAST_CHANCE = 0.08  # least probability of a coupon under the log's policy
@@ -189,7 +190,15 @@ def logged(table: dict[str, NDArray[Any]]) -> Floats:
     return np.asarray(LEAST_CHANCE + (1 - len(COUPONS) * LEAST_CHANCE) * share, np.float64)
 
 
-def log_of(city: City, users: int, days: int, seed: int) -> Iterator[Columns]:
+def log_of(
+    city: City,
+    users: int,
+    days: int,
+    seed: int,
+    *,
+    show: Callable[[People], Features] | None = None,
+    chunk_users: int = CHUNK_USERS,
+) -> Iterator[Columns]:
     """Generate the log in chunks of whole users; a user's rows are contiguous and in the order of the days.
 
     Args:
@@ -197,15 +206,18 @@ def log_of(city: City, users: int, days: int, seed: int) -> Iterator[Columns]:
         users: number of users.
         days: number of calendar days; a user who joins late has fewer rows, but joins on the last day at the latest.
         seed: random seed; the same arguments give the same log.
+        show: how some people show in the columns of the log; None: by `People.features`.
+        chunk_users: number of users of a chunk.
 
     Yields:
         Columns of N rows: `user` (index), `day`, the features, `segment`, `coupon`, `active`, with money `spend`,
         `cost` and `propensity`.
     """
     rng = np.random.default_rng(seed)
-    for begin in range(0, users, CHUNK_USERS):
-        n = min(CHUNK_USERS, users - begin)
+    for begin in range(0, users, chunk_users):
+        n = min(chunk_users, users - begin)
         people = People.draw(city, n, rng)
+        features = people.features if show is None else show(people)
         people.joins = np.minimum(people.joins, days - 1)
         spread = rng.spawn(1)[0]
         parts = []
@@ -218,7 +230,7 @@ def log_of(city: City, users: int, days: int, seed: int) -> Iterator[Columns]:
             rows: dict[str, NDArray[Any]] = {
                 "user": np.arange(begin, begin + n),
                 "day": np.full(n, day, np.int32),
-                **people.features(table),
+                **features(table),
                 "segment": np.where(gap > 2, "away", "around"),
                 "coupon": COUPONS[action],
                 "active": active.astype(np.int8),
@@ -232,9 +244,8 @@ def log_of(city: City, users: int, days: int, seed: int) -> Iterator[Columns]:
             if city.sparse:
                 here &= (action > 0) | active | (people.joins == day)
             parts.append({name: column[here] for name, column in rows.items()})
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        order = np.argsort(joined["user"], kind="stable")
-        yield {name: column[order] for name, column in joined.items()}
+        order = np.argsort(np.concatenate([part["user"] for part in parts]), kind="stable")
+        yield {name: np.concatenate([part.pop(name) for part in parts])[order] for name in list(parts[0])}
 
 
 @dataclass(frozen=True)
@@ -260,33 +271,43 @@ class CityWorld:
         Raises:
             OutlayError: if `held` is given.
         """
-        _refuse(held)
+        no_held("city", held)
         return log_of(self.city, users, days, seed)
 
-    def text(self, days: int, held: Held = None) -> str:
-        """Return the text of campaign.toml."""
-        _refuse(held)
+    def text(
+        self,
+        days: int,
+        held: Held = None,
+        *,
+        name: str = "city",
+        categorical: Sequence[str] = tuple(CATEGORICAL),
+        numeric: Sequence[str] | None = None,
+        about: str = "habit, fatigue, recency and coupons used lately are numbers; most others are noise",
+        propensity: str = "by habit, price_taste and plan",
+        truth: str = "city.json",
+    ) -> str:
+        """Return the text of campaign.toml; the words and names of features may be those of another log of the city."""
+        no_held(name, held)
         city = self.city
-        words = "habit, fatigue, recency and coupons used lately are numbers; most others are noise"
         sparse = "\ncomplete = true           # days without a coupon and without activity have no row"
         return campaign_text(
-            name="city",
+            name=name,
             discount=city.gamma,
             horizon_days=min(days, DAYS),
             report_days=[k for k in REPORT_DAYS if k <= days],
             none=0.0,
             actions=COUPONS.tolist(),
-            propensity="by habit, price_taste and plan",
+            propensity=propensity,
             more=sparse if city.sparse else "",
             reward="spend" if city.money else "active",
             about_reward="tens of yuan spent that day" if city.money else "1 if the user was active that day",
             segment="segment",
             contrast=(0.0, 2.0),
-            categorical=list(CATEGORICAL),
-            numeric=city.numeric,
-            about_features=words,
+            categorical=list(categorical),
+            numeric=city.numeric if numeric is None else numeric,
+            about_features=about,
             at_most=AT_MOST,
-            truth="city.json",
+            truth=truth,
         )
 
     def write_truth(self, folder: Path) -> None:
@@ -313,9 +334,14 @@ def simulator(
     )
 
 
-def _refuse(held: Held) -> None:
+def no_held(name: str, held: Held) -> None:
+    """Check that no coupons are held.
+
+    Raises:
+        OutlayError: if some are.
+    """
     if held is not None:
-        raise OutlayError("city has no such option.", where="held", way_out="Leave it out; its log is randomised.")
+        raise OutlayError(f"{name} has no such option.", where="held", way_out="Leave it out; its log is randomised.")
 
 
 class PolicyValue(NamedTuple):
@@ -336,10 +362,18 @@ class PolicyValues:
         truth: truth of the city.
         users: number of simulated users.
         seed: random seed of the users and their behaviour, the same for every policy.
+        show: how people show in the columns that policies read; None: by `People.features`.
     """
 
-    def __init__(self, truth: CityTruth, *, users: int = 20_000, seed: int = 987_654) -> None:
-        self.truth, self.city, self.users, self.seed = truth, truth.city, users, seed
+    def __init__(
+        self,
+        truth: CityTruth,
+        *,
+        users: int = 20_000,
+        seed: int = 987_654,
+        show: Callable[[People], Features] | None = None,
+    ) -> None:
+        self.truth, self.city, self.users, self.seed, self.show = truth, truth.city, users, seed, show
         self._around = truth.around()
 
     def __call__(
@@ -366,6 +400,7 @@ class PolicyValues:
         """Return `[n]` by target: each user's contribution to the mean."""
         city, gamma = self.city, self.city.gamma
         people = People.draw(city, self.users, np.random.default_rng(self.seed))
+        features = people.features if self.show is None else self.show(people)
         dice = people.rng.spawn(1)[0]
         worth = city.baskets[people.basket]
         far = 1 if gamma == 0 else math.ceil(math.log(FAR) / math.log(gamma))
@@ -375,7 +410,7 @@ class PolicyValues:
         for day in range(last):
             table = people.table()
             drawn = dice.random(self.users)
-            action = self._act(policy, people, table, drawn)
+            action = _act(policy, features, table, drawn)
             type_of, habit, fatigue, gap = self._state(people)
             age = day - people.joins
             chance, _ = people.live(action)
@@ -390,19 +425,20 @@ class PolicyValues:
         values = dict(zip(names, discounted, strict=True))
         return values | {str(Target(name, k)): total[i] for k, total in totals.items() for i, name in enumerate(names)}
 
-    def _act(self, policy: Policy | None, people: People, table: dict[str, NDArray[Any]], drawn: Floats) -> Index:
-        """Return `[n]` action indices."""
-        chosen = logged(table) if policy is None else np.asarray(policy(pa.table(people.features(table))))
-        if chosen.ndim == 1:
-            return chosen.astype(np.intp)
-        return _placed(chosen.cumsum(axis=1), drawn)
-
     def _state(self, people: People) -> tuple[Index, Index, Index, Index]:
         """Return the users' indices in the arrays of the truth."""
         type_of = np.ravel_multi_index(
             (people.seeker, people.base, people.pull, people.basket), self.truth.shares.shape
         )
         return type_of, people.habit, people.fatigue, np.minimum(people.gap, GAPS) - 1
+
+
+def _act(policy: Policy | None, features: Features, table: dict[str, NDArray[Any]], drawn: Floats) -> Index:
+    """Return `[n]` action indices."""
+    chosen = logged(table) if policy is None else np.asarray(policy(pa.table(features(table))))
+    if chosen.ndim == 1:
+        return chosen.astype(np.intp)
+    return _placed(chosen.cumsum(axis=1), drawn)
 
 
 def _nearest(grid: Floats, values: Floats) -> Index:

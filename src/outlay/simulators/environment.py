@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from outlay.core.errors import OutlayError
 from outlay.core.machine import optional
 from outlay.simulators.catalogue import find
-from outlay.simulators.city import BASKET_SPREAD, CATEGORICAL, COUPONS, City
+from outlay.simulators.city import BASKET_SPREAD, COUPONS
 from outlay.simulators.city_people import CityWorld, People
 from outlay.simulators.simulator import Simulator
+from outlay.simulators.wide import WideWorld
 
 with optional():
     import gymnasium
@@ -48,8 +49,8 @@ def environment(
         raise OutlayError(
             f"is {days}; must be a whole number, at least 1.", where="days", way_out="Give 7, for instance."
         )
-    if isinstance(world, CityWorld):
-        return CityEnvironment(world.city, days)
+    if isinstance(world, CityWorld | WideWorld):
+        return CityEnvironment(world, days)
     assert isinstance(world, Simulator)
     return CampaignEnvironment(world, days)
 
@@ -70,7 +71,6 @@ class CampaignEnvironment(gymnasium.Env[NDArray[np.int64], np.int64]):
         self._simulator = simulator
         self._days = days
         self._day = days  # no episode has begun
-        self._user_seed = 0
         self._state = 0
 
     def reset(
@@ -79,7 +79,6 @@ class CampaignEnvironment(gymnasium.Env[NDArray[np.int64], np.int64]):
         """A new user, on the first day. `info["state"]` is the true state; there are no `options`."""
         super().reset(seed=seed, options=options)
         self._day = 0
-        self._user_seed = int(self.np_random.integers(2**63))
         self._state = int(self._simulator.model.newcomers(self.np_random, 1)[0])
         return self._observation(), {"state": self._state}
 
@@ -101,19 +100,14 @@ class CampaignEnvironment(gymnasium.Env[NDArray[np.int64], np.int64]):
         return self._observation(), float(active[0]), False, self._day >= self._days, info
 
     def _observation(self) -> NDArray[np.int64]:
-        simulator, state = self._simulator, np.array([[self._state]])
-        if simulator.show is None:
-            codes = simulator.codes[:, self._state]
-        else:
-            codes = simulator.show(np.random.default_rng(self._user_seed), self.np_random, state)[:, 0]
-        return codes.astype(np.int64)
+        return self._simulator.codes[:, self._state].astype(np.int64)
 
 
-BOX = 100.0  # no feature is farther from 0
+BOX = 100.0  # no feature of a city is farther from 0
 
 
 class CityEnvironment(gymnasium.Env[NDArray[np.float32], np.int64]):
-    """One user of a city at a time.
+    """One user of a city at a time, seen by its features or, in *wide*, by its fields.
 
     Attributes:
         coupons: `[A]` the value given by each action, in yuan.
@@ -121,12 +115,13 @@ class CityEnvironment(gymnasium.Env[NDArray[np.float32], np.int64]):
         action_space: index of the coupon.
     """
 
-    def __init__(self, city: City, days: int) -> None:
+    def __init__(self, world: CityWorld | WideWorld, days: int) -> None:
         self.coupons = COUPONS
-        count = len(CATEGORICAL) + len(city.numeric)
-        self.observation_space = gymnasium.spaces.Box(-BOX, BOX, (count,), np.float32)
+        largest = max(BOX, world.values) if isinstance(world, WideWorld) else BOX
+        self.observation_space = gymnasium.spaces.Box(-BOX, largest, (world.num_features,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(len(COUPONS))
-        self._city = city
+        self._city = world.city
+        self._world = world
         self._days = days
         self._people: People | None = None
 
@@ -138,6 +133,7 @@ class CityEnvironment(gymnasium.Env[NDArray[np.float32], np.int64]):
         rng = np.random.default_rng(int(self.np_random.integers(2**63)))
         self._people = People.draw(self._city, 1, rng)
         self._people.day = int(self._people.joins[0])
+        self._features = self._people.features if isinstance(self._world, CityWorld) else self._world.show(self._people)
         self._left = self._days
         return self._observation(self._people), {}
 
@@ -162,4 +158,4 @@ class CityEnvironment(gymnasium.Env[NDArray[np.float32], np.int64]):
         return self._observation(people), float((reward * active)[0]), False, self._left == 0, info
 
     def _observation(self, people: People) -> NDArray[np.float32]:
-        return np.array([column[0] for column in people.features(people.table()).values()], np.float32)
+        return np.array([column[0] for column in self._features(people.table()).values()], np.float32)

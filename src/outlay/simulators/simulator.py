@@ -26,7 +26,6 @@ Columns = Mapping[str, NDArray[np.generic]]
 Held = tuple[float, float] | None  # two coupons, one of which each user keeps
 
 CHUNK_ROWS = 100_000  # bounds the memory, and is the size of a row group in the log
-CHUNK_CELLS = 8_000_000  # rows times fields: a log with many fields has smaller chunks
 
 
 class World(Protocol):
@@ -71,18 +70,6 @@ class Feature:
     values: NDArray[np.generic]
 
 
-class Show(Protocol):
-    """How states show in the features, where a state has more than one row."""
-
-    def __call__(
-        self, user: np.random.Generator, day: np.random.Generator, state: NDArray[np.intp]
-    ) -> NDArray[np.integer]:
-        """`[F, n·days]` codes for states `[n, days]`; what stays with a user is drawn from `user`, the rest from `day`.
-
-        The same `user` generator gives the same lasting fields, whatever the number of days.
-        """
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulator:
     """A campaign whose truth is known.
@@ -91,8 +78,7 @@ class Simulator:
         name: of the campaign.
         model: the truth.
         features: F columns, the state as a log shows it.
-        codes: `[F, S]` one row of the features for each state (column i = state i).
-        show: draws rows of the features; None: a state always shows as in `codes`.
+        codes: `[F, S]` the features of each state (column i = state i).
         log_days: default days of log.
         horizon_days: of a total per user.
         report_days: windows of the tables.
@@ -100,7 +86,6 @@ class Simulator:
         contrast: the two coupons of the effect table.
         none: the value that means no coupon, if there is one.
         segment: column or SQL expression of the groups in tables.
-        segment_column: `[S]` the column `segment`, if no feature gives the group; else None.
         about_features: what the features are, in words.
     """
 
@@ -108,7 +93,6 @@ class Simulator:
     model: Participation
     features: tuple[Feature, ...]
     codes: NDArray[np.integer]
-    show: Show | None = None
     log_days: int
     horizon_days: int
     report_days: tuple[int, ...]
@@ -116,7 +100,6 @@ class Simulator:
     contrast: tuple[float, float]
     none: float | None = None
     segment: str
-    segment_column: NDArray[np.str_] | None = None
     about_features: str
 
     @property
@@ -193,12 +176,11 @@ class Simulator:
                 with equal probability and kept, so that rows after the first are forced.
 
         Yields:
-            Columns of N rows: `user` (index), `day`, the features, `segment` where the simulator has that column,
-            `coupon`, `active`, `cost`, `propensity`, and with `held` also `forced`.
+            Columns of N rows: `user` (index), `day`, the features, `coupon`, `active`, `cost`, `propensity`, and with
+            `held` also `forced`.
         """
         rng = np.random.default_rng(seed)
-        rows = min(CHUNK_ROWS, CHUNK_CELLS // len(self.features))
-        per_chunk = max(1, rows // days)
+        per_chunk = max(1, CHUNK_ROWS // days)
         for begin in range(0, users, per_chunk):
             yield self._chunk(rng, np.arange(begin, min(begin + per_chunk, users)), days, held)
 
@@ -218,16 +200,11 @@ class Simulator:
         for day in range(days):
             state[:, day] = now
             active[:, day], now = self.model.day(rng, now, action[:, day])
-        codes = self.codes[:, state.ravel()] if self.show is None else self.show(rng, rng, state)
         coupon = coupons[action]
         columns: dict[str, NDArray[np.generic]] = {
             "user": np.repeat(user, days),
             "day": np.tile(np.arange(days, dtype=np.int32), n),
-            **self._columns(codes),
-        }
-        if self.segment_column is not None:
-            columns["segment"] = self.segment_column[state.ravel()]
-        columns |= {
+            **self._columns(self.codes[:, state.ravel()]),
             "coupon": coupon.ravel(),
             "active": active.ravel(),
             "cost": (coupon * active).ravel(),

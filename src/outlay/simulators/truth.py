@@ -101,7 +101,7 @@ def mixed(parts: Sequence[dict[str, float]], weights: Vector) -> dict[str, float
 
 
 def _people(folder: Path, place: NDArray[np.intp], model: TabularCMDP) -> Participation | None:
-    """The people of the simulator that wrote the folder, if the model is theirs and a log shows their states."""
+    """The people of the simulator that wrote the folder if the model is theirs."""
     name = read_manifest(folder, "campaign").get("campaign") if kind_of(folder) == "campaign" else None
     made = find(str(name)) if name in CAMPAIGNS else None
     if not isinstance(made, Simulator):
@@ -113,4 +113,4 @@ def _people(folder: Path, place: NDArray[np.intp], model: TabularCMDP) -> Partic
         and np.allclose(getattr(theirs, part), getattr(model, part), rtol=0, atol=1e-12)
         for part in ("transition", "reward", "cost", "start")
     )
-    return people if same and made.show is None else None
+    return people if same else None

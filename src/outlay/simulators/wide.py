@@ -1,35 +1,57 @@
-"""The wide campaign: the habit campaign's people behind many categorical fields, as in a full log.
+"""The wide campaign: the city's people behind many categorical fields, as in a full log.
 
-    value of field j = perm_j[code_j(state) + K_j · ⌊n · u³⌋]        u uniform, drawn by day or once for a user
-                                                                     n the number of values of that code
+    value of field j = perm_j[code + K·⌊n u³⌋]        u uniform, drawn by day or once for a user
+                                                      n the number of values of that code
 
-A tenth of the fields, at least two, show the state: by turns `yesterday` (K = 2 codes), `level` (5), and both (10).
-Each of their values belongs to one code, and a code has several values, the first of them the most common; so the state
-can be read off without error from any two fields that show the parts, and from any one that shows both. All other
-fields are noise (K = 1), by turns kept by a user and drawn every day. The numbers of values are heavy-tailed (Zipf)
-over the fields, and so is how often the values of a field are seen. Which field is which follows from `fields` and
-`values` alone, so that logs of different seeds have the same truth.
+Each of the city's 20 features is shown by one field: a category by its code, a number by the interval of `INTERVALS`
+that it lies in; K is their number. Each value of the field belongs to one code, and a code may have many values, the
+first of them the most common. Ten of these fields matter, most of them only together with others: a channel alone says
+nothing, but with a kind and a mix of baskets it tells deal seekers (`city.py`). All other fields are noise (K = 1), by
+turns kept by a user and drawn every day. The numbers of values are heavy-tailed (Zipf) over the fields. Which field
+shows what follows from `fields` and `values` alone, so that logs of different seeds have the same truth.
 
-The true state is not in the log. The column `segment` (`inactive`, `active`) is there for tables, as a team would have
-it; it is no feature. states.parquet holds one row a state, in which every field has the most common of its values.
+    world = simulator(fields=1000, values=100_000)
+    PolicyValues(CityTruth(world.city), show=world.show)              # values of policies that read the fields
+
+The optimum is that of the city (`city_truth.py`), which knows the numbers behind the intervals.
 
 Source: ours; the sizes of the full data set of the paper are 1,000 fields and 100,000 values.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from outlay.core.errors import OutlayError
-from outlay.simulators import habit
-from outlay.simulators.simulator import Feature, Simulator
+from outlay.core.errors import FolderError, OutlayError
+from outlay.core.files import write_json
+from outlay.simulators.city import CATEGORICAL, DAYS, NUMERIC, City
+from outlay.simulators.city_people import CityWorld, Features, People, log_of, no_held
+from outlay.simulators.simulator import Columns, Held
 
 FIELDS = 50
 VALUES = 5000
-INFORMATIVE = 10  # one field in ten shows the state
+WIDE_FILE = "wide.json"  # beside city.json: number of fields and values
+LEVELS = 16  # intervals of most numbers
+CELLS = 32_000_000  # rows times fields in memory at a time: a row group of the log
+NORMAL = ndtri(np.arange(1, LEVELS) / LEVELS)
+EVEN = np.arange(1, LEVELS) / LEVELS
+INTERVALS: dict[str, NDArray[np.float64]] = {  # inner bounds
+    "habit": EVEN, "fatigue": EVEN, "gap": np.array([1.5, 2.5, 3.5, 4.5, 5.5, 7.5, 10.5, 15.5]),
+    "recent": np.array([0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5]), "engagement": NORMAL, "price_taste": NORMAL,
+    "basket_mix": NORMAL, "age": NORMAL, "score": NORMAL, "balance": NORMAL,
+}  # fmt: skip
+SHOWN = (*CATEGORICAL, *NUMERIC)
+DAILY = ("habit", "fatigue", "gap", "recent", "weekday")  # which change from day to day
+MATTER = ("habit", "fatigue", "gap", "engagement", "price_taste", "basket_mix", "kind", "plan", "city", "channel")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,56 +60,65 @@ class FieldLayout:
 
     Attributes:
         sizes: `[F]` number of values.
-        codes: `[F, S]` code of the field in a state: 0…K−1.
+        shows: `[F]` the feature of the city that the field shows, as a place in SHOWN; −1 for noise.
         num_codes: `[F]` K; 1 for noise.
         by_user: `[F]` whether a user keeps the value.
         order: `[Σ sizes]` the perm_j, one after the other.
     """
 
     sizes: NDArray[np.intp]
-    codes: NDArray[np.int32]
+    shows: NDArray[np.intp]
     num_codes: NDArray[np.int32]
     by_user: NDArray[np.bool_]
     order: NDArray[np.int32]
 
-    def show(self, user: np.random.Generator, day: np.random.Generator, state: NDArray[np.intp]) -> NDArray[np.integer]:
-        """`[F, n·days]` values for states `[n, days]`."""
-        n, days = state.shape
-        u = np.empty((len(self.sizes), n, days), dtype=np.float32)
-        kept = int(self.by_user.sum())
-        u[self.by_user] = user.random((n, kept), dtype=np.float32).T[:, :, None]
-        u[~self.by_user] = day.random((len(u) - kept, n, days), dtype=np.float32)
-        return self.values(u.reshape(len(u), -1), state.ravel())
+    def values(
+        self, fields: NDArray[np.intp], u: NDArray[np.float32], codes: NDArray[np.int32] | int = 0
+    ) -> NDArray[np.int32]:
+        """Values of some fields.
 
-    def values(self, u: NDArray[np.float32], state: NDArray[np.intp]) -> NDArray[np.integer]:
-        """`[F, N]` values from uniform draws `[F, N]` and states `[N]`; u = 0 gives the most common value."""
-        K = self.num_codes[:, None]
-        shared = ((self.sizes[:, None] - self.codes + K - 1) // K).astype(np.float32)  # values of each code, `[F, S]`
-        first = (self.sizes.cumsum() - self.sizes).astype(np.int32)[:, None] + self.codes
-        which = np.minimum(u * u * u * shared[:, state], shared[:, state] - 1).astype(np.int32)  # u³n rounds up to n
+        Args:
+            fields: `[f]` which.
+            u: `[f, n]` uniform draws; 0 gives the most common value.
+            codes: `[f, n]` what they show; 0 for noise.
+
+        Returns:
+            `[f, n]`.
+        """
+        K = self.num_codes[fields, None]
+        shared = (self.sizes[fields, None] - codes + K - 1) // K  # values of the code
+        which = np.minimum(u * u * u * shared.astype(np.float32), shared - 1).astype(np.int32)  # u³n rounds up to n
         which *= K
-        which += first[:, state]
-        values: NDArray[np.integer] = self.order[which]
+        which += codes
+        which += (self.sizes.cumsum() - self.sizes)[fields, None].astype(np.int32)
+        values: NDArray[np.int32] = np.take(self.order, which)
         return values
+
+
+def codes_of(feature: str, values: NDArray[Any]) -> NDArray[np.int32]:
+    """`[n]` what a field shows of a feature of the city."""
+    if feature in CATEGORICAL:
+        return np.asarray(values, np.int32)
+    return np.searchsorted(INTERVALS[feature], values).astype(np.int32)
 
 
 def layout(fields: int = FIELDS, values: int = VALUES) -> FieldLayout:
     """The fields of a wide campaign.
 
     Raises:
-        OutlayError: if there are fewer than 2 fields, or too few values for them.
+        OutlayError: if there are fewer fields than features of the city, or too few values for them.
     """
-    if fields < 2:
-        raise OutlayError(f"is {fields}; must be at least 2, as two fields show the state.", where="fields",
-                          way_out="Give 2 or more.")  # fmt: skip
+    if fields < len(SHOWN):
+        raise OutlayError(
+            f"is {fields}; must be at least {len(SHOWN)}, as so many fields show the people.",
+            where="fields",
+            way_out=f"Give {len(SHOWN)} or more.",
+        )
     rng = np.random.default_rng(fields)
-    yesterday, level = habit.states()
-    parts = [yesterday, level, yesterday * habit.LEVELS + level]
-    codes = np.zeros((fields, len(level)), dtype=np.int32)
-    informative = np.sort(rng.choice(fields, size=max(2, fields // INFORMATIVE), replace=False))
-    for turn, field in enumerate(informative):
-        codes[field] = parts[turn % len(parts)]
-    num_codes = codes.max(axis=1) + 1
+    shows = np.full(fields, -1)
+    shows[rng.permutation(fields)[: len(SHOWN)]] = np.arange(len(SHOWN))
+    sizes_of = np.array([CATEGORICAL.get(name) or len(INTERVALS[name]) + 1 for name in SHOWN])
+    num_codes = np.where(shows >= 0, sizes_of[shows], 1).astype(np.int32)
     least = np.maximum(num_codes, 2)
     if values < least.sum():
         raise OutlayError(
@@ -98,42 +129,135 @@ def layout(fields: int = FIELDS, values: int = VALUES) -> FieldLayout:
     weight = 1 / (1 + rng.permutation(fields))
     sizes = least + np.floor((values - least.sum()) * weight / weight.sum()).astype(np.intp)
     sizes[sizes.argmax()] += values - sizes.sum()
-    noise = np.setdiff1d(np.arange(fields), informative)
-    by_user = np.zeros(fields, dtype=np.bool_)
-    by_user[noise[::2]] = True
+    by_user = shows >= 0
+    by_user[by_user] = [SHOWN[feature] not in DAILY for feature in shows[by_user]]
+    by_user[np.flatnonzero(shows < 0)[::2]] = True
     order = np.concatenate([rng.permutation(size) for size in sizes]).astype(np.int32)
-    return FieldLayout(sizes, codes, num_codes, by_user, order)
+    return FieldLayout(sizes, shows, num_codes, by_user, order)
 
 
-def simulator(fields: int = FIELDS, values: int = VALUES) -> Simulator:
-    """The campaign.
+@dataclass(frozen=True)
+class WideWorld:
+    """The wide campaign.
+
+    Attributes:
+        city: whose people these are.
+        fields: number of categorical fields.
+        values: number of distinct values, over all fields.
+        log_days: default days of log.
+    """
+
+    city: City
+    fields: int = FIELDS
+    values: int = VALUES
+    log_days: int = DAYS
+
+    def __post_init__(self) -> None:
+        _ = self.layout  # an error now
+
+    @classmethod
+    def read(cls, folder: Path) -> WideWorld:
+        """Read the campaign in a folder that `outlay simulate wide` wrote.
+
+        Raises:
+            FolderError: if there is none.
+        """
+        try:
+            return cls(City.read(folder), **json.loads((folder / WIDE_FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise FolderError(
+                f"has no wide campaign ({error}).", file=folder, way_out="Run: outlay simulate wide"
+            ) from None
+
+    @cached_property
+    def layout(self) -> FieldLayout:
+        """Which field shows what."""
+        return layout(self.fields, self.values)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """`[F]` columns of the log."""
+        digits = len(str(self.fields - 1))
+        return tuple(f"field_{j:0{digits}d}" for j in range(self.fields))
+
+    @property
+    def coupons(self) -> NDArray[np.float64]:
+        """`[A]` values given, ascending."""
+        return CityWorld(self.city).coupons
+
+    @property
+    def num_features(self) -> int:
+        """Number of feature columns in the log."""
+        return self.fields
+
+    def fields_of(self, *features: str) -> tuple[str, ...]:
+        """The fields that show some features of the city, such as those that MATTER."""
+        shows = self.layout.shows.tolist()
+        return tuple(self.names[shows.index(SHOWN.index(feature))] for feature in features)
+
+    def show(self, people: People) -> Features:
+        """How these people show in the fields: a function of the features of a day, to be called day by day."""
+        wide, rng = self.layout, people.shown.spawn(1)[0]
+        kept, daily = np.flatnonzero(wide.by_user), np.flatnonzero(~wide.by_user)
+        stays: NDArray[np.int32] | None = None
+
+        def codes(fields: NDArray[np.intp], table: dict[str, NDArray[Any]], n: int) -> NDArray[np.int32]:
+            found = np.zeros((len(fields), n), np.int32)
+            for row, feature in enumerate(wide.shows[fields]):
+                if feature >= 0:
+                    found[row] = codes_of(SHOWN[feature], table[SHOWN[feature]])
+            return found
+
+        def shown(table: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+            nonlocal stays
+            n = len(people.habit)
+            if stays is None:
+                stays = wide.values(kept, rng.random((len(kept), n), np.float32), codes(kept, table, n))
+            changes = wide.values(daily, rng.random((len(daily), n), np.float32), codes(daily, table, n))
+            of_field = dict(zip(kept.tolist(), stays, strict=True)) | dict(zip(daily.tolist(), changes, strict=True))
+            return {name: of_field[j] for j, name in enumerate(self.names)}
+
+        return shown
+
+    def generate(self, users: int, days: int, seed: int, *, held: Held = None) -> Iterator[Columns]:
+        """Generate a log, as `log_of` does.
+
+        Raises:
+            OutlayError: if `held` is given.
+        """
+        no_held("wide", held)
+        chunk = max(1, CELLS // (self.fields * days))
+        return log_of(self.city, users, days, seed, show=self.show, chunk_users=chunk)
+
+    def text(self, days: int, held: Held = None) -> str:
+        """Return the text of campaign.toml."""
+        no_held("wide", held)
+        return CityWorld(self.city).text(
+            days,
+            name="wide",
+            categorical=self.names,
+            numeric=(),
+            about=f"{self.fields} fields with {self.values} values in all; {len(SHOWN)} show something of the users, "
+            f"{len(MATTER)} of these matter, and the others are noise",
+            propensity="by features behind the fields",
+            truth=f"city.json, {WIDE_FILE}",
+        )
+
+    def write_truth(self, folder: Path) -> None:
+        """Write the options, which determine the truth."""
+        self.city.write(folder)
+        write_json(folder / WIDE_FILE, {"fields": self.fields, "values": self.values})
+
+
+def simulator(fields: int = FIELDS, values: int = VALUES, slow: bool = False) -> WideWorld:
+    """Return the campaign.
 
     Args:
-        fields: number of categorical fields, 2 or more.
+        fields: number of categorical fields, 20 or more.
         values: number of distinct values, over all fields; the rare ones only show in a large log.
+        slow: as in `City`.
 
     Raises:
         OutlayError: as in `layout`.
     """
-    wide = layout(fields, values)
-    people = habit.simulator()
-    digits = len(str(fields - 1))
-    num_states = len(people.model.start)
-    inactive = habit.states()[1] <= habit.INACTIVE_UP_TO
-    return Simulator(
-        name="wide",
-        model=people.model,
-        features=tuple(
-            Feature(f"field_{j:0{digits}d}", np.arange(size, dtype=np.int32)) for j, size in enumerate(wide.sizes)
-        ),
-        codes=wide.values(np.zeros((fields, num_states), dtype=np.float32), np.arange(num_states)),
-        show=wide.show,
-        log_days=people.log_days,
-        horizon_days=people.horizon_days,
-        report_days=people.report_days,
-        at_most=people.at_most,
-        contrast=people.contrast,
-        segment="segment",
-        segment_column=np.where(inactive, "inactive", "active"),
-        about_features=f"{fields} fields with {values} values in all; some show the state, most are noise",
-    )
+    return WideWorld(City(slow=slow), fields, values)

@@ -11,6 +11,7 @@ and the truth, where the states are few
 or of a city
 
     city.json        its options; `city_truth.py` makes the truth of them
+    wide.json        with fields instead of its features: how many fields and values
 
 A simulator gives what these hold; this file only writes them. The manifest lists them with their hashes, so that a
 later simulation into the same folder does not delete what somebody else put there.
