@@ -15,7 +15,7 @@ import optax
 from jax import Array
 
 from outlay.nets.batches import Batch
-from outlay.nets.network import Linear
+from outlay.nets.network import PAIR, Linear, twice
 from outlay.nets.orthogonal import EffectOutputs, OrthogonalNetwork, Trunk, tell
 
 KEPT = 0.5  # share of the residual of the model g that effects still learn from
@@ -31,7 +31,8 @@ class Value(eqx.Module):
 
     def __call__(self, codes: Array, numbers: Array) -> Array:
         """States → `[2, B, H]`, in units of each head's spread."""
-        return eqx.filter_vmap(lambda trunk, head: head(trunk(codes, numbers)))(self.trunk, self.head)  # type: ignore[no-any-return]
+        both = eqx.filter_vmap(lambda trunk, head, codes: head(trunk(codes, numbers)))
+        return both(self.trunk, self.head, twice(codes))  # type: ignore[no-any-return]
 
 
 class Learner(NamedTuple):
@@ -113,8 +114,10 @@ class Loss:
         return outputs.idle[fold, row] + changed
 
     def __call__(self, online: OrthogonalNetwork, batch: Batch, targets: Targets, fold: Array) -> Array:
-        """Compute the loss, in squared units of each head's spread."""
-        outputs: EffectOutputs = tell(online, batch.state.codes, batch.state.numbers)
+        """Compute the loss, in squared units of each head's spread; as many rows of each half of the users."""
+        # What is learned from a half of the users needs no gradient from the rows of the other.
+        order = jnp.argsort(fold != jnp.arange(PAIR)[:, None], axis=1)
+        outputs: EffectOutputs = tell(online, batch.state.codes, batch.state.numbers, order)
         row, known, chosen = jnp.arange(len(fold)), known_targets(batch), batch.chosen[:, None, None]
         usual = known * jnp.square(outputs.mean[fold, row] - jnp.stack([targets.day, targets.own], axis=1))
         log_prob = jax.nn.log_softmax(jnp.where(batch.allowed, outputs.logits[fold, row], NEVER))
