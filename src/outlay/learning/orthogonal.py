@@ -60,7 +60,7 @@ from outlay.learning.fresh import outcomes, past_of
 from outlay.learning.held_out import HeldOut
 from outlay.learning.orthogonal_loss import Learner, Loss, Value
 from outlay.learning.training_inputs import TrainingInputs
-from outlay.nets.batches import Batch, blocks, gather
+from outlay.nets.batches import Batch, blocks, chunks, gather, steps_in_memory
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import PAIR, Linear
 from outlay.nets.orthogonal import (
@@ -72,11 +72,10 @@ from outlay.nets.orthogonal import (
 )
 from outlay.ops.action_basis import smooth_basis
 
-BLOCK = 100  # gradient steps that are compiled as one call
+BLOCK = 100  # gradient steps that are compiled as one call; fewer where a log is so wide that their rows are large
 DECAY_ROWS = 250_000  # rows to learn from at which weight decay, as in AdamW, is 1
 MOST_DECAY = 3.0
 FINAL_RATE = 0.02  # final share of the learning rate, at the end of a cosine schedule
-CHUNK_ROWS = 4096  # rows whose features are computed at a time
 RATE, PASSES = 2.0, 2.0  # multiples of [train] learning_rate and epochs: each mean is fitted to half of the users
 MIN_BLOCKS = 3  # minimum number of blocks; a small log is soon overfitted
 LOOKS = 10  # evaluations on select users, evenly over the training, at most one a block
@@ -167,7 +166,7 @@ class Orthogonal(TrainingInputs):
     @cached_property
     def held_out(self) -> HeldOut:
         """The users held out of the effects' training."""
-        return HeldOut(self.data, self.loss, self.seed)
+        return HeldOut(self.data, self.loss, self.train.embedding, self.seed)
 
     def explained(self, learner: Learner) -> float:
         """Return the share of the day's held-out variance that is explained, averaged over the learned outcomes."""
@@ -215,9 +214,10 @@ def learn(training: Orthogonal, progress: OrthogonalProgress | None = None) -> I
         averaged = jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, learner.averaged, online)
         return Learner(online, averaged, learner.value, state), value
 
-    block = compiled_block(step, lambda learner: (learner, None), BLOCK)
+    size = steps_in_memory(data, PAIR * half, BLOCK)
+    block = compiled_block(step, lambda learner: (learner, None), size)
     streams = [
-        blocks(data, rows, batch=half, steps=BLOCK, total=training.steps, seed=training.seed + part,
+        blocks(data, rows, batch=half, steps=size, total=training.steps, seed=training.seed + part,
                start=progress.step, table=False)
         for part, rows in enumerate(_halves(data, training.learn_rows))
     ]  # fmt: skip
@@ -229,7 +229,7 @@ def learn(training: Orthogonal, progress: OrthogonalProgress | None = None) -> I
             progress.learner = progress.learner._replace(value=_solved(training, progress.learner.averaged))
         progress.learner, (losses, _) = block(progress.learner, halves)
         progress.losses.append(float(losses.mean()))
-        progress.step += BLOCK
+        progress.step += size
         if progress.step in looks:
             explained, last = training.explained(progress.learner), progress.step == training.steps
             if explained >= progress.best.explained - (WORSE if last else 0):
@@ -263,7 +263,7 @@ def _solved(training: Orthogonal, pair: OrthogonalNetwork) -> Value:
         width = training.train.layers[-1] + 1
         matrix, right = np.zeros((width, width)), np.zeros((width, len(spread)))
         square = np.zeros(width)
-        for part in np.array_split(rows, max(1, len(rows) // CHUNK_ROWS)):
+        for part in chunks(data, rows, training.train.embedding):
             batch = gather(data, part, table=False)
             here, after = (
                 np.column_stack(
