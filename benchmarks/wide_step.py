@@ -99,7 +99,7 @@ def main() -> None:
             found["own"].append(ask(Path(sys.executable), "../wide_step.py", *of_own, threads=threads))
             for kind in ("dense", "sparse"):
                 asked = (folder / "peer.npz", options.steps // 2, kind)
-                found[kind].append(ask(python, "wide_step.py", *asked, threads=threads))
+                found[kind].append(ask(python, "torch_step.py", *asked, threads=threads))
     print("| step of | ms, each round | times outlay's | peak memory, GB | first step, s | compiled |")
     print("|---|---|---|---|---|---|")
     for name, rounds in found.items():

@@ -1,6 +1,6 @@
 """The training step of the orthogonal critic at full width, written the straightforward way in PyTorch.
 
-    python wide_step.py LOG STEPS dense|sparse      LOG: .npz of codes, sizes and what a step needs
+    python torch_step.py LOG STEPS dense|sparse      LOG: .npz of codes, sizes and what a step needs
 
 Two networks of two trunks each, an average of their weights, and V of the next states from a third pair of trunks;
 every trunk has an embedding of its own (one `nn.Embedding` over all fields) and the same layers. The loss has the terms
