@@ -25,7 +25,7 @@ from torch.nn import functional
 KEEP = 0.99
 
 
-class Trunk(nn.Module):
+class Trunk(nn.Module):  # type: ignore[misc]
     """States → the last hidden layer."""
 
     def __init__(self, sizes: np.ndarray, embedding: int, layers: tuple[int, ...], *, sparse: bool) -> None:
@@ -44,7 +44,7 @@ class Trunk(nn.Module):
         return h
 
 
-class Network(nn.Module):
+class Network(nn.Module):  # type: ignore[misc]
     """One of the two networks."""
 
     def __init__(
@@ -136,7 +136,7 @@ def main() -> None:
             optimiser.step()
         with torch.no_grad():
             torch._foreach_lerp_(list(averaged.parameters()), list(pair.parameters()), 1 - KEEP)
-        return loss.item()
+        return float(loss.item())
 
     log_codes, log_next, log_action, log_outcome = (log[name] for name in ("codes", "next", "action", "outcome"))
     for _ in range(3):

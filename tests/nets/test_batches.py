@@ -147,7 +147,7 @@ def test_a_block_of_a_wide_log_has_fewer_steps_and_a_part_fewer_rows(monkeypatch
     fields = len(data.schema.categorical)
     assert steps_in_memory(data, 4, 100) == 100
     assert len(chunks(data, np.arange(50), 8)) == 1
-    monkeypatch.setattr(batches, "BLOCK_BYTES", 2 * 4 * fields * data.code_type.itemsize * 30)
+    monkeypatch.setattr(batches, "BLOCK_BYTES", 4 * fields * data.code_type.itemsize * 30)
     monkeypatch.setattr(batches, "CHUNK_VALUES", 8 * fields * 10)
     assert steps_in_memory(data, 4, 100) == 25  # the next divisor of 100 below 30
     assert steps_in_memory(data, 4000, 100) == 1

@@ -50,7 +50,7 @@ class EffectMoments(NamedTuple):
 
 
 class HeldOut:
-    """Rows of select users in which there was a choice."""
+    """Rows of select users in which there was a choice, `rows [n]`."""
 
     def __init__(self, data: Transitions, loss: Loss, width: int, seed: int) -> None:
         """Draw them.
@@ -62,7 +62,7 @@ class HeldOut:
             seed: of the draw, where there are more than are needed.
         """
         rows = choice_rows(data, ROWS, seed)
-        self._data, self._parts = data, chunks(data, rows, width) if len(rows) else []
+        self.rows, self._data, self._parts = rows, data, chunks(data, rows, width)
         self._shape = (TARGETS, len(loss.spread))
 
         @eqx.filter_jit
@@ -81,7 +81,7 @@ class HeldOut:
 
     def moments(self, learner: Learner) -> EffectMoments:
         """Sums for the averaged networks of a learner."""
-        batches = (gather(self._data, part, table=False) for part in self._parts)
+        batches = (gather(self._data, part, table=False, next_states=False) for part in self._parts)
         parts = [self._sums(learner, jax.tree.map(jnp.asarray, batch)) for batch in batches]
         sums = [sum((np.asarray(each[i], np.float64) for each in parts), np.zeros(self._shape)) for i in range(6)]
         cross, effect, left, total, square, count = sums

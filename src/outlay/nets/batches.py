@@ -31,7 +31,8 @@ class Batch(NamedTuple):
     """Transitions. Arrays have the leading shape `[batch]`, or `[steps, batch]` in a block."""
 
     state: StateRows
-    next_state: StateRows  # of the next row; of the row itself where there is none (its weight is 0 there)
+    next_row: Column  # the next row; the row itself where there is none (its weight is 0 there)
+    next_state: StateRows  # of the next row; empty where networks do not read it
     action: Column
     outcome: Column  # [..., H] reward, costs, and decisions where measured
     discount: Column  # γ^Δ; 0 where there is no next row
@@ -53,8 +54,15 @@ def uses_table(data: Transitions, batch: int) -> bool:
     return data.states is not None and len(data.states) <= TABLE_LIMIT * batch
 
 
-def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool) -> Batch:
-    """The transitions that start in `rows` (any shape)."""
+def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool, next_states: bool = True) -> Batch:
+    """The transitions that start in `rows` (any shape).
+
+    Args:
+        data: the transitions.
+        rows: of any shape.
+        table: whether states are given by their place in the table of distinct states.
+        next_states: whether the states of the next rows are read.
+    """
     shape, flat = rows.shape, rows.ravel()
     following = np.asarray(data.next_row[flat]).astype(np.int64)
     linked = following >= 0
@@ -72,7 +80,8 @@ def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool) -> Batch:
         next_allowed = data.allowed(following).reshape(*shape, data.num_actions)
     return Batch(
         state=_states(data, flat, shape, table),
-        next_state=_states(data, following, shape, table),
+        next_row=following.astype(np.int32).reshape(shape),
+        next_state=_states(data, following, shape, table) if next_states else _no_states(shape),
         action=data.action[flat].astype(np.int32).reshape(shape),
         outcome=outcome.reshape(*shape, outcome.shape[1]),
         discount=discount.astype(np.float32).reshape(shape),
@@ -96,6 +105,11 @@ def _states(data: Transitions, rows: NDArray[np.int64], shape: tuple[int, ...], 
     return StateRows(codes.reshape(*shape, codes.shape[1]), numbers.reshape(*shape, numbers.shape[1]), none)
 
 
+def _no_states(shape: tuple[int, ...]) -> StateRows:
+    codes, numbers = np.empty((*shape, 0), np.uint8), np.empty((*shape, 0), np.float32)
+    return StateRows(codes, numbers, np.empty((*shape[:-1], 0), np.int32))
+
+
 def blocks(
     data: Transitions,
     rows: NDArray[np.int64],
@@ -106,6 +120,7 @@ def blocks(
     seed: int,
     start: int = 0,
     table: bool | None = None,
+    next_states: bool = True,
 ) -> Iterator[Batch]:
     """Blocks of `steps` batches until `total` gradient steps are made, each epoch a new permutation of `rows`.
 
@@ -122,12 +137,13 @@ def blocks(
         seed: of the permutations.
         start: gradient steps already made, a multiple of `steps`.
         table: whether states are given by their place in the table of distinct states; None: where that is cheaper.
+        next_states: whether the states of the next rows are read.
     """
     table = uses_table(data, batch) if table is None else table
     with ThreadPoolExecutor(1) as pool:
         before: Future[Batch] | None = None
         for some in _row_blocks(rows, batch, steps, total, seed, start):
-            following = pool.submit(gather, data, some, table=table)
+            following = pool.submit(gather, data, some, table=table, next_states=next_states)
             if before is not None:
                 yield before.result()
             before = following
@@ -137,7 +153,7 @@ def blocks(
 
 def steps_in_memory(data: Transitions, batch: int, most: int) -> int:
     """The most gradient steps, a divisor of `most`, whose codes take no more than BLOCK_BYTES; at least one."""
-    step = 2 * batch * len(data.schema.categorical) * data.code_type.itemsize
+    step = batch * len(data.schema.categorical) * data.code_type.itemsize
     return next(n for n in range(most, 0, -1) if most % n == 0 and (n * step <= BLOCK_BYTES or n == 1))
 
 
@@ -150,7 +166,7 @@ def chunks(data: Transitions, rows: NDArray[np.int64], width: int) -> list[NDArr
         width: of an embedding.
     """
     size = min(CHUNK_ROWS, max(1, CHUNK_VALUES // (width * max(1, len(data.schema.categorical)))))
-    return np.array_split(rows, max(1, len(rows) // size))
+    return [rows[first : first + size] for first in range(0, len(rows), size)]
 
 
 def _row_blocks(
