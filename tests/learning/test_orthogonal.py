@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 
 from outlay.bundles.reference import forward
 from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.learning.checkpoint import load_orthogonal, save_orthogonal
 from outlay.learning.derived_costs import determined_costs
 from outlay.learning.heads import coordinates
 from outlay.learning.orthogonal import DECAY_ROWS, MOST_DECAY, PASSES, WORSE, Orthogonal, learn
@@ -181,14 +184,19 @@ def test_the_plain_arrays_say_what_the_networks_say(past: PastShape | None) -> N
     np.testing.assert_allclose(said.outcome, q.mean(axis=0)[:, :, 0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_training_that_goes_on_ends_where_an_unbroken_one_does() -> None:
+def test_a_training_that_goes_on_from_a_checkpoint_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
+    """Bitwise; V was fitted before the checkpoint, and is fitted again after it."""
     problem = training(log_of(random_cmdp(25)), steps=400)
-    *_, whole = learn(problem)
-    first = next(learn(problem))
-    *_, resumed = learn(problem, first)
-    one, other = (answers(problem, progress) for progress in (whole, resumed))
-    np.testing.assert_array_equal(one.network.head[0], other.network.head[0])
-    assert len(resumed.losses) == len(whole.losses) == 4
+    going = learn(problem)
+    next(going)
+    save_orthogonal(tmp_path / "checkpoints", next(going), {})
+    *_, whole = going
+    *_, resumed = learn(problem, load_orthogonal(tmp_path / "checkpoints", problem, {}))
+    for one, other in zip(jax.tree.leaves(whole.learner), jax.tree.leaves(resumed.learner), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert resumed.losses == whole.losses
+    assert len(whole.losses) == 4
+    assert np.ptp(whole.learner.value, axis=1).min() > 0.01
 
 
 @pytest.mark.parametrize(("last", "taken"), [(0.5 - WORSE / 2, 1000), (0.5 - 2 * WORSE, 100)])

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from outlay.core.transitions import Transitions
 from outlay.learning import critic
 from outlay.learning.critic import CriticSettings, DistinctStates
-from outlay.nets.batches import Batch, blocks, gather, uses_table
+from outlay.nets import batches
+from outlay.nets.batches import Batch, blocks, chunks, gather, steps_in_memory, uses_table
 from outlay.nets.network import Shape, init_pair
 from outlay.ops.action_basis import smooth_basis
 from small_logs import campaign, draw, random_cmdp, transitions
@@ -129,6 +130,28 @@ def test_a_block_depends_on_seed_and_step_alone() -> None:
         assert seen(3, start=done) == whole[done // 5 :]
     assert seen(4) != whole
     assert seen(3, start=40) == []
+
+
+def test_codes_stay_in_the_smallest_type_until_a_network_reads_them() -> None:
+    data = numbered(50)
+    positions, columns = data.code_columns[0]
+    for kind in (np.uint8, np.uint16, np.uint32):
+        wider = replace(data, code_columns=((positions, np.asarray(columns).astype(kind)),))
+        batch = gather(wider, np.arange(9), table=False)
+        assert batch.state.codes.dtype == batch.next_state.codes.dtype == kind
+        np.testing.assert_array_equal(batch.state.codes, data.features(np.arange(9))[0])
+
+
+def test_a_block_of_a_wide_log_has_fewer_steps_and_a_part_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = numbered(50)
+    fields = len(data.schema.categorical)
+    assert steps_in_memory(data, 4, 100) == 100
+    assert len(chunks(data, np.arange(50), 8)) == 1
+    monkeypatch.setattr(batches, "BLOCK_BYTES", 4 * fields * data.code_type.itemsize * 30)
+    monkeypatch.setattr(batches, "CHUNK_VALUES", 8 * fields * 10)
+    assert steps_in_memory(data, 4, 100) == 25  # the next divisor of 100 below 30
+    assert steps_in_memory(data, 4000, 100) == 1
+    assert [len(part) for part in chunks(data, np.arange(50), 8)] == [10] * 5
 
 
 def test_the_table_is_used_where_states_are_few() -> None:

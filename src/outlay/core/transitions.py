@@ -29,6 +29,7 @@ LEARN, SELECT, CERTIFY, EVERYONE = 0, 1, 2, 3
 SPLITS = ("learn", "select", "certify")
 USERS = np.dtype([("first_row", "<i8"), ("start_row", "<i8"), ("window", "<i4"), ("split", "u1"), ("segment", "<i2")])
 CODE_TYPES = ("uint8", "uint16", "uint32")
+CODE_ROWS = 256  # whose codes are put in order at a time: so many fit in the processor's cache
 NAMES = "users.parquet"  # user, first_time, and cluster where given: a row per user, in the order of users.npy
 CLUSTERS = "clusters.npy"  # [U] number of each user's cluster, where the campaign file names one
 NEEDED = {
@@ -126,11 +127,27 @@ class Transitions:
 
     def features(self, rows: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """States of `rows`: codes `[B, F]` int32 and numbers `[B, 2·F']` float32."""
-        codes = np.empty((len(rows), len(self.schema.categorical)), np.int32)
+        return self.codes(rows, np.int32), self.numbers(rows)
+
+    def codes(self, rows: NDArray[Any], kind: Any) -> NDArray[Any]:
+        """The codes of `rows`, `[B, F]` of a type that holds them, as `code_type` does."""
+        codes = np.empty((len(rows), len(self.schema.categorical)), kind)
         for positions, columns in self.code_columns:
-            codes[:, list(positions)] = columns[rows]
+            places = list(positions)
+            for first in range(0, len(rows), CODE_ROWS):
+                part = slice(first, first + CODE_ROWS)
+                codes[part, places] = columns[rows[part]]
+        return codes
+
+    def numbers(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """The numbers of `rows`, `[B, 2·F']`."""
         numbers = self.number_columns[rows]
-        return codes, numbers if self.further is None else np.hstack([numbers, self.further(rows)])
+        return numbers if self.further is None else np.hstack([numbers, self.further(rows)])
+
+    @property
+    def code_type(self) -> Any:
+        """The smallest type that holds every code."""
+        return np.result_type(np.uint8, *(columns.dtype for _, columns in self.code_columns))
 
     def allowed(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
         """`[B, K]` the actions that could have been chosen in `rows` (all, where the log has no such column)."""

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from outlay.core.transitions import SELECT, Transitions
 from outlay.learning.orthogonal_loss import Learner, Loss, known_targets
-from outlay.nets.batches import Batch, gather
+from outlay.nets.batches import Batch, chunks, gather
 from outlay.nets.orthogonal import TARGETS, tell
 
 ROWS = 50_000  # of select users, at most
-CHUNK_ROWS = 4096  # at a time
 TINY = 1e-12
 
 Vector = NDArray[np.float64]
@@ -51,20 +50,20 @@ class EffectMoments(NamedTuple):
 
 
 class HeldOut:
-    """Rows of select users in which there was a choice."""
+    """Rows of select users in which there was a choice, `rows [n]`."""
 
-    def __init__(self, data: Transitions, loss: Loss, seed: int) -> None:
+    def __init__(self, data: Transitions, loss: Loss, width: int, seed: int) -> None:
         """Draw them.
 
         Args:
             data: the log.
             loss: of the training.
+            width: of an embedding.
             seed: of the draw, where there are more than are needed.
         """
         rows = choice_rows(data, ROWS, seed)
-        parts = np.array_split(rows, max(1, len(rows) // CHUNK_ROWS)) if len(rows) else []
+        self.rows, self._data, self._parts = rows, data, chunks(data, rows, width)
         self._shape = (TARGETS, len(loss.spread))
-        self._batches = [gather(data, part, table=False) for part in parts]
 
         @eqx.filter_jit
         def sums(learner: Learner, batch: Batch) -> tuple[Array, ...]:
@@ -82,7 +81,8 @@ class HeldOut:
 
     def moments(self, learner: Learner) -> EffectMoments:
         """Sums for the averaged networks of a learner."""
-        parts = [self._sums(learner, jax.tree.map(jnp.asarray, batch)) for batch in self._batches]
+        batches = (gather(self._data, part, table=False, next_states=False) for part in self._parts)
+        parts = [self._sums(learner, jax.tree.map(jnp.asarray, batch)) for batch in batches]
         sums = [sum((np.asarray(each[i], np.float64) for each in parts), np.zeros(self._shape)) for i in range(6)]
         cross, effect, left, total, square, count = sums
         return EffectMoments(cross, effect, left, square - total**2 / np.maximum(count, 1))

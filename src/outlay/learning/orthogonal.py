@@ -58,32 +58,29 @@ from outlay.core.campaign import Train
 from outlay.core.transitions import Transitions
 from outlay.learning.fresh import outcomes, past_of
 from outlay.learning.held_out import HeldOut
-from outlay.learning.orthogonal_loss import Learner, Loss, Value
+from outlay.learning.log_value import fitted_values, halves_of
+from outlay.learning.orthogonal_loss import Learner, Loss
 from outlay.learning.training_inputs import TrainingInputs
-from outlay.nets.batches import Batch, blocks, gather
+from outlay.nets.batches import Batch, blocks, steps_in_memory
 from outlay.nets.loop import compiled_block
-from outlay.nets.network import PAIR, Linear
+from outlay.nets.network import PAIR
 from outlay.nets.orthogonal import (
     TARGETS,
     EffectShape,
     OrthogonalNetwork,
-    Trunk,
     init_orthogonal,
 )
 from outlay.ops.action_basis import smooth_basis
 
-BLOCK = 100  # gradient steps that are compiled as one call
+BLOCK = 100  # gradient steps that are compiled as one call; fewer where a log is so wide that their rows are large
 DECAY_ROWS = 250_000  # rows to learn from at which weight decay, as in AdamW, is 1
 MOST_DECAY = 3.0
 FINAL_RATE = 0.02  # final share of the learning rate, at the end of a cosine schedule
-CHUNK_ROWS = 4096  # rows whose features are computed at a time
 RATE, PASSES = 2.0, 2.0  # multiples of [train] learning_rate and epochs: each mean is fitted to half of the users
 MIN_BLOCKS = 3  # minimum number of blocks; a small log is soon overfitted
 LOOKS = 10  # evaluations on select users, evenly over the training, at most one a block
 WORSE = 0.002  # by how much more of the day an earlier network has to explain to be used instead of the last
 REFITS = 6  # number of times that V is fitted, evenly over the training
-VALUE_ROWS = 500_000  # most rows for fitting V
-RIDGE_ROWS = 6000.0  # number of rows at which the penalty on V equals the mean square of a feature; less in larger logs
 CONSTANT, LARGEST = 1e-9, 4.0  # least spread of a function of the action, and its largest absolute value
 
 Vector = NDArray[np.float64]
@@ -157,22 +154,23 @@ class Orthogonal(TrainingInputs):
         """Initialise the networks so that they predict the logged means."""
         mean = outcomes(self.data, self.learn_rows).mean(axis=0) / self.coords.spread
         pair = init_orthogonal(self.shape, self.seed, np.stack([mean, self.discount * mean]))
-        flat = Linear(
-            jnp.zeros((PAIR, self.train.layers[-1], len(mean))), jnp.tile(jnp.asarray(mean, jnp.float32), (PAIR, 1))
-        )
-        value = Value(pair.usual, flat)
+        value = jnp.broadcast_to(jnp.asarray(mean, jnp.float32), (PAIR, len(self.data), len(mean)))
         learner = Learner(pair, pair, value, self.optimiser.init(eqx.filter(pair, eqx.is_array)))
         return OrthogonalProgress(learner, Best(learner, 0, -np.inf))
 
     @cached_property
     def held_out(self) -> HeldOut:
         """The users held out of the effects' training."""
-        return HeldOut(self.data, self.loss, self.seed)
+        return HeldOut(self.data, self.loss, self.train.embedding, self.seed)
 
     def explained(self, learner: Learner) -> float:
         """Return the share of the day's held-out variance that is explained, averaged over the learned outcomes."""
         learned = np.asarray(self.loss.learned)[0]
         return float(self.held_out.moments(learner).explained @ learned / learned.sum())
+
+    def values(self, pair: OrthogonalNetwork) -> Array:
+        """Fit V on the features of a pair, for the rows that are learned from or held out."""
+        return fitted_values(self.data, pair, self.coords.spread, self.learn_rows, self.held_out.rows, self.seed)
 
     @property
     def decay(self) -> float:
@@ -215,21 +213,22 @@ def learn(training: Orthogonal, progress: OrthogonalProgress | None = None) -> I
         averaged = jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, learner.averaged, online)
         return Learner(online, averaged, learner.value, state), value
 
-    block = compiled_block(step, lambda learner: (learner, None), BLOCK)
+    size = steps_in_memory(data, PAIR * half, BLOCK)
+    block = compiled_block(step, lambda learner: (learner, None), size)
     streams = [
-        blocks(data, rows, batch=half, steps=BLOCK, total=training.steps, seed=training.seed + part,
-               start=progress.step, table=False)
-        for part, rows in enumerate(_halves(data, training.learn_rows))
+        blocks(data, rows, batch=half, steps=size, total=training.steps, seed=training.seed + part,
+               start=progress.step, table=False, next_states=False)
+        for part, rows in enumerate(halves_of(data, training.learn_rows))
     ]  # fmt: skip
     looks = {round(training.steps / BLOCK * part / LOOKS) * BLOCK for part in range(1, LOOKS + 1)}
     refits = {round(training.steps / BLOCK * part / (REFITS + 1)) * BLOCK for part in range(1, REFITS + 1)} - {0}
     for halves in zip(*streams, strict=True):
         began = time.perf_counter()
         if progress.step in refits and training.discount > 0:
-            progress.learner = progress.learner._replace(value=_solved(training, progress.learner.averaged))
+            progress.learner = progress.learner._replace(value=training.values(progress.learner.averaged))
         progress.learner, (losses, _) = block(progress.learner, halves)
         progress.losses.append(float(losses.mean()))
-        progress.step += BLOCK
+        progress.step += size
         if progress.step in looks:
             explained, last = training.explained(progress.learner), progress.step == training.steps
             if explained >= progress.best.explained - (WORSE if last else 0):
@@ -238,60 +237,9 @@ def learn(training: Orthogonal, progress: OrthogonalProgress | None = None) -> I
         yield progress
 
 
-@eqx.filter_jit
-def _features(trunk: Trunk, codes: Array, numbers: Array) -> Array:
-    """Return a trunk's features `[B, width]`; compiled once for all fits of V."""
-    return trunk(codes, numbers)
-
-
-def _solved(training: Orthogonal, pair: OrthogonalNetwork) -> Value:
-    """Fit V of the log's policy on the features of the `usual` trunks: least-squares temporal differences, by half.
-
-        Σ φ (φ − γ^Δ φ')ᵀ w = (1−γ) Σ φ x        over the rows of the half that are terminal or have a next row
-
-    A network trained towards its own moving average would need many times 1/(1−γ) steps to reach this fixed point.
-
-    Source: Bradtke and Barto (1996).
-    """
-    data, gamma, spread = training.data, training.discount, training.coords.spread
-
-    weights, biases = [], []
-    for half, rows in enumerate(_halves(data, training.learn_rows)):
-        if len(rows) > VALUE_ROWS:
-            rows = np.sort(np.random.default_rng(training.seed).choice(rows, VALUE_ROWS, replace=False))
-        trunk: Trunk = jax.tree.map(lambda part, half=half: part[half], pair.usual)
-        width = training.train.layers[-1] + 1
-        matrix, right = np.zeros((width, width)), np.zeros((width, len(spread)))
-        square = np.zeros(width)
-        for part in np.array_split(rows, max(1, len(rows) // CHUNK_ROWS)):
-            batch = gather(data, part, table=False)
-            here, after = (
-                np.column_stack(
-                    [np.asarray(_features(trunk, *map(jnp.asarray, at[:2])), np.float64), np.ones(len(part))]
-                )
-                for at in (batch.state, batch.next_state)
-            )
-            here *= batch.has_target[:, None]
-            matrix += here.T @ (here - batch.discount[:, None] * after)
-            right += (1 - gamma) * here.T @ (batch.outcome / spread)
-            square += (here**2).sum(axis=0)
-        penalty = (RIDGE_ROWS / len(rows)) ** 2 * square.mean() * np.append(np.ones(width - 1), 0)
-        solution = np.linalg.solve(matrix + np.diag(penalty), right)
-        weights.append(solution[:-1])
-        biases.append(solution[-1])
-    return Value(pair.usual, Linear(*(jnp.asarray(np.stack(part), jnp.float32) for part in (weights, biases))))
-
-
 def _joined(one: Array, other: Array) -> Array:
     """Concatenate two halves of a batch; an array shared by all rows is kept once."""
     return one if one.shape[0] == 1 and other.shape[0] == 1 else jnp.concatenate([one, other])
-
-
-def _halves(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split rows by user, alternately in the order of their ids; a single user is in both halves."""
-    _, place = np.unique(data.user[rows], return_inverse=True)
-    even = place % PAIR == 0
-    return rows[even], rows if even.all() else rows[~even]
 
 
 def _functions(data: Transitions, train: Train, rows: NDArray[np.int64]) -> tuple[tuple[float, ...], ...]:

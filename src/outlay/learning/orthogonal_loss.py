@@ -8,38 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
 from outlay.nets.batches import Batch
-from outlay.nets.network import Linear
-from outlay.nets.orthogonal import EffectOutputs, OrthogonalNetwork, Trunk, tell
+from outlay.nets.network import PAIR
+from outlay.nets.orthogonal import EffectOutputs, OrthogonalNetwork, tell
 
 KEPT = 0.5  # share of the residual of the model g that effects still learn from
 MODEL_WEIGHT, AFTER_WEIGHT = 0.04, 0.2  # weights in the loss: of g, and of effects on later days
 NEVER = -1e9  # log probability of disallowed actions: finite, since rows without a choice multiply it by 0
 
 
-class Value(eqx.Module):
-    """V of the log's policy for each half of the users: linear in the features of a trunk."""
-
-    trunk: Trunk  # a pair
-    head: Linear  # a pair
-
-    def __call__(self, codes: Array, numbers: Array) -> Array:
-        """States → `[2, B, H]`, in units of each head's spread."""
-        return eqx.filter_vmap(lambda trunk, head: head(trunk(codes, numbers)))(self.trunk, self.head)  # type: ignore[no-any-return]
-
-
 class Learner(NamedTuple):
-    """State carried from block to block; all arrays."""
+    """State carried from block to block; all arrays. V is in units of each head's spread."""
 
     online: OrthogonalNetwork
     averaged: OrthogonalNetwork  # exponential averages of `online`
-    value: Value
+    value: Array  # [2, N, H] V of the log's policy in the state of each row, by the network of each half of the users
     optimiser: optax.OptState
 
 
@@ -78,7 +66,7 @@ class Loss:
     def targets(self, learner: Learner, batch: Batch, fold: Array) -> Targets:
         """Compute the targets of a step from the averaged networks; `fold [B]` is the users' half of each row."""
         outputs = tell(learner.averaged, batch.state.codes, batch.state.numbers)
-        after = learner.value(batch.next_state.codes, batch.next_state.numbers) * batch.discount[:, None]  # [2, B, H]
+        after = learner.value[:, batch.next_row] * batch.discount[:, None]  # [2, B, H]
         row, other = jnp.arange(len(fold)), 1 - fold
         day, usual = batch.outcome / self.spread, outputs.mean[other, row]
         outcome = day * self.learned[0]
@@ -113,8 +101,10 @@ class Loss:
         return outputs.idle[fold, row] + changed
 
     def __call__(self, online: OrthogonalNetwork, batch: Batch, targets: Targets, fold: Array) -> Array:
-        """Compute the loss, in squared units of each head's spread."""
-        outputs: EffectOutputs = tell(online, batch.state.codes, batch.state.numbers)
+        """Compute the loss, in squared units of each head's spread; as many rows of each half of the users."""
+        # What is learned from a half of the users needs no gradient from the rows of the other.
+        order = jnp.argsort(fold != jnp.arange(PAIR)[:, None], axis=1)
+        outputs: EffectOutputs = tell(online, batch.state.codes, batch.state.numbers, order)
         row, known, chosen = jnp.arange(len(fold)), known_targets(batch), batch.chosen[:, None, None]
         usual = known * jnp.square(outputs.mean[fold, row] - jnp.stack([targets.day, targets.own], axis=1))
         log_prob = jax.nn.log_softmax(jnp.where(batch.allowed, outputs.logits[fold, row], NEVER))

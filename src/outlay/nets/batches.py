@@ -1,4 +1,4 @@
-"""Batches from the memory map: blocks of gradient steps, gathered on the host while the last block trains.
+"""Batches from the memory map: blocks of gradient steps, gathered by a thread while the last block trains.
 
 A block is what one compiled scan eats: `[steps, batch]` transitions. Where distinct states are few, a row carries the
 index of its state and the network is evaluated once per distinct state instead of once per row: the same numbers, a
@@ -8,6 +8,7 @@ fraction of the work.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ Column = Any  # a NumPy array on the host, a JAX array inside a compiled step
 class StateRows(NamedTuple):
     """States of some rows, as codes and numbers or, with a table of distinct states, as indices into it."""
 
-    codes: Column  # [..., F]
+    codes: Column  # [..., F], of the smallest integer type that holds every code of the log
     numbers: Column  # [..., n]
     row: Column  # [...], row of the table; empty where there is none
 
@@ -30,7 +31,8 @@ class Batch(NamedTuple):
     """Transitions. Arrays have the leading shape `[batch]`, or `[steps, batch]` in a block."""
 
     state: StateRows
-    next_state: StateRows  # of the next row; of the row itself where there is none (its weight is 0 there)
+    next_row: Column  # the next row; the row itself where there is none (its weight is 0 there)
+    next_state: StateRows  # of the next row; empty where networks do not read it
     action: Column
     outcome: Column  # [..., H] reward, costs, and decisions where measured
     discount: Column  # γ^Δ; 0 where there is no next row
@@ -42,6 +44,8 @@ class Batch(NamedTuple):
     next_allowed: Column  # as `allowed`
 
 
+BLOCK_BYTES = 2**26  # of codes in a block, where a training may choose its size; two blocks are in memory
+CHUNK_ROWS, CHUNK_VALUES = 4096, 2**22  # most rows that are evaluated at a time, and values of their embeddings
 TABLE_LIMIT = 2  # in batches: with more distinct states than this, evaluating the rows themselves is cheaper
 
 
@@ -50,8 +54,15 @@ def uses_table(data: Transitions, batch: int) -> bool:
     return data.states is not None and len(data.states) <= TABLE_LIMIT * batch
 
 
-def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool) -> Batch:
-    """The transitions that start in `rows` (any shape)."""
+def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool, next_states: bool = True) -> Batch:
+    """The transitions that start in `rows` (any shape).
+
+    Args:
+        data: the transitions.
+        rows: of any shape.
+        table: whether states are given by their place in the table of distinct states.
+        next_states: whether the states of the next rows are read.
+    """
     shape, flat = rows.shape, rows.ravel()
     following = np.asarray(data.next_row[flat]).astype(np.int64)
     linked = following >= 0
@@ -69,7 +80,8 @@ def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool) -> Batch:
         next_allowed = data.allowed(following).reshape(*shape, data.num_actions)
     return Batch(
         state=_states(data, flat, shape, table),
-        next_state=_states(data, following, shape, table),
+        next_row=following.astype(np.int32).reshape(shape),
+        next_state=_states(data, following, shape, table) if next_states else _no_states(shape),
         action=data.action[flat].astype(np.int32).reshape(shape),
         outcome=outcome.reshape(*shape, outcome.shape[1]),
         discount=discount.astype(np.float32).reshape(shape),
@@ -88,9 +100,14 @@ def _states(data: Transitions, rows: NDArray[np.int64], shape: tuple[int, ...], 
         return StateRows(
             empty.astype(np.int32), empty.astype(np.float32), data.state[rows].astype(np.int32).reshape(shape)
         )
-    codes, numbers = data.features(rows)
+    codes, numbers = data.codes(rows, data.code_type), data.numbers(rows)
     none = np.empty((*shape[:-1], 0), np.int32)
     return StateRows(codes.reshape(*shape, codes.shape[1]), numbers.reshape(*shape, numbers.shape[1]), none)
+
+
+def _no_states(shape: tuple[int, ...]) -> StateRows:
+    codes, numbers = np.empty((*shape, 0), np.uint8), np.empty((*shape, 0), np.float32)
+    return StateRows(codes, numbers, np.empty((*shape[:-1], 0), np.int32))
 
 
 def blocks(
@@ -103,8 +120,11 @@ def blocks(
     seed: int,
     start: int = 0,
     table: bool | None = None,
+    next_states: bool = True,
 ) -> Iterator[Batch]:
     """Blocks of `steps` batches until `total` gradient steps are made, each epoch a new permutation of `rows`.
+
+    A thread gathers the next block while the caller works on the last; no more than these two are in memory.
 
     The block that holds a given step depends on the seed and the step alone, so a resumed run sees what it would have.
 
@@ -117,8 +137,42 @@ def blocks(
         seed: of the permutations.
         start: gradient steps already made, a multiple of `steps`.
         table: whether states are given by their place in the table of distinct states; None: where that is cheaper.
+        next_states: whether the states of the next rows are read.
     """
     table = uses_table(data, batch) if table is None else table
+    with ThreadPoolExecutor(1) as pool:
+        before: Future[Batch] | None = None
+        for some in _row_blocks(rows, batch, steps, total, seed, start):
+            following = pool.submit(gather, data, some, table=table, next_states=next_states)
+            if before is not None:
+                yield before.result()
+            before = following
+        if before is not None:
+            yield before.result()
+
+
+def steps_in_memory(data: Transitions, batch: int, most: int) -> int:
+    """The most gradient steps, a divisor of `most`, whose codes take no more than BLOCK_BYTES; at least one."""
+    step = batch * len(data.schema.categorical) * data.code_type.itemsize
+    return next(n for n in range(most, 0, -1) if most % n == 0 and (n * step <= BLOCK_BYTES or n == 1))
+
+
+def chunks(data: Transitions, rows: NDArray[np.int64], width: int) -> list[NDArray[np.int64]]:
+    """Split rows into parts that networks are evaluated on at a time: smaller ones in a wide log.
+
+    Args:
+        data: the log.
+        rows: `[n]`.
+        width: of an embedding.
+    """
+    size = min(CHUNK_ROWS, max(1, CHUNK_VALUES // (width * max(1, len(data.schema.categorical)))))
+    return [rows[first : first + size] for first in range(0, len(rows), size)]
+
+
+def _row_blocks(
+    rows: NDArray[np.int64], batch: int, steps: int, total: int, seed: int, start: int
+) -> Iterator[NDArray[np.int64]]:
+    """The rows `[steps, batch]` of each block."""
     need = steps * batch
     epoch, order = -1, np.empty(0, np.int64)
     for first in range(start * batch, total * batch, need):
@@ -130,4 +184,4 @@ def blocks(
             inside = place % len(rows)
             parts.append(order[inside : inside + first + need - place])
             place += len(parts[-1])
-        yield gather(data, np.concatenate(parts).reshape(steps, batch), table=table)
+        yield np.concatenate(parts).reshape(steps, batch)

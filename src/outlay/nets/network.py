@@ -160,7 +160,16 @@ def init_pair(shape: Shape, seed: int, level: NDArray[np.float64] | None = None)
 
 def apply_pair(pair: QNetwork, codes: Array, numbers: Array) -> NetworkOutputs:
     """Both networks on the same states: every output gets a leading axis of 2."""
-    return eqx.filter_vmap(lambda net: net(codes, numbers))(pair)  # type: ignore[no-any-return]
+    return eqx.filter_vmap(lambda net, codes: net(codes, numbers))(pair, twice(codes))  # type: ignore[no-any-return]
+
+
+def twice(codes: Array) -> Array:
+    """The same codes for each network of a pair, `[B, F]` → `[2, B, F]`.
+
+    The gradient of an embedding is then a sum over the rows of one table. If `vmap` shares the codes, it is a sum over
+    pairs of rows, which XLA computes several times as slowly on a processor.
+    """
+    return jnp.broadcast_to(codes, (PAIR, *codes.shape))
 
 
 def arrays(pair: QNetwork, spread: NDArray[np.float64]) -> NetworkArrays:

@@ -25,7 +25,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from outlay.core.network import Dense, NetworkArrays
-from outlay.nets.network import PAIR, Linear, offsets, plain_numbers
+from outlay.nets.network import PAIR, Linear, offsets, plain_numbers, twice
 from outlay.nets.past_encoder import PastEncoder, PastShape, init_past_encoder, past_encoder_arrays
 
 TARGETS = 2  # the day itself; what comes after it
@@ -95,9 +95,12 @@ class OrthogonalNetwork(eqx.Module):
     level: Linear
     shape: EffectShape = eqx.field(static=True)
 
-    def __call__(self, codes: Array, numbers: Array) -> EffectOutputs:
-        """States `codes [B, F]`, `numbers [B, n]` → what it says. The level's gradient ends at the hidden layers."""
-        h, g = self.hidden(codes, numbers)
+    def __call__(self, codes: Array, numbers: Array, order: Array | None = None) -> EffectOutputs:
+        """States `codes [B, F]`, `numbers [B, n]` → what it says; `order` as in `hidden`.
+
+        The level's gradient ends at the hidden layers.
+        """
+        h, g = self.hidden(codes, numbers, order)
         count = len(h)
         heads = (TARGETS, self.shape.num_heads)
         both = jax.lax.stop_gradient(jnp.concatenate([h, g], axis=1))
@@ -111,10 +114,22 @@ class OrthogonalNetwork(eqx.Module):
             level=self.level(both).reshape(count, *heads),
         )
 
-    def hidden(self, codes: Array, numbers: Array) -> tuple[Array, Array]:
-        """The last hidden layers `[B, width]` of both trunks."""
+    def hidden(self, codes: Array, numbers: Array, order: Array | None = None) -> tuple[Array, Array]:
+        """The last hidden layers `[B, width]` of both trunks.
+
+        Args:
+            codes: `[B, F]`.
+            numbers: `[B, n]`.
+            order: `[B]` all rows, the half of them first that teach `usual`: the others have no gradient there, and
+                none is computed. None: all teach.
+        """
         encoded = self.usual.encoded(numbers)
-        return self.usual.after(codes, encoded), self.effect.after(codes, encoded)
+        if order is None:
+            return self.usual.after(codes, encoded), self.effect.after(codes, encoded)
+        own, others = jnp.split(order, [len(order) // PAIR])
+        taught = self.usual.after(codes[own], encoded[own])
+        told = jax.lax.stop_gradient(self.usual.after(codes[others], encoded[others]))
+        return jnp.concatenate([taught, told])[jnp.argsort(order)], self.effect.after(codes, encoded)
 
 
 def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -> OrthogonalNetwork:
@@ -158,9 +173,18 @@ def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -
     )
 
 
-def tell(pair: OrthogonalNetwork, codes: Array, numbers: Array) -> EffectOutputs:
-    """Both networks on the same states: every output gets a leading axis of 2."""
-    return eqx.filter_vmap(lambda net: net(codes, numbers))(pair)  # type: ignore[no-any-return]
+def tell(pair: OrthogonalNetwork, codes: Array, numbers: Array, order: Array | None = None) -> EffectOutputs:
+    """Both networks on the same states: every output gets a leading axis of 2.
+
+    Args:
+        pair: from `init_orthogonal`.
+        codes: `[B, F]`.
+        numbers: `[B, n]`.
+        order: `[2, B]` for each network, as in `OrthogonalNetwork.hidden`; None: all rows teach all of it.
+    """
+    if order is None:
+        return eqx.filter_vmap(lambda net, codes: net(codes, numbers))(pair, twice(codes))  # type: ignore[no-any-return]
+    return eqx.filter_vmap(lambda net, codes, order: net(codes, numbers, order))(pair, twice(codes), order)  # type: ignore[no-any-return]
 
 
 def value_heads(pair: OrthogonalNetwork, units: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
