@@ -19,7 +19,8 @@ WORLD = wide.simulator(60, 3000)
 def shown(world: wide.WideWorld, users: int = 3000, days: int = 3) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
     """Values of the fields `[F, days, users]`, and the features behind them, day by day."""
     people = People.draw(world.city, users, np.random.default_rng(1))
-    show, tables, seen = world.show(people), [], []
+    show = world.show(people)
+    tables, seen = [], []
     for _ in range(days):
         tables.append(people.table())
         seen.append(np.stack([show(tables[-1])[name] for name in world.names]))
@@ -43,7 +44,8 @@ def test_a_field_tells_its_feature_without_error_and_noise_tells_nothing() -> No
     layout = WORLD.layout
     assert values.min() >= 0
     assert (values.max(axis=(1, 2)) < layout.sizes).all()
-    for field, feature in enumerate(layout.shows):
+    for field in range(len(layout.shows)):
+        feature = int(layout.shows[field])
         if feature < 0:
             continue
         name = wide.SHOWN[feature]
@@ -51,8 +53,8 @@ def test_a_field_tells_its_feature_without_error_and_noise_tells_nothing() -> No
         pairs = np.unique(np.stack([values[field].ravel(), code]), axis=1)
         assert len(pairs[0]) == len(np.unique(pairs[0])), "a value belongs to one code"
     noise, habit = np.flatnonzero(layout.shows < 0), tables[0]["habit"]
-    for field in noise:
-        common = values[field, 0] == np.bincount(values[field, 0]).argmax()
+    for place in noise:
+        common = values[place, 0] == np.bincount(values[place, 0]).argmax()
         assert abs(np.corrcoef(common, habit)[0, 1]) < 5 / np.sqrt(len(habit))
 
 
