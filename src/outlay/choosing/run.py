@@ -136,7 +136,7 @@ class Run:
         return Campaign.parse(self.manifest["campaign"], Path(self.manifest["campaign_file"]))
 
     def data(self) -> Transitions:
-        """Open the transitions that it was trained on.
+        """Open the transitions that it was trained on, with the fields that its policies read.
 
         Raises:
             FolderError: if they are gone, damaged, or not those that it was trained on.
@@ -148,7 +148,7 @@ class Run:
                 file=data.folder,
                 way_out="Train again on it, or restore the old one.",
             )
-        return data
+        return data if (fields := self.manifest.get("fields")) is None else data.with_fields(fields)
 
     @cached_property
     def members(self) -> tuple[MemberRecord, ...]:

@@ -239,6 +239,7 @@ class Train(Section):
     imitation_threshold: float = Field(default=0.3, ge=0, lt=1)  # BCQ: actions below this share of max π_B are left out
     confidence: float = Field(default=0.95, gt=0.5, lt=1)  # of intervals and of the certificate
     margin: float = Field(default=0.90, ge=0.5, lt=1)  # wanted chance that a kept budget is certified (1 − β)
+    screening: bool = True  # train on the fields that tell anything alone, where a log has many
     min_count: Positive = 1  # values seen in fewer rows are coded as unknown
     max_values: Positive = 65_000  # of a categorical field with codes of their own; the others share 512 codes by hash
 

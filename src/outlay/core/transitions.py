@@ -9,7 +9,7 @@ window ended: no next row, not terminal), which says nothing about the future.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -223,6 +223,21 @@ class Transitions:
         users = self.users.copy()
         users["split"] = split
         return replace(self, users=users, folds=of, draw=draw)
+
+    def with_fields(self, names: Collection[str]) -> Transitions:
+        """The same log with some of its categorical fields only; their codes are held in memory.
+
+        Args:
+            names: of the fields that are kept, in any order.
+        """
+        kept = [place for place, field in enumerate(self.schema.categorical) if field.name in names]
+        place_of = {place: i for i, place in enumerate(kept)}
+        columns = []
+        for positions, codes in self.code_columns:
+            if own := [i for i, place in enumerate(positions) if place in place_of]:
+                columns.append((tuple(place_of[positions[i]] for i in own), codes[:, own]))
+        schema = replace(self.schema, categorical=tuple(self.schema.categorical[place] for place in kept))
+        return replace(self, schema=schema, code_columns=tuple(columns), state=None, states=None)
 
     @property
     def certifying(self) -> int:

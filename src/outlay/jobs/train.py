@@ -23,6 +23,7 @@ from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.prepare import prepare
 from outlay.learning.mixing import RULES
+from outlay.learning.screening import screen, screened_words, wide
 from outlay.training import METHODS, frontier, game, two_stage
 from outlay.training.record import record
 
@@ -148,7 +149,16 @@ def _train(
 ) -> Run:
     data, campaign, notes = _data(source, partial, preset, threads, report)
     campaign = campaign.with_train(folds=folds)
-    further = within(report, 0.15, 1)
+    fields: list[str] | None = None
+    if wide(data, campaign):
+        found = screen(data, within(report, 0.15, 0.2))
+        fields = [data.schema.categorical[place].name for place in found.kept]
+        data, campaign = data.with_fields(fields), campaign.with_train(folds=1)  # users who certify chose no fields
+        notes.append(screened_words(found, fields))
+    state = Measure(data, LEARN, None).state.markov_check
+    if state is not None and state.refused is not None:
+        notes.append(f"{state.refused}. As it is, outlay evaluate will not certify this run.")
+    further = within(report, 0.2, 1)
     if method == "two-stage":
         learned = two_stage.learn(data, campaign, response, label_days, seed, partial, further)
         teacher = f"{response}, {label_days}-day labels"
@@ -159,7 +169,8 @@ def _train(
         teacher = "bcq" if oracle == "auto" else oracle
         learned = game.learn(data, campaign, method, teacher, seed, partial, resume, further)
     record(learned.context, learned.chosen, learned.course,
-           {**learned.found, "method": method, "oracle": teacher, "notes": [*notes, *learned.notes]})  # fmt: skip
+           {**learned.found, "method": method, "oracle": teacher, "notes": [*notes, *learned.notes],
+            **({} if fields is None else {"fields": fields})})  # fmt: skip
     put_in_place(partial, out)
     report(1.0, "done")
     return Run.open(out)
@@ -211,9 +222,6 @@ def _data(
         )
     told = (data.manifest.get(part, {}).get("words") for part in ("ripeness", "hashed"))
     notes += [f"{words}." for words in told if words]
-    state = Measure(data, LEARN, None).state.markov_check if len(data.users_of(LEARN)) else None
-    if state is not None and state.refused is not None:
-        notes.append(f"{state.refused}. As it is, outlay evaluate will not certify this run.")
     for split, name in enumerate(SPLITS):
         if len(data.users_of(split)) == 0:
             raise LogError(f"no user fell into the split {name!r}.", file=data.manifest["source"], where="train.shares",

@@ -4,11 +4,12 @@
                                                       n the number of values of that code
 
 Each of the city's 20 features is shown by one field: a category by its code, a number by the interval of `INTERVALS`
-that it lies in; K is their number. Each value of the field belongs to one code, and a code may have many values, the
-first of them the most common. Ten of these fields matter, most of them only together with others: a channel alone says
-nothing, but with a kind and a mix of baskets it tells deal seekers (`city.py`). All other fields are noise (K = 1), by
-turns kept by a user and drawn every day. The numbers of values are heavy-tailed (Zipf) over the fields. Which field
-shows what follows from `fields` and `values` alone, so that logs of different seeds have the same truth.
+that it lies in (habit and fatigue by the nearest point of their grids); K is their number. Each value of the field
+belongs to one code, and a code may have many values, the first of them the most common. Ten of these fields matter,
+most of them only together with others: a channel alone says nothing, but with a kind and a mix of baskets it tells deal
+seekers (`city.py`). All other fields are noise (K = 1), by turns kept by a user and drawn every day. The numbers of
+values are heavy-tailed (Zipf) over the fields. Which field shows what follows from `fields` and `values` alone, so that
+logs of different seeds have the same truth.
 
     world = simulator(fields=1000, values=100_000)
     PolicyValues(CityTruth(world.city), show=world.show)              # values of policies that read the fields
@@ -21,7 +22,7 @@ Source: ours; the sizes of the full data set of the paper are 1,000 fields and 1
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +34,7 @@ from scipy.special import ndtri
 
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import write_json
-from outlay.simulators.city import CATEGORICAL, DAYS, NUMERIC, City
+from outlay.simulators.city import CATEGORICAL, DAYS, F_GRID, H_GRID, NUMERIC, City
 from outlay.simulators.city_people import CityWorld, Features, People, log_of, no_held
 from outlay.simulators.simulator import Columns, Held
 
@@ -43,12 +44,13 @@ WIDE_FILE = "wide.json"  # beside city.json: number of fields and values
 LEVELS = 16  # intervals of most numbers
 CELLS = 32_000_000  # rows times fields in memory at a time: a row group of the log
 NORMAL = ndtri(np.arange(1, LEVELS) / LEVELS)
-EVEN = np.arange(1, LEVELS) / LEVELS
 INTERVALS: dict[str, NDArray[np.float64]] = {  # inner bounds
-    "habit": EVEN, "fatigue": EVEN, "gap": np.array([1.5, 2.5, 3.5, 4.5, 5.5, 7.5, 10.5, 15.5]),
-    "recent": np.array([0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5]), "engagement": NORMAL, "price_taste": NORMAL,
-    "basket_mix": NORMAL, "age": NORMAL, "score": NORMAL, "balance": NORMAL,
-}  # fmt: skip
+    "habit": (H_GRID[1:] + H_GRID[:-1]) / 2,
+    "fatigue": (F_GRID[1:] + F_GRID[:-1]) / 2,
+    "gap": np.array([1.5, 2.5, 3.5, 4.5, 5.5, 7.5, 10.5, 15.5]),
+    "recent": np.array([0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5]),
+    **dict.fromkeys(("engagement", "price_taste", "basket_mix", "age", "score", "balance"), NORMAL),
+}
 SHOWN = (*CATEGORICAL, *NUMERIC)
 DAILY = ("habit", "fatigue", "gap", "recent", "weekday")  # which change from day to day
 MATTER = ("habit", "fatigue", "gap", "engagement", "price_taste", "basket_mix", "kind", "plan", "city", "channel")
@@ -195,10 +197,16 @@ class WideWorld:
         shows = self.layout.shows.tolist()
         return tuple(self.names[shows.index(SHOWN.index(feature))] for feature in features)
 
-    def show(self, people: People) -> Features:
-        """How these people show in the fields: a function of the features of a day, to be called day by day."""
+    def show(self, people: People, fields: Collection[str] | None = None) -> Features:
+        """How these people show in the fields: a function of the features of a day, to be called day by day.
+
+        Args:
+            people: the users.
+            fields: names of those that are drawn; None: all.
+        """
         wide, rng = self.layout, people.shown.spawn(1)[0]
-        kept, daily = np.flatnonzero(wide.by_user), np.flatnonzero(~wide.by_user)
+        drawn = np.array([fields is None or name in fields for name in self.names])
+        kept, daily = np.flatnonzero(drawn & wide.by_user), np.flatnonzero(drawn & ~wide.by_user)
         stays: NDArray[np.int32] | None = None
 
         def codes(fields: NDArray[np.intp], table: dict[str, NDArray[Any]], n: int) -> NDArray[np.int32]:
@@ -215,7 +223,7 @@ class WideWorld:
                 stays = wide.values(kept, rng.random((len(kept), n), np.float32), codes(kept, table, n))
             changes = wide.values(daily, rng.random((len(daily), n), np.float32), codes(daily, table, n))
             of_field = dict(zip(kept.tolist(), stays, strict=True)) | dict(zip(daily.tolist(), changes, strict=True))
-            return {name: of_field[j] for j, name in enumerate(self.names)}
+            return {name: of_field[j] for j, name in enumerate(self.names) if drawn[j]}
 
         return shown
 
