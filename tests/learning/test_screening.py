@@ -95,7 +95,7 @@ def test_a_run_reads_the_fields_that_it_names(folder: Path, run: Run) -> None:
     assert any(note.startswith(f"Screening: policies read {len(fields)} of 60") for note in run.manifest["notes"])
     assert [field.name for field in run.data().schema.categorical] == fields
     users = pq.read_table(folder / "log" / "log.parquet", columns=["user_id", *fields]).slice(0, 50)
-    decided = load_bundle(run.bundle).decide(users, episode=1)
+    decided = load_bundle(run.bundle).decide(users, episode="one")
     assert decided.num_rows == 50
     result = outlay.evaluate(run)
     assert result.estimates
