@@ -38,8 +38,8 @@ from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth, optimum
 
 OUT = Path(__file__).parent / "out" / "wide_quality.json"
-USERS, FIELDS, VALUES, SIMULATED = 60_000, 1000, 100_000, 20_000
-ALL_SIMULATED = 3000  # users of the true values of policies that read all fields
+USERS, FIELDS, VALUES, SIMULATED = 60_000, 1000, 100_000, 4000
+ALL_SIMULATED = 2000  # users of the true values of policies that read all fields
 LABELS = (1, 3, 7)
 
 
