@@ -75,8 +75,8 @@ def batch_of(**changes: Any) -> Batch:
         return StateRows(jnp.array([[s]]), jnp.zeros((1, 0)), jnp.zeros(0, jnp.int32))
 
     columns: dict[str, Any] = {
-        "state": 0, "next_state": 1, "action": [0], "outcome": [[2.0, 4.0]], "discount": [0.8], "has_target": [1.0],
-        "chosen": [1.0], "allowed": [[True, True]], "next_forced": [False], "next_action": [0],
+        "state": 0, "next_state": 1, "next_row": [1], "action": [0], "outcome": [[2.0, 4.0]], "discount": [0.8],
+        "has_target": [1.0], "chosen": [1.0], "allowed": [[True, True]], "next_forced": [False], "next_action": [0],
         "next_allowed": [[True, True]],
     } | changes  # fmt: skip
     made = {name: jnp.asarray(value) for name, value in columns.items() if "state" not in name}
