@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from outlay.bundles.policy import Member
@@ -200,9 +201,10 @@ class Bundle:
     def _drawn_member(
         self, rows: NDArray[np.int64], actions: NDArray[np.int64], users: Any, episode: str | None
     ) -> dict[str, Any]:
-        names = rows.tolist() if users is None else user_text(users).to_pylist()
+        names = pa.array(rows).cast(pa.string()) if users is None else user_text(users)
         suffix = self.manifest["episode"] if episode is None else episode
-        drawn = rendezvous([m.salt for m in self.members], self.weights, (f"{name}:{suffix}" for name in names))
+        units = pc.binary_join_element_wise(names, suffix, ":").cast(pa.binary())
+        drawn = rendezvous([m.salt for m in self.members], self.weights, units.to_pylist())
         action = actions[np.arange(len(rows)), drawn]
         return {
             "row": rows,

@@ -20,7 +20,7 @@ else:
 def score(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder (RUN/bundle).")],
     rows: Annotated[Path, typer.Argument(metavar="ROWS", help="Parquet or CSV with the feature columns.")],
-    out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet or .csv.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet, .csv, or a folder.")],
     history: Annotated[
         Path | None, typer.Option(help="Log or DATA folder with the users' past days, if the policy looks at them.")
     ] = None,
@@ -34,13 +34,18 @@ def score(
 ) -> None:
     """Decide for many rows.
 
+    Parquet is decided in shards, by a process for each processor. Where a command is cut off, the same command again
+    goes on with the shards that are left.
+
     Example: outlay score run/bundle users.parquet --out decisions.parquet
     """
+    from outlay.core.machine import processors
     from outlay.jobs.score import score as job
 
     use_threads(threads)
     with progress("score", quiet=quiet or as_json) as report:
-        result = job(bundle, rows, out, history=history, episode=episode, members=members, progress=report)
+        result = job(bundle, rows, out, history=history, episode=episode, members=members, workers=processors(),
+                     progress=report)  # fmt: skip
     if as_json:
         shares = [{"action": action, "share": share} for action, share in result.shares.items()]
         print_json({"path": str(result.path), "rows": result.rows, "unknown": result.unknown,

@@ -60,6 +60,10 @@ class InfeasibleError(OutlayError):
     """No policy that the log can speak for keeps the limits."""
 
 
+class LostWorkerError(OutlayError):
+    """A process that was to do a part of the work is gone; what the others have done is kept."""
+
+
 def nearest(name: str, known: Iterable[str], what: str = "Known") -> str:
     """A way out for a name that is not known: the known one that is spelt most like it, else all of them."""
     names = list(known)

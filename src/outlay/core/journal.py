@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from outlay.core.errors import FolderError
+from outlay.core.errors import FolderError, LostWorkerError
 from outlay.core.files import check_replaceable, partial_of, put_in_place
 from outlay.core.machine import DISK
 
@@ -68,21 +68,19 @@ class Journal:
 
 
 @contextmanager
-def resumable_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path, Journal]]:
-    """A folder that takes the place of `path` when the block ends well, and its journal.
+def unfinished_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path, Journal]]:
+    """A folder beside `path` for what is done of it, and its journal; removed when the block ends well.
 
-    Where the block is cut off (killed, Ctrl-C), the folder stays for the next run with the same `about`; after an error
-    it is removed, as the same input would fail again.
+    Where the block is cut off (killed, Ctrl-C, a worker lost), the folder stays for the next run with the same `about`;
+    after any other error it is removed, as the same input would fail again.
 
     Args:
-        path: the folder to be made.
+        path: the file or folder to be made.
         about: what it is made of, as JSON would give it back; a folder begun with anything else is emptied.
 
     Raises:
-        FolderError: if `path` holds something that outlay did not write, nothing can be written there, or another run
-            is making it.
+        FolderError: if nothing can be written there, or another run is making it.
     """
-    check_replaceable(path)
     folder = partial_of(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,15 +91,31 @@ def resumable_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path, 
                     _empty(folder)
                     journal.begin(about)
                 yield folder, journal
-                journal.path.unlink()
-                put_in_place(folder, path)
+            except LostWorkerError:
+                raise
             except Exception:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
+            shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         if error.errno not in DISK:
             raise
         raise FolderError(f"cannot be written ({error.strerror}).", file=path, way_out=DISK[error.errno]) from None
+
+
+@contextmanager
+def resumable_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path, Journal]]:
+    """`unfinished_folder`, which takes the place of `path` when the block ends well.
+
+    Raises:
+        FolderError: if `path` holds something that outlay did not write, nothing can be written there, or another run
+            is making it.
+    """
+    check_replaceable(path)
+    with unfinished_folder(path, about) as (folder, journal):
+        yield folder, journal
+        journal.path.unlink()
+        put_in_place(folder, path)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from outlay.core.errors import InfeasibleError, LogError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.progress import Progress, silent
 from outlay.core.schema import Encoded
-from outlay.jobs.score import checked_out, needed_batches, table_writer
+from outlay.jobs.tables import checked_out, needed_batches, read_past, table_writer
 from outlay.twostage.allocation import allocate
 
 Cost = Literal["expected", "reserve"]
@@ -157,7 +157,7 @@ def _read(
     costs: list[Floats] = []
     allowed: list[NDArray[np.bool_]] = []
     done = unknown = unseen = 0
-    for batch in needed_batches(bundle, users, history):
+    for batch in needed_batches(bundle, users, read_past(bundle, users, history)):
         encoded = bundle.schema.encode(batch, file=users)
         unknown += encoded.unknown
         unseen += int(bundle.unseen(encoded.codes, encoded.numbers).sum())

@@ -21,7 +21,7 @@ from outlay.core.schema import user_text
 from outlay.experiments.columns import canonical_sql
 from outlay.experiments.design import Experiment
 from outlay.experiments.split import OUTSIDE, entries
-from outlay.jobs.score import checked_out, table_writer
+from outlay.jobs.tables import checked_out, table_writer
 from outlay.logs.source import ROW, Source, open_source
 
 BATCH = 100_000  # users hashed and written at once

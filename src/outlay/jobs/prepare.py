@@ -31,7 +31,7 @@ from outlay.logs.history import feature_terms, write_history
 from outlay.logs.link import complete, link
 from outlay.logs.past import write_recent
 from outlay.logs.quality import inspect, refuse
-from outlay.logs.reading import find_files
+from outlay.logs.reading import find_files, stamps
 from outlay.logs.roles import Log, open_log
 from outlay.logs.states import StateCollector
 from outlay.logs.vocabulary import hashed_words, make_schema
@@ -181,11 +181,10 @@ def _about(campaign: Campaign) -> dict[str, Any]:
     paths = [campaign.source]
     if campaign.log.events is not None:
         paths.append((campaign.path.parent / campaign.log.events.source).absolute())
-    files = []
+    files: list[Any] = []
     with suppress(LogError, OSError):  # which are told where the files are read
-        for file in (file for path in paths for file in find_files(path, campaign.path)):
-            found = Path(file).stat()
-            files.append([file, found.st_size, found.st_mtime_ns])
+        for path in paths:
+            files += stamps(find_files(path, campaign.path))
     return {"outlay": __version__, "campaign": campaign.model_dump(by_alias=True, mode="json"), "files": files}
 
 

@@ -2,37 +2,37 @@
 
     result = score("bundle/", "users.parquet", "decisions.parquet")
 
-Rows are read, decided and written a batch at a time, so a file may be larger than the memory. No training framework is
-needed.
+Rows are read, decided and written a batch at a time, so a file may be larger than the memory. Parquet is decided in
+shards, by several processes if so wished; where a run is cut off, the next one goes on with the shards that are left.
+No training framework is needed.
 """
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from outlay.bundles.decide import Bundle, unknown_values, unseen_rows
 from outlay.bundles.read import load_bundle
-from outlay.bundles.rows import users_of
-from outlay.core.errors import LogError, OutlayError
-from outlay.core.files import new_file
-from outlay.core.progress import Progress
+from outlay.core.errors import LogError
+from outlay.core.files import MANIFEST, check_replaceable, new_file, put_in_place, write_json, write_manifest
+from outlay.core.journal import unfinished_folder
+from outlay.core.parallel import in_processes
+from outlay.core.progress import Counter, Progress, counted, silent
+from outlay.core.version import __version__
+from outlay.jobs.tables import ARROW, checked_out, needed_batches, read_past, table_writer
 from outlay.logs.past import UserPast
-from outlay.logs.source import read_rows
+from outlay.logs.reading import Part, find_files, find_parts, stamps
 
-SUFFIXES = (".parquet", ".csv")
-TIME = "outlay time"  # name of the days to decide for, which no feature has
-USER_COLUMN = "COLUMNS('^user$')"  # a column or an error, never a function
+SHARD_ROWS = 524_288
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ScoreResult:
     """What was decided.
 
     Attributes:
-        path: the file of decisions.
+        path: the file of decisions, or the folder of such files.
         rows: rows decided.
         unknown: values that the vocabulary does not know; they were served as unknown.
         unseen: rows in a state that the log never showed, where policies are tables of states; they were given the
@@ -63,6 +63,7 @@ def score(
     history: str | Path | None = None,
     episode: str | None = None,
     members: bool = False,
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> ScoreResult:
     """Decide for every row of a file.
@@ -71,117 +72,218 @@ def score(
         bundle: the bundle's folder, or the bundle.
         rows: Parquet or CSV (.gz), globs allowed, with the feature columns (or what their expressions need). A user
             keeps one member where the user column is there; without it every row is drawn by its position.
-        out: .parquet or .csv; replaced when all rows are done. The columns are those of `Bundle.decide`; a CSV holds
-            `q` as JSON text.
+        out: .parquet or .csv; replaced when all rows are done. A path without an ending is a folder of Parquet files,
+            one per shard of 524,288 rows, and a manifest. The columns are those of `Bundle.decide`; a CSV holds `q` as
+            JSON text.
         history: a log or a DATA folder with the users' past days, for a policy that looks at them (`[log.history]`).
             Rows are decided for the day that their time column says; without one, for the day after the last of it.
         episode: a new one draws the members anew; default: the campaign's name.
         members: a line per row and member instead of the draw.
+        workers: processes that share the shards of Parquet files; decisions do not depend on it. Each holds the
+            history. More than one needs a script with `if __name__ == "__main__":`.
         progress: called with the share done (0 where the number of rows is unknown, as in a CSV) and what is done.
 
     Raises:
         BundleError: if the bundle is damaged.
         LogError: if there are no rows, a column is missing, a user is missing, or no action is allowed in a row.
-        OutlayError: if `out` ends in neither .parquet nor .csv.
+        OutlayError: if `out` ends in anything but .parquet or .csv.
+        FolderError: if `out` cannot be written, is a folder of something else, or is being written by another process.
+        LostWorkerError: if a worker was killed; the shards that are done are kept for the next run.
     """
-    out = checked_out(out, rows)
-    bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
-    total = _count(rows)
-    done = unknown = unseen = 0
+    out = Path(out)
+    if not out.suffix:
+        check_replaceable(out, "decisions")
+    else:
+        checked_out(out, rows)
+    opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+    shards: list[Part | None] = [*find_parts(Path(rows), SHARD_ROWS)] or [None]  # None: all rows at once
+    task = _Task(opened.folder, str(rows), history, episode, members, ".parquet" if not out.suffix else ARROW)
+    total = sum(shard.rows for shard in shards if shard is not None)
+    tell = counted(progress or silent, total, f"{total:,} rows") if total else _count_rows(progress or silent)
+    about = _about(task, opened)
+    with unfinished_folder(out, about) as (folder, _):
+        joined = folder / f"joined{out.suffix}"
+        with table_writer(joined, out.suffix) if out.suffix else nullcontext() as write:
+            waiting = list(range(len(shards)))  # to be joined, in order
+            for _ in _decided(task, folder, shards, None if isinstance(bundle, Bundle) else workers, opened, tell):
+                while write and waiting and _totals_file(folder, waiting[0]).exists():
+                    for table in _tables(_shard_file(folder, waiting.pop(0), task.suffix)):
+                        write(table)
+        if _about(task, opened) != about:
+            raise LogError("changed while it was read.", file=rows, way_out="Do not write to it, and start again.")
+        result = _result(out, opened, [_totals_file(folder, i) for i in range(len(shards))])
+        if out.suffix:
+            with new_file(out) as temporary:
+                joined.rename(temporary)
+        else:
+            _finish_folder(folder, out, task, opened, result)
+    return result
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What all shards share.
+
+    Attributes:
+        bundle: its folder.
+        rows, history, episode, members: as `score` takes them.
+        suffix: of the files of shards.
+    """
+
+    bundle: Path
+    rows: str
+    history: str | Path | None
+    episode: str | None
+    members: bool
+    suffix: str
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """What is counted of a shard; `given` is the number of rows of each action, or the sum of their weights."""
+
+    rows: int
+    unknown: int
+    unseen: int
+    given: list[float]
+
+
+def _about(task: _Task, bundle: Bundle) -> dict[str, Any]:
+    """What decisions are made of."""
+    files: list[Any] = []
+    with suppress(LogError, OSError):  # which are told where the files are read
+        files += stamps(find_files(Path(task.rows), None))
+        if task.history is not None:
+            path = Path(task.history)
+            files += stamps([path / MANIFEST] if path.is_dir() else find_files(path, None))
+    return {"outlay": __version__, "bundle": bundle.id, "files": files, "episode": task.episode,
+            "members": task.members, "suffix": task.suffix, "shard_rows": SHARD_ROWS}  # fmt: skip
+
+
+def _decided(
+    task: _Task, folder: Path, shards: Sequence[Part | None], workers: int | None, bundle: Bundle, tell: Counter
+) -> Iterator[None]:
+    """Decide for the shards that are left; yields after each, and once more at the end.
+
+    Args:
+        task: what all shards share.
+        folder: where they are written.
+        shards: all of them; None stands for all rows.
+        workers: processes; None: only this one may be used, as the bundle is in its memory.
+        bundle: what decides.
+        tell: told how many rows are done.
+    """
+    left = [i for i in range(len(shards)) if not _totals_file(folder, i).exists()]
+    tell(sum(shard.rows for i, shard in enumerate(shards) if shard is not None and i not in set(left)))
+    if workers is not None and min(workers, len(left)) > 1:
+        work = partial(_decide_apart, task, folder)
+        for count in in_processes(work, [(i, shards[i]) for i in left], min(workers, len(left))):
+            tell(count)
+            yield
+    elif left:
+        past = read_past(bundle, task.rows, task.history)
+        for i in left:
+            _decide(task, folder, i, shards[i], bundle, past, tell)
+            yield
+    yield
+
+
+@lru_cache(maxsize=1)
+def _opened(task: _Task) -> tuple[Bundle, UserPast | None]:
+    """What a worker needs for all its shards."""
+    pa.set_cpu_count(1)
+    bundle = load_bundle(task.bundle)
+    return bundle, read_past(bundle, task.rows, task.history)
+
+
+def _decide_apart(task: _Task, folder: Path, numbered: tuple[int, Part]) -> int:
+    """Decide for a shard in a process of its own; its rows."""
+    number, shard = numbered
+    bundle, past = _opened(task)
+    _decide(task, folder, number, shard, bundle, past, lambda _: None, threads=1)
+    return shard.rows
+
+
+def _decide(
+    task: _Task,
+    folder: Path,
+    number: int,
+    shard: Part | None,
+    bundle: Bundle,
+    past: UserPast | None,
+    tell: Counter,
+    threads: int | None = None,
+) -> None:
+    """Write the decisions of a shard and then, as a sign that it is done, what was counted."""
+    first = done = 0 if shard is None else shard.first
+    unknown = unseen = 0
     given = np.zeros(len(bundle.actions))
-    with new_file(out) as temporary, table_writer(temporary, out.suffix) as write:
-        for batch in needed_batches(bundle, rows, history):
-            decisions = bundle.decide_batch(batch, first_row=done, episode=episode, members=members, file=rows)
+    file = _shard_file(folder, number, task.suffix)
+    with new_file(file) as temporary, table_writer(temporary, task.suffix) as write:
+        for batch in needed_batches(bundle, task.rows, past, part=shard, threads=threads):
+            decisions = bundle.decide_batch(
+                batch, first_row=done, episode=task.episode, members=task.members, file=task.rows
+            )
             write(decisions)
-            weight = decisions["weight"].to_numpy() if members else None
+            weight = decisions["weight"].to_numpy() if task.members else None
             given += np.bincount(decisions["action_index"].to_numpy(), weight, len(given))
             unknown += unknown_values(decisions)
             unseen += unseen_rows(decisions)
             done += batch.num_rows
-            if progress:
-                progress(done / total if total else 0.0, f"{done:,} rows")
-        if not done:
-            raise LogError("has no rows.", file=rows, way_out="Give a file with at least one row to decide.")
-    shares = dict(zip(bundle.actions.tolist(), (given / done).tolist(), strict=True))
-    return ScoreResult(out, done, unknown, unseen, shares)
+            tell(batch.num_rows)
+        if done == first:
+            raise LogError("has no rows.", file=task.rows, way_out="Give a file with at least one row to decide.")
+    write_json(_totals_file(folder, number), asdict(_Totals(done - first, unknown, unseen, given.tolist())))
 
 
-def checked_out(out: str | Path, rows: str | Path) -> Path:
-    """Where decisions may be written.
-
-    Raises:
-        OutlayError: if it ends in neither .parquet nor .csv, or is the file of rows.
-    """
-    out = Path(out)
-    if out.suffix not in SUFFIXES or out.is_dir():
-        raise OutlayError("is not a .parquet or .csv file.", file=out, where="out", way_out="Change its ending.")
-    if out.resolve() == Path(rows).resolve():
-        raise OutlayError("is the file of rows itself.", file=out, where="out", way_out="Give another --out.")
-    return out
+def _shard_file(folder: Path, number: int, suffix: str) -> Path:
+    return folder / f"decisions-{number:05d}{suffix}"
 
 
-def needed_batches(bundle: Bundle, rows: str | Path, history: str | Path | None = None) -> Iterator[Any]:
-    """Batches of the columns that a decision needs, named as the bundle names them.
-
-    Args:
-        bundle: what decides.
-        rows: the file.
-        history: a log or a DATA folder with the users' past days, where the bundle looks at them.
-
-    Raises:
-        LogError: if the past is needed and not given, or given and not needed, or a column or a user is missing.
-    """
-    user, eligible = bundle.manifest["user"], bundle.manifest["eligible"]
-    summaries = bundle.history.names if bundle.history else ()
-    needed = {
-        name: name for name in (*bundle.schema.names, *((eligible,) if eligible else ())) if name not in summaries
-    }
-    # In SQL `user`, even in quotes, is the user who is logged in if there is no such column.
-    optional = {name: USER_COLUMN if name == "user" else name for name in (user, "user") if name not in needed}
-    if history is None and bundle.history is None:
-        yield from read_rows(rows, needed, optional=optional, users=(user, "user"), batch_rows=65_536)
-        return
-    if history is None:
-        raise LogError("the policy looks at each user's past days, which a table of rows does not have.", file=rows,
-                       where="history", way_out="Give the log or a DATA folder with them: --history LOG.")  # fmt: skip
-    past, done = UserPast.read(bundle.campaign, history, bundle.actions), 0
-    for batch in read_rows(
-        rows, needed, optional={**optional, TIME: bundle.campaign.log.time}, users=(user, "user"), batch_rows=65_536
-    ):
-        users = users_of(batch, user, first_row=done, file=rows)
-        if users is None:
-            raise LogError("has no column of users, so their past days are unknown.", file=rows,
-                           where=f"column {user!r}", way_out="Add it.")  # fmt: skip
-        yield past.with_features(batch, user=users, time=batch.column(TIME) if TIME in batch.schema.names else None)
-        done += batch.num_rows
+def _totals_file(folder: Path, number: int) -> Path:
+    return folder / f"totals-{number:05d}.json"
 
 
-@contextmanager
-def table_writer(path: Path, suffix: str) -> Iterator[Callable[[Any], None]]:
-    """A function that appends a table to the file, written as `suffix` says; the first one sets the columns."""
-    opened: list[Any] = []
-
-    def write(table: Any) -> None:
-        table = table.replace_schema_metadata()
-        if suffix == ".csv" and "q" in table.column_names:
-            inner = pc.binary_join(table["q"].cast(pa.list_(pa.string())), ", ")
-            texts = pc.binary_join_element_wise("[", inner, "]", "")
-            table = table.set_column(table.column_names.index("q"), "q", texts)
-        if not opened:
-            make = pacsv.CSVWriter if suffix == ".csv" else pq.ParquetWriter
-            opened.append(make(path, table.schema))
-        opened[0].write_table(table)
-
-    try:
-        yield write
-    finally:
-        if opened:
-            opened[0].close()
+def _tables(file: Path) -> Iterator[Any]:
+    """The batches of a shard that is done."""
+    with pa.memory_map(str(file)) as mapped, pa.ipc.open_file(mapped) as reader:
+        for i in range(reader.num_record_batches):
+            yield pa.Table.from_batches([reader.get_batch(i)])
 
 
-def _count(rows: str | Path) -> int | None:
-    """Rows of Parquet files, from their footers; None where that is not so cheap, or where reading will complain."""
-    try:
-        return sum(int(pq.read_metadata(name).num_rows) for name in glob.glob(str(rows), recursive=True))  # noqa: PTH207
-    except (OSError, pa.ArrowException):
-        return None
+def _result(out: Path, bundle: Bundle, files: Sequence[Path]) -> ScoreResult:
+    totals = [_Totals(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
+    count = sum(part.rows for part in totals)
+    given = np.sum([part.given for part in totals], axis=0)
+    return ScoreResult(
+        path=out,
+        rows=count,
+        unknown=sum(part.unknown for part in totals),
+        unseen=sum(part.unseen for part in totals),
+        shares=dict(zip(bundle.actions.tolist(), (given / count).tolist(), strict=True)),
+    )
+
+
+def _finish_folder(folder: Path, out: Path, task: _Task, bundle: Bundle, result: ScoreResult) -> None:
+    """Turn the folder of finished shards into the result."""
+    for file in folder.iterdir():
+        if file.suffix != task.suffix:
+            file.unlink()
+    shares = [{"action": action, "share": share} for action, share in result.shares.items()]
+    write_manifest(folder, "decisions", {
+        "outlay": __version__, "bundle": bundle.id, "rows": result.rows, "unknown": result.unknown,
+        "unseen": result.unseen, "shares": shares,
+    })  # fmt: skip
+    put_in_place(folder, out)
+
+
+def _count_rows(report: Progress) -> Callable[[int], None]:
+    """A counter for rows whose total is unknown."""
+    done = 0
+
+    def tell(count: int) -> None:
+        nonlocal done
+        done += count
+        report(0.0, f"{done:,} rows")
+
+    return tell

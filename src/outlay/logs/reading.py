@@ -6,11 +6,14 @@ import glob
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from outlay.core.errors import LogError
 from outlay.core.schema import MISSING_TEXTS
@@ -20,6 +23,40 @@ PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 Run = Callable[[str], list[tuple[Any, ...]]]  # runs a statement, gives its rows
+
+# Columns that DuckDB adds to say where a row lies.
+FILE, ROW_OF_FILE = "__file", "file_row_number"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of one Parquet file of a source.
+
+    Attributes:
+        file: as `find_files` names it.
+        begin: its first row in that file, from 0.
+        rows: how many.
+        first: position of its first row among all rows of the source.
+    """
+
+    file: str
+    begin: int
+    rows: int
+    first: int
+
+
+class LogView(NamedTuple):
+    """What the view `log` shows.
+
+    Attributes:
+        columns: name → DuckDB type, of the columns that all files have.
+        files: the Parquet files that it reads; those of CSV are copies.
+        varying: columns that cannot be used, as the files differ: name → how.
+    """
+
+    columns: dict[str, str]
+    files: list[str]
+    varying: dict[str, str]
 
 
 def find_files(path: Path, asked_by: Path | None) -> list[str]:
@@ -43,15 +80,16 @@ def find_files(path: Path, asked_by: Path | None) -> list[str]:
 
 
 def make_log_view(
-    run: Run, files: list[str], folder: Path, users: Sequence[str] = ()
-) -> tuple[dict[str, str], list[str]]:
-    """Make the view `log`, with missing values as NULL; its columns and types, and the Parquet files that it reads.
+    run: Run, files: list[str], folder: Path, users: Sequence[str] = (), part: Part | None = None
+) -> LogView:
+    """Make the view `log`, with missing values as NULL.
 
     Args:
         run: runs a statement.
         files: all Parquet or all CSV.
         folder: for a copy of CSV files.
         users: columns of user ids. Where they hold text only an empty one is missing: a user may be called NA.
+        part: the rows that the view shows, of Parquet; None: all.
     """
     listed = ", ".join(literal(name) for name in files)
     if empty := next((name for name in files if Path(name).stat().st_size == 0), None):
@@ -77,17 +115,94 @@ def make_log_view(
                 query = f"SELECT * EXCLUDE __called REPLACE (__called AS {column}) FROM {both}"
                 run(f"COPY ({query}) TO {literal(copied)} {written}")
         files, listed = [str(copied)], literal(copied)
-    relation = f"read_parquet([{listed}], binary_as_string = true{_nan_aware(run)})"
-    columns = {str(row[0]): str(row[1]) for row in run(f"DESCRIBE SELECT * FROM {relation}")}
+    varying, types_differ = compare_columns(files)
+    chosen = ["binary_as_string = true", *_nan_aware(run)]
+    if varying or types_differ:
+        chosen.append("union_by_name = true")  # else all numbers are read as the first file's type, and rounded to it
+    relation = f"read_parquet([{listed}], {', '.join(chosen)})"
+    columns = {
+        str(row[0]): str(row[1]) for row in run(f"DESCRIBE SELECT * FROM {relation}") if str(row[0]) not in varying
+    }
+    if part is not None:
+        chosen += [f"filename = {literal(FILE)}", "file_row_number = true"]
+        within = f"{ROW_OF_FILE} BETWEEN {part.begin} AND {part.begin + part.rows - 1}"
+        place = f"{FILE} = {literal(part.file)} AND {within}"
+        relation = f"read_parquet([{listed}], {', '.join(chosen)}) WHERE {place}"
     parts = ", ".join(
         f"{_with_nulls(name, type_, ('',) if name in users else MISSING_TEXTS)} AS {quoted(name)}"
         for name, type_ in columns.items()
     )
     run(f"CREATE VIEW log AS SELECT {parts} FROM {relation}")
-    return columns, files
+    return LogView(columns, files, varying)
 
 
-def _nan_aware(run: Run) -> str:
+def find_parts(path: Path, rows: int) -> list[Part]:
+    """The rows of Parquet files in parts of at most `rows`, in order; no part where only a whole can be read.
+
+    Args:
+        path: a file or a glob.
+        rows: of a part.
+
+    Raises:
+        LogError: if no file matches.
+    """
+    parts: list[Part] = []
+    first = 0
+    for file in find_files(path, None):
+        if file.lower().endswith(CSV):
+            return []
+        try:
+            metadata = pq.read_metadata(file)
+        except (OSError, pa.ArrowException):
+            return []  # the error is told where the file is read
+        if ROW_OF_FILE in map(str.lower, metadata.schema.names):
+            return []
+        count = metadata.num_rows
+        parts += [Part(file, begin, min(rows, count - begin), first + begin) for begin in range(0, count, rows)]
+        first += count
+    return parts
+
+
+def stamps(files: Sequence[str | Path]) -> list[list[Any]]:
+    """Name, size in bytes and time of change in ns of each file, as JSON gives them back."""
+    found = [(str(file), Path(file).stat()) for file in files]
+    return [[name, about.st_size, about.st_mtime_ns] for name, about in found]
+
+
+def compare_columns(files: Sequence[str]) -> tuple[dict[str, str], bool]:
+    """Columns that cannot be read as one, with how they differ between Parquet files; whether any types differ."""
+    try:
+        schemas = [pq.read_schema(file) for file in files] if len(files) > 1 else []
+    except (OSError, pa.ArrowException):
+        return {}, False  # the error is told where the file is read
+    varying: dict[str, str] = {}
+    differ = False
+    found: dict[str, tuple[Any, str]] = {}
+    for file, schema in zip(files, schemas, strict=False):
+        for field in schema:
+            type_, of = found.setdefault(field.name, (field.type, file))
+            differ |= field.type != type_
+            if pa.types.is_null(type_):  # as writers type a column that has no value in a file
+                found[field.name] = field.type, file
+            elif _kind(field.type) != _kind(type_) and not pa.types.is_null(field.type):
+                varying[field.name] = f"is of type {type_} in {of} and of type {field.type} in {file}."
+    for file, schema in zip(files, schemas, strict=False):
+        for name in found.keys() - set(schema.names) - varying.keys():
+            varying[name] = f"is in {found[name][1]} but not in {file}."
+    return varying, differ
+
+
+def _kind(type_: Any) -> str:
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_):
+        return "number"
+    if any(test(type_) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)):
+        return "text"
+    return "time" if pa.types.is_date(type_) or pa.types.is_timestamp(type_) else str(type_)
+
+
+def _nan_aware(run: Run) -> list[str]:
     """The option that keeps DuckDB from dropping isnan(): other writers' statistics do not count NaN.
 
     Source: github.com/duckdb/duckdb/issues/25521.
@@ -96,9 +211,9 @@ def _nan_aware(run: Run) -> str:
         "SELECT list_contains(parameters, 'can_have_nan') FROM duckdb_functions() WHERE function_name = 'read_parquet'"
     )
     if any(known for (known,) in run(options)):
-        return ", can_have_nan = true"
+        return ["can_have_nan = true"]
     run("SET disabled_optimizers = 'statistics_propagation'")  # before DuckDB 1.3
-    return ""
+    return []
 
 
 def _with_nulls(name: str, type_: str, missing: Sequence[str]) -> str:

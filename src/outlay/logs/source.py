@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from outlay.core import machine
 from outlay.core.errors import CampaignError, LogError, OutlayError, listed, nearest
-from outlay.logs.reading import find_files, literal, make_log_view, plain, quoted
+from outlay.logs.reading import Part, find_files, literal, make_log_view, plain, quoted
 
 MEMORY = "4GB"  # what DuckDB may hold before it writes to disk
 ROW = "__row"  # number of a kept row, from 0
@@ -72,6 +72,7 @@ class Source:
         columns: name → DuckDB type.
         asked_by: the file whose keys name columns (campaign.toml), or None where a program asks.
         files: the Parquet files that it reads, in order; those of CSV are copies.
+        varying: columns that cannot be used, as the files differ: name → how.
     """
 
     connection: Any
@@ -79,6 +80,7 @@ class Source:
     columns: Mapping[str, str]
     asked_by: Path | None = None
     files: tuple[str, ...] = ()
+    varying: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Run one statement; its rows."""
@@ -138,6 +140,9 @@ class Source:
             near = nearest(missing.group(1), self.columns, "Columns")
             where = f"{key} = {text!r}: " if key and text != missing.group(1) else ""
             found = f"{where}the log has no column {missing.group(1)!r}."
+            if missing.group(1) in self.varying:
+                found = f"{where}the files differ: column {missing.group(1)!r} {self.varying[missing.group(1)]}"
+                near = "Write the files again with the same columns and types, or leave the column out."
             place = key or f"column {missing.group(1)!r}"
             if self.asked_by:
                 return CampaignError(found, file=self.asked_by, where=place, way_out=near)
@@ -197,6 +202,7 @@ def open_source(
     memory: str | None = None,
     users: Sequence[str] = (),
     readable: Sequence[str | Path] = (),
+    part: Part | None = None,
 ) -> Iterator[Source]:
     """Open Parquet or CSV files; everything temporary goes to `folder`.
 
@@ -212,6 +218,7 @@ def open_source(
         memory: limit of DuckDB's memory, as "4GB".
         users: columns of user ids, in which only an empty text is missing.
         readable: other files that queries of ours will read.
+        part: the rows to read, out of those of Parquet files; None: all.
 
     Raises:
         LogError: if no file matches, or one cannot be read.
@@ -228,8 +235,8 @@ def open_source(
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET parquet_metadata_cache = true")
         bare = Source(connection, path, {}, asked_by)
-        columns, parquet = make_log_view(bare.run, files, folder, users)
-        source = Source(connection, path, columns, asked_by, tuple(parquet))
+        view = make_log_view(bare.run, files, folder, users, part)
+        source = Source(connection, path, view.columns, asked_by, tuple(view.files), view.varying)
         lock(connection, files=[*files, *readable], folder=folder)
         _filter(source, where)
         yield source
@@ -257,6 +264,8 @@ def read_rows(
     optional: Mapping[str, str] | None = None,
     users: Sequence[str] = (),
     batch_rows: int = 100_000,
+    part: Part | None = None,
+    threads: int | None = None,
 ) -> Iterator[Any]:
     """Stream rows of Parquet or CSV files as Arrow record batches, in file order.
 
@@ -266,13 +275,15 @@ def read_rows(
         optional: the same; those that do not resolve are left out.
         users: columns of user ids, in which only an empty text is missing.
         batch_rows: rows a batch, at most.
+        part: the rows to read, out of those of Parquet files; None: all.
+        threads: of DuckDB; None leaves the choice to it.
 
     Raises:
         LogError: if a file or a column is missing or cannot be read.
     """
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-        open_source(path, Path(folder), users=users) as source,
+        open_source(path, Path(folder), users=users, part=part, threads=threads) as source,
     ):
         terms = {name: source.term(f"column {name!r}", text) for name, text in expressions.items()}
         for name, text in (optional or {}).items():

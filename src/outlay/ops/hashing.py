@@ -41,7 +41,7 @@ def rendezvous(salts: Sequence[str], weights: ArrayLike, units: Iterable[object]
     Args:
         salts: k different texts; an option that keeps its salt keeps its units.
         weights: `[k]` α, not negative, not all zero; they need not sum to 1. Weight 0 is never drawn.
-        units: N units; each counts by its text.
+        units: N units; each counts by its text, which may be given in UTF-8 as bytes.
 
     Returns:
         `[N]` positions in `salts`; a tie goes to the lower one.
@@ -55,7 +55,7 @@ def rendezvous(salts: Sequence[str], weights: ArrayLike, units: Iterable[object]
     if alpha.shape != (len(salts),):
         raise ValueError(f"{len(salts)} salts and weights of shape {alpha.shape}; they must be as many")
     live, live_salts, rates = _checked(tuple(salts), tuple(alpha.tolist()))
-    texts = [str(unit).encode() for unit in units]
+    texts = [unit if isinstance(unit, bytes) else str(unit).encode() for unit in units]
     if len(live) == 1:
         return np.full(len(texts), live[0], np.int64)
     with np.errstate(divide="ignore"):  # u = 0 scores ∞: it loses to everything
