@@ -286,9 +286,9 @@ def manifest_content(spec: BundleSpec) -> dict[str, Any]:
 def _campaign(campaign: Campaign) -> dict[str, Any]:
     """The campaign file without the places of its tables, which are another machine's."""
     content = campaign.model_dump(mode="json", by_alias=True, exclude_none=True)
-    log = {key: value for key, value in content["log"].items() if key != "source"}
+    log = {key: value for key, value in content["log"].items() if key not in ("source", "query")}
     if "events" in log:
-        log["events"] = log["events"] | {"source": "unknown"}
+        log["events"] = log["events"] | {"source": "unknown", "query": None}
     return {**content, "log": log}
 
 

@@ -15,8 +15,14 @@ CampaignFile = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="The camp
 
 
 def init(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="Parquet or CSV (.gz); a row per user and day.")],
+    log: Annotated[
+        str,
+        typer.Argument(
+            metavar="LOG", help="Parquet or CSV (.gz), or postgresql://, s3://, gs://; a row per user and day."
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("campaign.toml"),
+    query: Annotated[str | None, typer.Option(help="SQL that gives the rows, where LOG is a database.")] = None,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
@@ -27,7 +33,7 @@ def init(
     from outlay.jobs.init import init as job
 
     use_threads(threads)
-    job(log, out)
+    job(log, out, query=query)
     if not quiet:
         stdout.print(
             f"{out} written. Read its comments, correct the guesses, then run: outlay check {out}", markup=False

@@ -218,7 +218,7 @@ def _show_plan(result: PlanResult, campaign: Campaign) -> None:
 
 def _assign(path: Path, campaign: Campaign) -> str:
     """The command that draws the arms of the log's users."""
-    log = os.path.relpath(campaign.source)
+    log = os.path.relpath(campaign.source) if isinstance(campaign.source, Path) else "users.parquet"
     user = () if campaign.log.user == "user" else ("--user", campaign.log.user)
     return shlex.join(
         ["outlay", "experiment", "assign", str(path), "--users", log, *user, "--day", "0", "--out", "arms.parquet"]

@@ -19,7 +19,7 @@ else:
 
 def score(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder (RUN/bundle).")],
-    rows: Annotated[Path, typer.Argument(metavar="ROWS", help="Parquet or CSV with the feature columns.")],
+    rows: Annotated[str, typer.Argument(metavar="ROWS", help="Parquet or CSV with the feature columns.")],
     out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet, .csv, or a folder.")],
     history: Annotated[
         Path | None, typer.Option(help="Log or DATA folder with the users' past days, if the policy looks at them.")

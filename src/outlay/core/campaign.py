@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from outlay.core.addresses import absolute, mistake
 from outlay.core.errors import CampaignError, nearest
 from outlay.core.settings import Section, Settings, impossible
 
@@ -77,7 +78,8 @@ class HistorySection(Section):
 class EventsSection(Section):
     """`[log.events]`: a table of outcomes that come later, each credited to the row whose decision brought it."""
 
-    source: str = Field(min_length=1)  # Parquet or CSV (.gz), globs allowed, relative to the campaign file
+    source: str = Field(min_length=1)  # as that of the log
+    query: str | None = None
     user: str | None = None
     time: str
     decision: str | None = None  # column or SQL of both tables: the decision that an event belongs to
@@ -85,6 +87,8 @@ class EventsSection(Section):
 
     @model_validator(mode="after")
     def _matched(self) -> Self:
+        if found := mistake(self.source, self.query):
+            raise impossible(found)
         if (self.user is None) == (self.decision is None):
             raise impossible("give exactly one of user and decision: by which an event finds its row")
         return self
@@ -93,7 +97,8 @@ class EventsSection(Section):
 class LogSection(Section):
     """`[log]`: where the rows are and which column or SQL expression plays which role."""
 
-    source: str = Field(min_length=1)  # Parquet or CSV (.gz), globs allowed, relative to the campaign file
+    source: str = Field(min_length=1)  # files, globs allowed, relative to the campaign file; or an address
+    query: str | None = None  # of a database: the rows
     where: str | None = None
     user: str
     time: str
@@ -128,6 +133,8 @@ class LogSection(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if found := mistake(self.source, self.query):
+            raise impossible(found)
         if self.actions is not None and len(set(self.actions)) < 2:
             raise impossible(f"actions has {len(set(self.actions))} distinct value; a choice needs at least two")
         if self.contrast is not None and self.contrast[0] == self.contrast[1]:
@@ -385,9 +392,9 @@ class Campaign(Settings):
         return self.log.action if _WORD.fullmatch(self.log.action) else "action"
 
     @property
-    def source(self) -> Path:
-        """The log's path or glob, absolute."""
-        return (self.path.parent / self.log.source).absolute()
+    def source(self) -> str | Path:
+        """The log's path or glob, absolute; or its address."""
+        return absolute(self.log.source, self.path.parent)
 
     def with_train(self, **changes: Any) -> Campaign:
         """The same campaign with some settings of `[train]` replaced (None: left as they are).

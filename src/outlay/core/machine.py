@@ -14,7 +14,7 @@ EXTRAS = {
     "report": ("altair", "jinja2", "vl_convert"),
     "serve": ("starlette", "uvicorn", "msgspec", "prometheus_client"),
     "experiment": ("tea_tasting",),
-    "postgres": ("psycopg",),
+    "postgres": ("psycopg", "adbc_driver_postgresql", "adbc_driver_manager"),
     "gym": ("gymnasium",),
 }  # top-level packages of each, as in pyproject.toml
 DISK = {  # errno → the way out

@@ -8,6 +8,7 @@ import re
 import tempfile
 from pathlib import Path
 
+from outlay.core.addresses import mistake, scheme_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
@@ -33,12 +34,13 @@ HINTS = {
 }
 
 
-def init(log: str | Path, out: str | Path) -> str:
+def init(log: str | Path, out: str | Path, *, query: str | None = None) -> str:
     """Write a commented campaign file for a log.
 
     Args:
-        log: Parquet or CSV (.gz), a file or a glob.
+        log: Parquet or CSV (.gz), a file or a glob; or an address (`postgresql://…`, `s3://…`, `gs://…`).
         out: the campaign file; must not exist, since what was changed in it would be lost.
+        query: SQL, for a database.
 
     Returns:
         What was written.
@@ -51,7 +53,9 @@ def init(log: str | Path, out: str | Path) -> str:
     if out.exists():
         raise OutlayError("exists already, and what was changed in it would be lost.", file=out, where="--out",
                           way_out="Give another --out, or delete it first.")  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="outlay-") as folder, open_source(Path(log), Path(folder)) as source:
+    if found := mistake(str(log), query):
+        raise OutlayError(f"{found}.", file=log, where="log", way_out="Fix the command.")
+    with tempfile.TemporaryDirectory(prefix="outlay-") as folder, open_source(log, Path(folder), query=query) as source:
         rows, columns = describe(source)
         if rows == 0:
             raise LogError("the log is empty: it has no rows.", file=source.file,
@@ -64,7 +68,17 @@ def init(log: str | Path, out: str | Path) -> str:
         categorical, numeric, left_out = guess_features(rows, columns, roles)
         spent = _mean(source, roles["cost"].text)
         lowest = _lowest(source, roles["action"].text)
-    text = _page(_relative(Path(log), out), rows, roles, categorical, numeric, left_out, spent, lowest)
+    text = _page(
+        str(log) if scheme_of(log) else _relative(Path(log), out),
+        query,
+        rows,
+        roles,
+        categorical,
+        numeric,
+        left_out,
+        spent,
+        lowest,
+    )
     with new_file(out) as temporary:
         temporary.write_text(text, encoding="utf-8")
         Campaign.load(temporary)  # what init writes, prepare can read
@@ -72,10 +86,12 @@ def init(log: str | Path, out: str | Path) -> str:
 
 
 def _page(
-    source: str, rows: int, roles: dict[str, Guess], categorical: list[str], numeric: list[str],
+    source: str, query: str | None, rows: int, roles: dict[str, Guess], categorical: list[str], numeric: list[str],
     left_out: dict[str, str], spent: float, lowest: float,
 ) -> str:  # fmt: skip
-    name = re.sub(r"[^a-z0-9_-]+", "-", Path(source).name.lower().split(".")[0]).strip("-") or "campaign"
+    name = (
+        re.sub(r"[^a-z0-9_-]+", "-", Path(source.partition("?")[0]).name.lower().split(".")[0]).strip("-") or "campaign"
+    )
     one_step = roles["time"].text == "1"
     none = "none = 0.0                # the action that means: no incentive" if lowest == 0 else \
            "# none = 0.0              # the action that means: no incentive, if there is one"  # fmt: skip
@@ -93,6 +109,7 @@ def _page(
         "",
         "[log]",
         setting("source", source),
+        *([] if query is None else [setting("query", query)]),
     ]
     for role, meaning in ROLES.items():
         if role in roles:

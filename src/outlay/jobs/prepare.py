@@ -6,6 +6,7 @@ import hashlib
 import shutil
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from outlay.core.addresses import absolute
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.core.files import check_replaceable, new_file, sha256, write_manifest
@@ -37,7 +39,7 @@ from outlay.logs.states import StateCollector
 from outlay.logs.vocabulary import hashed_words, make_schema
 from outlay.ops.hashing import uniform
 
-COUNTED, PLACES = "counted.parquet", "places.npy"  # while DATA is made
+COUNTED, PLACES, FETCHED = "counted.parquet", "places.npy", "fetched"  # while DATA is made
 MISSING_SEGMENT = "missing"
 USER_BATCH = 500_000
 
@@ -76,7 +78,7 @@ def prepare(
     about = _about(campaign)
     with resumable_folder(out, about) as (folder, done):
         _fill(campaign, folder, done, threads, memory, report)
-        if _about(campaign) != about:
+        if _about(campaign)["files"] != about["files"]:
             raise changed(campaign.source)
     report(1.0, "done")
     return Transitions.open(out)
@@ -91,7 +93,10 @@ def _fill(
     work.mkdir()
     cores = threads or processors()
     report(0.0, "reading the log")
-    with open_log(campaign, work, threads=threads, memory=memory) as log:
+    fetched = folder / FETCHED
+    with open_log(
+        campaign, work, threads=threads, memory=memory, fetched=fetched, tell=lambda text: report(0.0, text)
+    ) as log:
         report(0.05, "linking rows")
         link(log)
         report(0.08, "checking")
@@ -139,6 +144,7 @@ def _fill(
             **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),
         }  # fmt: skip
     shutil.rmtree(work)
+    shutil.rmtree(fetched, ignore_errors=True)
     report(0.9, "finishing")
     _finish(campaign, folder, columns, schema, users, states, found)
 
@@ -180,12 +186,16 @@ def _about(campaign: Campaign) -> dict[str, Any]:
     """What DATA is made of: the campaign, and the size and time of change of every file of its log."""
     paths = [campaign.source]
     if campaign.log.events is not None:
-        paths.append((campaign.path.parent / campaign.log.events.source).absolute())
+        paths.append(absolute(campaign.log.events.source, campaign.path.parent))
     files: list[Any] = []
     with suppress(LogError, OSError):  # which are told where the files are read
         for path in paths:
-            files += stamps(find_files(path, campaign.path))
-    return {"outlay": __version__, "campaign": campaign.model_dump(by_alias=True, mode="json"), "files": files}
+            if isinstance(path, Path):  # what lies elsewhere has been copied, and the copy stays
+                files += stamps(find_files(path, campaign.path))
+    about = {"outlay": __version__, "campaign": campaign.model_dump(by_alias=True, mode="json"), "files": files}
+    if isinstance(campaign.source, str):
+        about["day"] = datetime.now(UTC).date().isoformat()  # the copy of an earlier day is not gone on with
+    return about
 
 
 def _schema(

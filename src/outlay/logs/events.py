@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from outlay.core.addresses import absolute
 from outlay.core.campaign import Campaign, EventsSection
 from outlay.core.errors import CampaignError, LogError
 from outlay.logs.findings import Finding
@@ -128,11 +129,11 @@ def _read_events(
     """Write key `k`, time `t` and values `v0`, `v1`, … of the events to a Parquet file."""
     place = folder / "events"
     place.mkdir()
-    path = (campaign.path.parent / events.source).absolute()
+    path = absolute(events.source, campaign.path.parent)
     users = () if events.user is None else (events.user,)
     try:
         with open_source(
-            path, place, asked_by=campaign.path, threads=threads, memory=memory, users=users
+            path, place, asked_by=campaign.path, threads=threads, memory=memory, users=users, query=events.query
         ) as source:  # fmt: skip
             if not source.run("SELECT 1 FROM log LIMIT 1"):
                 raise LogError("has no rows.", file=path, way_out="Leave log.events out of "

@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from outlay.core.addresses import scheme_of
 from outlay.core.errors import LogError
 from outlay.core.schema import MISSING_TEXTS
 
@@ -72,11 +73,16 @@ def find_files(path: Path, asked_by: Path | None) -> list[str]:
     if not found:
         what = "matches no file." if glob.has_magic(str(path)) else "does not exist."
         raise LogError(what, file=path, way_out=way_out)
-    kinds = {next((kind for kind in (PARQUET, CSV) if name.lower().endswith(kind)), None) for name in found}
+    check_endings(found, path)
+    return found
+
+
+def check_endings(files: Sequence[str], path: str | Path) -> None:
+    """Raise LogError unless the files of a source are all Parquet or all CSV by their extension."""
+    kinds = {next((kind for kind in (PARQUET, CSV) if name.lower().endswith(kind)), None) for name in files}
     if None in kinds or len(kinds) > 1:
         raise LogError("is not Parquet or CSV by its extension.", file=path,
                        way_out=f"Known extensions, one kind for all files: {', '.join(PARQUET + CSV)}.")  # fmt: skip
-    return found
 
 
 def make_log_view(
@@ -136,19 +142,21 @@ def make_log_view(
     return LogView(columns, files, varying)
 
 
-def find_parts(path: Path, rows: int) -> list[Part]:
+def find_parts(path: str | Path, rows: int) -> list[Part]:
     """The rows of Parquet files in parts of at most `rows`, in order; no part where only a whole can be read.
 
     Args:
-        path: a file or a glob.
+        path: a file, a glob or an address.
         rows: of a part.
 
     Raises:
         LogError: if no file matches.
     """
+    if scheme_of(path) is not None:
+        return []
     parts: list[Part] = []
     first = 0
-    for file in find_files(path, None):
+    for file in find_files(Path(path), None):
         if file.lower().endswith(CSV):
             return []
         try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.logs.events import CREDITS, Credited, credit_events
+from outlay.logs.fetch import Tell
 from outlay.logs.keys import action_sql, text_sql, time_sql, user_sql, without_rounding
 from outlay.logs.ripeness import Ripeness, keep_ripe, shown
 from outlay.logs.source import NUMBERS, ROW, Source, Term, open_source
@@ -58,9 +59,23 @@ class Log:
 
 @contextmanager
 def open_log(
-    campaign: Campaign, folder: Path, *, threads: int | None = None, memory: str | None = None
+    campaign: Campaign,
+    folder: Path,
+    *,
+    threads: int | None = None,
+    memory: str | None = None,
+    fetched: Path | None = None,
+    tell: Tell | None = None,
 ) -> Iterator[Log]:
-    """Read the roles of a campaign's log; `folder` takes temporary files.
+    """Read the roles of a campaign's log.
+
+    Args:
+        campaign: which log, and what it means.
+        folder: for temporary files.
+        threads: of DuckDB.
+        memory: of DuckDB.
+        fetched: where the copy of a log that lies elsewhere is kept, or is from an earlier try; None: in `folder`.
+        tell: called with how much of it is copied.
 
     Raises:
         CampaignError: if a role or a feature does not fit the log.
@@ -69,7 +84,7 @@ def open_log(
     log = campaign.log
     with open_source(
         campaign.source, folder, where=log.where, asked_by=campaign.path, threads=threads, memory=memory,
-        users=(log.user,),
+        users=(log.user,), query=log.query, fetched=fetched, tell=tell,
     ) as source:  # fmt: skip
         if not source.run("SELECT 1 FROM log LIMIT 1"):
             raise LogError("the log is empty: it has no rows.", file=source.file, where="log.source",

@@ -20,8 +20,10 @@ import duckdb
 import pyarrow as pa
 
 from outlay.core import machine
+from outlay.core.addresses import scheme_of
 from outlay.core.errors import CampaignError, LogError, OutlayError, listed, nearest
-from outlay.logs.reading import Part, find_files, literal, make_log_view, plain, quoted
+from outlay.logs.fetch import Tell, fetch
+from outlay.logs.reading import Part, check_endings, find_files, literal, make_log_view, plain, quoted
 
 MEMORY = "4GB"  # what DuckDB may hold before it writes to disk
 ROW = "__row"  # number of a kept row, from 0
@@ -68,7 +70,7 @@ class Source:
 
     Attributes:
         connection: of DuckDB; its tables lie in a temporary folder.
-        file: the path or glob, for messages.
+        file: the path, glob or address, for messages.
         columns: name → DuckDB type.
         asked_by: the file whose keys name columns (campaign.toml), or None where a program asks.
         files: the Parquet files that it reads, in order; those of CSV are copies.
@@ -76,7 +78,7 @@ class Source:
     """
 
     connection: Any
-    file: Path
+    file: str | Path
     columns: Mapping[str, str]
     asked_by: Path | None = None
     files: tuple[str, ...] = ()
@@ -203,14 +205,17 @@ def open_source(
     users: Sequence[str] = (),
     readable: Sequence[str | Path] = (),
     part: Part | None = None,
+    query: str | None = None,
+    fetched: Path | None = None,
+    tell: Tell | None = None,
 ) -> Iterator[Source]:
-    """Open Parquet or CSV files; everything temporary goes to `folder`.
+    """Open Parquet or CSV files, or rows that lie elsewhere; everything temporary goes to `folder`.
 
     CSV is copied to Parquet first: every later scan then reads only the columns it needs. A time with a zone is read in
     UTC, whatever the zone of the machine. Expressions can read no other file of the machine.
 
     Args:
-        path: a file or a glob.
+        path: a file, a glob or an address, which is copied first.
         folder: a folder for temporary files, removed by the caller.
         where: an SQL filter.
         asked_by: the campaign file, for messages.
@@ -219,13 +224,20 @@ def open_source(
         users: columns of user ids, in which only an empty text is missing.
         readable: other files that queries of ours will read.
         part: the rows to read, out of those of Parquet files; None: all.
+        query: of a database: the rows.
+        fetched: where the copy of what lies elsewhere is kept, or is from an earlier try; None: in `folder`.
+        tell: called with how much of it is copied.
 
     Raises:
         LogError: if no file matches, or one cannot be read.
         CampaignError: if the filter makes no sense.
     """
-    path = Path(path)
-    files = find_files(path, asked_by)
+    if scheme_of(path) is None:
+        path = Path(path)
+        files = find_files(path, asked_by)
+    else:
+        files = fetch(str(path), query, fetched or folder / "fetched", tell)
+        check_endings(files, path)
     config: dict[str, Any] = {"memory_limit": memory or MEMORY, "temp_directory": str(folder / "spill")}
     if threads:
         config["threads"] = threads
