@@ -20,7 +20,11 @@ from outlay.logs.encode import Columns
 from outlay.logs.source import Source
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-IMPORTED = {"tea-tasting": "tea_tasting", "vl-convert-python": "vl_convert"}  # where it is not the package's name
+IMPORTED = {
+    "tea-tasting": "tea_tasting",
+    "vl-convert-python": "vl_convert",
+    "adbc-driver-postgresql": "adbc_driver_postgresql",
+}  # where it is not the package's name
 
 
 def test_every_package_of_every_extra_is_known() -> None:

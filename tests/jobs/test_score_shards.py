@@ -67,6 +67,12 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
+def test_paths_may_be_relative(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    for workers in (1, 2):
+        assert score("bundle", "rows-*.parquet", "out.parquet", workers=workers).rows == sum(COUNTS)
+
+
 @pytest.mark.parametrize("members", [False, True])
 def test_the_number_of_processes_makes_no_difference(place: Path, members: bool) -> None:
     one = score(place / "bundle", place / "rows-*.parquet", place / "one.parquet", members=members)

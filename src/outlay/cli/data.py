@@ -119,6 +119,7 @@ def _line(finding: dict[str, Any]) -> str:
 def prepare(
     campaign: CampaignFile,
     out: Annotated[Path, typer.Option("--out", help="The DATA folder to write.")],
+    cluster: Annotated[bool, typer.Option("--cluster", help="Count and encode the features on a Ray cluster.")] = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
@@ -133,7 +134,7 @@ def prepare(
     use_threads(threads)
     try:
         with progress("prepare", quiet=quiet) as report:
-            data = job(campaign, out, threads=threads, progress=report)
+            data = job(campaign, out, threads=threads, cluster=cluster, progress=report)
     except KeyboardInterrupt:
         if partial_of(out).is_dir():
             stderr.print("What is done is kept; the same command goes on with what is left.", markup=False)

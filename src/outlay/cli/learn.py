@@ -74,6 +74,9 @@ def train(
         typer.Option(min=1, help="frontier: learn this often, each time without one fold, so that all users certify."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="frontier: processes of a Ray cluster that train networks together.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a RUN that was evaluated, estimates included.")
@@ -93,7 +96,8 @@ def train(
 
             run = job(
                 source, out, method=method, oracle=oracle, response=response, label_days=label_days, preset=preset,
-                folds=folds, seed=seed, resume=resume, overwrite=overwrite, threads=threads, progress=report,
+                folds=folds, seed=seed, resume=resume, overwrite=overwrite, threads=threads, workers=workers,
+                progress=report,
             )  # fmt: skip
     except KeyboardInterrupt:
         if can_resume(out):

@@ -28,6 +28,7 @@ def score(
     episode: Annotated[
         str | None, typer.Option(help="Users keep one member per episode. Default: the campaign.")
     ] = None,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Decide the shards on a Ray cluster.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -45,7 +46,7 @@ def score(
     use_threads(threads)
     with progress("score", quiet=quiet or as_json) as report:
         result = job(bundle, rows, out, history=history, episode=episode, members=members, workers=processors(),
-                     progress=report)  # fmt: skip
+                     cluster=cluster, progress=report)  # fmt: skip
     if as_json:
         shares = [{"action": action, "share": share} for action, share in result.shares.items()]
         print_json({"path": str(result.path), "rows": result.rows, "unknown": result.unknown,

@@ -16,6 +16,7 @@ EXTRAS = {
     "experiment": ("tea_tasting",),
     "postgres": ("psycopg", "adbc_driver_postgresql", "adbc_driver_manager"),
     "gym": ("gymnasium",),
+    "cluster": ("ray",),
 }  # top-level packages of each, as in pyproject.toml
 DISK = {  # errno → the way out
     errno.ENOSPC: "Free some space, or give another path.",

@@ -1,6 +1,9 @@
-"""Work in parts, by several processes of this machine.
+"""Work in parts, by several threads or processes of this machine.
 
-for result in in_processes(work, parts, workers):      in the order in which they are done
+    for result in in_threads(work, parts, threads):        in the order of the parts
+    for result in in_processes(work, parts, workers):
+
+Machines of a cluster do the same in `outlay.cluster`.
 """
 
 from __future__ import annotations
@@ -9,11 +12,11 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from outlay.core.errors import LostWorkerError
 
@@ -21,8 +24,21 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 
 
+class Mapper(Protocol):
+    """Calls a function of many items, and gives the results in their order; only a few are computed ahead."""
+
+    def __call__(self, function: Callable[[X], Y], items: Iterable[X], /) -> Iterator[Y]:
+        """The results."""
+
+
+def in_threads(function: Callable[[X], Y], items: Iterable[X], threads: int) -> Iterator[Y]:
+    """Map over threads of this process."""
+    with ThreadPoolExecutor(threads) as pool:
+        yield from _in_order(pool, function, items, threads)
+
+
 def in_processes(function: Callable[[X], Y], items: Iterable[X], workers: int) -> Iterator[Y]:
-    """Results of a function, as they are done; each worker has one processor.
+    """Map over processes; each has one processor.
 
     Args:
         function: of a module, and `pickle` can write it, its items and its results. It is not interrupted by Ctrl-C;
@@ -34,14 +50,8 @@ def in_processes(function: Callable[[X], Y], items: Iterable[X], workers: int) -
         LostWorkerError: if a process was killed.
     """
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start)
-    left = iter(items)
     try:
-        waiting = {pool.submit(function, item) for item in islice(left, 2 * workers)}
-        while waiting:
-            done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-            waiting |= {pool.submit(function, item) for item in islice(left, len(done))}
-            for future in done:
-                yield future.result()
+        yield from _in_order(pool, function, items, workers)
     except BrokenProcessPool:
         raise LostWorkerError(
             "a process was killed from outside (was the memory full?).", where="workers",
@@ -51,6 +61,20 @@ def in_processes(function: Callable[[X], Y], items: Iterable[X], workers: int) -
         for process in list((pool._processes or {}).values()):  # what they are at is of no use any more
             process.terminate()
         pool.shutdown(cancel_futures=True)
+
+
+def _in_order(pool: Executor, function: Callable[[X], Y], items: Iterable[X], workers: int) -> Iterator[Y]:
+    waiting: deque[Future[Y]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def _start() -> None:

@@ -7,6 +7,7 @@ import shutil
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from outlay.core.files import check_replaceable, new_file, sha256, write_manifes
 from outlay.core.history import History
 from outlay.core.journal import Journal, resumable_folder
 from outlay.core.machine import processors
+from outlay.core.parallel import Mapper, in_threads
 from outlay.core.progress import Progress, counted, silent, within
 from outlay.core.schema import Schema, canonical_text, user_text
 from outlay.core.transitions import CLUSTERS, NAMES, SPLITS, USERS, Transitions
@@ -50,6 +52,7 @@ def prepare(
     *,
     threads: int | None = None,
     memory: str | None = None,
+    cluster: bool = False,
     progress: Progress | None = None,
 ) -> Transitions:
     """Read, check, encode and link a log; write DATA.
@@ -60,6 +63,8 @@ def prepare(
             with the same campaign and log goes on with what is left.
         threads: of DuckDB; None: its choice.
         memory: what DuckDB may hold before it writes to disk, as "4GB".
+        cluster: count and encode the features on a Ray cluster, whose machines see the log and `out` under the same
+            paths.
         progress: called with the share done and what is being done.
 
     Returns:
@@ -77,7 +82,7 @@ def prepare(
     check_replaceable(out, "data")
     about = _about(campaign)
     with resumable_folder(out, about) as (folder, done):
-        _fill(campaign, folder, done, threads, memory, report)
+        _fill(campaign, folder, done, threads, memory, _mapper(threads, cluster), report)
         if _about(campaign)["files"] != about["files"]:
             raise changed(campaign.source)
     report(1.0, "done")
@@ -85,13 +90,18 @@ def prepare(
 
 
 def _fill(
-    campaign: Campaign, folder: Path, done: Journal, threads: int | None, memory: str | None, report: Progress
+    campaign: Campaign,
+    folder: Path,
+    done: Journal,
+    threads: int | None,
+    memory: str | None,
+    over: Mapper,
+    report: Progress,
 ) -> None:
     """Write all that a DATA folder holds, the manifest last; blocks of features that are done already are left."""
     work = folder / "work"
     shutil.rmtree(work, ignore_errors=True)  # of a run that was cut off
     work.mkdir()
-    cores = threads or processors()
     report(0.0, "reading the log")
     fetched = folder / FETCHED
     with open_log(
@@ -115,7 +125,7 @@ def _fill(
         files, blocks = find_features(log, work)
         if sum(block.rows for block in blocks) != facts.rows:
             raise changed(campaign.source)
-        schema = _schema(log, files, blocks, folder / COUNTED, done, within(report, 0.22, 0.4), cores)
+        schema = _schema(log, files, blocks, folder / COUNTED, done, within(report, 0.22, 0.4), over)
         users, segments, clusters = _users(log, table, facts.last_time, folder)
         write_roles(log, table, actions, columns, counted(within(report, 0.4, 0.5), rows, "writing roles"))
         even = write_links(log, columns)
@@ -124,7 +134,7 @@ def _fill(
             feature_terms(log.source, campaign, history)  # an error now, not after minutes
         tell = counted(within(report, 0.5, 0.9 if history is None else 0.7), facts.rows, "encoding features")
         encoding = write_features(
-            schema, files, blocks, columns, None if places is None else work / PLACES, tell, threads=cores, done=done,
+            schema, files, blocks, columns, None if places is None else work / PLACES, tell, over=over, done=done,
             summaries=0 if history is None else len(history.names),
         )  # fmt: skip
         states = None
@@ -147,6 +157,14 @@ def _fill(
     shutil.rmtree(fetched, ignore_errors=True)
     report(0.9, "finishing")
     _finish(campaign, folder, columns, schema, users, states, found)
+
+
+def _mapper(threads: int | None, cluster: bool) -> Mapper:
+    if cluster:
+        from outlay.cluster.shards import on_cluster
+
+        return on_cluster
+    return partial(in_threads, threads=threads or processors())
 
 
 def _finish(
@@ -199,13 +217,13 @@ def _about(campaign: Campaign) -> dict[str, Any]:
 
 
 def _schema(
-    log: Log, files: FeatureFiles, blocks: list[Block], path: Path, done: Journal, report: Progress, threads: int
+    log: Log, files: FeatureFiles, blocks: list[Block], path: Path, done: Journal, report: Progress, over: Mapper
 ) -> Schema:
     """How features are encoded: counted, or as an earlier try counted it."""
     if COUNTED in done:
         return Schema.read(path)
     rows = sum(block.rows for block in blocks)
-    schema = make_schema(log, files, blocks, counted(report, rows, "counting values"), threads)
+    schema = make_schema(log, files, blocks, counted(report, rows, "counting values"), over)
     with new_file(path) as temporary:
         schema.write(temporary)
     done.add(COUNTED)

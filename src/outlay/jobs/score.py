@@ -22,10 +22,11 @@ import pyarrow as pa
 
 from outlay.bundles.decide import Bundle, unknown_values, unseen_rows
 from outlay.bundles.read import load_bundle
+from outlay.core.addresses import scheme_of
 from outlay.core.errors import LogError
 from outlay.core.files import MANIFEST, check_replaceable, new_file, put_in_place, write_json, write_manifest
 from outlay.core.journal import unfinished_folder
-from outlay.core.parallel import in_processes
+from outlay.core.parallel import Mapper, in_processes
 from outlay.core.progress import Counter, Progress, counted, silent
 from outlay.core.version import __version__
 from outlay.jobs.tables import ARROW, checked_out, needed_batches, read_past, table_writer
@@ -64,6 +65,7 @@ def score(
     episode: str | None = None,
     members: bool = False,
     workers: int = 1,
+    cluster: bool = False,
     progress: Progress | None = None,
 ) -> ScoreResult:
     """Decide for every row of a file.
@@ -81,6 +83,8 @@ def score(
         members: a line per row and member instead of the draw.
         workers: processes that share the shards of Parquet files; decisions do not depend on it. Each holds the
             history. More than one needs a script with `if __name__ == "__main__":`.
+        cluster: decide the shards on a Ray cluster, whose machines see the bundle, the rows and `out` under the same
+            paths.
         progress: called with the share done (0 where the number of rows is unknown, as in a CSV) and what is done.
 
     Raises:
@@ -96,8 +100,15 @@ def score(
     else:
         checked_out(out, rows)
     opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
-    shards: list[Part | None] = [*find_parts(Path(rows), SHARD_ROWS)] or [None]  # None: all rows at once
-    task = _Task(opened.folder, str(rows), history, episode, members, ".parquet" if not out.suffix else ARROW)
+    shards: list[Part | None] = [*find_parts(_absolute(rows), SHARD_ROWS)] or [None]  # None: all rows at once
+    task = _Task(
+        opened.folder.absolute(),
+        _absolute(rows),
+        None if history is None else _absolute(history),
+        episode,
+        members,
+        ".parquet" if not out.suffix else ARROW,
+    )
     total = sum(shard.rows for shard in shards if shard is not None)
     tell = counted(progress or silent, total, f"{total:,} rows") if total else _count_rows(progress or silent)
     about = _about(task, opened)
@@ -105,7 +116,8 @@ def score(
         joined = folder / f"joined{out.suffix}"
         with table_writer(joined, out.suffix) if out.suffix else nullcontext() as write:
             waiting = list(range(len(shards)))  # to be joined, in order
-            for _ in _decided(task, folder, shards, None if isinstance(bundle, Bundle) else workers, opened, tell):
+            over = None if isinstance(bundle, Bundle) else _mapper(workers, cluster)
+            for _ in _decided(task, folder, shards, over, opened, tell):
                 while write and waiting and _totals_file(folder, waiting[0]).exists():
                     for table in _tables(_shard_file(folder, waiting.pop(0), task.suffix)):
                         write(table)
@@ -132,7 +144,7 @@ class _Task:
 
     bundle: Path
     rows: str
-    history: str | Path | None
+    history: str | None
     episode: str | None
     members: bool
     suffix: str
@@ -148,6 +160,11 @@ class _Totals:
     given: list[float]
 
 
+def _absolute(path: str | Path) -> str:
+    """The path as other processes and machines see it."""
+    return str(path) if scheme_of(path) else str(Path(path).absolute())
+
+
 def _about(task: _Task, bundle: Bundle) -> dict[str, Any]:
     """What decisions are made of."""
     files: list[Any] = []
@@ -161,7 +178,7 @@ def _about(task: _Task, bundle: Bundle) -> dict[str, Any]:
 
 
 def _decided(
-    task: _Task, folder: Path, shards: Sequence[Part | None], workers: int | None, bundle: Bundle, tell: Counter
+    task: _Task, folder: Path, shards: Sequence[Part | None], over: Mapper | None, bundle: Bundle, tell: Counter
 ) -> Iterator[None]:
     """Decide for the shards that are left; yields after each, and once more at the end.
 
@@ -169,15 +186,14 @@ def _decided(
         task: what all shards share.
         folder: where they are written.
         shards: all of them; None stands for all rows.
-        workers: processes; None: only this one may be used, as the bundle is in its memory.
+        over: maps a function over shards elsewhere; None: all are decided in this process.
         bundle: what decides.
         tell: told how many rows are done.
     """
     left = [i for i in range(len(shards)) if not _totals_file(folder, i).exists()]
     tell(sum(shard.rows for i, shard in enumerate(shards) if shard is not None and i not in set(left)))
-    if workers is not None and min(workers, len(left)) > 1:
-        work = partial(_decide_apart, task, folder)
-        for count in in_processes(work, [(i, shards[i]) for i in left], min(workers, len(left))):
+    if over is not None and shards[0] is not None and len(left) > 1:
+        for count in over(partial(_decide_apart, task, folder.absolute()), [(i, shards[i]) for i in left]):
             tell(count)
             yield
     elif left:
@@ -186,6 +202,14 @@ def _decided(
             _decide(task, folder, i, shards[i], bundle, past, tell)
             yield
     yield
+
+
+def _mapper(workers: int, cluster: bool) -> Mapper | None:
+    if cluster:
+        from outlay.cluster.shards import on_cluster
+
+        return on_cluster
+    return partial(in_processes, workers=workers) if workers > 1 else None
 
 
 @lru_cache(maxsize=1)

@@ -17,7 +17,7 @@ from typing import Literal
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import ESTIMATES, Run
 from outlay.core.campaign import Campaign
-from outlay.core.errors import FolderError, LogError, OutlayError
+from outlay.core.errors import FolderError, LogError, LostWorkerError, OutlayError
 from outlay.core.files import check_replaceable, kind_of, partial_of, put_in_place
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import LEARN, SPLITS, Transitions
@@ -48,6 +48,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     threads: int | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Train on a campaign file or on a DATA folder, into a RUN folder.
@@ -70,13 +71,16 @@ def train(
         resume: go on from the last checkpoint of an unfinished run into the same folder.
         overwrite: replace a run that was evaluated, estimates included; one that was not is replaced anyway.
         threads: for reading the log.
+        workers: of `frontier`: processes of a Ray cluster that train the networks together, each on its share of every
+            batch; default: this process alone.
         progress: called with the fraction done and what is being done.
 
     Raises:
+        LostWorkerError: if workers were lost again and again.
         OutlayError: for wrong input, and for an option that the method does not use.
         InfeasibleError: if no policy that was found keeps the limits.
     """
-    _check_options(method, oracle, response, label_days, folds)
+    _check_options(method, oracle, response, label_days, folds, workers)
     report = progress or silent
     out = Path(out)
     check_replaceable(out, "run")
@@ -97,15 +101,19 @@ def train(
     try:
         return _train(
             source, out, partial, method, oracle, response or "deepfm", label_days or 1, preset, folds, seed, resume,
-            threads, report,
+            threads, workers, report,
         )  # fmt: skip
+    except LostWorkerError:
+        raise
     except OutlayError:
         if not resume:  # the same input would fail again; a run to be resumed may only have met a wrong option
             shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
-def _check_options(method: str, oracle: str, response: str | None, label_days: int | None, folds: int | None) -> None:
+def _check_options(
+    method: str, oracle: str, response: str | None, label_days: int | None, folds: int | None, workers: int | None
+) -> None:
     """Raise OutlayError for an option that is unknown or impossible, or that the method does not use."""
     for name, value, known in (("method", method, METHODS), ("oracle", oracle, ORACLES),
                                ("response", response, (*RESPONSES, None))):  # fmt: skip
@@ -122,10 +130,13 @@ def _check_options(method: str, oracle: str, response: str | None, label_days: i
         ("response", response, ("two-stage",)),
         ("label_days", label_days, ("two-stage",)),
         ("folds", folds, ("frontier",)),
+        ("workers", workers, ("frontier",)),
     ):
         if given is not None and method not in users:
             raise OutlayError(f"is {given!r}, which {method} does not use.", where=name,
                               way_out=f"Leave it out, or take --method {' or '.join(users)}.")  # fmt: skip
+    if workers is not None and workers < 1:
+        raise OutlayError(f"is {workers}; it must be 1 or more.", where="workers", way_out="Leave it out.")
     if folds is not None and folds < 1:
         raise OutlayError(f"is {folds}; it must be 1 or more.", where="folds", way_out="Give 1 to learn once.")
     if label_days is not None and label_days < 1:
@@ -145,6 +156,7 @@ def _train(
     seed: int,
     resume: bool,
     threads: int | None,
+    workers: int | None,
     report: Progress,
 ) -> Run:
     data, campaign, notes = _data(source, partial, preset, threads, report)
@@ -163,7 +175,12 @@ def _train(
         learned = two_stage.learn(data, campaign, response, label_days, seed, partial, further)
         teacher = f"{response}, {label_days}-day labels"
     elif method == "frontier":
-        learned = frontier.learn(data, campaign, oracle, seed, partial, resume, further)
+        apart = None
+        if workers is not None and workers > 1:
+            from outlay.cluster.networks import elsewhere
+
+            apart = elsewhere(data.folder, fields, campaign, oracle, seed, workers, resume)
+        learned = frontier.learn(data, campaign, oracle, seed, partial, resume, further, apart)
         teacher = learned.found["oracle"]
     else:
         teacher = "bcq" if oracle == "auto" else oracle

@@ -33,6 +33,7 @@ import optax
 from jax import Array
 
 from outlay.nets.batches import Batch, StateRows
+from outlay.nets.group import ALONE, ProcessGroup
 from outlay.nets.network import NetworkOutputs, QNetwork, apply_pair
 
 Oracle = Literal["ddqn", "edrr", "bcq"]
@@ -169,10 +170,12 @@ def gradient_step(
     spread: Array,
     settings: CriticSettings,
     acting: QNetwork | None = None,
+    group: ProcessGroup = ALONE,
 ) -> tuple[Critic, Array]:
-    """One step of Adam and of the weight averages; `acting` as in `target`."""
+    """One step of Adam and of the weight averages; `acting` as in `target`, the gradient is averaged over a group."""
     future = target(critic, batch, table, weights, settings, acting)
-    value, gradient = eqx.filter_value_and_grad(loss)(critic.online, batch, future, table, spread, settings)
+    found = eqx.filter_value_and_grad(loss)(critic.online, batch, future, table, spread, settings)
+    value, gradient = group.mean(found)
     updates, optimiser = _adam(settings).update(gradient, critic.optimiser)
     online = eqx.apply_updates(critic.online, updates)
     keep = settings.target_decay

@@ -35,6 +35,7 @@ from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of, whole_
 from outlay.learning.multiplier_grid import pilot_grid, refined
 from outlay.learning.training_inputs import TrainingInputs
 from outlay.nets.batches import Batch, blocks
+from outlay.nets.group import ALONE, ProcessGroup
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import Linear, QNetwork, Shape
 from outlay.ops.mixture_lp import solve_mixture
@@ -111,7 +112,9 @@ class FrontierTraining(TrainingInputs):
         return self.settings._replace(decay_steps=self.steps)
 
 
-def learn(frontier: FrontierTraining, progress: FrontierProgress | None = None) -> Iterator[FrontierProgress]:
+def learn(
+    frontier: FrontierTraining, progress: FrontierProgress | None = None, group: ProcessGroup = ALONE
+) -> Iterator[FrontierProgress]:
     """Train block by block, from the start or from a checkpoint; yields the state after each block."""
     progress = frontier.begin() if progress is None else progress
     data, settings, coords = frontier.data, frontier._settings, frontier.coords
@@ -119,10 +122,12 @@ def learn(frontier: FrontierTraining, progress: FrontierProgress | None = None) 
     spread = jnp.asarray(coords.spread, jnp.float32)
 
     def step(learner: FrontierLearner, batch: Batch) -> tuple[FrontierLearner, Array]:
-        critic, loss = critics.gradient_step(learner.critic, batch, table, learner.weights, spread, settings)
+        critic, loss = critics.gradient_step(
+            learner.critic, batch, table, learner.weights, spread, settings, group=group
+        )
         return learner._replace(critic=critic), loss
 
-    block = compiled_block(step, lambda learner: (learner, None), BLOCK)
+    block = compiled_block(step, lambda learner: (learner, None), BLOCK, group)
 
     @eqx.filter_jit
     def look(learner: FrontierLearner) -> Array:
@@ -131,10 +136,11 @@ def learn(frontier: FrontierTraining, progress: FrontierProgress | None = None) 
     count = len(frontier.bound)
     again = [int(share * frontier.steps) // BLOCK * BLOCK for share in REFINED_AT[: 2 if count == 1 else 3]]
     for batch in blocks(data, frontier.learn_rows, batch=frontier.train.batch, steps=BLOCK, total=frontier.steps,
-                        seed=frontier.seed, start=progress.step):  # fmt: skip
+                        seed=frontier.seed, start=progress.step, share=group.share(frontier.train.batch)):  # fmt: skip
         began = time.perf_counter()
-        progress.learner, (losses, _) = block(progress.learner, batch)
-        progress.losses.append(float(losses.mean()))
+        learner, (losses, _) = block(group.everywhere(progress.learner), group.place(batch))
+        progress.learner = group.here(learner)
+        progress.losses.append(float(group.here(losses).mean()))
         progress.step += BLOCK
         if progress.step in again or progress.step == frontier.steps:
             progress.own = np.array([coords.of(heads) for heads in np.asarray(look(progress.learner), np.float64)])

@@ -62,6 +62,7 @@ from outlay.learning.log_value import fitted_values, halves_of
 from outlay.learning.orthogonal_loss import Learner, Loss
 from outlay.learning.training_inputs import TrainingInputs
 from outlay.nets.batches import Batch, blocks, steps_in_memory
+from outlay.nets.group import ALONE, ProcessGroup
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import PAIR
 from outlay.nets.orthogonal import (
@@ -193,7 +194,9 @@ class Orthogonal(TrainingInputs):
         )
 
 
-def learn(training: Orthogonal, progress: OrthogonalProgress | None = None) -> Iterator[OrthogonalProgress]:
+def learn(
+    training: Orthogonal, progress: OrthogonalProgress | None = None, group: ProcessGroup = ALONE
+) -> Iterator[OrthogonalProgress]:
     """Train block by block, from the start or from a checkpoint; yield the progress after each block.
 
     The result is the last network, unless an earlier one explained clearly more of the day for select users.
@@ -201,23 +204,24 @@ def learn(training: Orthogonal, progress: OrthogonalProgress | None = None) -> I
     progress = training.begin() if progress is None else progress
     data, optimiser, keep = training.data, training.optimiser, training.train.target_decay
     half = max(2, training.train.batch // PAIR)  # a batch of one row would look like arrays shared by all rows
-    fold = jnp.repeat(jnp.arange(PAIR), half)
+    share = group.share(half)
+    fold = jnp.repeat(jnp.arange(PAIR), half // group.size)
     loss = training.loss
 
     def step(learner: Learner, halves: tuple[Batch, Batch]) -> tuple[Learner, Array]:
         batch = jax.tree.map(_joined, *halves)
         targets = loss.targets(learner, batch, fold)
-        value, gradient = eqx.filter_value_and_grad(loss)(learner.online, batch, targets, fold)
+        value, gradient = group.mean(eqx.filter_value_and_grad(loss)(learner.online, batch, targets, fold))
         updates, state = optimiser.update(gradient, learner.optimiser, learner.online)
         online = eqx.apply_updates(learner.online, updates)
         averaged = jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, learner.averaged, online)
         return Learner(online, averaged, learner.value, state), value
 
     size = steps_in_memory(data, PAIR * half, BLOCK)
-    block = compiled_block(step, lambda learner: (learner, None), size)
+    block = compiled_block(step, lambda learner: (learner, None), size, group)
     streams = [
         blocks(data, rows, batch=half, steps=size, total=training.steps, seed=training.seed + part,
-               start=progress.step, table=False, next_states=False)
+               start=progress.step, table=False, next_states=False, share=share)
         for part, rows in enumerate(halves_of(data, training.learn_rows))
     ]  # fmt: skip
     looks = {round(training.steps / BLOCK * part / LOOKS) * BLOCK for part in range(1, LOOKS + 1)}
@@ -225,9 +229,11 @@ def learn(training: Orthogonal, progress: OrthogonalProgress | None = None) -> I
     for halves in zip(*streams, strict=True):
         began = time.perf_counter()
         if progress.step in refits and training.discount > 0:
-            progress.learner = progress.learner._replace(value=training.values(progress.learner.averaged))
-        progress.learner, (losses, _) = block(progress.learner, halves)
-        progress.losses.append(float(losses.mean()))
+            value = training.values(group.here(progress.learner.averaged))
+            progress.learner = progress.learner._replace(value=value)
+        learner, (losses, _) = block(group.everywhere(progress.learner), group.place(halves))
+        progress.learner = group.here(learner)
+        progress.losses.append(float(group.here(losses).mean()))
         progress.step += size
         if progress.step in looks:
             explained, last = training.explained(progress.learner), progress.step == training.steps

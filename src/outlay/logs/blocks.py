@@ -8,13 +8,12 @@ rows it keeps. So a block is read without SQL, in any thread, process or machine
 from __future__ import annotations
 
 import itertools
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +28,6 @@ from outlay.logs.source import Term
 ROWS = 65_536  # of a block; a row group with more is a block by itself
 VALUES = 8_000_000  # in memory at a time, for each thread: a wide block is read some columns at a time
 PLACE = "__place"  # row of the log, before the filter
-
-X = TypeVar("X")
-Y = TypeVar("Y")
 
 
 @dataclass(frozen=True)
@@ -143,22 +139,6 @@ def find_features(log: Log, folder: Path) -> tuple[FeatureFiles, list[Block]]:
         evaluated = folder / "evaluated.arrow"
         files = FeatureFiles(names, texts, evaluated, _evaluate(log, further, evaluated), files.kept)
     return files, list(_blocks(log.source.files, stamps, found, kept))
-
-
-def in_threads(function: Callable[[X], Y], items: Iterable[X], threads: int) -> Iterator[Y]:
-    """Results in the order of the items; only a few are computed ahead."""
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Y]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 def changed(file: str | Path) -> LogError:

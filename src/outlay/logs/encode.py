@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import FolderError
 from outlay.core.journal import Journal
+from outlay.core.parallel import Mapper
 from outlay.core.progress import Counter
 from outlay.core.schema import MISSING, Encoded, Schema, codes_of, numbers_of
 from outlay.core.transitions import CODE_TYPES
-from outlay.logs.blocks import VALUES, Block, FeatureFiles, in_threads
+from outlay.logs.blocks import VALUES, Block, FeatureFiles
 from outlay.logs.roles import Log
 from outlay.logs.states import StateCollector
 
@@ -202,7 +203,7 @@ def write_features(
     places: Path | None,
     tell: Counter,
     *,
-    threads: int,
+    over: Mapper,
     done: Journal,
     summaries: int = 0,
 ) -> Encoding:
@@ -215,7 +216,7 @@ def write_features(
         columns: where to write.
         places: as in `Encoding`.
         tell: takes the number of rows of each block, when it is done.
-        threads: that encode.
+        over: maps a function over blocks.
         done: which blocks are done.
         summaries: number of further numeric fields, which come later (`logs/history.py`).
 
@@ -239,7 +240,7 @@ def write_features(
     encoding = Encoding(files, schema, columns.folder, groups, places)
     finished: list[Block] = []
     saved = time.monotonic()
-    for block, _ in zip(left, in_threads(partial(encode_block, encoding), left, threads), strict=True):
+    for block, _ in zip(left, over(partial(encode_block, encoding), left), strict=True):
         finished.append(block)
         tell(block.rows)
         if time.monotonic() - saved > SAVE_SECONDS:

@@ -8,15 +8,17 @@ most frequent ones: the others share BUCKETS codes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from outlay.core.parallel import Mapper
 from outlay.core.progress import Counter
 from outlay.core.schema import Categorical, Numeric, Schema, canonical_text
-from outlay.logs.blocks import Block, FeatureFiles, in_threads
+from outlay.logs.blocks import Block, FeatureFiles
 from outlay.logs.roles import Log
 from outlay.logs.source import Term
 
@@ -28,7 +30,7 @@ DENSE = 4096  # span of whole numbers that are counted in one array, whatever th
 Counts = tuple[Any, Any]  # values, and how often each occurs: two Arrow arrays
 
 
-def make_schema(log: Log, files: FeatureFiles, blocks: Sequence[Block], tell: Counter, threads: int) -> Schema:
+def make_schema(log: Log, files: FeatureFiles, blocks: Sequence[Block], tell: Counter, over: Mapper) -> Schema:
     """Vocabularies and scales from the rows of the log.
 
     Args:
@@ -36,15 +38,14 @@ def make_schema(log: Log, files: FeatureFiles, blocks: Sequence[Block], tell: Co
         files: where its features lie.
         blocks: of all rows.
         tell: takes the number of rows of each block, when it is counted.
-        threads: that count.
+        over: maps a function over blocks.
     """
     train = log.campaign.train
     sums = [_Sum(train.max_values) for _ in log.categorical]
 
-    def count(block: Block) -> list[tuple[int, Counts]]:
-        return count_block(files, block, [f for f, one in enumerate(sums) if not one.many])
-
-    for block, found in zip(blocks, in_threads(count, blocks if sums else [], threads), strict=False):
+    # Which fields are still counted is looked up when a block's turn comes.
+    asked = ((block, [f for f, one in enumerate(sums) if not one.many]) for block in (blocks if sums else []))
+    for block, found in zip(blocks, over(partial(count_block, files), asked), strict=False):
         for f, counts in found:
             sums[f].add(counts)
         tell(block.rows)
@@ -59,13 +60,13 @@ def make_schema(log: Log, files: FeatureFiles, blocks: Sequence[Block], tell: Co
     return Schema(tuple(fields), _scales(log))
 
 
-def count_block(files: FeatureFiles, block: Block, features: Sequence[int]) -> list[tuple[int, Counts]]:
-    """How often each value of some features occurs in a block; nulls are not counted.
+def count_block(files: FeatureFiles, asked: tuple[Block, Sequence[int]]) -> list[tuple[int, Counts]]:
+    """How often each value occurs in a block, of the features that are asked for; nulls are not counted.
 
     Raises:
         LogError: if the file has changed, or cannot be read.
     """
-    return [(f, _count(column)) for f, column in files.read(block, features)]
+    return [(f, _count(column)) for f, column in files.read(*asked)]
 
 
 def vocabulary(counts: Any, min_count: int) -> tuple[str, ...]:

@@ -121,6 +121,7 @@ def blocks(
     start: int = 0,
     table: bool | None = None,
     next_states: bool = True,
+    share: slice | None = None,
 ) -> Iterator[Batch]:
     """Blocks of `steps` batches until `total` gradient steps are made, each epoch a new permutation of `rows`.
 
@@ -138,12 +139,14 @@ def blocks(
         start: gradient steps already made, a multiple of `steps`.
         table: whether states are given by their place in the table of distinct states; None: where that is cheaper.
         next_states: whether the states of the next rows are read.
+        share: the rows of each batch that are gathered; None: all.
     """
     table = uses_table(data, batch) if table is None else table
+    share = slice(None) if share is None else share
     with ThreadPoolExecutor(1) as pool:
         before: Future[Batch] | None = None
         for some in _row_blocks(rows, batch, steps, total, seed, start):
-            following = pool.submit(gather, data, some, table=table, next_states=next_states)
+            following = pool.submit(gather, data, some[:, share], table=table, next_states=next_states)
             if before is not None:
                 yield before.result()
             before = following

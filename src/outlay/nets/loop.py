@@ -9,6 +9,8 @@ import equinox as eqx
 import jax
 from jax import Array
 
+from outlay.nets.group import ALONE, ProcessGroup
+
 Carry = TypeVar("Carry")
 
 
@@ -16,6 +18,7 @@ def compiled_block(
     step: Callable[[Carry, Any], tuple[Carry, Array]],
     after: Callable[[Carry], tuple[Carry, Any]],
     every: int,
+    group: ProcessGroup = ALONE,
 ) -> Callable[[Carry, Any], tuple[Carry, tuple[Array, Any]]]:
     """A function that runs a block of steps, and something after every few of them, as nested `lax.scan`s.
 
@@ -23,6 +26,7 @@ def compiled_block(
         step: (carry, batch) → carry, loss.
         after: carry → carry, info; called once `every` steps.
         every: divides the steps of a block.
+        group: of processes that each have a share of the rows; `step` averages over it what it computes of rows.
 
     Returns:
         block(carry, batches with a leading axis of steps) → carry, (losses `[steps / every]`, infos stacked).
@@ -35,6 +39,10 @@ def compiled_block(
 
     @eqx.filter_jit
     def block(carry: Carry, batches: Any) -> tuple[Carry, tuple[Array, Any]]:
+        found: tuple[Carry, tuple[Array, Any]] = group.spread(run)(carry, batches)
+        return found
+
+    def run(carry: Carry, batches: Any) -> tuple[Carry, tuple[Array, Any]]:
         parts = jax.tree.map(lambda x: x.reshape(x.shape[0] // every, every, *x.shape[1:]), batches)
         return jax.lax.scan(inner, carry, parts)
 

@@ -29,14 +29,15 @@ from outlay.core.transitions import LEARN, Transitions
 from outlay.core.trees import Trees
 from outlay.learning import checkpoint, orthogonal, orthogonal_policies, trees
 from outlay.learning.effect_score import EffectScore
-from outlay.learning.frontier import FrontierTraining, between
+from outlay.learning.frontier import FrontierProgress, FrontierTraining, between
 from outlay.learning.frontier import learn as learn_network
 from outlay.learning.game import settings_of
 from outlay.learning.heads import Coordinates
-from outlay.learning.orthogonal import Orthogonal
+from outlay.learning.orthogonal import Orthogonal, OrthogonalProgress
 from outlay.learning.plug_in import plug_in, respond, table_network
 from outlay.learning.tabular import smoothed
 from outlay.learning.trees import TreesTraining
+from outlay.nets.group import ALONE, ProcessGroup
 from outlay.nets.network import arrays
 from outlay.ops.action_basis import smooth_basis
 
@@ -86,6 +87,9 @@ class BestResponses:
         return self.network, int(self.policy[nearest])
 
 
+Elsewhere = Callable[[str, Path, Progress], None]  # learner, folder of its checkpoints
+
+
 @dataclass(frozen=True)
 class Training:
     """What learners of the same data share.
@@ -99,6 +103,8 @@ class Training:
         seed: of everything random.
         folder: of the checkpoints.
         resume: whether to go on from them.
+        elsewhere: trains the networks of a learner to the end on other machines, which leave its last checkpoint in a
+            folder; None: they are trained here.
     """
 
     data: Transitions
@@ -109,6 +115,7 @@ class Training:
     seed: int
     folder: Path
     resume: bool
+    elsewhere: Elsewhere | None = None
 
     @property
     def settings(self) -> tuple[Transitions, Any, Coordinates, Vector, int, NDArray[np.int64], int]:
@@ -191,32 +198,83 @@ def counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: T
 
 def _learn(learner: str, training: Training, folder: Path, report: Progress) -> BestResponses:
     """One learner, with checkpoints in the folder."""
-    campaign, settings, key = training.campaign, training.settings, training.key(learner)
     resume = training.resume and folder.exists()
     if learner == "trees":
-        return _trees(TreesTraining(*settings), folder, key, resume, report)
-    if learner == "orthogonal":
+        return _trees(TreesTraining(*training.settings), folder, training.key(learner), resume, report)
+    if training.elsewhere is not None:
+        training.elsewhere(learner, folder, report)
+        resume = True
+    networks = Networks.of(learner, training)
+    progress, before = networks.learn(folder, resume, report)
+    if isinstance(networks.training, Orthogonal):
+        return _orthogonal(networks.training, progress, before)
+    return _networks(networks.training, learner, progress, before)
+
+
+@dataclass(frozen=True)
+class Networks:
+    """A training of networks, with checkpoints.
+
+    Attributes:
+        training: what is trained.
+        key: what a checkpoint must agree with.
+    """
+
+    training: Orthogonal | FrontierTraining
+    key: dict[str, Any]
+
+    @classmethod
+    def of(cls, learner: str, training: Training) -> Networks:
+        """The networks of a learner.
+
+        Raises:
+            CampaignError: if a setting does not suit it.
+        """
+        campaign, settings, key = training.campaign, training.settings, training.key(learner)
+        if learner != "orthogonal":
+            oracle = settings_of(campaign.train, learner, campaign.meta.discount)  # type: ignore[arg-type]  # checked
+            return cls(FrontierTraining(*settings, oracle), key)
         if not campaign.train.layers:
             raise CampaignError("is empty; the orthogonal critic needs a hidden layer.", file=campaign.path,
                                 where="[train] layers", way_out="Write layers = [128, 64].")  # fmt: skip
-        return _orthogonal(Orthogonal(*settings), folder, key, resume, report)
-    oracle = settings_of(campaign.train, learner, campaign.meta.discount)  # type: ignore[arg-type]  # checked
-    frontier = FrontierTraining(*settings, oracle)
-    return _networks(frontier, learner, folder, key, resume, report)
+        return cls(Orthogonal(*settings), key)
+
+    def learn(self, folder: Path, resume: bool, report: Progress, group: ProcessGroup = ALONE) -> tuple[Any, float]:
+        """Train to the end; the last state, and the seconds that an earlier try took.
+
+        Args:
+            folder: of the checkpoints, which the first process of a group writes.
+            resume: whether to go on from the last one.
+            report: told the share of the steps.
+            group: of processes that train together.
+        """
+        if isinstance(self.training, Orthogonal):
+            return self._learn(
+                checkpoint.load_orthogonal, orthogonal.learn, checkpoint.save_orthogonal, "networks: ", folder, resume,
+                report, group,
+            )  # fmt: skip
+        return self._learn(
+            checkpoint.load_frontier, learn_network, checkpoint.save_frontier, "", folder, resume, report, group
+        )
+
+    def _learn(
+        self, load: Any, learn: Any, save: Any, before: str, folder: Path, resume: bool, report: Progress,
+        group: ProcessGroup,
+    ) -> tuple[Any, float]:  # fmt: skip
+        training = self.training
+        start = load(folder, training, self.key) if resume else training.begin()
+        progress, seconds, saved = start, start.seconds, time.monotonic()
+        for progress in learn(training, start, group):
+            report(progress.step / training.steps, f"{before}{progress.step} of {training.steps} steps")
+            if time.monotonic() - saved > checkpoint.EVERY_SECONDS and group.rank == 0:
+                save(folder, progress, self.key)
+                saved = time.monotonic()
+        if group.rank == 0:
+            save(folder, progress, self.key)
+        return progress, seconds
 
 
-def _networks(
-    training: FrontierTraining, oracle: str, folder: Path, key: dict[str, Any], resume: bool, report: Progress
-) -> BestResponses:
-    """Train to the end, with checkpoints."""
-    start = checkpoint.load_frontier(folder, training, key) if resume else training.begin()
-    progress, before, saved = start, start.seconds, time.monotonic()
-    for progress in learn_network(training, start):
-        report(progress.step / training.steps, f"{progress.step} of {training.steps} steps")
-        if time.monotonic() - saved > checkpoint.EVERY_SECONDS:
-            checkpoint.save_frontier(folder, progress, key)
-            saved = time.monotonic()
-    checkpoint.save_frontier(folder, progress, key)
+def _networks(training: FrontierTraining, oracle: str, progress: FrontierProgress, before: float) -> BestResponses:
     network = arrays(progress.learner.critic.target, training.coords.spread)
     own = np.array([training.coords.shown(x, 1.0) for x in progress.own])
     top = " and ".join(f"{price:.3g}" for price in _last_but_one(progress.multipliers))
@@ -234,18 +292,7 @@ def _networks(
     )
 
 
-def _orthogonal(
-    training: Orthogonal, folder: Path, key: dict[str, Any], resume: bool, report: Progress
-) -> BestResponses:
-    """Train to the end, with checkpoints."""
-    start = checkpoint.load_orthogonal(folder, training, key) if resume else training.begin()
-    progress, before, saved = start, start.seconds, time.monotonic()
-    for progress in orthogonal.learn(training, start):
-        report(progress.step / training.steps, f"networks: {progress.step} of {training.steps} steps")
-        if time.monotonic() - saved > checkpoint.EVERY_SECONDS:
-            checkpoint.save_orthogonal(folder, progress, key)
-            saved = time.monotonic()
-    checkpoint.save_orthogonal(folder, progress, key)
+def _orthogonal(training: Orthogonal, progress: OrthogonalProgress, before: float) -> BestResponses:
     found = orthogonal_policies.answers(training, progress)
     note = f"One network answers {len(found.multiplier)} λ."
     return _of_one_q(training.coords, found, "orthogonal", progress.best.step, before, note)

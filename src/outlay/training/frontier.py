@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from outlay.learning.multiplier_grid import POINTS
 from outlay.learning.tabular import counted_model
 from outlay.learning.two_part import without_amount_luck
 from outlay.ops.intervals import quantile
-from outlay.training.best_responses import BestResponses, Training, counted, learn_all
+from outlay.training.best_responses import BestResponses, Elsewhere, Training, counted, learn_all
 from outlay.training.column_generation import Gap, generate, pooled, words
 from outlay.training.game import Learned, check_possible, critic_context, spread_rows
 from outlay.training.joint_limits import check_together
@@ -50,6 +51,7 @@ RISES = "costs rise with λ"
 LEVEL = 0.05  # chance that the check finds fault where there is none
 
 Vector = NDArray[np.float64]
+FoldElsewhere = Callable[[int, int, str, Path, Progress], None]
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,12 @@ def learn(
     folder: Path,
     resume: bool,
     report: Progress,
+    elsewhere: FoldElsewhere | None = None,
 ) -> Learned:
     """Learn every λ's answer in every fold, with checkpoints in the folder, measure them all, choose for the limits.
+
+    Networks are trained by `elsewhere`, where it is given: it takes the number of the fold and of all folds, and then
+    what `Training.elsewhere` takes.
 
     Raises:
         CampaignError: for more budgets than λ are laid for.
@@ -109,7 +115,8 @@ def learn(
         part.mkdir(exist_ok=True)
         which = "" if len(folds) == 1 else f"fold {k + 1} of {len(folds)}: "
         told = within(report, k / len(folds), (k + 1) / len(folds), which)
-        found.append(_learn_fold(view, campaign, oracle, seed_of(seed, k), part, resume, told))
+        trained = None if elsewhere is None else partial(elsewhere, k, len(folds))
+        found.append(_learn_fold(view, campaign, oracle, seed_of(seed, k), part, resume, told, trained))
         if len(folds) > 1:
             shutil.rmtree(part / "bundle", ignore_errors=True)  # it was measured
     # The note is about a fold whose costs rise with λ, if there is one.
@@ -165,6 +172,7 @@ def _learn_fold(
     folder: Path,
     resume: bool,
     report: Progress,
+    elsewhere: Elsewhere | None = None,
 ) -> FoldAnswers:
     """Learn from the users who teach in this fold, measure on those who select, choose for the limits."""
     rows = data.rows_of(LEARN)
@@ -181,13 +189,9 @@ def _learn_fold(
     if oracle == "tabular" and model is not None:
         answers = [counted(data, campaign, coords, model)]
     else:
-        learners = POOL if oracle == "auto" else (oracle,)
-        taught = without_amount_luck(data, seed) if set(learners) <= set(POOL) else data
-        own = coordinates(campaign, taught.outcome[sample], steady=data.steady)
-        scaled = largest_multiplier(data.action[sample], taught.outcome[sample], own, campaign.meta.discount)
-        bound = scaled * own.reward_scale / own.scale
-        training = Training(taught, campaign, own, bound, rows, seed, folder / "checkpoints", resume)
-        answers = learn_all(learners, training, within(report, 0, 0.8))
+        learners = learners_of(oracle)
+        training = training_of(data, campaign, learners, seed, folder / "checkpoints", resume)
+        answers = learn_all(learners, replace(training, elsewhere=elsewhere), within(report, 0, 0.8))
     told_apart: dict[str, float] = {}
     judge = next((each.judge for each in answers if each.judge is not None), None)
     if len(answers) > 1 and judge is not None and len(judge.rows):
@@ -247,6 +251,33 @@ def _learn_fold(
     return FoldAnswers(
         answers, chosen, FoldPolicies(context, kept, chosen.measure.old()), check, gap, unknown, told_apart
     )
+
+
+def training_of(
+    data: Transitions, campaign: Campaign, learners: Sequence[str], seed: int, folder: Path, resume: bool
+) -> Training:
+    """What the learners of a fold share.
+
+    Args:
+        data: the log as the fold sees it.
+        campaign: limits and settings as used.
+        learners: their names.
+        seed: of the fold.
+        folder: of the checkpoints.
+        resume: whether to go on from them.
+    """
+    rows = data.rows_of(LEARN)
+    sample = spread_rows(rows)
+    taught = without_amount_luck(data, seed) if set(learners) <= set(POOL) else data
+    coords = coordinates(campaign, taught.outcome[sample], steady=data.steady)
+    scaled = largest_multiplier(data.action[sample], taught.outcome[sample], coords, campaign.meta.discount)
+    bound = scaled * coords.reward_scale / coords.scale
+    return Training(taught, campaign, coords, bound, rows, seed, folder, resume)
+
+
+def learners_of(oracle: str) -> tuple[str, ...]:
+    """The learners that an oracle of `train` names."""
+    return POOL if oracle == "auto" else (oracle,)
 
 
 def _taken(answers: Sequence[BestResponses], chosen: Selection) -> str:
