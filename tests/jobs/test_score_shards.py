@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_score import make_bundle, make_rows
 
 from outlay.core.errors import FolderError, LogError, LostWorkerError
 from outlay.core.files import partial_of, read_manifest
 from outlay.jobs import score as module
 from outlay.jobs.score import score
+from scored_rows import make_bundle, make_rows
 
 COUNTS = 130, 60, 1  # rows of the files
 SHARD = 50  # so there are 3 + 2 + 1 shards

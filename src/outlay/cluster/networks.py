@@ -80,23 +80,23 @@ def train_networks(spec: NetworkSpec, workers: int, resume: bool, report: Progre
 
     Args:
         spec: what is trained.
-        workers: processes, each with one processor, or one GPU where the cluster has enough of them.
+        workers: processes, which share the processors of the cluster; each has a GPU where there are enough of them.
         resume: whether to go on from the checkpoint in the folder.
         report: told the share of the steps.
 
     Raises:
-        OutlayError: if Ray is not installed or does not answer, the cluster is too small, or a batch cannot be shared.
+        OutlayError: if Ray is not installed or does not answer, there are more workers than processors, or a batch
+            cannot be shared.
         LostWorkerError: if workers were lost again and again; the last checkpoint stays.
     """
     steps = _steps(spec, workers)
     if not resume:
         shutil.rmtree(spec.folder, ignore_errors=True)
     with connected() as ray, tempfile.TemporaryDirectory(prefix="outlay-") as notes:
-        has = ray.cluster_resources()
-        if has.get("CPU", 0) < workers:
-            raise OutlayError(f"is {workers}, and the cluster has {has.get('CPU', 0):.0f} processors.", where="workers",
-                              way_out="Give fewer workers, or add machines.")  # fmt: skip
-        trainer = _trainer(spec, workers, gpu=has.get("GPU", 0) >= workers, notes=notes)
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        cores = share_of(workers, [int(has.get("CPU", 0)) for has in machines])
+        gpu = sum(has.get("GPU", 0) for has in machines) >= workers
+        trainer = _trainer(spec, workers, cores, gpu=gpu, notes=notes)
         failed: list[BaseException] = []
 
         def fit() -> None:
@@ -116,6 +116,19 @@ def train_networks(spec: NetworkSpec, workers: int, resume: bool, report: Progre
             raise _in_words(failed[0])
 
 
+def share_of(workers: int, machines: list[int]) -> int:
+    """The most processors that each worker can have, on machines with so many.
+
+    Raises:
+        OutlayError: if there are fewer processors than workers.
+    """
+    total = sum(machines)
+    if total < workers:
+        raise OutlayError(f"is {workers}, and the cluster has {total} processors.", where="workers",
+                          way_out="Give fewer workers, or add machines.")  # fmt: skip
+    return next(n for n in range(total // workers, 0, -1) if sum(has // n for has in machines) >= workers)
+
+
 def _steps(spec: NetworkSpec, workers: int) -> int:
     """Gradient steps in all.
 
@@ -127,7 +140,7 @@ def _steps(spec: NetworkSpec, workers: int) -> int:
     return training.steps
 
 
-def _trainer(spec: NetworkSpec, workers: int, *, gpu: bool, notes: str) -> Any:
+def _trainer(spec: NetworkSpec, workers: int, cores: int, *, gpu: bool, notes: str) -> Any:
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -136,9 +149,11 @@ def _trainer(spec: NetworkSpec, workers: int, *, gpu: bool, notes: str) -> Any:
     platform = {} if gpu else {"JAX_PLATFORMS": "cpu"}
     return JaxTrainer(
         _train,
-        train_loop_config={"spec": spec, "gpu": gpu},
+        train_loop_config={"spec": spec, "cores": cores},
         jax_config=JaxConfig(use_gpu=True),  # with JAX_PLATFORMS it makes a group of processors as well
-        scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
+        scaling_config=ScalingConfig(
+            num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": cores, **({"GPU": 1} if gpu else {})}
+        ),
         run_config=RunConfig(
             storage_path=notes,
             failure_config=FailureConfig(max_failures=FAILURES),
@@ -150,11 +165,20 @@ def _trainer(spec: NetworkSpec, workers: int, *, gpu: bool, notes: str) -> Any:
 def _train(config: dict[str, Any]) -> None:
     """What every worker runs."""
     import jax
+    from ray.train import get_context
 
+    _keep_to(config["cores"], get_context().get_local_rank())
     spec: NetworkSpec = config["spec"]
     group = ProcessGroup(jax.process_count(), jax.process_index())
     resume = kind_of(spec.folder) == "checkpoint"
     spec.open().learn(spec.folder, resume, silent, group)
+
+
+def _keep_to(cores: int, place: int) -> None:
+    """Use processors of its own: JAX takes all that a process may use."""
+    if hasattr(os, "sched_setaffinity"):
+        every = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, every[place * cores : (place + 1) * cores] or every)
 
 
 def _step(folder: Path) -> int:
