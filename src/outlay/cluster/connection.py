@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from typing import Any
 
 from outlay.core.errors import OutlayError
 from outlay.core.machine import optional, processors
+
+TIMEOUT = 10.0  # seconds
 
 
 @contextmanager
@@ -31,11 +34,21 @@ def connected() -> Iterator[Any]:
     address = os.environ.get("RAY_ADDRESS")
     alone: dict[str, Any] = {} if address else {"num_cpus": processors()}
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False, **alone)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        _look_for(address)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False, **alone)
+    except (OSError, RuntimeError, ValueError) as error:
         raise OutlayError(f"Ray does not answer ({str(error).splitlines()[0]}).", where=f"RAY_ADDRESS {address!r}",
                           way_out="Start the cluster, or unset RAY_ADDRESS to use this machine.") from None  # fmt: skip
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _look_for(address: str | None) -> None:
+    """Raise OSError if nothing answers at `host:port`; Ray itself tries for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), TIMEOUT).close()
