@@ -11,6 +11,8 @@ same log; budgets, mixtures and captured shares are those of `city_quality.py`. 
     screened             `train` as it is: it finds the fields by itself (`learning/screening.py`)
     all fields           `train` with [train] screening = false (with --all; ten minutes)
     DeepFM, k-day label  two-stage, from the screened fields
+    LightGBM T-learner, k-day label    regressions of the k-day totals of reward and cost, one for each action, priced;
+                         from the screened fields, with the prices and budgets of `city_peers.py`
 
 Results: Markdown on stdout, and benchmarks/out/wide_quality.json.
 """
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,6 +32,7 @@ from pathlib import Path
 import numpy as np
 
 import outlay
+from city_peers import Learners, peer, write_log
 from city_quality import BUDGETS, PRICES, Result, learned, of_mixtures, table
 from outlay.core.transitions import Transitions
 from outlay.learning.screening import screen
@@ -85,6 +89,17 @@ def one_log(seed: int, users: int, fields: int, values: int, simulated: int, eve
             values_of = PolicyValues(truth, users=ALL_SIMULATED if len(read) == fields else simulated, show=show)
             shares, spends = zip(*of_mixtures(policies, curve, values_of, budgets), strict=True)
             yield Result("wide", seed, title, took, budgets.tolist(), list(shares), list(spends))
+        narrow, show = data.with_fields(names), partial(world.show, fields=set(names))
+        write_log(narrow, folder / "log.npz")
+        trees = Learners(Path(sys.executable), folder / "log.npz", folder)
+        try:
+            for days in LABELS:
+                values_of = PolicyValues(truth, users=simulated, show=show)
+                found_by = peer(f"T-{days}", trees, narrow, curve, values_of, budgets, None, seed)
+                title = f"LightGBM T-learner, {days}-day label"
+                yield Result("wide", seed, title, found_by[2] + seconds, budgets.tolist(), *found_by[:2])
+        finally:
+            trees.close()
 
 
 def main() -> None:
@@ -95,6 +110,7 @@ def main() -> None:
     parser.add_argument("--values", type=int, default=VALUES)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--simulated", type=int, default=SIMULATED, help="users of the true values")
+    parser.add_argument("--methods", nargs="+", help="only the rows that begin so")
     parser.add_argument("--all", action="store_true", help="also learn from all fields")
     asked = parser.parse_args()
     OUT.parent.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from outlay.jobs.score import score
     from outlay.jobs.simulate import simulate
     from outlay.jobs.train import train
+    from outlay.jobs.train_seeds import train_seeds
     from outlay.learning.exact import solve
     from outlay.twostage.allocation import allocate
 
@@ -50,6 +51,7 @@ _HOMES = {
     "simulate": "outlay.jobs.simulate",
     "solve": "outlay.learning.exact",
     "train": "outlay.jobs.train",
+    "train_seeds": "outlay.jobs.train_seeds",
 }
 
 __all__ = [
@@ -72,6 +74,7 @@ __all__ = [
     "simulate",
     "solve",
     "train",
+    "train_seeds",
 ]
 
 

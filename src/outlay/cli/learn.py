@@ -74,6 +74,9 @@ def train(
         typer.Option(min=1, help="frontier: learn this often, each time without one fold, so that all users certify."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Train so many seeds side by side, each into OUT/seed-N.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="frontier: processes of a Ray cluster that train networks together.")
     ] = None,
@@ -90,6 +93,13 @@ def train(
     Example: outlay train campaign.toml --out run --seed 1
     """
     use_threads(threads)
+    if seeds is not None:
+        if resume or overwrite or workers is not None:
+            raise OutlayError("goes on by itself with the seeds that are left, on this machine.", where="--seeds",
+                              way_out="Leave --resume, --overwrite and --workers out.")  # fmt: skip
+        _train_seeds(source, out, seeds, seed, threads, as_json, quiet, method=method, oracle=oracle,
+                     response=response, label_days=label_days, preset=preset, folds=folds)  # fmt: skip
+        return
     try:
         with progress("train", quiet=quiet or as_json) as report:
             from outlay.jobs.train import train as job
@@ -108,6 +118,28 @@ def train(
     elif not quiet:
         _show_run(run.manifest, [budget.name for budget in run.campaign.budgets])
         stdout.print(f"{out} written. Next: outlay evaluate {out}", markup=False)
+
+
+def _train_seeds(
+    source: Path, out: Path, seeds: int, first: int, threads: int | None, as_json: bool, quiet: bool, **options: Any
+) -> None:
+    """Train several seeds, and show what the mixtures of each are worth on select users."""
+    with progress("train", quiet=quiet or as_json) as report:
+        from outlay.jobs.train_seeds import train_seeds as job
+
+        runs = job(source, out, seeds=seeds, seed=first, threads=threads, progress=report, **options)
+    if as_json:
+        print_json([{"run": str(run.folder), **run.manifest} for run in runs])
+    elif not quiet:
+        means = [[sum(m["weight"] * m["fitted"][i] for m in run.manifest["members"])
+                  for i in range(1 + len(run.campaign.budgets))] for run in runs]  # fmt: skip
+        rows = [
+            (str(run.folder), f"{run.manifest['seconds']:.0f}", *mean) for run, mean in zip(runs, means, strict=True)
+        ]
+        table(
+            "As select users measure it", ("", "seconds", "reward", *(b.name for b in runs[0].campaign.budgets)), rows
+        )
+        stdout.print(f"{out} written. Next: outlay evaluate {runs[0].folder}", markup=False)
 
 
 def _show_run(manifest: dict[str, Any], budgets: list[str]) -> None:

@@ -6,13 +6,10 @@ row = mean_row(outcomes[0].row, outcomes, campaign)          # the outcomes of o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import replace
-from multiprocessing import active_children, get_context
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +18,7 @@ from outlay.comparing.equal_spend import MethodEvaluator
 from outlay.comparing.results import CAPTURED, MethodRow, SeedMean, StoredCount
 from outlay.comparing.trainings import TRAINED, PlannedTraining, SeedOutcome, learn_seed
 from outlay.core.campaign import Campaign
+from outlay.core.parallel import in_processes
 from outlay.core.progress import Progress, within
 from outlay.core.target import Target
 from outlay.estimators.fitted import combine
@@ -52,26 +50,18 @@ def learn_seeds(
             of_seed = within(report, seed / seeds, (seed + 1) / seeds, f"seed {seed + 1} of {seeds}, ")
             learn_seed(folder, campaign, trainings, seed, most, of_seed)
         return
-    context = get_context("spawn")  # JAX has threads, which do not survive a fork
-    shares = context.SimpleQueue()
-    for number in range(count):
-        shares.put(_cores()[number::count])
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_take_cores, initargs=(shares,))
-    try:
-        waiting = {pool.submit(learn_seed, folder, campaign, trainings, seed, most) for seed in range(seeds)}
-        while waiting:
-            done, waiting = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
-            for learned in done:
-                learned.result()
-            finished = len(list((folder / TRAINED).glob("seed-*/*/rows.json")))
-            total = seeds * len(trainings)
-            report(finished / total, f"{finished} of {total} trainings")
-    except BaseException:
-        for process in active_children():
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+
+    def tell() -> None:
+        finished = len(list((folder / TRAINED).glob("seed-*/*/rows.json")))
+        total = seeds * len(trainings)
+        report(finished / total, f"{finished} of {total} trainings")
+
+    for _ in in_processes(partial(_learn_seed, folder, campaign, trainings, most), range(seeds), count, tell):
+        tell()
+
+
+def _learn_seed(folder: Path, campaign: Campaign, trainings: Sequence[PlannedTraining], most: float, seed: int) -> None:
+    learn_seed(folder, campaign, trainings, seed, most)
 
 
 def yardsticks(evaluator: MethodEvaluator, measure: Measure) -> Iterator[MethodRow]:
@@ -134,17 +124,6 @@ def mean_course(courses: Sequence[Sequence[tuple[int, int]]]) -> tuple[StoredCou
         StoredCount(step, mean, sd)
         for (step, _), mean, sd in zip(courses[0], count.mean(axis=0).tolist(), deviation, strict=True)
     )
-
-
-def _cores() -> list[int]:
-    """The processors that this process may use, where the system says so."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-
-
-def _take_cores(shares: Any) -> None:
-    """Keep a process of the pool to its share of the processors."""
-    if share := shares.get():
-        os.sched_setaffinity(0, share)
 
 
 def _true_mean(values: list[float], seeds: int) -> tuple[float | None, float | None]:

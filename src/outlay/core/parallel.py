@@ -14,9 +14,9 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from outlay.core.errors import LostWorkerError
 
@@ -37,25 +37,34 @@ def in_threads(function: Callable[[X], Y], items: Iterable[X], threads: int) -> 
         yield from _in_order(pool, function, items, threads)
 
 
-def in_processes(function: Callable[[X], Y], items: Iterable[X], workers: int) -> Iterator[Y]:
-    """Map over processes; each has one processor.
+def in_processes(
+    function: Callable[[X], Y], items: Iterable[X], workers: int, meanwhile: Callable[[], None] | None = None
+) -> Iterator[Y]:
+    """Map over processes, which share the processors of this machine.
 
     Args:
         function: of a module, and `pickle` can write it, its items and its results. It is not interrupted by Ctrl-C;
             the processes end with this one.
         items: what it is called with.
         workers: processes, at least 1. They are started anew, so a script needs `if __name__ == "__main__":`.
+        meanwhile: called every second while a result is waited for.
 
     Raises:
         LostWorkerError: if a process was killed.
     """
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start)
+    context = multiprocessing.get_context("spawn")  # JAX and DuckDB have threads, which do not survive a fork
+    shares: Any = context.SimpleQueue()
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    for number in range(workers):
+        shares.put(cores[number % len(cores) :: workers] if cores else [])
+    pool = ProcessPoolExecutor(workers, context, initializer=_start, initargs=(shares,))
     try:
-        yield from _in_order(pool, function, items, workers)
+        yield from _in_order(pool, function, items, workers, meanwhile)
     except BrokenProcessPool:
         raise LostWorkerError(
             "a process was killed from outside (was the memory full?).", where="workers",
-            way_out="Run the command again: it goes on with what is left. Where memory is short, give fewer --threads.",
+            way_out="Run the command again, with --resume if it has that: it goes on with what is left. If memory is "
+            "short, give fewer --threads.",
         ) from None  # fmt: skip
     finally:
         for process in list((pool._processes or {}).values()):  # what they are at is of no use any more
@@ -63,22 +72,36 @@ def in_processes(function: Callable[[X], Y], items: Iterable[X], workers: int) -
         pool.shutdown(cancel_futures=True)
 
 
-def _in_order(pool: Executor, function: Callable[[X], Y], items: Iterable[X], workers: int) -> Iterator[Y]:
+def _in_order(
+    pool: Executor,
+    function: Callable[[X], Y],
+    items: Iterable[X],
+    workers: int,
+    meanwhile: Callable[[], None] | None = None,
+) -> Iterator[Y]:
     waiting: deque[Future[Y]] = deque()
+
+    def first() -> Y:
+        while meanwhile is not None and not wait(list(waiting)[:1], timeout=1.0).done:
+            meanwhile()
+        return waiting.popleft().result()
+
     try:
         for item in items:
             waiting.append(pool.submit(function, item))
             if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
+                yield first()
         while waiting:
-            yield waiting.popleft().result()
+            yield first()
     finally:
         for future in waiting:
             future.cancel()
 
 
-def _start() -> None:
-    """Prepare a worker: the first process alone hears Ctrl-C, and a worker does not outlive it."""
+def _start(shares: Any) -> None:
+    """Prepare a worker: processors of its own, no Ctrl-C, which the first process hears, and no life without that."""
+    if share := shares.get():
+        os.sched_setaffinity(0, share)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -32,7 +32,7 @@ from outlay.comparing.seeds import learn_seeds, mean_course, mean_row, yardstick
 from outlay.comparing.trainings import ORTHOGONAL, TRAINED, PlannedTraining, kept_outcomes, planned
 from outlay.comparing.true_values import true_values
 from outlay.core.campaign import Campaign
-from outlay.core.errors import FolderError, OutlayError
+from outlay.core.errors import FolderError, LostWorkerError, OutlayError
 from outlay.core.files import (
     check_replaceable,
     kind_of,
@@ -145,6 +145,8 @@ def compare(
             temporary.write_text(render(comparison), encoding="utf-8")
         write_manifest(partial, "comparison", {"campaign": campaign.meta.name, "seeds": seeds})
         put_in_place(partial, out)
+    except LostWorkerError:
+        raise
     except OutlayError:
         if not resume:  # the same input would fail again; a comparison to be resumed may only have met a wrong option
             shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""Several seeds of one training: the runs that `train` makes one by one, from one DATA folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import outlay
+from outlay.core.errors import FolderError, OutlayError
+from outlay.core.files import kind_of
+from outlay.jobs import train_seeds as module
+
+OPTIONS: dict[str, Any] = {"oracle": "trees", "folds": 1}  # the quickest
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("city")
+    return outlay.simulate("city", folder / "log", users=400)
+
+
+def fitted(run: Any) -> list[list[float]]:
+    return [member["fitted"] for member in run.manifest["members"]]
+
+
+def test_the_runs_are_those_of_train(campaign: Path, tmp_path: Path) -> None:
+    told: list[tuple[float, str]] = []
+    runs = outlay.train_seeds(
+        campaign, tmp_path / "runs", seeds=3, seed=4, progress=lambda *report: told.append(report), **OPTIONS
+    )
+    assert [run.folder.name for run in runs] == ["seed-4", "seed-5", "seed-6"]
+    assert {run.manifest["data"] for run in runs} == {str(tmp_path / "runs" / "data")}
+    alone = outlay.train(tmp_path / "runs" / "data", tmp_path / "alone", seed=5, **OPTIONS)
+    assert fitted(runs[1]) == fitted(alone)
+    assert told[-1][0] == pytest.approx(1.0)
+
+
+def test_it_goes_on_with_the_seeds_that_are_left(
+    campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlay.prepare(campaign, tmp_path / "data")
+    monkeypatch.setattr(module, "_at_once", lambda _: 1)
+    train_one, trained = module._train_one, list[int]()
+
+    def until_cut_off(data: Path, out: Path, options: dict[str, Any], number: int, report: Any = None) -> int:
+        if number == 1 and len(trained) == 1:
+            raise KeyboardInterrupt
+        trained.append(number)
+        return train_one(data, out, options, number, report)
+
+    monkeypatch.setattr(module, "_train_one", until_cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        outlay.train_seeds(tmp_path / "data", tmp_path / "runs", seeds=2, **OPTIONS)
+    trained.append(-1)
+    runs = outlay.train_seeds(tmp_path / "data", tmp_path / "runs", seeds=2, **OPTIONS)
+    assert trained == [0, -1, 1]
+    assert [kind_of(run.folder) for run in runs] == ["run", "run"]
+
+
+def test_seeds_of_another_training_are_not_mixed_in(campaign: Path, tmp_path: Path) -> None:
+    outlay.train_seeds(campaign, tmp_path / "runs", seeds=1, **OPTIONS)
+    with pytest.raises(FolderError, match="holds seeds that were trained otherwise"):
+        outlay.train_seeds(campaign, tmp_path / "runs", seeds=2, oracle="orthogonal", folds=1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("notes")
+    with pytest.raises(FolderError, match="outlay did not write it"):
+        outlay.train_seeds(campaign, tmp_path / "mine", seeds=2, **OPTIONS)
+    with pytest.raises(OutlayError, match="seeds: is 0"):
+        outlay.train_seeds(campaign, tmp_path / "none", seeds=0, **OPTIONS)
+
+
+def test_as_many_are_trained_at_once_as_there_is_memory_for(
+    campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = outlay.prepare(campaign, tmp_path / "data")
+    monkeypatch.setattr(module, "processors", lambda: 8)
+    for free, at_once in ((1e9, 1), (3.5e9, 2), (1e12, 8)):
+        monkeypatch.setattr(module, "_free_memory", lambda free=free: free)
+        assert module._at_once(data) == at_once
