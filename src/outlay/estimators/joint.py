@@ -36,7 +36,7 @@ class Joint:
     targets: tuple[str, ...]
     value: NDArray[np.float64]
     influence: NDArray[np.float64]
-    mass: NDArray[np.float64]
+    mass: NDArray[np.floating[Any]]
     withheld: tuple[str | None, ...]
     clusters: Clusters | None = None
 
@@ -183,7 +183,7 @@ def joined(parts: Sequence[Joint], clusters: Clusters | None) -> dict[str, Any]:
         "targets": tuple(name for part in parts for name in part.targets),
         "value": np.concatenate([part.value for part in parts]),
         "influence": by_cluster(np.hstack([part.influence for part in parts]), clusters),
-        "mass": np.hstack([part.mass for part in parts]),
+        "mass": np.hstack([part.mass for part in parts], dtype=np.float32),  # many policies are kept at a time
         "withheld": tuple(reason for part in parts for reason in part.withheld),
         "clusters": clusters,
     }
