@@ -36,7 +36,7 @@ class Joint:
     targets: tuple[str, ...]
     value: NDArray[np.float64]
     influence: NDArray[np.float64]
-    mass: NDArray[np.floating[Any]]
+    mass: NDArray[Any]
     withheld: tuple[str | None, ...]
     clusters: Clusters | None = None
 
