@@ -47,8 +47,10 @@ ALL_SIMULATED = 2000  # users of the true values of policies that read all field
 LABELS = (1, 3, 7)
 
 
-def one_log(seed: int, users: int, fields: int, values: int, simulated: int, every: bool) -> Iterator[Result]:
-    """The methods on one log."""
+def one_log(
+    seed: int, users: int, fields: int, values: int, simulated: int, every: bool, rows: list[str]
+) -> Iterator[Result]:
+    """The methods on one log, of those whose names begin as one of `rows` does."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         path = outlay.simulate("wide", folder / "log", users=users, seed=seed, fields=fields, values=values)
@@ -80,6 +82,8 @@ def one_log(seed: int, users: int, fields: int, values: int, simulated: int, eve
                 *((f"DeepFM, {days}-day label", f"DeepFM, {days}-day label", names) for days in LABELS),
                 *([("all fields", "auto", world.names)] if every else [])]  # fmt: skip
         for title, method, read in runs:
+            if not title.startswith(tuple(rows)):
+                continue
             began = time.perf_counter()
             (folder / title).mkdir()
             narrow = data if len(read) == fields else data.with_fields(read)
@@ -93,7 +97,7 @@ def one_log(seed: int, users: int, fields: int, values: int, simulated: int, eve
         write_log(narrow, folder / "log.npz")
         trees = Learners(Path(sys.executable), folder / "log.npz", folder)
         try:
-            for days in LABELS:
+            for days in LABELS if "LightGBM".startswith(tuple(rows)) else ():
                 values_of = PolicyValues(truth, users=simulated, show=show)
                 found_by = peer(f"T-{days}", trees, narrow, curve, values_of, budgets, None, seed)
                 title = f"LightGBM T-learner, {days}-day label"
@@ -110,13 +114,14 @@ def main() -> None:
     parser.add_argument("--values", type=int, default=VALUES)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--simulated", type=int, default=SIMULATED, help="users of the true values")
-    parser.add_argument("--methods", nargs="+", help="only the rows that begin so")
+    parser.add_argument("--rows", nargs="+", default=[""], help="only those that begin so, beside the 1-day rule")
     parser.add_argument("--all", action="store_true", help="also learn from all fields")
     asked = parser.parse_args()
     OUT.parent.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
     for seed in range(1, asked.seeds + 1):
-        for result in one_log(seed, asked.users, asked.fields, asked.values, asked.simulated, asked.all):
+        for result in one_log(seed, asked.users, asked.fields, asked.values, asked.simulated, asked.all,
+                              asked.rows):  # fmt: skip
             results.append(result)
             print(f"{seed} {result.method}: {np.round(result.share, 2)} {result.seconds:.0f} s", flush=True)
             OUT.write_text(json.dumps([asdict(r) for r in results], indent=1))

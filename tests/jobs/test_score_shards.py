@@ -139,6 +139,12 @@ def test_a_wrong_row_is_named_by_its_place_among_all_and_leaves_nothing(place: P
         assert not partial_of(place / "out.parquet").exists()
 
 
+def test_a_place_that_cannot_be_written_is_named(place: Path) -> None:
+    (place / "file").touch()
+    with pytest.raises(FolderError, match=r"out.parquet: cannot be written \(Not a directory\)"):
+        score(place / "bundle", place / "all.parquet", place / "file" / "out.parquet")
+
+
 def test_rows_that_change_meanwhile_are_noticed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decide = module._decide
 

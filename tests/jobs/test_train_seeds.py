@@ -41,7 +41,7 @@ def test_it_goes_on_with_the_seeds_that_are_left(
     campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outlay.prepare(campaign, tmp_path / "data")
-    monkeypatch.setattr(module, "_at_once", lambda _: 1)
+    monkeypatch.setattr(module, "_room", lambda _: 1)
     train_one, trained = module._train_one, list[int]()
 
     def until_cut_off(data: Path, out: Path, options: dict[str, Any], number: int, report: Any = None) -> int:
@@ -75,7 +75,6 @@ def test_as_many_are_trained_at_once_as_there_is_memory_for(
     campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = outlay.prepare(campaign, tmp_path / "data")
-    monkeypatch.setattr(module, "processors", lambda: 8)
-    for free, at_once in ((1e9, 1), (3.5e9, 2), (1e12, 8)):
+    for free, at_once in ((1e9, 1), (3.5e9, 2), (16e9, 10)):
         monkeypatch.setattr(module, "_free_memory", lambda free=free: free)
-        assert module._at_once(data) == at_once
+        assert module._room(data) == at_once

@@ -84,6 +84,10 @@ def unfinished_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path,
     folder = partial_of(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderError(f"cannot be written ({error.strerror}).", file=path,
+                          way_out=DISK.get(error.errno or 0, "Give another path.")) from None  # fmt: skip
+    try:
         with _alone(folder, path):
             try:
                 journal = Journal(folder / JOURNAL)

@@ -46,7 +46,7 @@ def in_processes(
         function: of a module, and `pickle` can write it, its items and its results. It is not interrupted by Ctrl-C;
             the processes end with this one.
         items: what it is called with.
-        workers: processes, at least 1. They are started anew, so a script needs `if __name__ == "__main__":`.
+        workers: processes, at least 1, and no more than processors. They are started anew, so a script needs `if __name__ == "__main__":`.
         meanwhile: called every second while a result is waited for.
 
     Raises:
@@ -56,7 +56,7 @@ def in_processes(
     shares: Any = context.SimpleQueue()
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     for number in range(workers):
-        shares.put(cores[number % len(cores) :: workers] if cores else [])
+        shares.put(cores[number::workers])
     pool = ProcessPoolExecutor(workers, context, initializer=_start, initargs=(shares,))
     try:
         yield from _in_order(pool, function, items, workers, meanwhile)

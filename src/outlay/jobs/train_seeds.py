@@ -82,7 +82,7 @@ def train_seeds(
         done = sum(share == 1.0 for share in told.values())
         further(sum(told.values()) / seeds, f"{done} of {seeds} seeds")
 
-    together = min(_at_once(data), len(left))
+    together = min(processors(), _room(data), len(left))  # more than processors would only disturb one another
     if together > 1:
         for _ in in_processes(partial(_train_one, data.folder, out, options), left, together, tell):
             tell()
@@ -142,9 +142,9 @@ def _shares(left: list[int], report: Progress, seeds: int) -> Iterator[tuple[int
         yield number, within(report, place / seeds, (place + 1) / seeds, f"seed {place + 1} of {seeds}: ")
 
 
-def _at_once(data: Transitions) -> int:
-    """How many trainings there are processors and memory for."""
-    return max(1, min(processors(), int(_free_memory() // (BYTES + ROW_BYTES * len(data)))))
+def _room(data: Transitions) -> int:
+    """How many trainings there is memory for."""
+    return max(1, int(_free_memory() // (BYTES + ROW_BYTES * len(data))))
 
 
 def _free_memory() -> float:

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -166,6 +167,6 @@ def _in_words(source: str, errors: tuple[type[Exception], ...]) -> Iterator[None
     except (*errors, OSError, pa.ArrowException) as error:
         if says_full(error):
             raise
-        said = " ".join(str(error).split()).removesuffix(".")
+        said = shorten(" ".join(str(error).split()), 400, placeholder=" …").removesuffix(".")
         way_out = "Check the address, the rights and the query, and run the command again."
         raise LogError(f"cannot be read ({said}).", file=source, way_out=way_out) from None
