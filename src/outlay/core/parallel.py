@@ -46,7 +46,8 @@ def in_processes(
         function: of a module, and `pickle` can write it, its items and its results. It is not interrupted by Ctrl-C;
             the processes end with this one.
         items: what it is called with.
-        workers: processes, at least 1, and no more than processors. They are started anew, so a script needs `if __name__ == "__main__":`.
+        workers: processes, at least 1, and no more than processors. They are started anew, so a script needs
+            `if __name__ == "__main__":`.
         meanwhile: called every second while a result is waited for.
 
     Raises:
