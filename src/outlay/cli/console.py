@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -48,6 +49,17 @@ def progress(title: str, *, quiet: bool) -> Iterator[Progress]:
             bar.update(task, completed=fraction, description=f"{title}: {text}")
 
         yield report
+
+
+@contextmanager
+def keeping(unfinished: Path) -> Iterator[None]:
+    """Say after Ctrl-C that the same command goes on with what is left, if the folder of what is done is there."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if unfinished.is_dir():
+            stderr.print("What is done is kept; the same command goes on with what is left.", markup=False)
+        raise
 
 
 def print_json(value: object) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
+from outlay.cli.console import Json, Quiet, Threads, keeping, print_json, progress, stderr, stdout, table, use_threads
 from outlay.core.files import partial_of
 
 CampaignFile = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="The campaign.toml.")]
@@ -132,13 +132,8 @@ def prepare(
     from outlay.jobs.prepare import prepare as job
 
     use_threads(threads)
-    try:
-        with progress("prepare", quiet=quiet) as report:
-            data = job(campaign, out, threads=threads, cluster=cluster, progress=report)
-    except KeyboardInterrupt:
-        if partial_of(out).is_dir():
-            stderr.print("What is done is kept; the same command goes on with what is left.", markup=False)
-        raise
+    with keeping(partial_of(out)), progress("prepare", quiet=quiet) as report:
+        data = job(campaign, out, threads=threads, cluster=cluster, progress=report)
     if not quiet:
         counts = [len(data.users_of(split)) for split in range(3)]
         table("", ("rows", "users", "learn", "select", "certify"), [(len(data), len(data.users), *counts)])

@@ -12,6 +12,7 @@ from outlay.cli.console import (
     Json,
     Quiet,
     Threads,
+    keeping,
     print_json,
     progress,
     stderr,
@@ -124,7 +125,7 @@ def _train_seeds(
     source: Path, out: Path, seeds: int, first: int, threads: int | None, as_json: bool, quiet: bool, **options: Any
 ) -> None:
     """Train several seeds, and show what the mixtures of each are worth on select users."""
-    with progress("train", quiet=quiet or as_json) as report:
+    with keeping(out), progress("train", quiet=quiet or as_json) as report:
         from outlay.jobs.train_seeds import train_seeds as job
 
         runs = job(source, out, seeds=seeds, seed=first, threads=threads, progress=report, **options)

@@ -7,8 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, number, print_json, progress, stderr, stdout, table, use_threads
+from outlay.cli.console import (
+    Json,
+    Quiet,
+    Threads,
+    keeping,
+    number,
+    print_json,
+    progress,
+    stderr,
+    stdout,
+    table,
+    use_threads,
+)
 from outlay.core.errors import OutlayError
+from outlay.core.files import partial_of
 from outlay.simulators.catalogue import CAMPAIGNS
 
 if TYPE_CHECKING:
@@ -44,7 +57,7 @@ def score(
     from outlay.jobs.score import score as job
 
     use_threads(threads)
-    with progress("score", quiet=quiet or as_json) as report:
+    with keeping(partial_of(out)), progress("score", quiet=quiet or as_json) as report:
         result = job(bundle, rows, out, history=history, episode=episode, members=members, workers=processors(),
                      cluster=cluster, progress=report)  # fmt: skip
     if as_json:
