@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -40,11 +39,13 @@ from outlay.ops.mixture_lp import value_at
 from outlay.simulators import wide
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth, optimum
+from peers_environment import peer_python
 
 OUT = Path(__file__).parent / "out" / "wide_quality.json"
 USERS, FIELDS, VALUES, SIMULATED = 60_000, 1000, 100_000, 4000
 ALL_SIMULATED = 2000  # users of the true values of policies that read all fields
 LABELS = (1, 3, 7)
+PACKAGES = ("scikit-learn==1.7.2", "lightgbm==4.6.0")
 
 
 def one_log(
@@ -95,7 +96,7 @@ def one_log(
             yield Result("wide", seed, title, took, budgets.tolist(), list(shares), list(spends))
         narrow, show = data.with_fields(names), partial(world.show, fields=set(names))
         write_log(narrow, folder / "log.npz")
-        trees = Learners(Path(sys.executable), folder / "log.npz", folder)
+        trees = Learners(peer_python(PACKAGES), folder / "log.npz", folder)
         try:
             for days in LABELS if "LightGBM".startswith(tuple(rows)) else ():
                 values_of = PolicyValues(truth, users=simulated, show=show)
