@@ -193,16 +193,17 @@ def one_log(at: Ground, users: int, seed: int) -> Iterator[Answer]:
             rows = told[name].rows(data.campaign, 0.95)
             if (bias := bias_of(told[name], measure.panel.names)) is not None:
                 rows = [bias.widened(e) if e.estimator == "fqe" else e for e in rows]
-            yield from _answers(at, users, seed, name, rows, at.truth[name])
+            yield from answers_of(at, users, seed, name, rows, at.truth[name])
         for name, other in [*((name, "old") for name in told), *PAIRS]:
             gain = told[name].rows_less(told[other] if other != "old" else old, data.campaign, 0.95)
             truth = {target: at.truth[name][target] - at.truth[other][target] for target in at.truth[name]}
-            yield from _answers(at, users, seed, f"{name} − {other}", gain, truth)
+            yield from answers_of(at, users, seed, f"{name} − {other}", gain, truth)
 
 
-def _answers(
+def answers_of(
     at: Ground, users: int, seed: int, policy: str, found: Sequence[Estimate], truth: dict[str, float]
 ) -> Iterator[Answer]:
+    """The numbers of a policy that are windows of days whose truth is known."""
     for e in found:
         if e.estimator == "fqe" and "@" in e.target and e.target in truth:
             yield Answer(at.setting, users, seed, policy, e.target, truth[e.target], abs(at.truth["old"][e.target]),

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import outlay
-from city_coverage import DAYS, Answer, Ground, _answers, always, member, summary
+from city_coverage import DAYS, Answer, Ground, always, answers_of, member, summary
 from outlay.bundles.read import load_bundle
 from outlay.choosing.estimates import bias_of, estimate_policy
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
@@ -72,10 +72,10 @@ def one_log(at: Ground, read: tuple[str, ...], users: int, seed: int, sizes: dic
             rows = each.rows(data.campaign, 0.95)
             if (bias := bias_of(each, measure.panel.names)) is not None:
                 rows = [bias.widened(e) if e.estimator == "fqe" else e for e in rows]
-            yield from _answers(at, users, seed, name, rows, at.truth[name])
+            yield from answers_of(at, users, seed, name, rows, at.truth[name])
             gain = each.rows_less(old, data.campaign, 0.95)
             truth = {target: at.truth[name][target] - at.truth["old"][target] for target in at.truth[name]}
-            yield from _answers(at, users, seed, f"{name} − old", gain, truth)
+            yield from answers_of(at, users, seed, f"{name} − old", gain, truth)
 
 
 def main() -> None:

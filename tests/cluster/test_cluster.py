@@ -142,17 +142,14 @@ def test_training_goes_on_from_the_last_checkpoint_when_a_worker_is_killed(city:
 def _cut_off_after_a_block(spec: NetworkSpec) -> None:
     networks = spec.open()
 
-    def saved_then_stopped(_share: float, _text: str) -> None:
-        raise KeyboardInterrupt
-
     every = checkpoint.EVERY_SECONDS
     checkpoint.EVERY_SECONDS = 0.0
     steps: list[float] = []
 
-    def report(share: float, text: str) -> None:
+    def report(share: float, _text: str) -> None:
         steps.append(share)
         if len(steps) == 2:  # the first block is saved by now
-            saved_then_stopped(share, text)
+            raise KeyboardInterrupt
 
     try:
         networks.learn(spec.folder, resume=False, report=report)

@@ -1,6 +1,6 @@
 """Networks that are trained by several processes of a cluster, in one JAX process group.
 
-    train_networks(spec, workers=4, folder=checkpoints, report=report)
+    train_networks(spec, workers=4, resume=False, report=report)       # the last checkpoint is in spec.folder
 
 Every worker opens the same DATA folder and makes the same gradient steps, each on its share of every batch
 (`nets/group.py`). The first of them writes checkpoints. Where a worker is lost, all begin again from the last one.

@@ -229,7 +229,7 @@ def learn(
     for halves in zip(*streams, strict=True):
         began = time.perf_counter()
         if progress.step in refits and training.discount > 0:
-            value = training.values(group.here(progress.learner.averaged))
+            value = training.values(progress.learner.averaged)
             progress.learner = progress.learner._replace(value=value)
         learner, (losses, _) = block(group.everywhere(progress.learner), group.place(halves))
         progress.learner = group.here(learner)

@@ -61,7 +61,7 @@ def make_schema(log: Log, files: FeatureFiles, blocks: Sequence[Block], tell: Co
 
 
 def count_block(files: FeatureFiles, asked: tuple[Block, Sequence[int]]) -> list[tuple[int, Counts]]:
-    """How often each value occurs in a block, of the features that are asked for; nulls are not counted.
+    """How often each value of the requested features occurs in a block; nulls are not counted.
 
     Raises:
         LogError: if the file has changed, or cannot be read.
