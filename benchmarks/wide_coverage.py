@@ -6,8 +6,9 @@
 The policies were not fitted on the users they are evaluated on: two constants, and the mixture that `train` makes of
 another log of 20,000 users, which finds by itself which fields tell anything. Evaluation reads these fields alone, as
 `outlay evaluate` does. On *wide* the test of the state finds that earlier days still predict what follows (numbers come
-in intervals), so nothing is certified and every number has a caution; what is asked here is whether its interval holds
-the truth all the same. Columns are those of `city_coverage.py`, over all numbers that have an interval.
+in intervals), so without `[log.history]` nothing is certified and every number has a caution; what is asked here is
+whether its interval holds the truth all the same. Columns are those of `city_coverage.py`, over all numbers that have
+an interval.
 """
 
 from __future__ import annotations

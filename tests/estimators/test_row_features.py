@@ -87,6 +87,29 @@ def test_outcomes_of_the_users_that_are_judged_are_not_looked_at() -> None:
     assert np.array_equal(plain_features(data, rows), plain_features(replace(data, outcome=outcome), rows))
 
 
+def test_values_that_hardly_any_row_has_do_not_give_away_its_own_outcome() -> None:
+    """300 values that say nothing, of four rows each: means that hold a row's own outcome would correlate with it."""
+    rng, data = np.random.default_rng(3), log()
+    values = tuple(f"v{i}" for i in range(300))
+    codes = (FIRST + rng.integers(0, 300, N)).astype(np.uint16)
+    users = data.users.copy()
+    users["split"] = LEARN
+    noise = replace(data, code_columns=(((0,), codes[:, None]),), number_columns=np.zeros((N, 0), np.float32),
+                    schema=Schema((Categorical("s", values),), ()), users=users,
+                    outcome=rng.normal(size=(N, 2)).astype(np.float32))  # fmt: skip
+    encoded = module._encoder(noise)(noise.rows_of(LEARN))
+    for j in range(2):
+        assert abs(np.corrcoef(encoded[:, j], noise.outcome[:, j])[0, 1]) < 4 / np.sqrt(N)
+    outcome = np.array(noise.outcome)
+    outcome[:DAYS] = 100.0  # of the first user, whose features stay as they are but for the unit
+    spread = noise.outcome.astype(np.float64).std(axis=0)
+    spread_now = outcome.astype(np.float64).std(axis=0)
+    moved = module._encoder(replace(noise, outcome=outcome))(np.arange(DAYS))
+    level = SHRINK * (outcome.mean(axis=0) - noise.outcome.mean(axis=0))  # which the mean of all raises for everyone
+    few = np.array([np.sum((codes == code) & (np.arange(N) // DAYS % module.FOLDS != 0)) for code in codes[:DAYS]])
+    assert moved * spread_now == pytest.approx(encoded[:DAYS] * spread + level / (few[:, None] + SHRINK), abs=1e-3)
+
+
 def test_what_is_made_by_chunks_is_what_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     data = log()
     rows = data.rows_of(CERTIFY)

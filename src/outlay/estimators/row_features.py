@@ -2,9 +2,10 @@
 
 Each value of a categorical field stands for the mean outcomes of the *learn* rows that have it, shrunk towards the mean
 of all rows and in standard deviations; numbers stand for themselves. The means for a learn user come from the users of
-other folds: with thousands of values, means that hold a row's own outcome predict it, and values that are fitted on
-them were up to 10% wrong after a week. The directions in which these columns vary most are kept. Next to a trained layer they are crude: what a fitted evaluation finds with them has to be checked against
-estimators that rest on propensities. The days before a row enter as means over them and as the last of them.
+other folds: with thousands of values, means that hold a row's own outcome predict it, and values that were fitted on
+them were up to 10% wrong after a week. The directions in which these columns vary most are kept. Next to a trained
+layer they are crude: what a fitted evaluation finds with them has to be checked against estimators that rest on
+propensities. The days before a row enter as means over them and as the last of them.
 
 Source: Micci-Barreca (2001) for the encoding; the days before: ours (`sequential.py` says what they are for).
 """
