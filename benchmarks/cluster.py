@@ -86,7 +86,7 @@ def main() -> None:
                     if name == "alone":
                         spec.open().learn(spec.folder, False, silent)
                     else:
-                        train_networks(spec, 2, False, silent)
+                        train_networks(spec, spec.open().training, 2, False, silent)
                 times.append(step_time(specs[0], specs[1]))
                 curves.append(told(specs[1])[2])
                 longest = told(specs[1])[1]
@@ -101,7 +101,7 @@ def main() -> None:
         killer = Thread(target=kill_after_checkpoint, args=(spec.folder, kept))
         killer.start()
         begun = time.perf_counter()
-        train_networks(spec, 2, False, silent)
+        train_networks(spec, spec.open().training, 2, False, silent)
         killer.join()
         print(f"a worker was killed 5 s after the checkpoint at step {kept[0]}; all {told(spec)[0]} steps took "
               f"{time.perf_counter() - begun:.0f} s with the start of the workers, twice")  # fmt: skip

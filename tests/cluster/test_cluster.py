@@ -116,7 +116,7 @@ def losses(folder: Path, spec: NetworkSpec) -> list[float]:
 def test_two_workers_make_the_steps_of_one_process(city: Path, tmp_path: Path, learner: str) -> None:
     alone, together = (spec_of(city, tmp_path / name, learner) for name in ("alone", "together"))
     alone.open().learn(alone.folder, resume=False, report=silent)
-    train_networks(together, 2, resume=False, report=silent)
+    train_networks(together, together.open().training, 2, resume=False, report=silent)
     wanted, found = losses(alone.folder, alone), losses(together.folder, together)
     assert len(found) == len(wanted) >= 3
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
@@ -132,7 +132,7 @@ def test_training_goes_on_from_the_last_checkpoint_when_a_worker_is_killed(city:
     killed: list[int] = []
     killer = Thread(target=_kill_a_worker, args=(killed,))
     killer.start()
-    train_networks(spec, 2, resume=True, report=silent)
+    train_networks(spec, spec.open().training, 2, resume=True, report=silent)
     killer.join()
     assert len(killed) == 1
     np.testing.assert_allclose(losses(spec.folder, spec), losses(alone.folder, alone), rtol=2e-3)

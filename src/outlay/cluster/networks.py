@@ -1,6 +1,6 @@
 """Networks that are trained by several processes of a cluster, in one JAX process group.
 
-    train_networks(spec, workers=4, resume=False, report=report)       # the last checkpoint is in spec.folder
+    train_networks(spec, training, workers=4, resume=False, report=report)       # the last checkpoint: spec.folder
 
 Every worker opens the same DATA folder and makes the same gradient steps, each on its share of every batch
 (`nets/group.py`). The first of them writes checkpoints. Where a worker is lost, all begin again from the last one.
@@ -28,7 +28,7 @@ from outlay.core.progress import Progress, silent
 from outlay.core.transitions import Transitions
 from outlay.learning.checkpoint import PROGRESS
 from outlay.nets.group import ProcessGroup
-from outlay.training.best_responses import Networks
+from outlay.training.best_responses import Networks, NetworkTraining
 from outlay.training.frontier import learners_of, training_of
 
 FAILURES = 3  # times that all begin again from the last checkpoint when a worker is lost
@@ -75,11 +75,12 @@ class NetworkSpec:
         )
 
 
-def train_networks(spec: NetworkSpec, workers: int, resume: bool, report: Progress) -> None:
+def train_networks(spec: NetworkSpec, training: NetworkTraining, workers: int, resume: bool, report: Progress) -> None:
     """Train to the end; the last checkpoint is in the folder.
 
     Args:
         spec: what is trained.
+        training: what `spec.open` makes of it.
         workers: processes, which share the processors of the cluster; each has a GPU where there are enough of them.
         resume: whether to go on from the checkpoint in the folder.
         report: told the share of the steps.
@@ -89,7 +90,8 @@ def train_networks(spec: NetworkSpec, workers: int, resume: bool, report: Progre
             cannot be shared.
         LostWorkerError: if workers were lost again and again; the last checkpoint stays.
     """
-    steps = _steps(spec, workers)
+    ProcessGroup(workers).share(training.train.batch // (2 if spec.learner == "orthogonal" else 1))
+    steps = training.steps
     if not resume:
         shutil.rmtree(spec.folder, ignore_errors=True)
     with connected() as ray, tempfile.TemporaryDirectory(prefix="outlay-") as notes:
@@ -127,17 +129,6 @@ def share_of(workers: int, machines: list[int]) -> int:
         raise OutlayError(f"is {workers}, and the cluster has {total} processors.", where="workers",
                           way_out="Give fewer workers, or add machines.")  # fmt: skip
     return next(n for n in range(total // workers, 0, -1) if sum(has // n for has in machines) >= workers)
-
-
-def _steps(spec: NetworkSpec, workers: int) -> int:
-    """Gradient steps in all.
-
-    Raises:
-        OutlayError: if a batch cannot be shared by so many workers.
-    """
-    training = spec.open().training
-    ProcessGroup(workers).share(training.train.batch // (2 if spec.learner == "orthogonal" else 1))
-    return training.steps
 
 
 def _trainer(spec: NetworkSpec, workers: int, cores: int, *, gpu: bool, notes: str) -> Any:
@@ -213,12 +204,12 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 def elsewhere(
     data: Path, fields: list[str] | None, campaign: Campaign, oracle: str, seed: int, workers: int, resume: bool
-) -> Callable[[int, int, str, Path, Progress], None]:
+) -> Callable[[int, int, str, NetworkTraining, Path, Progress], None]:
     """What `training.frontier.learn` takes to train its networks on a cluster; arguments as those of `NetworkSpec`."""
 
-    def train(fold: int, folds: int, learner: str, folder: Path, report: Progress) -> None:
+    def train(fold: int, folds: int, learner: str, training: NetworkTraining, folder: Path, report: Progress) -> None:
         spec = NetworkSpec(data.absolute(), None if fields is None else tuple(fields), campaign, oracle, seed, fold,
                            folds, learner, folder.absolute())  # fmt: skip
-        train_networks(spec, workers, resume, report)
+        train_networks(spec, training, workers, resume, report)
 
     return train

@@ -87,7 +87,8 @@ class BestResponses:
         return self.network, int(self.policy[nearest])
 
 
-Elsewhere = Callable[[str, Path, Progress], None]  # learner, folder of its checkpoints
+NetworkTraining = Orthogonal | FrontierTraining
+Elsewhere = Callable[[str, NetworkTraining, Path, Progress], None]  # learner, its training, folder of its checkpoints
 
 
 @dataclass(frozen=True)
@@ -201,10 +202,10 @@ def _learn(learner: str, training: Training, folder: Path, report: Progress) -> 
     resume = training.resume and folder.exists()
     if learner == "trees":
         return _trees(TreesTraining(*training.settings), folder, training.key(learner), resume, report)
-    if training.elsewhere is not None:
-        training.elsewhere(learner, folder, report)
-        resume = True
     networks = Networks.of(learner, training)
+    if training.elsewhere is not None:
+        training.elsewhere(learner, networks.training, folder, report)
+        resume = True
     progress, before = networks.learn(folder, resume, report)
     if isinstance(networks.training, Orthogonal):
         return _orthogonal(networks.training, progress, before)
@@ -220,7 +221,7 @@ class Networks:
         key: what a checkpoint must agree with.
     """
 
-    training: Orthogonal | FrontierTraining
+    training: NetworkTraining
     key: dict[str, Any]
 
     @classmethod

@@ -36,7 +36,7 @@ from outlay.learning.multiplier_grid import POINTS
 from outlay.learning.tabular import counted_model
 from outlay.learning.two_part import without_amount_luck
 from outlay.ops.intervals import quantile
-from outlay.training.best_responses import BestResponses, Elsewhere, Training, counted, learn_all
+from outlay.training.best_responses import BestResponses, Elsewhere, NetworkTraining, Training, counted, learn_all
 from outlay.training.column_generation import Gap, generate, pooled, words
 from outlay.training.game import Learned, check_possible, critic_context, spread_rows
 from outlay.training.joint_limits import check_together
@@ -51,7 +51,7 @@ RISES = "costs rise with λ"
 LEVEL = 0.05  # chance that the check finds fault where there is none
 
 Vector = NDArray[np.float64]
-FoldElsewhere = Callable[[int, int, str, Path, Progress], None]
+FoldElsewhere = Callable[[int, int, str, NetworkTraining, Path, Progress], None]
 
 
 @dataclass(frozen=True)
