@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import outlay
-from city_coverage import DAYS, Answer, Ground, always, answers_of, member, summary
+from city_coverage import DAYS, Answer, Ground, Policy, always, answers_of, member, summary
+from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.choosing.estimates import bias_of, estimate_policy
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
@@ -46,13 +47,25 @@ def ground(fields: int, values: int) -> tuple[Ground, tuple[str, ...]]:
         run = outlay.train(path, folder / "run")
         world, bundle = WideWorld.read(folder / "log"), load_bundle(run.bundle)
         read = tuple(field.name for field in bundle.schema.categorical)
-        parts = tuple(member(bundle, i) for i in range(len(bundle.members)))
-        policies = {name: ((always(coupon),), (1.0,)) for name, coupon in (("always 2", 2.0), ("always 5", 5.0))}
-        policies["trained"] = (parts, tuple(float(weight) for weight in bundle.weights))  # type: ignore[assignment]
-        true = PolicyValues(CityTruth(world.city), users=SIMULATED, show=partial(world.show, fields=set(read)))
+        policies: dict[str, tuple[tuple[Policy, ...], tuple[float, ...]]] = {
+            name: ((always(coupon),), (1.0,)) for name, coupon in (("always 2", 2.0), ("always 5", 5.0))
+        }
+        policies["trained"] = parts_of(bundle)
+        true = true_values(world, read)
         truth = {name: true(*p, weights=w, days=DAYS).value for name, (p, w) in policies.items()}
         truth["old"] = true(None, days=DAYS).value
-    return Ground("wide", policies, truth), read  # type: ignore[arg-type]
+    return Ground("wide", policies, truth), read
+
+
+def parts_of(bundle: Bundle) -> tuple[tuple[Policy, ...], tuple[float, ...]]:
+    """The members of a bundle and their weights."""
+    parts = tuple(member(bundle, i) for i in range(len(bundle.members)))
+    return parts, tuple(float(weight) for weight in bundle.weights)
+
+
+def true_values(world: WideWorld, read: Sequence[str]) -> PolicyValues:
+    """Values of policies that read some of the fields."""
+    return PolicyValues(CityTruth(world.city), users=SIMULATED, show=partial(world.show, fields=set(read)))
 
 
 def one_log(at: Ground, read: tuple[str, ...], users: int, seed: int, sizes: dict[str, Any]) -> Iterator[Answer]:

@@ -1,11 +1,11 @@
 """Features of rows where states are too many to count: of the state, and of the user's days before.
 
 Each value of a categorical field stands for the mean outcomes of the *learn* rows that have it, shrunk towards the mean
-of all rows and in standard deviations; numbers stand for themselves. The means for a learn user come from the users of
-other folds: with thousands of values, means that hold a row's own outcome predict it, and values that were fitted on
-them were up to 10% wrong after a week. The directions in which these columns vary most are kept. Next to a trained
-layer they are crude: what a fitted evaluation finds with them has to be checked against estimators that rest on
-propensities. The days before a row enter as means over them and as the last of them.
+of all rows and in standard deviations; numbers stand for themselves. The means for a learn user come from the learn
+users of other folds: where values are rare, means that hold a row's own outcome predict it, and what is fitted on them
+is biased. The directions in which these columns vary most are kept. Next to a trained layer they are crude: what a
+fitted evaluation finds with them has to be checked against estimators that rest on propensities. The days before a row
+enter as means over them and as the last of them.
 
 Source: Micci-Barreca (2001) for the encoding; the days before: ours (`sequential.py` says what they are for).
 """
@@ -111,12 +111,12 @@ def _encoder(data: Transitions) -> Callable[[NDArray[np.int64]], Narrow]:
             sums[:, j] += np.bincount(place.ravel(), weight, count.size).reshape(count.shape)
     every = np.asarray(data.outcome[learn], np.float64)
     mean, spread = every.mean(axis=0)[:, None], every.std(axis=0)[:, None]
-    # The last for users of no fold: none of their rows is among those counted.
-    others = [(count.sum(axis=0) - count[k], sums.sum(axis=0) - sums[k]) for k in range(FOLDS)]
-    others.append((count.sum(axis=0), sums.sum(axis=0)))
+    # Of each fold, what all others have; last, what all have, for users who do not learn.
+    count = np.concatenate([count.sum(axis=0) - count, count.sum(axis=0, keepdims=True)])
+    sums = np.concatenate([sums.sum(axis=0) - sums, sums.sum(axis=0, keepdims=True)])
     # Of spread 1 each: the unit of money must not decide which directions vary most.
-    scale = np.where(spread > 0, spread, 1.0)
-    means = np.concatenate([(s + SHRINK * mean) / (n + SHRINK) / scale for n, s in others], axis=1).T.astype(np.float32)
+    scaled = (sums + SHRINK * mean) / (count[:, None] + SHRINK) / np.where(spread > 0, spread, 1.0)
+    means = scaled.transpose(0, 2, 1).reshape(-1, outcomes).astype(np.float32)
 
     def encode(some: NDArray[np.int64]) -> Narrow:
         codes, numbers = data.features(some)
