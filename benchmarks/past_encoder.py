@@ -157,7 +157,7 @@ def network_policies(network: NetworkArrays, data: Transitions) -> Callable[[flo
     graph = policy_graph(network, len(schema.categorical), 2 * len(schema.numeric)).SerializeToString()
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     mean, scale = (np.array([getattr(field, name) for field in schema.numeric]) for name in ("mean", "scale"))
-    lookup = {field.name: np.array([*field.values, ""]) for field in schema.categorical}
+    lookup = {field.name: np.array([*field.values.to_pylist(), ""]) for field in schema.categorical}
 
     def state(people: People) -> dict[str, NDArray[Any]]:
         table = {"yesterday": people.yesterday, "type": people.type}

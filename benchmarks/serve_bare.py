@@ -8,6 +8,7 @@ collector are set as in `outlay serve`.
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -31,6 +32,7 @@ _encode = msgspec.json.Encoder().encode
 async def _settle(_app: Starlette) -> AsyncIterator[None]:
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)  # or extensions report all that is frozen as leaked
     gc.set_threshold(*COLLECT)
     yield
 

@@ -123,7 +123,7 @@ class Server:
     def __init__(self, process: subprocess.Popen[str], port: int, states: list[dict[str, Any]]) -> None:
         self.port = port
         self.answers = 0
-        self._process = process
+        self.process = process
         self._states = states
 
     def load(self, play: Callable[..., serve_load.Load], *settings: Any) -> dict[str, float]:
@@ -147,7 +147,7 @@ class Server:
         }
 
     def _cpu(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -32,7 +32,7 @@ def test_members_act_as_the_bundle_decides(habit_data: Transitions, bundle: Bund
     at = Measure(habit_data, CERTIFY, bundle)
     codes, _ = habit_data.features(at.panel.rows)
     columns = {
-        field.name: [field.values[code - 3] for code in codes[:, i]]
+        field.name: [field.values[code - 3].as_py() for code in codes[:, i]]
         for i, field in enumerate(habit_data.schema.categorical)
     }
     decided = bundle.decide(pa.table(columns), members=True)["action_index"].to_numpy()

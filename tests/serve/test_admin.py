@@ -402,7 +402,7 @@ def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkey
     near = prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 1.5000001}))
     assert near.decider.fallback == 1.5
     stored = replace(bundle, manifest=bundle.manifest | {"reserve": [0.0, 0.754, 3.0]})
-    monkeypatch.setattr("outlay.serve.deciding.loaded_bundle.load_bundle", lambda _path: stored)
+    monkeypatch.setattr("outlay.serve.deciding.loaded_bundle.load_bundle", lambda _path, **_options: stored)
     assert prepare_bundle(bundle.folder, ServeConfig()).amounts == (0, 76, 300)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from outlay.core.errors import BundleError, FolderError
-from outlay.core.files import MANIFEST, read_manifest, write_manifest
+from outlay.core.files import MANIFEST, read_manifest, sha256, write_manifest
 
 KIND = "bundle"
 VOCABULARY = "vocabulary.parquet"
@@ -55,7 +55,7 @@ def unseal(folder: Path) -> dict[str, Any]:
 
 
 def read_file(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
-    """The bytes of one file of the bundle, checked against its hash.
+    """The bytes of one small file of the bundle, checked against its hash.
 
     Raises:
         BundleError: if the file is missing or changed.
@@ -63,10 +63,34 @@ def read_file(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
     try:
         content = (folder / name).read_bytes()
     except OSError as error:
-        raise BundleError(f"cannot be read ({error.strerror}).", file=folder / name, way_out=WAY_OUT) from None
-    if hashlib.sha256(content).hexdigest() != manifest["files"].get(name):
-        raise BundleError("was changed after it was written (its hash differs).", file=folder / name, way_out=WAY_OUT)
+        raise _unreadable(folder / name, error) from None
+    _compare(folder / name, hashlib.sha256(content).hexdigest(), manifest)
     return content
+
+
+def verified(folder: Path, name: str, manifest: dict[str, Any]) -> Path:
+    """The path of one file of the bundle, which was checked against its hash.
+
+    Raises:
+        BundleError: if the file is missing or changed.
+    """
+    path = folder / name
+    try:
+        found = sha256(path)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    _compare(path, found, manifest)
+    return path
+
+
+def _unreadable(path: Path, error: OSError) -> BundleError:
+    return BundleError(f"cannot be read ({error.strerror}).", file=path, way_out=WAY_OUT)
+
+
+def _compare(path: Path, found: str, manifest: dict[str, Any]) -> None:
+    """Raise BundleError unless the hash that was found is that of the manifest."""
+    if found != manifest["files"].get(path.name):
+        raise BundleError("was changed after it was written (its hash differs).", file=path, way_out=WAY_OUT)
 
 
 def digest(value: object) -> str:

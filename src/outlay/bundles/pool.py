@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.bundles.decide import Bundle
-from outlay.bundles.manifest import GOLDEN, GOLDEN_FRONTIER, read_file
+from outlay.bundles.manifest import GOLDEN, GOLDEN_FRONTIER, read_file, verified
 from outlay.bundles.policy import Member
 from outlay.bundles.read import check_values, open_session
 
@@ -130,7 +130,7 @@ class Pool:
     def _session(self) -> Any:
         bundle = self.bundle
         name = bundle.manifest["frontier"]["file"]
-        session = open_session(read_file(bundle.folder, name, bundle.manifest))
+        session = open_session(verified(bundle.folder, name, bundle.manifest))
         learned = [self._heads(i) for i, entry in enumerate(self.entries) if "file" not in entry]
         every = Member(self._asked(session, learned)[0], 0.0, "", np.empty(0))
         with np.load(io.BytesIO(read_file(bundle.folder, GOLDEN, bundle.manifest))) as golden:

@@ -12,20 +12,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
-from outlay.bundles.manifest import GOLDEN, VOCABULARY, WAY_OUT, read_file, unseal
+from outlay.bundles.manifest import GOLDEN, VOCABULARY, WAY_OUT, read_file, unseal, verified
 from outlay.bundles.policy import Member
+from outlay.bundles.vocabulary import shared_schema
 from outlay.core.errors import BundleError
 from outlay.core.schema import Schema
 
 TOLERANCE = 1e-5  # of the size of a head's terms: single precision leaves some 1e-7 of it
 
 
-def load_bundle(path: str | Path, *, threads: int = 1) -> Bundle:
+def load_bundle(path: str | Path, *, threads: int = 1, shared: Path | None = None) -> Bundle:
     """Load, verify and warm up a bundle. Needs onnxruntime; neither onnx nor JAX.
 
     Args:
         path: the bundle's folder.
         threads: of each policy's session. 1 is fastest for single rows; scale servers by processes.
+        shared: a folder, writable by this user alone, in which the decoded vocabulary lies once for all processes that
+            are given it; None: the process has its own.
 
     Raises:
         BundleError: if a file is missing or has changed, the format version is not ours, a response model reads past
@@ -40,7 +43,7 @@ def load_bundle(path: str | Path, *, threads: int = 1) -> Bundle:
         )  # fmt: skip
     vocabulary = read_file(folder, VOCABULARY, manifest)
     files = dict.fromkeys(entry["file"] for entry in manifest["members"])  # members may share a network
-    sessions = {name: open_session(read_file(folder, name, manifest), threads) for name in files}
+    sessions = {name: open_session(verified(folder, name, manifest), threads) for name in files}
     members = tuple(
         Member(
             sessions[m["file"]],
@@ -53,13 +56,17 @@ def load_bundle(path: str | Path, *, threads: int = 1) -> Bundle:
         )
         for m in manifest["members"]
     )
-    bundle = Bundle(folder, manifest, Schema.read(pa.BufferReader(vocabulary)), members)
+    schema = Schema.read(pa.BufferReader(vocabulary)) if shared is None else shared_schema(vocabulary, shared)
+    bundle = Bundle(folder, manifest, schema, members)
     _check_golden(bundle, read_file(folder, GOLDEN, manifest))
     return bundle
 
 
-def open_session(graph: bytes, threads: int = 1) -> Any:
-    """An `onnxruntime.InferenceSession` of so many threads that do not spin."""
+def open_session(graph: Path, threads: int = 1) -> Any:
+    """An `onnxruntime.InferenceSession` of so many threads that do not spin.
+
+    It reads the file itself: a session that is given its bytes keeps them, beside the tensors that it makes of them.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -10,11 +10,14 @@ whether it was missing.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
+from outlay.core.text_index import TextIndex
 
 MISSING, UNKNOWN, FIRST = 1, 2, 3  # 0 is padding
 MISSING_TEXTS = ("", "NA", "NaN", "NULL")
@@ -39,11 +43,24 @@ SPAN = 1 << 20  # of whole numbers whose codes are kept in one array, at most
 
 @dataclass(frozen=True)
 class Categorical:
-    """A field with a vocabulary. `values[i]` (canonical text) has code `FIRST + i`; the codes of buckets follow."""
+    """A field with a vocabulary.
+
+    Attributes:
+        name: the column.
+        values: `[V]` Arrow string array of canonical texts, most frequent first: `values[i]` has code `FIRST + i`. Any
+            sequence of texts may be given.
+        buckets: number of codes for all other values, after those of `values`.
+        index: finds one value; made when it is needed, unless it is given.
+    """
 
     name: str
-    values: tuple[str, ...]
+    values: Any
     buckets: int = 0
+    index: TextIndex | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, pa.Array):
+            object.__setattr__(self, "values", pa.array(self.values, pa.string()))
 
     @property
     def size(self) -> int:
@@ -55,9 +72,15 @@ class Categorical:
         return FIRST + len(self.values) + zlib.crc32(text.encode()) % self.buckets if self.buckets else UNKNOWN
 
     @cached_property
-    def value_set(self) -> Any:
-        """The values as an Arrow array, for look-ups."""
-        return pa.array(self.values, pa.string())
+    def code_of(self) -> Callable[[str], int]:
+        """Code of one canonical text. Where there is no index, it is made when this is first asked for."""
+        index = self.index or TextIndex.of(self.values)
+
+        def code(text: str) -> int:
+            place = index.find(text)
+            return self.other(text) if place < 0 else FIRST + place
+
+        return code
 
     @cached_property
     def whole(self) -> tuple[int, NDArray[np.int32]] | None:
@@ -65,7 +88,7 @@ class Categorical:
 
         None where there are none, or they lie too far apart. Numbers that are not among the values have UNKNOWN.
         """
-        code = {int(text): FIRST + i for i, text in enumerate(self.values) if WHOLE.fullmatch(text)}
+        code = {int(text): FIRST + i for i, text in enumerate(self.values.to_pylist()) if WHOLE.fullmatch(text)}
         if not code or max(code) - min(code) > SPAN:
             return None
         below = min(code) - 1
@@ -149,21 +172,27 @@ class Schema:
 
     def write(self, path: Path) -> None:
         """Write as vocabulary.parquet: a row per value (categorical) or per field (numeric)."""
-        rows: list[dict[str, object]] = [
-            {"field": f.name, "kind": "categorical", "code": FIRST + i, "value": value, "mean": None, "scale": None}
-            for f in self.categorical
-            for i, value in enumerate(f.values)
-        ]
-        rows += [
-            {"field": f.name, "kind": "numeric", "code": None, "value": None, "mean": f.mean, "scale": f.scale}
-            for f in self.numeric
-        ]
-        columns = {"field": pa.string(), "kind": pa.string(), "code": pa.int64(), "value": pa.string(),
-                   "mean": pa.float64(), "scale": pa.float64()}  # fmt: skip
-        facts = {b"categorical": "\n".join(f.name for f in self.categorical).encode()}
-        if buckets := {f.name: f.buckets for f in self.categorical if f.buckets}:
+        fields = self.categorical
+        places = [np.arange(len(f.values), dtype=np.int64) for f in fields]
+        names = pa.array([f.name for f in fields], pa.string())
+        of_field = np.repeat(np.arange(len(fields)), [len(each) for each in places])
+        categorical = pa.table({
+            "field": names.take(pa.array(of_field)),
+            "kind": pa.repeat("categorical", len(of_field)),
+            "code": FIRST + np.concatenate([*places, np.empty(0, np.int64)]),
+            "value": pa.concat_arrays([*(f.values for f in fields), pa.array([], pa.string())]),
+        })  # fmt: skip
+        numeric = pa.table({
+            "field": pa.array([f.name for f in self.numeric], pa.string()),
+            "kind": pa.repeat("numeric", len(self.numeric)),
+            "mean": pa.array([f.mean for f in self.numeric], pa.float64()),
+            "scale": pa.array([f.scale for f in self.numeric], pa.float64()),
+        })  # fmt: skip
+        facts = {b"categorical": "\n".join(f.name for f in fields).encode()}
+        if buckets := {f.name: f.buckets for f in fields if f.buckets}:
             facts[b"buckets"] = json.dumps(buckets).encode()
-        pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns.items(), facts)), path)
+        table = pa.concat_tables([categorical, numeric], promote_options="default").combine_chunks()
+        pq.write_table(table.replace_schema_metadata(facts), path)
 
     @classmethod
     def read(cls, path: Path) -> Schema:
@@ -172,15 +201,17 @@ class Schema:
         facts = table.schema.metadata or {}
         names = [n for n in facts.get(b"categorical", b"").decode().split("\n") if n]
         buckets = json.loads(facts.get(b"buckets", b"{}"))
-        values: dict[str, list[str]] = {name: [] for name in names}
-        numeric = []
-        for row in table.to_pylist():
-            if row["kind"] == "categorical":
-                values[row["field"]].append(row["value"])
-            else:
-                numeric.append(Numeric(row["field"], row["mean"], row["scale"]))
-        fields = (Categorical(name, tuple(found), buckets.get(name, 0)) for name, found in values.items())
-        return cls(tuple(fields), tuple(numeric))
+        kinds = table.column("kind")
+        rows = table.filter(pc.equal(kinds, "categorical"))
+        of_field = pc.index_in(rows.column("field"), pa.array(names, pa.string())).to_numpy()
+        ends = np.searchsorted(of_field, np.arange(len(names) + 1))  # the values of a field lie together
+        values = pa.concat_arrays([*rows.column("value").chunks, pa.array([], pa.string())])
+        categorical = (
+            Categorical(name, values[start:end], buckets.get(name, 0))
+            for name, (start, end) in zip(names, pairwise(ends), strict=True)
+        )
+        numeric = table.filter(pc.equal(kinds, "numeric")).select(["field", "mean", "scale"]).to_pylist()
+        return cls(tuple(categorical), tuple(Numeric(row["field"], row["mean"], row["scale"]) for row in numeric))
 
 
 def scale_of(count: float, total: float, squares: float) -> tuple[float, float]:
@@ -254,7 +285,7 @@ def _by_text(field: Categorical, column: Any) -> NDArray[np.int32]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()  # values are few: each is turned into text and looked up once
     text = canonical_text(column.dictionary)
-    place = pc.index_in(text, field.value_set)
+    place = pc.index_in(text, field.values)
     known = _filled(place, UNKNOWN - FIRST) + FIRST
     if field.buckets:
         rest = np.flatnonzero(known == UNKNOWN)

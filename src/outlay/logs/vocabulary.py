@@ -69,17 +69,21 @@ def count_block(files: FeatureFiles, asked: tuple[Block, Sequence[int]]) -> list
     return [(f, _count(column)) for f, column in files.read(*asked)]
 
 
-def vocabulary(counts: Any, min_count: int) -> tuple[str, ...]:
+def vocabulary(counts: Any, min_count: int) -> Any:
     """Values in order of frequency, ties by text; those in fewer than `min_count` rows are left out.
 
     Args:
         counts: Arrow table with the columns `value` and `n`.
         min_count: rows a value needs.
+
+    Returns:
+        An Arrow string array.
     """
     texts = pa.table({"text": canonical_text(counts.column("value")), "n": counts.column("n")})
     merged = texts.filter(pc.is_valid(texts.column("text"))).group_by("text").aggregate([("n", "sum")])
     merged = merged.filter(pc.greater_equal(merged.column("n_sum"), min_count))
-    return tuple(merged.sort_by([("n_sum", "descending"), ("text", "ascending")]).column("text").to_pylist())
+    ordered = merged.sort_by([("n_sum", "descending"), ("text", "ascending")])
+    return ordered.column("text").combine_chunks()
 
 
 def hashed_words(fields: int, most: int) -> str:

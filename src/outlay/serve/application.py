@@ -46,6 +46,7 @@ class ServerOptions:
         experiment: the A/B test to serve, or None.
         rehearse: seconds that a day lasts; None: days are real.
         history: a log or a DATA folder with the past of users before the ledger began, or None.
+        shared: a folder in which the workers share vocabularies; None: there is one process.
         change: whether settings and bundle become those of all servers of the ledger.
     """
 
@@ -59,13 +60,14 @@ class ServerOptions:
     experiment: Experiment | None = None
     rehearse: float | None = None
     history: Path | None = None
+    shared: Path | None = None
     change: bool = False
 
     def load_experiment(self, loaded: LoadedBundle) -> ServedExperiment | None:
         """Return the A/B test to serve beside the bundle. Raises OutlayError if the two do not fit."""
         if self.experiment is None:
             return None
-        return load_experiment(self.experiment, loaded, self.config, self.history)
+        return load_experiment(self.experiment, loaded, self.config, self.history, self.shared)
 
 
 def is_loopback(host: str) -> bool:
@@ -85,8 +87,9 @@ def application(options: ServerOptions) -> Router:
 
     async def start() -> Service:
         with _stopped_by_signals():
-            loaded = prepare_bundle(options.bundle, options.config, history=options.history)
-            state = ServingState(loaded, options.config, options.load_experiment(loaded), options.history)
+            loaded = prepare_bundle(options.bundle, options.config, history=options.history, shared=options.shared)
+            trial = options.load_experiment(loaded)
+            state = ServingState(loaded, options.config, trial, options.history, options.shared)
             ledger, clock = await _reach_ledger(options.ledger, state)
         # What is loaded by now stays; searching it for garbage again and again takes a quarter of the time.
         gc.collect()

@@ -13,8 +13,8 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,38 @@ def serve(options: ServerOptions, say: Callable[[str], None] = lambda _words: No
             f"is {options.host}: other machines could spend the budget, and there is no token.", where="--host",
             way_out="Set OUTLAY_TOKEN to a long random text, or listen on 127.0.0.1.",
         )  # fmt: skip
-    loaded = prepare_bundle(options.bundle, options.config, history=options.history)
+    with _worker_folder(options) as folder:
+        if folder is not None:
+            options = dataclasses.replace(options, shared=folder / "vocabularies")
+        options, bundle, notices = _checked(options)
+        with listening(options.host, options.port) as listener:
+            options = dataclasses.replace(options, port=listener.getsockname()[1])
+            say(f"bundle {bundle} on http://{options.host}:{options.port}")
+            for line in notices:
+                say(line)
+            if folder is not None:
+                _run_workers(options, listener, folder)
+            else:
+                with suppress(KeyboardInterrupt):
+                    uvicorn.Server(uvicorn.Config(application(options), **UVICORN)).run(sockets=[listener])
+
+
+@contextmanager
+def _worker_folder(options: ServerOptions) -> Iterator[Path | None]:
+    """A folder for what workers share, which only this user may read; None where there is one process."""
+    if options.workers == 1:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _checked(options: ServerOptions) -> tuple[ServerOptions, str, list[str]]:
+    """Return the options to serve with, the bundle and its campaign in words, and what the operator should know.
+
+    The bundles that it loads are gone when it returns: the launcher of workers does not need them.
+    """
+    loaded = prepare_bundle(options.bundle, options.config, history=options.history, shared=options.shared)
     zone = options.config.timezone
     with closing(open_ledger(options.ledger)) as ledger:
         notices = []
@@ -84,16 +115,7 @@ def serve(options: ServerOptions, say: Callable[[str], None] = lambda _words: No
         notices += agree_settings(ledger, loaded, options.config, trial, clock, change=options.change)
         if rehearsal is not None:
             notices = [*note_rehearsal(ledger, loaded.campaign, rehearsal), *notices]
-    with listening(options.host, options.port) as listener:
-        options = dataclasses.replace(options, port=listener.getsockname()[1])
-        say(f"bundle {loaded.bundle.id} of campaign {loaded.campaign} on http://{options.host}:{options.port}")
-        for line in notices:
-            say(line)
-        if options.workers > 1:
-            _run_workers(options, listener)
-        else:
-            with suppress(KeyboardInterrupt):
-                uvicorn.Server(uvicorn.Config(application(options), **UVICORN)).run(sockets=[listener])
+    return options, f"{loaded.bundle.id} of campaign {loaded.campaign}", notices
 
 
 def worker() -> Router:
@@ -136,7 +158,9 @@ def _in_service(ledger: Ledger, loaded: LoadedBundle, options: ServerOptions) ->
         "Put it there, start with its folder, or put this one into service for all servers with --change-settings."
     )
     try:
-        active = prepare_bundle(kept.path, options.config, campaign=loaded.campaign, history=options.history)
+        active = prepare_bundle(
+            kept.path, options.config, campaign=loaded.campaign, history=options.history, shared=options.shared
+        )
     except OutlayError as error:
         raise OutlayError(
             f"is {loaded.bundle.id}; the ledger's servers serve {kept.bundle}, which cannot be loaded: {error}",
@@ -166,18 +190,17 @@ def _stop_with(launcher: Any) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run_workers(options: ServerOptions, listener: socket.socket) -> None:
-    with tempfile.TemporaryDirectory() as folder:  # only this user may read it
-        file, meters = Path(folder) / "settings", Path(folder) / "meters"
-        # Token and password stay off the disk: if the launcher is killed, the folder is left behind.
-        file.write_bytes(pickle.dumps(dataclasses.replace(options, token=None, ledger="")))
-        meters.mkdir()
-        os.environ |= {
-            WORKER_OPTIONS: str(file),
-            WORKER_LEDGER: options.ledger,
-            "PROMETHEUS_MULTIPROC_DIR": str(meters),
-        }
-        if options.token is not None:
-            os.environ[WORKER_TOKEN] = options.token
-        factory = "outlay.serve.launch:worker"
-        _Launcher(uvicorn.Config(factory, factory=True, workers=options.workers, **UVICORN), [listener]).run()
+def _run_workers(options: ServerOptions, listener: socket.socket, folder: Path) -> None:
+    file, meters = folder / "settings", folder / "meters"
+    # Token and password stay off the disk: if the launcher is killed, the folder is left behind.
+    file.write_bytes(pickle.dumps(dataclasses.replace(options, token=None, ledger="")))
+    meters.mkdir()
+    os.environ |= {
+        WORKER_OPTIONS: str(file),
+        WORKER_LEDGER: options.ledger,
+        "PROMETHEUS_MULTIPROC_DIR": str(meters),
+    }
+    if options.token is not None:
+        os.environ[WORKER_TOKEN] = options.token
+    factory = "outlay.serve.launch:worker"
+    _Launcher(uvicorn.Config(factory, factory=True, workers=options.workers, **UVICORN), [listener]).run()

@@ -1,7 +1,8 @@
 """Features of single requests as numbers: what `core/schema.py` does for columns, for JSON values without Arrow.
 
 A test compares the two on many values. Looking up a value in a dictionary takes well under a microsecond; a table of
-one row would take a hundred.
+one row would take a hundred. Dictionaries hold the most frequent values of each field, so that their memory is bounded;
+the others are found in the vocabulary itself, which workers share, in one or two microseconds (`core/text_index.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from outlay.core.schema import CLIP, FIRST, MISSING, MISSING_TEXTS, UNKNOWN, Categorical, Schema
 
+IN_DICTIONARIES = 1 << 17  # values of all fields together, at most: about 30 MB
 Value = str | int | float | bool | None
 Features = Mapping[str, Value]
 
@@ -55,8 +57,13 @@ class RowEncoder:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self._categorical = [(field.name, _codes(field)) for field in schema.categorical]
-        self._hashed = [(i, field) for i, field in enumerate(schema.categorical) if field.buckets]
+        most = IN_DICTIONARIES // max(1, len(schema.categorical))
+        self._categorical = [(field.name, _codes(field, most)) for field in schema.categorical]
+        self._further = [
+            (i, field.name, field.code_of)
+            for i, field in enumerate(schema.categorical)
+            if field.buckets or len(field.values) > most
+        ]
         self.unknown = {field.name: 0 for field in schema.categorical}
         self.absent = dict.fromkeys(schema.names, 0)
         self._numeric = [(field.name, field.mean, field.scale) for field in schema.numeric]
@@ -82,18 +89,18 @@ class RowEncoder:
         except KeyError as absent:
             self.absent[absent.args[0]] += 1
             return None
-        for i, field in self._hashed:
-            if codes[i] == UNKNOWN and (text := value_text(features[field.name])) is not None:
-                codes[i] = field.other(text)
+        for i, name, code_of in self._further:
+            if codes[i] == UNKNOWN and (text := value_text(features[name])) is not None:
+                codes[i] = code_of(text)
         if UNKNOWN in codes:
             for (name, _), code in zip(self._categorical, codes, strict=True):
                 self.unknown[name] += code == UNKNOWN
         return EncodedRow(codes, numbers)
 
 
-def _codes(field: Categorical) -> dict[type, dict[Any, int]]:
-    """Return the codes of known JSON values by type: 3, 3.0 and "3" are one value, 1 and true are two."""
-    texts = {value: FIRST + i for i, value in enumerate(field.values)}
+def _codes(field: Categorical, most: int) -> dict[type, dict[Any, int]]:
+    """Return the codes of the first `most` values by JSON type: 3, 3.0 and "3" are one value, 1 and true are two."""
+    texts = {value: FIRST + i for i, value in enumerate(field.values[:most].to_pylist())}
     numbers: dict[float, int] = {}
     for text, code in texts.items():
         for kind in (int, float):

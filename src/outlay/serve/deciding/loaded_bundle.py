@@ -89,7 +89,12 @@ class LoadedBundle:
 
 
 def prepare_bundle(
-    path: str | Path, config: ServeConfig, *, campaign: str | None = None, history: Path | None = None
+    path: str | Path,
+    config: ServeConfig,
+    *,
+    campaign: str | None = None,
+    history: Path | None = None,
+    shared: Path | None = None,
 ) -> LoadedBundle:
     """Load, verify, price and warm up a bundle.
 
@@ -98,6 +103,7 @@ def prepare_bundle(
         config: settings of the server.
         campaign: the campaign that is being served, if any: its ledger accepts no other.
         history: a log or a DATA folder with the past of users before the ledger began.
+        shared: a folder in which workers share the vocabulary; see `load_bundle`.
 
     Raises:
         BundleError: if it is missing, damaged, of another campaign, or cannot decide single requests.
@@ -105,7 +111,7 @@ def prepare_bundle(
     """
     folder = Path(path).absolute()
     try:
-        bundle = load_bundle(folder)
+        bundle = load_bundle(folder, shared=shared)
     except OSError as error:
         raise BundleError(f"cannot be read ({error.strerror}).", file=folder, way_out="Check the path.") from None
     name = str(bundle.manifest["name"])

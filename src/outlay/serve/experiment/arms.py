@@ -169,7 +169,11 @@ class ServedExperiment:
 
 
 def load_experiment(
-    experiment: Experiment, loaded: LoadedBundle, config: ServeConfig, history: Path | None = None
+    experiment: Experiment,
+    loaded: LoadedBundle,
+    config: ServeConfig,
+    history: Path | None = None,
+    shared: Path | None = None,
 ) -> ServedExperiment:
     """Load, verify and warm up the bundles of the arms.
 
@@ -178,6 +182,7 @@ def load_experiment(
         loaded: the bundle that decides about users outside the test.
         config: settings of the server.
         history: a log or a DATA folder with the past of users before the ledger began.
+        shared: a folder in which workers share the vocabularies; see `load_bundle`.
 
     Raises:
         BundleError: if an arm's bundle is missing, damaged or of another campaign.
@@ -196,14 +201,19 @@ def load_experiment(
             "arms beforehand (outlay experiment assign) and analyse with --assigned.",
         )  # fmt: skip
     trial = ServedExperiment(
-        experiment, tuple(_prepared(arm, experiment, loaded, config, history) for arm in experiment.arms)
+        experiment, tuple(_prepared(arm, experiment, loaded, config, history, shared) for arm in experiment.arms)
     )
     trial.check_fits(loaded)
     return trial
 
 
 def _prepared(
-    arm: Design, experiment: Experiment, loaded: LoadedBundle, config: ServeConfig, history: Path | None
+    arm: Design,
+    experiment: Experiment,
+    loaded: LoadedBundle,
+    config: ServeConfig,
+    history: Path | None,
+    shared: Path | None,
 ) -> ServedArm:
     file, where = experiment.path, f"arm {arm.name!r}"
     if arm.name in (POLICY, RANDOM):
@@ -219,7 +229,7 @@ def _prepared(
     except MoneyError as error:
         raise OutlayError(error.found, file=file, where=f"{where}.budget", way_out=error.way_out) from None
     if arm.kind == "bundle":
-        return _of_bundle(arm, experiment, loaded, config, budget, history)
+        return _of_bundle(arm, experiment, loaded, config, budget, history, shared)
     if arm.kind == "random":
         everyone = replace(loaded.decider, random_share=1.0, random_salt=experiment.meta.salt)
         return ServedArm(arm.name, arm.kind, budget, loaded, everyone, None)
@@ -244,9 +254,10 @@ def _of_bundle(
     config: ServeConfig,
     budget: int | None,
     history: Path | None,
+    shared: Path | None,
 ) -> ServedArm:
     folder = (experiment.path or Path()).parent / str(arm.bundle)
-    own = prepare_bundle(folder, config, campaign=loaded.campaign, history=history)
+    own = prepare_bundle(folder, config, campaign=loaded.campaign, history=history, shared=shared)
     if arm.bundle_id not in (None, own.bundle.id):
         raise OutlayError(
             f"is {arm.bundle_id!r}, but {folder} holds {own.bundle.id!r}: another bundle than was planned.",

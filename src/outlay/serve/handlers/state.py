@@ -53,6 +53,7 @@ class ServingState:
         config: ServeConfig,
         trial: ServedExperiment | None = None,
         history: Path | None = None,
+        shared: Path | None = None,
     ) -> None:
         self.loaded = loaded
         self.config = config
@@ -62,6 +63,7 @@ class ServingState:
         self.kinds: tuple[str, ...] = MONEY_KINDS
         self.prices: Mapping[str, float] = {}
         self._history = history  # the past of users before the ledger began, for bundles that come into service
+        self._shared = shared  # the folder in which workers share vocabularies
         self._swap = threading.Lock()  # bundles go into service one after the other
         self._backoff = Backoff()
         self.outdated = ""
@@ -193,7 +195,9 @@ class ServingState:
 
     def _prepared(self, path: str | Path, ledger: Ledger, now: int) -> LoadedBundle:
         """Return a bundle that fits the test and is registered in the ledger."""
-        loaded = prepare_bundle(path, self.config, campaign=self.loaded.campaign, history=self._history)
+        loaded = prepare_bundle(
+            path, self.config, campaign=self.loaded.campaign, history=self._history, shared=self._shared
+        )
         if self.trial is not None:
             self.trial.check_fits(loaded)
         register_bundle(ledger, loaded, self.config, now)
