@@ -3,8 +3,7 @@
     python benchmarks/serve_wide.py                 # about four minutes
 
 Ground: networks of the default size with random weights (`serve_speed.py`), categorical features only, every value
-drawn evenly, which is the hardest case for the dictionaries of frequent values; SQLite; clients share the cores with the
-server.
+drawn evenly, which is the hardest case for the dictionaries of frequent values; SQLite; clients on the server's cores.
 
 * 20 fields of 50 values, to compare with;
 * 1,000 fields of 100 values: a log of the paper's width whose training kept every field;
@@ -21,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import statistics
 import tempfile
 import time
@@ -44,7 +44,7 @@ def schema(fields: int, values: int) -> Schema:
 
 def states(fields: int, values: int) -> list[dict[str, Any]]:
     """Features as callers send them."""
-    rng = serve_speed.random.Random(0)
+    rng = random.Random(0)
     return [{f"category_{i}": rng.randrange(values) for i in range(fields)} for _ in range(serve_speed.STATES)]
 
 
@@ -107,9 +107,11 @@ def main() -> None:
           "alone: private, MB | worker: private, MB | worker: all, MB |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|")
     for r in results:
+        calm = r["calm"]
         private, every = (statistics.median(each[key] for each in r["workers"]) for key in ("private", "all"))
-        print(f"| {r['fields']:,} × {r['values']:,} | {r['per_second']:,.0f} | {r['ratio']:.2f} | {r['server_us']:.0f} | "
-              f"{r['calm']['p50_ms']:.2f} | {r['calm']['p99_ms']:.2f} | {r['start_s']:.1f} | "
+        print(f"| {r['fields']:,} × {r['values']:,} | {r['per_second']:,.0f} | {r['ratio']:.2f} | "
+              f"{r['server_us']:.0f} | "
+              f"{calm['p50_ms']:.2f} | {calm['p99_ms']:.2f} | {r['start_s']:.1f} | "
               f"{r['alone']['private']:.0f} | {private:.0f} | {every:.0f} |")  # fmt: skip
     OUT.mkdir(exist_ok=True)
     machine = {"cores": os.cpu_count(), "platform": platform.platform()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import equinox as eqx
 import jax
@@ -20,6 +21,7 @@ from outlay.learning.derived_costs import determined_costs
 from outlay.learning.heads import coordinates
 from outlay.learning.orthogonal import DECAY_ROWS, MOST_DECAY, PASSES, WORSE, Orthogonal, learn
 from outlay.learning.orthogonal_policies import answers
+from outlay.nets import resident
 from outlay.nets.batches import gather
 from outlay.nets.network import Linear
 from outlay.nets.orthogonal import EffectShape, arrays_of, init_orthogonal, tell, value_heads
@@ -265,3 +267,15 @@ def test_a_handful_of_users_who_all_got_the_same_are_learned_from(users: int) ->
     problem = training(data, steps=100)
     *_, progress = learn(problem)
     assert np.isfinite(progress.losses).all()
+
+
+def test_a_training_with_states_on_an_accelerator_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained() -> list[NDArray[Any]]:
+        *_, progress = learn(training(log_of(random_cmdp(3)), steps=300))
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(progress.learner.online)]
+
+    own = trained()
+    free = mock.Mock(return_value=1 << 40)
+    monkeypatch.setattr(resident, "_free_memory", free)
+    assert all(np.array_equal(one, other) for one, other in zip(own, trained(), strict=True))
+    assert free.called

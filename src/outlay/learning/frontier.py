@@ -34,10 +34,11 @@ from outlay.learning.critic import Critic, CriticSettings
 from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of, whole_blocks
 from outlay.learning.multiplier_grid import pilot_grid, refined
 from outlay.learning.training_inputs import TrainingInputs
-from outlay.nets.batches import Batch, blocks
+from outlay.nets.batches import Batch, blocks, uses_table
 from outlay.nets.group import ALONE, ProcessGroup
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import Linear, QNetwork, Shape
+from outlay.nets.resident import resident_states
 from outlay.ops.mixture_lp import solve_mixture
 
 REFINED_AT = (0.15, 0.40, 0.60)  # of all gradient steps; the last for several limits only
@@ -135,8 +136,12 @@ def learn(
 
     count = len(frontier.bound)
     again = [int(share * frontier.steps) // BLOCK * BLOCK for share in REFINED_AT[: 2 if count == 1 else 3]]
-    for batch in blocks(data, frontier.learn_rows, batch=frontier.train.batch, steps=BLOCK, total=frontier.steps,
-                        seed=frontier.seed, start=progress.step, share=group.share(frontier.train.batch)):  # fmt: skip
+    alone = group.size == 1 and not uses_table(data, frontier.train.batch)
+    batches = blocks(
+        data, frontier.learn_rows, batch=frontier.train.batch, steps=BLOCK, total=frontier.steps, seed=frontier.seed,
+        start=progress.step, share=group.share(frontier.train.batch), resident=resident_states(data) if alone else None,
+    )  # fmt: skip
+    for batch in batches:
         began = time.perf_counter()
         learner, (losses, _) = block(group.everywhere(progress.learner), group.place(batch))
         progress.learner = group.here(learner)

@@ -43,9 +43,10 @@ from outlay.learning.heads import Coordinates
 from outlay.learning.mixing.rule import Rule, constraints
 from outlay.learning.multipliers import ogd_step
 from outlay.learning.policy import Policy
-from outlay.nets.batches import Batch, blocks
+from outlay.nets.batches import Batch, blocks, uses_table
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import QNetwork, Shape
+from outlay.nets.resident import resident_states
 
 HELD_DECAY = 0.9  # of the weight averages of the extra network, whose policy changes from candidate to candidate
 SPARES = 4  # networks that a rule may keep beside those of its mixture, as they are expensive to store
@@ -219,6 +220,7 @@ def play(game: Game, progress: GameProgress | None = None) -> Iterator[tuple[Gam
     batches = blocks(
         game.data, game.learn_rows, batch=train.batch, steps=train.candidate_every, total=game.steps, seed=game.seed,
         start=len(progress.candidates) * train.candidate_every,
+        resident=None if uses_table(game.data, train.batch) else resident_states(game.data),
     )  # fmt: skip
     for batch in batches:
         began = time.perf_counter()

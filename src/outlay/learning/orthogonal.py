@@ -71,6 +71,7 @@ from outlay.nets.orthogonal import (
     OrthogonalNetwork,
     init_orthogonal,
 )
+from outlay.nets.resident import resident_states
 from outlay.ops.action_basis import smooth_basis
 
 BLOCK = 100  # gradient steps that are compiled as one call; fewer where a log is so wide that their rows are large
@@ -219,9 +220,10 @@ def learn(
 
     size = steps_in_memory(data, PAIR * half, BLOCK)
     block = compiled_block(step, lambda learner: (learner, None), size, group)
+    resident = resident_states(data) if group.size == 1 else None  # a group places batches from the host
     streams = [
         blocks(data, rows, batch=half, steps=size, total=training.steps, seed=training.seed + part,
-               start=progress.step, table=False, next_states=False, share=share)
+               start=progress.step, table=False, next_states=False, share=share, resident=resident)
         for part, rows in enumerate(halves_of(data, training.learn_rows))
     ]  # fmt: skip
     looks = {round(training.steps / BLOCK * part / LOOKS) * BLOCK for part in range(1, LOOKS + 1)}

@@ -27,7 +27,7 @@ from outlay.learning.held_out import choice_rows
 
 USUAL = BoostingSettings(leaves=31, rate=0.4, prior=20.0, rounds=16, patience=4)
 HELD_ROWS = 20_000  # most rows of select users used for early stopping
-FEW_CODES = 30  # fields with more codes have no columns in V
+FEW_CODES, MOST_CODES = 30, 1_500  # fields with more codes have no columns in V; most codes of all that have
 RIDGE = 1e-4  # as a share of the mean square of a column
 LEAST = 0.01  # minimum probability of an allowed action
 
@@ -186,8 +186,10 @@ def _solved(columns: TrainingColumns, rows: Ints, predicted: Vector) -> Vector:
     """Solve for V `[N, H]` of the log's policy; `predicted [N, k]` are some of its features."""
     table = columns.table
     parts: list[NDArray[Any]] = [np.ones((len(predicted), 1)), predicted, table.x[:, : table.num_numbers]]
-    for f, size in enumerate(table.sizes):
-        if size <= FEW_CODES:
+    smallest = np.argsort(table.sizes, kind="stable")
+    with_columns = smallest[np.cumsum(np.sort(table.sizes)) <= MOST_CODES]
+    for f in np.sort(with_columns):
+        if (size := table.sizes[f]) <= FEW_CODES:
             parts.append(np.eye(size)[columns.codes[:, f]])
     features = np.hstack(parts).astype(np.float64)
     features[:, 1:] -= features[rows, 1:].mean(axis=0)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.transitions import Transitions
+from outlay.nets.resident import ResidentStates
 
 Column = Any  # a NumPy array on the host, a JAX array inside a compiled step
 
@@ -54,7 +55,14 @@ def uses_table(data: Transitions, batch: int) -> bool:
     return data.states is not None and len(data.states) <= TABLE_LIMIT * batch
 
 
-def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool, next_states: bool = True) -> Batch:
+def gather(
+    data: Transitions,
+    rows: NDArray[np.int64],
+    *,
+    table: bool,
+    next_states: bool = True,
+    resident: ResidentStates | None = None,
+) -> Batch:
     """The transitions that start in `rows` (any shape).
 
     Args:
@@ -62,6 +70,7 @@ def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool, next_stat
         rows: of any shape.
         table: whether states are given by their place in the table of distinct states.
         next_states: whether the states of the next rows are read.
+        resident: the states on an accelerator, which gathers them itself; None: they are read from the memory map.
     """
     shape, flat = rows.shape, rows.ravel()
     following = np.asarray(data.next_row[flat]).astype(np.int64)
@@ -79,9 +88,9 @@ def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool, next_stat
         allowed = data.allowed(flat).reshape(*shape, data.num_actions)
         next_allowed = data.allowed(following).reshape(*shape, data.num_actions)
     return Batch(
-        state=_states(data, flat, shape, table),
+        state=_states(data, flat, shape, table, resident),
         next_row=following.astype(np.int32).reshape(shape),
-        next_state=_states(data, following, shape, table) if next_states else _no_states(shape),
+        next_state=_states(data, following, shape, table, resident) if next_states else _no_states(shape),
         action=data.action[flat].astype(np.int32).reshape(shape),
         outcome=outcome.reshape(*shape, outcome.shape[1]),
         discount=discount.astype(np.float32).reshape(shape),
@@ -94,13 +103,18 @@ def gather(data: Transitions, rows: NDArray[np.int64], *, table: bool, next_stat
     )
 
 
-def _states(data: Transitions, rows: NDArray[np.int64], shape: tuple[int, ...], table: bool) -> StateRows:
+def _states(
+    data: Transitions, rows: NDArray[np.int64], shape: tuple[int, ...], table: bool, resident: ResidentStates | None
+) -> StateRows:
     if table and data.state is not None:
         empty = np.empty((*shape, 0))
         return StateRows(
             empty.astype(np.int32), empty.astype(np.float32), data.state[rows].astype(np.int32).reshape(shape)
         )
-    codes, numbers = data.codes(rows, data.code_type), data.numbers(rows)
+    codes: Column = data.codes(rows, data.code_type) if resident is None else resident.codes(rows)
+    numbers: Column = None if resident is None else resident.numbers_of(rows)
+    if numbers is None:
+        numbers = data.numbers(rows)
     none = np.empty((*shape[:-1], 0), np.int32)
     return StateRows(codes.reshape(*shape, codes.shape[1]), numbers.reshape(*shape, numbers.shape[1]), none)
 
@@ -122,6 +136,7 @@ def blocks(
     table: bool | None = None,
     next_states: bool = True,
     share: slice | None = None,
+    resident: ResidentStates | None = None,
 ) -> Iterator[Batch]:
     """Blocks of `steps` batches until `total` gradient steps are made, each epoch a new permutation of `rows`.
 
@@ -140,13 +155,16 @@ def blocks(
         table: whether states are given by their place in the table of distinct states; None: where that is cheaper.
         next_states: whether the states of the next rows are read.
         share: the rows of each batch that are gathered; None: all.
+        resident: the states on an accelerator, as in `gather`.
     """
     table = uses_table(data, batch) if table is None else table
     share = slice(None) if share is None else share
     with ThreadPoolExecutor(1) as pool:
         before: Future[Batch] | None = None
         for some in _row_blocks(rows, batch, steps, total, seed, start):
-            following = pool.submit(gather, data, some[:, share], table=table, next_states=next_states)
+            following = pool.submit(
+                gather, data, some[:, share], table=table, next_states=next_states, resident=resident
+            )
             if before is not None:
                 yield before.result()
             before = following
