@@ -10,8 +10,10 @@ from outlay.bundles.read import load_bundle
 from outlay.choosing.run import Run
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import LEARN, Transitions
-from outlay.learning.screening import GROUPS, centred, evidence, screen, wide
+from outlay.core.schema import Categorical, Schema
+from outlay.learning.screening import CLASSES, GROUPS, centred, classes_of, evidence, screen, wide
 from outlay.simulators import wide as campaign
+from small_logs import transitions
 
 USERS, DAYS = 4000, 5
 
@@ -62,6 +64,63 @@ def test_an_effect_of_a_few_values_is_found() -> None:
     y = noise + 0.3 * (codes < 3)[:, None] * [1, 0]
     one, none = evidence(codes, 30, group, centred(y, group))
     assert one > 6 > 2 > none
+
+
+@pytest.mark.parametrize("values", [2, 20, 500])
+def test_noise_beside_a_field_that_matters_passes_as_often_as_the_level_says(values: int) -> None:
+    rng = np.random.default_rng(values)
+    user = np.repeat(np.arange(USERS), DAYS)
+    kind = rng.integers(12, size=USERS)[user]
+    y = kind**2 / 20 * rng.normal(size=USERS)[user] + kind + rng.normal(size=len(user))  # its variance differs as well
+    group = rng.integers(GROUPS, size=USERS)[user]
+    beside = classes_of(kind, 12, y - y.mean())
+    left = centred(y[:, None], group * CLASSES + beside, GROUPS * CLASSES)
+    p = 10.0 ** -np.array([
+        evidence(rng.integers(values, size=USERS)[user] * CLASSES + beside, values * CLASSES, group, left)[0]
+        for _ in range(200)
+    ])  # fmt: skip
+    for level in (0.1, 0.02):
+        assert (p < level).mean() <= level + 3 * np.sqrt(level * (1 - level) / len(p))
+    assert 0.2 < np.median(p) < 0.85
+
+
+def test_classes_have_as_many_rows_and_are_in_the_order_of_the_means() -> None:
+    codes = np.repeat(np.arange(16), 100)
+    y = np.repeat(np.random.default_rng(0).permutation(16) - 7.5, 100)
+    found = classes_of(codes, 20, y)
+    assert np.bincount(found).tolist() == [200] * CLASSES
+    assert (np.diff(found[np.argsort(y, kind="stable")]) >= 0).all()
+
+
+def pairs(effect: float) -> Transitions:
+    """45 fields: the first raises the reward; with the second, which says nothing alone, it turns the action's effect."""
+    rng = np.random.default_rng(3)
+    users, days = 3000, 4
+    codes = np.repeat(rng.integers(0, 6, (users, 45)), days, axis=0)
+    action = rng.integers(0, 2, users * days)
+    sign = (2 * (codes[:, 0] % 2) - 1) * (2 * (codes[:, 1] % 2) - 1)
+    reward = codes[:, 0] + effect * action * sign + rng.normal(size=len(action))
+    data = transitions(
+        user=np.repeat(np.arange(users), days).tolist(),
+        day=np.tile(np.arange(days), users).tolist(),
+        state=[0] * len(action),
+        action=action.tolist(),
+        outcome=np.column_stack([reward, action]).tolist(),
+        num_states=1,
+        num_actions=2,
+    )
+    schema = Schema(tuple(Categorical(str(i), tuple("abc")) for i in range(45)), ())
+    columns = ((tuple(range(45)), codes.astype(np.uint8)),)
+    return replace(data, schema=schema, code_columns=columns, state=None, states=None)
+
+
+def test_a_field_that_changes_the_effect_beside_another_is_kept() -> None:
+    found = screen(pairs(1.0))
+    assert {0, 1} <= set(found.kept)
+    assert 1 in found.together
+    assert found.score[1] < found.threshold
+    assert len(found.kept) <= 8
+    assert 1 not in screen(pairs(0.0)).together
 
 
 def test_what_matters_alone_is_kept_and_noise_is_not(folder: Path) -> None:

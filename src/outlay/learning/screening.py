@@ -13,7 +13,12 @@ The y are: the reward, the next row's reward, the action, and the products of ac
 differ over values where the effect of the action does. Each is standardised, and centred in each group, so that what
 users of a group have in common is no noise.
 
-A field that tells something only together with others, and nothing alone, is not found.
+A field may tell nothing alone and yet change the effect of the action together with another. So each field that is left
+out is looked at again beside each kept one, whose values are put into `CLASSES` by their mean of the y that they tell
+most of: now v is a value and a class, and y, the product of action and reward, is centred in each group and class, so
+that what the kept field tells by itself is no evidence. `EXPECTED_PAIRS` fields of noise pass.
+
+A field that tells something only together with two others, or with one that is not kept, is not found.
 
 Source: cluster-robust tests of many means, Satterthwaite (1946); sure independence screening, Fan and Lv (2008); the
 choice of y is ours.
@@ -21,7 +26,7 @@ choice of y is ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +34,7 @@ from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
 from outlay.core.campaign import Campaign
-from outlay.core.progress import Progress, silent
+from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import LEARN, Transitions
 from outlay.ops.action_basis import smooth_basis
 
@@ -39,9 +44,12 @@ SEED = 0  # of the groups of users
 GROUPS = 20
 MOST_ROWS = 500_000
 SHRINKAGE = 20.0  # rows without effect that a value starts with
-EXPECTED = 2.0  # fields of noise that pass
+EXPECTED = 2.0  # fields of noise that pass by themselves
+EXPECTED_PAIRS = 0.5  # and beside another field
+CLASSES = 8  # of the values of a kept field
 LEAST = 5  # fields that are kept in any case, the best ones
 TINY = 1e-30
+EFFECT = 3  # place of the product of action and reward among the targets
 FIELDS = 32  # whose codes are in memory at a time
 
 Matrix = NDArray[np.float64]
@@ -53,13 +61,15 @@ class Screening:
 
     Attributes:
         kept: positions of the categorical fields that count, ascending.
-        score: `[F]` −log₁₀ of the least p-value of each field.
-        threshold: above which a field is kept.
+        score: `[F]` −log₁₀ of the least p-value of each field by itself.
+        threshold: of `score`, above which a field is kept.
+        together: those of `kept` that tell something only beside another field.
     """
 
     kept: tuple[int, ...]
     score: Matrix
     threshold: float
+    together: tuple[int, ...] = ()
 
 
 def wide(data: Transitions, campaign: Campaign) -> bool:
@@ -72,9 +82,9 @@ def screened_words(found: Screening, names: Sequence[str]) -> str:
     """What was kept, in words."""
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     return (
-        f"Screening: policies read {len(names)} of {len(found.score):,} categorical fields, {shown}; the others tell "
-        "nothing by themselves about rewards, actions or effects of actions that noise does not. [train] screening = "
-        "false learns from all."
+        f"Screening: policies read {len(names)} of {len(found.score):,} categorical fields, {shown}; neither alone nor "
+        "beside one of these do the others tell more about rewards, actions or effects of actions than noise does. "
+        "[train] screening = false learns from all."
     )
 
 
@@ -86,19 +96,61 @@ def screen(data: Transitions, report: Progress = silent) -> Screening:
         report: called with the share done and what is being done.
     """
     rows, group = _grouped(data)
-    y = centred(targets(data, rows), group)
-    sizes = np.array(data.schema.sizes)
-    count = len(sizes)
-    threshold = float(-np.log10(min(1.0, EXPECTED / (count * y.shape[1]))))
-    score = np.zeros(count)
-    for start in range(0, count, FIELDS):
-        report(start / count, "screening fields")
-        for field, codes in _codes(data, rows, range(start, min(start + FIELDS, count))):
-            score[field] = evidence(codes, int(sizes[field]), group, y).max()
-    kept = np.flatnonzero(score > threshold)
+    told = targets(data, rows)
+    y, sizes = centred(told, group), data.schema.sizes
+    threshold = float(-np.log10(min(1.0, EXPECTED / (len(sizes) * y.shape[1]))))
+    score = np.zeros((len(sizes), y.shape[1]))
+    for field, codes in _each(data, rows, range(len(sizes)), within(report, 0, 0.5)):
+        score[field] = evidence(codes, sizes[field], group, y)
+    best = score.max(axis=1)
+    kept = np.flatnonzero(best > threshold)
     if len(kept) < LEAST:
-        kept = np.sort(np.argsort(-score, kind="stable")[:LEAST])
-    return Screening(tuple(kept.tolist()), score, threshold)
+        kept = np.sort(np.argsort(-best, kind="stable")[:LEAST])
+    left_out = np.setdiff1d(np.arange(len(sizes)), kept)
+    classes = [
+        classes_of(codes, sizes[field], y[:, score[field].argmax()]) for field, codes in _each(data, rows, kept, silent)
+    ]
+    together = _beside(data, rows, group, told[:, EFFECT], left_out, classes, within(report, 0.5, 1))
+    everything = np.union1d(kept, together).astype(int).tolist()
+    return Screening(tuple(everything), best, threshold, tuple(together))
+
+
+def _beside(
+    data: Transitions,
+    rows: NDArray[np.int64],
+    group: NDArray[np.intp],
+    y: Matrix,
+    fields: NDArray[np.intp],
+    classes: Sequence[NDArray[np.intp]],
+    report: Progress,
+) -> list[int]:
+    """Those of `fields` that tell something about y beside the classes `[n]` of one of several other fields."""
+    threshold = -np.log10(min(1.0, EXPECTED_PAIRS / max(1, len(fields) * len(classes))))
+    left = [centred(y[:, None], group * CLASSES + beside, GROUPS * CLASSES) for beside in classes]
+    found = []
+    for field, codes in _each(data, rows, fields, report):
+        size = data.schema.sizes[field] * CLASSES
+        pairs = zip(classes, left, strict=True)
+        cells = codes.astype(np.intp) * CLASSES
+        if any(evidence(cells + beside, size, group, own)[0] > threshold for beside, own in pairs):
+            found.append(field)
+    return found
+
+
+def classes_of(codes: NDArray[np.integer], size: int, y: Matrix) -> NDArray[np.intp]:
+    """`[n]` the class of each row's value: CLASSES of about as many rows, by the mean of y.
+
+    Args:
+        codes: `[n]` below `size`.
+        size: number of codes.
+        y: `[n]` with mean 0.
+    """
+    count = np.bincount(codes, minlength=size)
+    order = np.argsort(np.bincount(codes, y, minlength=size) / (count + SHRINKAGE), kind="stable")
+    below = np.cumsum(count[order]) - count[order] / 2
+    of_code = np.empty(size, np.intp)
+    of_code[order] = np.minimum(CLASSES * below / max(len(codes), 1), CLASSES - 1)
+    return of_code[codes]
 
 
 def targets(data: Transitions, rows: NDArray[np.int64]) -> Matrix:
@@ -114,10 +166,10 @@ def targets(data: Transitions, rows: NDArray[np.int64]) -> Matrix:
     return np.column_stack([reward, after, action, _standard(action * reward), _standard(action * after)])
 
 
-def centred(y: Matrix, group: NDArray[np.intp]) -> Matrix:
+def centred(y: Matrix, group: NDArray[np.intp], groups: int = GROUPS) -> Matrix:
     """`[n, T]` less the mean of each group."""
-    count = np.maximum(np.bincount(group, minlength=GROUPS), 1)
-    return np.column_stack([one - (np.bincount(group, one, minlength=GROUPS) / count)[group] for one in y.T])
+    count = np.maximum(np.bincount(group, minlength=groups), 1)
+    return np.column_stack([one - (np.bincount(group, one, minlength=groups) / count)[group] for one in y.T])
 
 
 def evidence(codes: NDArray[np.integer], size: int, group: NDArray[np.intp], y: Matrix) -> Matrix:
@@ -152,7 +204,16 @@ def _grouped(data: Transitions) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     return rows[chosen], np.minimum((lot[chosen] / share * GROUPS).astype(np.intp), GROUPS - 1)
 
 
-def _codes(data: Transitions, rows: NDArray[np.int64], fields: range) -> list[tuple[int, NDArray[np.integer]]]:
+def _each(
+    data: Transitions, rows: NDArray[np.int64], fields: Sequence[int] | NDArray[np.intp], report: Progress
+) -> Iterator[tuple[int, NDArray[np.integer]]]:
+    """Fields with the codes of the rows `[n]`, in the order of `fields`; a few of them are in memory at a time."""
+    for start in range(0, len(fields), FIELDS):
+        report(start / len(fields), "screening fields")
+        yield from sorted(_codes(data, rows, set(map(int, fields[start : start + FIELDS]))), key=lambda each: each[0])
+
+
+def _codes(data: Transitions, rows: NDArray[np.int64], fields: set[int]) -> list[tuple[int, NDArray[np.integer]]]:
     found = []
     for positions, columns in data.code_columns:
         places = [place for place, field in enumerate(positions) if field in fields]
