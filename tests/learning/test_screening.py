@@ -9,8 +9,8 @@ import outlay
 from outlay.bundles.read import load_bundle
 from outlay.choosing.run import Run
 from outlay.core.campaign import Campaign
-from outlay.core.transitions import LEARN, Transitions
 from outlay.core.schema import Categorical, Schema
+from outlay.core.transitions import LEARN, Transitions
 from outlay.learning.screening import CLASSES, GROUPS, centred, classes_of, evidence, screen, wide
 from outlay.simulators import wide as campaign
 from small_logs import transitions
@@ -93,7 +93,7 @@ def test_classes_have_as_many_rows_and_are_in_the_order_of_the_means() -> None:
 
 
 def pairs(effect: float) -> Transitions:
-    """45 fields: the first raises the reward; with the second, which says nothing alone, it turns the action's effect."""
+    """45 fields: the first raises the reward; with the second, silent alone, it turns the effect of the action."""
     rng = np.random.default_rng(3)
     users, days = 3000, 4
     codes = np.repeat(rng.integers(0, 6, (users, 45)), days, axis=0)
