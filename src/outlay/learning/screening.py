@@ -150,7 +150,8 @@ def classes_of(codes: NDArray[np.integer], size: int, y: Matrix) -> NDArray[np.i
     below = np.cumsum(count[order]) - count[order] / 2
     of_code = np.empty(size, np.intp)
     of_code[order] = np.minimum(CLASSES * below / max(len(codes), 1), CLASSES - 1)
-    return of_code[codes]
+    classes: NDArray[np.intp] = of_code[codes]
+    return classes
 
 
 def targets(data: Transitions, rows: NDArray[np.int64]) -> Matrix:
