@@ -23,7 +23,7 @@ from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.prepare import prepare
 from outlay.learning.mixing import RULES
-from outlay.learning.screening import screen, screened_words, wide
+from outlay.learning.screening import Screening, screen, screened_words, wide
 from outlay.training import METHODS, frontier, game, two_stage
 from outlay.training.record import record
 
@@ -49,6 +49,7 @@ def train(
     overwrite: bool = False,
     threads: int | None = None,
     workers: int | None = None,
+    screening: Screening | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Train on a campaign file or on a DATA folder, into a RUN folder.
@@ -73,6 +74,7 @@ def train(
         threads: for reading the log.
         workers: of `frontier`: processes of a Ray cluster that train the networks together, each on its share of every
             batch; default: this process alone.
+        screening: what `learning.screening.screen` found on these data; default: it is done here, if the log is wide.
         progress: called with the fraction done and what is being done.
 
     Raises:
@@ -101,7 +103,7 @@ def train(
     try:
         return _train(
             source, out, partial, method, oracle, response or "deepfm", label_days or 1, preset, folds, seed, resume,
-            threads, workers, report,
+            threads, workers, screening, report,
         )  # fmt: skip
     except LostWorkerError:
         raise
@@ -157,13 +159,14 @@ def _train(
     resume: bool,
     threads: int | None,
     workers: int | None,
+    screening: Screening | None,
     report: Progress,
 ) -> Run:
     data, campaign, notes = _data(source, partial, preset, threads, report)
     campaign = campaign.with_train(folds=folds)
     fields: list[str] | None = None
     if wide(data, campaign):
-        found = screen(data, within(report, 0.15, 0.2))
+        found = screening or screen(data, within(report, 0.15, 0.2))
         fields = [data.schema.categorical[place].name for place in found.kept]
         data, campaign = data.with_fields(fields), campaign.with_train(folds=1)  # users who certify chose no fields
         notes.append(screened_words(found, fields))

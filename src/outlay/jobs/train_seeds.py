@@ -31,9 +31,10 @@ from outlay.core.parallel import in_processes
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import Transitions
 from outlay.jobs.prepare import prepare
+from outlay.learning.screening import Screening, screen, wide
 
 BYTES, ROW_BYTES = 1.5e9, 200  # memory of a training, about: for itself, and for each row
-PREPARED = 0.1  # share of the work when DATA are there
+PREPARED, SCREENED = 0.1, 0.12  # share of the work when DATA are there, and when fields of noise are known
 
 
 def train_seeds(
@@ -71,7 +72,9 @@ def train_seeds(
     data = _data(source, out, options, threads, within(report, 0, PREPARED))
     if data.folder == out / "data":
         options = {key: value for key, value in options.items() if key != "preset"}  # with which it was prepared
-    further = within(report, PREPARED, 1)
+    if (found := _screening(data, options.get("folds"), within(report, PREPARED, SCREENED))) is not None:
+        options = options | {"screening": found}
+    further = within(report, SCREENED, 1)
     folders = {number: out / f"seed-{number}" for number in range(seed, seed + seeds)}
     left = [number for number, folder in folders.items() if kind_of(folder) != "run"]
     told: dict[int, float] = dict.fromkeys(set(folders) - set(left), 1.0)
@@ -123,6 +126,11 @@ def _data(
             campaign = campaign.with_train(preset=preset)
         prepare(campaign, out / "data", threads=threads, progress=report)
     return Transitions.open(out / "data")
+
+
+def _screening(data: Transitions, folds: int | None, report: Progress) -> Screening | None:
+    """Return which fields of a wide log tell anything, the same for all seeds; None if all are learned from."""
+    return screen(data, report) if wide(data, data.campaign.with_train(folds=folds)) else None
 
 
 def _train_one(data: Path, out: Path, options: dict[str, Any], number: int, report: Progress | None = None) -> int:
