@@ -14,11 +14,12 @@ differ over values where the effect of the action does. Each is standardised, an
 users of a group have in common is no noise.
 
 A field may tell nothing alone and yet change the effect of the action together with another. So each field that is left
-out is looked at again beside each kept one, whose values are put into `CLASSES` by their mean of the y that they tell
-most of: now v is a value and a class, and y, the product of action and reward, is centred in each group and class, so
-that what the kept field tells by itself is no evidence. `EXPECTED_PAIRS` fields of noise pass.
+out is looked at again beside each of the `BESIDE` kept ones that tell most, whose values are put into `CLASSES` by
+their mean of the y that they tell most of: now v is a value and a class, and y, the product of action and reward, is
+centred in each group and class, so that what the kept field tells by itself is no evidence. `EXPECTED_PAIRS` fields of
+noise pass.
 
-A field that tells something only together with two others, or with one that is not kept, is not found.
+A field that tells something only together with two others, or with one that tells little, is not found.
 
 Source: cluster-robust tests of many means, Satterthwaite (1946); sure independence screening, Fan and Lv (2008); the
 choice of y is ours.
@@ -47,6 +48,8 @@ SHRINKAGE = 20.0  # rows without effect that a value starts with
 EXPECTED = 2.0  # fields of noise that pass by themselves
 EXPECTED_PAIRS = 0.5  # and beside another field
 CLASSES = 8  # of the values of a kept field
+BESIDE = 16  # kept fields, those that tell most, beside which the others are looked at again
+PAIR_CODES = 4096  # codes told apart beside another field, the most frequent ones; all others are one
 LEAST = 5  # fields that are kept in any case, the best ones
 TINY = 1e-30
 EFFECT = 3  # place of the product of action and reward among the targets
@@ -107,8 +110,10 @@ def screen(data: Transitions, report: Progress = silent) -> Screening:
     if len(kept) < LEAST:
         kept = np.sort(np.argsort(-best, kind="stable")[:LEAST])
     left_out = np.setdiff1d(np.arange(len(sizes)), kept)
+    strongest = kept[np.argsort(-best[kept], kind="stable")[:BESIDE]]
     classes = [
-        classes_of(codes, sizes[field], y[:, score[field].argmax()]) for field, codes in _each(data, rows, kept, silent)
+        classes_of(codes, sizes[field], y[:, score[field].argmax()])
+        for field, codes in _each(data, rows, strongest, silent)
     ]
     together = _beside(data, rows, group, told[:, EFFECT], left_out, classes, within(report, 0.5, 1))
     everything = np.union1d(kept, together).astype(int).tolist()
@@ -129,9 +134,9 @@ def _beside(
     left = [centred(y[:, None], group * CLASSES + beside, GROUPS * CLASSES) for beside in classes]
     found = []
     for field, codes in _each(data, rows, fields, report):
-        size = data.schema.sizes[field] * CLASSES
+        size = min(data.schema.sizes[field], PAIR_CODES + 1) * CLASSES
+        cells = np.minimum(codes.astype(np.intp), PAIR_CODES) * CLASSES
         pairs = zip(classes, left, strict=True)
-        cells = codes.astype(np.intp) * CLASSES
         if any(evidence(cells + beside, size, group, own)[0] > threshold for beside, own in pairs):
             found.append(field)
     return found
