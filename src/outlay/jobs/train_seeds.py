@@ -86,12 +86,14 @@ def train_seeds(
         further(sum(told.values()) / seeds, f"{done} of {seeds} seeds")
 
     together = min(processors(), _room(data), len(left))  # more than processors would only disturb one another
-    if together > 1:
-        for _ in in_processes(partial(_train_one, data.folder, out, options), left, together, tell):
-            tell()
-    else:
-        for number, alone in _shares(left, further, seeds):
-            _train_one(data.folder, out, options, number, alone)
+    whole = len(left) // together * together if together > 1 else 0
+    for some in (left[:whole], left[whole:]):  # the last seeds share all processors among fewer processes
+        if len(some) > 1 and together > 1:
+            for _ in in_processes(partial(_train_one, data.folder, out, options), some, min(together, len(some)), tell):
+                tell()
+        else:
+            for number, alone in _shares(some, further, seeds):
+                _train_one(data.folder, out, options, number, alone)
     return [Run.open(folder) for folder in folders.values()]
 
 
