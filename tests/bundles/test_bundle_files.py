@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from outlay.bundles.decide import Bundle
 from outlay.bundles.manifest import seal, unseal
 from outlay.bundles.read import check_values, load_bundle
 from outlay.bundles.write import BundleSpec, update_certificate, write_bundle
@@ -73,6 +74,18 @@ def test_a_missing_file_is_refused(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(BundleError, match=r"manifest\.json|cannot be read"):
         load_bundle(folder)
+
+
+def test_the_graph_of_the_frontier_is_verified_before_it_is_needed(frontier_bundle: Bundle, tmp_path: Path) -> None:
+    place = tmp_path / "bundle"
+    shutil.copytree(frontier_bundle.folder, place)
+    graph = place / "frontier.onnx"
+    graph.write_bytes(graph.read_bytes()[:-1] + b"x")
+    with pytest.raises(BundleError, match=r"frontier\.onnx: was changed"):
+        load_bundle(place)
+    graph.unlink()
+    with pytest.raises(BundleError, match=r"frontier\.onnx: cannot be read"):
+        load_bundle(place)
 
 
 def test_a_half_written_manifest_and_a_missing_folder_are_refused(folder: Path) -> None:

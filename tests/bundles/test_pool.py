@@ -146,11 +146,13 @@ def test_policies_of_several_networks_are_one_graph(
     assert first.shape == (1, 3, (POLICIES + 1 + 1) * 2)  # the Q that two policies share is computed once
 
 
-def test_a_frontier_is_only_read_when_it_is_asked_for(frontier_bundle: Bundle, tmp_path: Path) -> None:
+def test_a_frontier_that_changed_after_the_bundle_was_loaded_is_refused_when_it_is_read(
+    frontier_bundle: Bundle, tmp_path: Path
+) -> None:
     folder = tmp_path / "bundle"
     shutil.copytree(frontier_bundle.folder, folder)
-    (folder / "frontier.onnx").write_bytes((folder / "frontier.onnx").read_bytes()[:-1])
     pool = Pool(load_bundle(folder))
+    (folder / "frontier.onnx").write_bytes((folder / "frontier.onnx").read_bytes()[:-1])
     assert actions(pool.mixture(pool.weights)) == actions(frontier_bundle)
     for ask in (pool.check, lambda: pool.mixture(np.eye(POLICIES)[0])):
         with pytest.raises(BundleError, match=r"frontier\.onnx: was changed"):

@@ -15,6 +15,7 @@ import pytest
 
 from outlay.core.errors import FolderError, LogError
 from outlay.core.files import new_folder
+from outlay.core.journal import unfinished_folder
 from outlay.core.machine import DISK, EXTRAS, in_words
 from outlay.logs.encode import Columns
 from outlay.logs.source import Source
@@ -87,6 +88,27 @@ def test_a_disk_that_is_full_or_read_only_is_no_bug(tmp_path: Path, number: int)
     with pytest.raises(FolderError, match=r"out: cannot be written \(Told so\)"), new_folder(tmp_path / "out"):
         raise OSError(number, "Told so")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_hides_a_full_disk_behind_its_own_error_is_no_bug(tmp_path: Path) -> None:
+    """As equinox does with NumPy's word for an array that was written in part."""
+    with pytest.raises(FolderError, match=r"out: cannot be written \(No space left on device\)\. Free some"), \
+            new_folder(tmp_path / "out"):  # fmt: skip
+        raise RuntimeError("at leaf weight") from OSError("1000 requested and 262 written")
+    with pytest.raises(RuntimeError, match="at leaf"), new_folder(tmp_path / "out"):
+        raise RuntimeError("at leaf weight") from ValueError("of another kind")
+
+
+def test_what_is_done_is_kept_where_the_disk_was_full(tmp_path: Path) -> None:
+    def work(error: Exception) -> None:
+        with unfinished_folder(tmp_path / "out", {}) as (folder, _):
+            (folder / "part").write_text("done")
+            raise error
+
+    for error, kept in ((FolderError("cannot be written (No space left on device)."), True), (ValueError("x"), False)):
+        with pytest.raises(type(error)):
+            work(error)
+        assert (tmp_path / ".out.partial" / "part").exists() == kept
 
 
 def test_a_full_disk_of_temporary_files_is_not_the_logs_fault(tmp_path: Path) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_servers import RESERVE
 
 from outlay.bundles.decide import Bundle
-from outlay.serve.application import ServerOptions, application
+from outlay.core.errors import BundleError
+from outlay.serve.application import ServerOptions, _load, application
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.handlers.service import Service
@@ -28,6 +31,56 @@ def collector() -> Iterator[None]:
     yield
     gc.unfreeze()
     gc.set_threshold(*thresholds)
+
+
+def started_bundle(options: ServerOptions) -> str:
+    """The id of the bundle that a worker serves once it has started."""
+
+    async def start() -> str:
+        async with asyncio.timeout(20):
+            app = application(options)
+            async with app.lifespan_context(app) as state:
+                assert state is not None
+                service: Service = state["service"]
+                return service.state.loaded.bundle.id
+
+    return asyncio.run(start())
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_worker_whose_folder_is_gone_serves_the_ledgers_bundle(bundle: Bundle, tmp_path: Path) -> None:
+    config, path = ServeConfig.parse({"reserve": RESERVE}), tmp_path / "ledger.db"
+    ledger = SqliteLedger(path)
+    agree_settings(ledger, prepare_bundle(bundle.folder, config), config)
+    campaign = str(bundle.manifest["name"])
+    options = ServerOptions(tmp_path / "gone", f"sqlite:///{path}", config, workers=2, campaign=campaign)
+    assert started_bundle(options) == bundle.id
+    ledger.close()
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_worker_that_can_load_nothing_waits_instead_of_ending_the_others(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, path, place, away = ServeConfig.parse({"reserve": RESERVE}), *(tmp_path / name for name in "abc")
+    shutil.copytree(bundle.folder, place)
+    ledger = SqliteLedger(path)
+    agree_settings(ledger, prepare_bundle(place, config), config)
+    ledger.close()
+    campaign = str(bundle.manifest["name"])
+    options = ServerOptions(place, f"sqlite:///{path}", config, workers=2, campaign=campaign)
+    waits: list[float] = []
+
+    async def back(seconds: float) -> None:
+        waits.append(seconds)
+        away.rename(place)
+
+    place.rename(away)
+    with pytest.raises(BundleError, match="does not exist"):
+        asyncio.run(_load(replace(options, workers=1)))
+    monkeypatch.setattr("outlay.serve.application.asyncio.sleep", back)
+    assert asyncio.run(_load(options)).loaded.bundle.id == bundle.id
+    assert waits == [1]
 
 
 @pytest.mark.usefixtures("collector")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
-from outlay.bundles.manifest import GOLDEN, VOCABULARY, WAY_OUT, read_file, unseal, verified
+from outlay.bundles.manifest import FRONTIER, GOLDEN, VOCABULARY, WAY_OUT, read_file, unseal, verified
 from outlay.bundles.policy import Member
 from outlay.bundles.vocabulary import shared_schema
 from outlay.core.errors import BundleError
@@ -56,6 +56,8 @@ def load_bundle(path: str | Path, *, threads: int = 1, shared: Path | None = Non
         )
         for m in manifest["members"]
     )
+    if manifest.get("frontier"):
+        verified(folder, FRONTIER, manifest)  # it is read when a policy outside the mixture is first needed
     schema = Schema.read(pa.BufferReader(vocabulary)) if shared is None else shared_schema(vocabulary, shared)
     bundle = Bundle(folder, manifest, schema, members)
     _check_golden(bundle, read_file(folder, GOLDEN, manifest))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
-from outlay.core.schema import user_text
+from outlay.core.schema import check_single, user_text
 
 BATCH_ROWS = 65_536  # decided at a time
 
@@ -50,6 +50,7 @@ def users_of(batch: Any, name: str, *, first_row: int = 0, file: str | Path | No
     if found is None:
         return None
     users = _flat(batch.column(found))
+    check_single(found, users.type, file)
     if pa.types.is_dictionary(users.type):
         users = users.dictionary_decode()
     nameless = user_text(users).is_null().to_numpy(zero_copy_only=False)

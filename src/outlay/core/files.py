@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from outlay.core.errors import FolderError
-from outlay.core.machine import DISK
+from outlay.core.errors import FolderError, OutlayError
+from outlay.core.machine import disk_way_out
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -39,10 +39,11 @@ def new_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except OSError as error:
         about = {str(temporary), str(path), *map(str, path.parents)}
+        way_out = disk_way_out(error)
         if error.errno != errno.ENOSPC and error.filename not in about and temporary.name not in str(error):
             raise  # of something else that the block does
         raise FolderError(f"cannot be written ({error.strerror or error}).", file=path,
-                          way_out="Give another path.") from None  # fmt: skip
+                          way_out=way_out or "Give another path.") from None  # fmt: skip
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -99,10 +100,12 @@ def new_folder(path: Path) -> Iterator[Path]:
         temporary.mkdir(parents=True)
         yield temporary
         put_in_place(temporary, path)
-    except OSError as error:
-        if error.errno not in DISK:
+    except Exception as error:
+        way_out = None if isinstance(error, OutlayError) else disk_way_out(error)
+        if way_out is None:
             raise
-        raise FolderError(f"cannot be written ({error.strerror}).", file=path, way_out=DISK[error.errno]) from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else os.strerror(errno.ENOSPC)
+        raise FolderError(f"cannot be written ({reason}).", file=path, way_out=way_out) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

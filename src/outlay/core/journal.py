@@ -23,7 +23,7 @@ from typing import Any
 
 from outlay.core.errors import FolderError, LostWorkerError
 from outlay.core.files import check_replaceable, partial_of, put_in_place
-from outlay.core.machine import DISK
+from outlay.core.machine import DISK, disk_way_out
 
 if sys.platform != "win32":  # there, nothing keeps two runs apart
     import fcntl
@@ -71,8 +71,8 @@ class Journal:
 def unfinished_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path, Journal]]:
     """A folder beside `path` for what is done of it, and its journal; removed when the block ends well.
 
-    Where the block is cut off (killed, Ctrl-C, a worker lost), the folder stays for the next run with the same `about`;
-    after any other error it is removed, as the same input would fail again.
+    Where the block is cut off (killed, Ctrl-C, a worker lost, a full disk), the folder stays for the next run with the
+    same `about`; after any other error it is removed, as the same input would fail again.
 
     Args:
         path: the file or folder to be made.
@@ -95,10 +95,9 @@ def unfinished_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path,
                     _empty(folder)
                     journal.begin(about)
                 yield folder, journal
-            except LostWorkerError:
-                raise
-            except Exception:
-                shutil.rmtree(folder, ignore_errors=True)
+            except Exception as error:
+                if not isinstance(error, LostWorkerError) and disk_way_out(error) is None:
+                    shutil.rmtree(folder, ignore_errors=True)
                 raise
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:

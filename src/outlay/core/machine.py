@@ -24,7 +24,8 @@ DISK = {  # errno → the way out
     errno.EROFS: "Give a path that can be written.",
     errno.EFBIG: "Give a path on another disk.",
 }
-FULL = "no space left on device", "disk quota exceeded", "read-only file system"  # as libraries say it in their texts
+# As libraries say it in their texts; the last one is NumPy's word for an array that was written in part.
+FULL = "no space left on device", "disk quota exceeded", "read-only file system", "file too large", "requested and"
 
 
 def processors() -> int:
@@ -57,8 +58,19 @@ def in_words(error: BaseException) -> OutlayError | None:
         )  # fmt: skip
     if isinstance(error, OSError) and error.errno in DISK:
         return OutlayError(f"cannot be written ({error.strerror}).", file=error.filename, way_out=DISK[error.errno])
-    if says_full(error):
-        return OutlayError(f"a file cannot be written ({str(error).strip()}).", way_out=DISK[errno.ENOSPC])
+    if (way_out := disk_way_out(error)) is not None:
+        return OutlayError(f"a file cannot be written ({str(error).strip()}).", way_out=way_out)
+    return None
+
+
+def disk_way_out(error: BaseException | None) -> str | None:
+    """What to do about a disk that is full or cannot be written; None if neither an error nor its causes are of one."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in DISK:
+            return DISK[error.errno]
+        if says_full(error):
+            return DISK[errno.ENOSPC]
+        error = error.__cause__
     return None
 
 

@@ -162,7 +162,9 @@ class Schema:
         numbers = np.empty((count, 2 * len(self.numeric)), np.float32)
         unknown = 0
         for i, field in enumerate(self.categorical):
-            codes[:, i] = column = codes_of(field, table.column(field.name))
+            values = table.column(field.name)
+            check_single(field.name, values.type, file)
+            codes[:, i] = column = codes_of(field, values)
             unknown += int(np.count_nonzero(column == UNKNOWN))
         for i, scale in enumerate(self.numeric):
             value, missing = numbers_of(scale, table.column(scale.name), file)
@@ -212,6 +214,15 @@ class Schema:
         )
         numeric = table.filter(pc.equal(kinds, "numeric")).select(["field", "mean", "scale"]).to_pylist()
         return cls(tuple(categorical), tuple(Numeric(row["field"], row["mean"], row["scale"]) for row in numeric))
+
+
+def check_single(name: str, kind: Any, file: str | Path | None) -> None:
+    """Raise LogError if the rows of a column hold lists, structures or maps, by its Arrow type."""
+    if pa.types.is_nested(kind):
+        raise LogError(
+            f"is of type {kind}; a single value per row is expected.", file=file, where=f"column {name!r}",
+            way_out="Give one value in each row (empty where unknown).",
+        )  # fmt: skip
 
 
 def scale_of(count: float, total: float, squares: float) -> tuple[float, float]:

@@ -115,7 +115,10 @@ class MarkovCheck:
         ordered = strongest_first(dependences)
         worst = ordered[0]
         if not worst.matters:
-            words = "given state and action, the days before say no more about outcomes and the next state"
+            words = (
+                "given state and action, the days before say no more about outcomes and the next state "
+                f"(strongest: {worst.size})"
+            )
             return cls(True, words, way_out, ordered)
         what = worst.outcome.removeprefix("next ")
         what = f"the next day's {what}" if worst.outcome != what else what

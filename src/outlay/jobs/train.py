@@ -19,6 +19,7 @@ from outlay.choosing.run import ESTIMATES, Run
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, LogError, LostWorkerError, OutlayError
 from outlay.core.files import check_replaceable, kind_of, partial_of, put_in_place
+from outlay.core.machine import disk_way_out
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.prepare import prepare
@@ -107,8 +108,9 @@ def train(
         )  # fmt: skip
     except LostWorkerError:
         raise
-    except OutlayError:
-        if not resume:  # the same input would fail again; a run to be resumed may only have met a wrong option
+    except OutlayError as error:
+        # The same input would fail again, unless the disk was full; a run to be resumed may have met a wrong option.
+        if not resume and disk_way_out(error) is None:
             shutil.rmtree(partial, ignore_errors=True)
         raise
 

@@ -297,7 +297,7 @@ def read_rows(
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
         open_source(path, Path(folder), users=users, part=part, threads=threads) as source,
     ):
-        terms = {name: source.term(f"column {name!r}", text) for name, text in expressions.items()}
+        terms = {name: _needed(source, name, text) for name, text in expressions.items()}
         for name, text in (optional or {}).items():
             try:
                 terms[name] = source.term(f"column {name!r}", text)
@@ -307,6 +307,17 @@ def read_rows(
         chosen = ", ".join(quoted(name) for name in terms)
         inner = f"SELECT {ROW}{', ' if columns else ''}{columns} FROM log_numbered"
         yield from source.batches(f"SELECT {chosen or ROW} FROM ({inner})", batch_rows)
+
+
+def _needed(source: Source, name: str, text: str) -> Term:
+    where = f"column {name!r}"
+    try:
+        return source.term(where, text)
+    except LogError as error:
+        if name != text or error.found != f"the log has no column {name!r}.":
+            raise
+        raise LogError("there is no such column in the rows, and it is needed.", file=source.file, where=where,
+                       way_out="Add it (empty where unknown).") from None  # fmt: skip
 
 
 def _bare(name: str) -> str:

@@ -9,12 +9,14 @@ import ipaddress
 import logging
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from starlette.routing import Router
 
+from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
@@ -46,6 +48,7 @@ class ServerOptions:
         experiment: the A/B test to serve, or None.
         rehearse: seconds that a day lasts; None: days are real.
         history: a log or a DATA folder with the past of users before the ledger began, or None.
+        campaign: that of the bundle; known once the launcher has loaded it.
         shared: a folder in which the workers share vocabularies; None: there is one process.
         change: whether settings and bundle become those of all servers of the ledger.
     """
@@ -60,6 +63,7 @@ class ServerOptions:
     experiment: Experiment | None = None
     rehearse: float | None = None
     history: Path | None = None
+    campaign: str = ""
     shared: Path | None = None
     change: bool = False
 
@@ -87,9 +91,7 @@ def application(options: ServerOptions) -> Router:
 
     async def start() -> Service:
         with _stopped_by_signals():
-            loaded = prepare_bundle(options.bundle, options.config, history=options.history, shared=options.shared)
-            trial = options.load_experiment(loaded)
-            state = ServingState(loaded, options.config, trial, options.history, options.shared)
+            state = await _load(options)
             ledger, clock = await _reach_ledger(options.ledger, state)
         # What is loaded by now stays; searching it for garbage again and again takes a quarter of the time.
         gc.collect()
@@ -110,6 +112,36 @@ def _stopped_by_signals() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+async def _load(options: ServerOptions) -> ServingState:
+    """Return the state with the bundle and the test of the options, or with the bundle that is in service by now.
+
+    The launcher has loaded them, so a worker that cannot is one that was started again later, when the folder was gone
+    or being replaced. It tries again every second: if it gave up, the launcher would stop all other workers.
+    """
+    while True:
+        try:
+            loaded = _loaded(options)
+            trial = options.load_experiment(loaded)
+            return ServingState(loaded, options.config, trial, options.history, options.shared)
+        except OutlayError as error:
+            if options.workers == 1:
+                raise
+            log.error("this worker cannot load what it is to serve: %s", error)
+        await asyncio.sleep(1)
+
+
+def _loaded(options: ServerOptions) -> LoadedBundle:
+    prepare = partial(prepare_bundle, config=options.config, history=options.history, shared=options.shared)
+    try:
+        return prepare(options.bundle)
+    except OutlayError:
+        with closing(open_ledger(options.ledger)) as ledger:
+            kept = ledger.config(options.campaign)
+        if kept is None or not kept.bundle or Path(kept.path) == options.bundle.absolute():
+            raise
+        return prepare(kept.path, campaign=options.campaign)
 
 
 async def _reach_ledger(url: str, state: ServingState) -> tuple[Ledger, Clock]:

@@ -115,6 +115,7 @@ def _checked(options: ServerOptions) -> tuple[ServerOptions, str, list[str]]:
         notices += agree_settings(ledger, loaded, options.config, trial, clock, change=options.change)
         if rehearsal is not None:
             notices = [*note_rehearsal(ledger, loaded.campaign, rehearsal), *notices]
+    options = dataclasses.replace(options, campaign=loaded.campaign)
     return options, f"{loaded.bundle.id} of campaign {loaded.campaign}", notices
 
 
