@@ -2,13 +2,14 @@
 
     python benchmarks/wide_coverage.py                          # 100 logs of 5,000 users, 200 fields; ten minutes
     python benchmarks/wide_coverage.py --logs 20 --fields 1000
+    python benchmarks/wide_coverage.py --fields 100 --values 10000 --history     # with [log.history]
 
 The policies were not fitted on the users they are evaluated on: two constants, and the mixture that `train` makes of
 another log of 20,000 users, which finds by itself which fields tell anything. Evaluation reads these fields alone, as
 `outlay evaluate` does. On *wide* the test of the state finds that earlier days still predict what follows (numbers come
 in intervals), so without `[log.history]` nothing is certified and every number has a caution; what is asked here is
-whether its interval holds the truth all the same. Columns are those of `city_coverage.py`, over all numbers that have
-an interval.
+whether its interval holds the truth all the same. `--history` adds what `outlay check` recommends. Columns are those of
+`city_coverage.py`, over all numbers that have an interval.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ from outlay.simulators.city_truth import CityTruth
 from outlay.simulators.wide import WideWorld
 
 PILOT, SIMULATED = 20_000, 50_000
+HISTORY = """
+[log.history]
+days = 7
+columns = ["action", "reward", "coupon_cost"]
+summaries = ["decayed"]
+"""
 
 
 def ground(fields: int, values: int) -> tuple[Ground, tuple[str, ...]]:
@@ -68,11 +75,15 @@ def true_values(world: WideWorld, read: Sequence[str]) -> PolicyValues:
     return PolicyValues(CityTruth(world.city), users=SIMULATED, show=partial(world.show, fields=set(read)))
 
 
-def one_log(at: Ground, read: tuple[str, ...], users: int, seed: int, sizes: dict[str, Any]) -> Iterator[Answer]:
+def one_log(
+    at: Ground, read: tuple[str, ...], users: int, seed: int, history: bool, sizes: dict[str, Any]
+) -> Iterator[Answer]:
     """All policies on one log, and differences to the old one."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         path = outlay.simulate("wide", folder / "log", users=users, seed=seed, **sizes)
+        if history:
+            path.write_text(path.read_text() + HISTORY)
         outlay.prepare(path, folder / "data")
         data = Transitions.open(folder / "data").with_fields(list(read))
         log = pq.read_table(folder / "log" / "log.parquet", columns=list(read))
@@ -97,12 +108,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("users", 5000), ("fields", 200), ("values", 20_000), ("logs", 100)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--history", action="store_true", help="summaries of past days are part of the state")
     asked = parser.parse_args()
     at, read = ground(asked.fields, asked.values)
     print(f"{len(read)} of {asked.fields} fields are read", flush=True)
     answers: list[Answer] = []
     for seed in range(asked.logs):
-        found = one_log(at, read, asked.users, seed, {"fields": asked.fields, "values": asked.values})
+        found = one_log(at, read, asked.users, seed, asked.history, {"fields": asked.fields, "values": asked.values})
         answers += [replace(answer, recommended=answer.low is not None) for answer in found]
     print(summary(answers))
 

@@ -59,6 +59,7 @@ def load_bundle(path: str | Path, *, threads: int = 1, shared: Path | None = Non
     if manifest.get("frontier"):
         verified(folder, FRONTIER, manifest)  # it is read when a policy outside the mixture is first needed
     schema = Schema.read(pa.BufferReader(vocabulary)) if shared is None else shared_schema(vocabulary, shared)
+    pa.default_memory_pool().release_unused()  # what decoding took
     bundle = Bundle(folder, manifest, schema, members)
     _check_golden(bundle, read_file(folder, GOLDEN, manifest))
     return bundle

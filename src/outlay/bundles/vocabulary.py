@@ -43,8 +43,6 @@ def shared_schema(vocabulary: bytes, folder: Path) -> Schema:
         except (FolderError, OSError) as error:
             log.warning("the vocabulary is not shared with other workers: %s", error)
             return schema
-        del schema
-        pa.default_memory_pool().release_unused()  # what decoding took
         _remove_older(folder)
     return _map(path)
 
