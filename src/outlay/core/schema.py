@@ -73,7 +73,7 @@ class Categorical:
 
     @cached_property
     def code_of(self) -> Callable[[str], int]:
-        """Code of one canonical text. Where there is no index, it is made when this is first asked for."""
+        """Code of one canonical text. The first access makes the index if none was given."""
         index = self.index or TextIndex.of(self.values)
 
         def code(text: str) -> int:
