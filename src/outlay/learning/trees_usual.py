@@ -28,6 +28,7 @@ from outlay.learning.held_out import choice_rows
 USUAL = BoostingSettings(leaves=31, rate=0.4, prior=20.0, rounds=16, patience=4)
 HELD_ROWS = 20_000  # most rows of select users used for early stopping
 FEW_CODES, MOST_CODES = 30, 1_500  # fields with more codes have no columns in V; most codes of all that have
+CHUNK = 65_536  # rows whose features of V are in memory at a time
 RIDGE = 1e-4  # as a share of the mean square of a column
 LEAST = 0.01  # minimum probability of an allowed action
 
@@ -185,17 +186,27 @@ def _policy(columns: TrainingColumns, rows: Ints, others: Ints) -> Vector:
 def _solved(columns: TrainingColumns, rows: Ints, predicted: Vector) -> Vector:
     """Solve for V `[N, H]` of the log's policy; `predicted [N, k]` are some of its features."""
     table = columns.table
-    parts: list[NDArray[Any]] = [np.ones((len(predicted), 1)), predicted, table.x[:, : table.num_numbers]]
     smallest = np.argsort(table.sizes, kind="stable")
-    with_columns = smallest[np.cumsum(np.sort(table.sizes)) <= MOST_CODES]
-    for f in np.sort(with_columns):
-        if (size := table.sizes[f]) <= FEW_CODES:
-            parts.append(np.eye(size)[columns.codes[:, f]])
-    features = np.hstack(parts).astype(np.float64)
-    features[:, 1:] -= features[rows, 1:].mean(axis=0)
-    here = features[rows]
-    matrix = here.T @ (here - columns.gamma[rows, None] * features[columns.after[rows]])
-    right = (1 - columns.discount) * here.T @ columns.outcome[rows]
-    penalty = RIDGE * np.square(here).sum(axis=0).mean() * np.append(0.0, np.ones(features.shape[1] - 1))
-    value: Vector = features @ np.linalg.solve(matrix + np.diag(penalty), right)
+    bounded = np.sort(smallest[np.cumsum(np.sort(table.sizes)) <= MOST_CODES])
+    coded = [f for f in bounded.tolist() if table.sizes[f] <= FEW_CODES]
+
+    def features(at: Ints) -> Vector:
+        parts: list[NDArray[Any]] = [np.ones((len(at), 1)), predicted[at], table.x[at, : table.num_numbers]]
+        parts += [np.eye(table.sizes[f])[columns.codes[at, f]] for f in coded]
+        return np.hstack(parts).astype(np.float64)
+
+    chunks = np.array_split(rows, -(-len(rows) // CHUNK))
+    mean = sum(features(part).sum(axis=0) for part in chunks) / len(rows)
+    mean[0] = 0.0
+    count, heads = len(mean), columns.outcome.shape[1]
+    matrix, right, squares = np.zeros((count, count)), np.zeros((count, heads)), 0.0
+    for part in chunks:
+        here, after = (features(at) - mean for at in (part, columns.after[part]))
+        matrix += here.T @ (here - columns.gamma[part, None] * after)
+        right += here.T @ columns.outcome[part]
+        squares += float(np.square(here).sum())
+    penalty = RIDGE * squares / count * np.append(0.0, np.ones(count - 1))
+    weights = np.linalg.solve(matrix + np.diag(penalty), (1 - columns.discount) * right)
+    every = np.array_split(np.arange(len(predicted)), -(-len(predicted) // CHUNK))
+    value: Vector = np.concatenate([(features(part) - mean) @ weights for part in every])
     return value
