@@ -17,6 +17,8 @@ from conftest import Habit
 from outlay.choosing.run import Run
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError, LogError, OutlayError
+from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.jobs.train import _fewer
 from outlay.learning.mixing import RULES
 from outlay.ops.tabular import constrained_optimum, measure
 
@@ -92,6 +94,19 @@ def test_a_run_says_what_it_is(habit: Habit, finished: Path) -> None:
     assert pq.read_table(finished / "candidates.parquet").num_rows == len(metrics)
     bundle = outlay.load_bundle(run.bundle)
     assert bundle.weights.tolist() == pytest.approx([m["weight"] for m in run.manifest["members"]])
+
+
+def test_the_state_of_a_large_log_is_tested_on_some_of_the_users_who_teach(
+    habit: Habit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Transitions.open(habit.data)
+    learn = len(data.rows_of(LEARN))
+    assert np.array_equal(_fewer(data).rows_of(LEARN), data.rows_of(LEARN))
+    monkeypatch.setattr("outlay.jobs.train.STATE_ROWS", learn / 3.5)
+    some = _fewer(data)
+    assert len(some.rows_of(LEARN)) == pytest.approx(learn / 4, rel=0.01)
+    assert set(some.users_of(LEARN)) < set(data.users_of(LEARN))
+    assert np.array_equal(some.rows_of(SELECT), data.rows_of(SELECT))
 
 
 def test_the_weights_leave_room_for_the_certificate(finished: Path) -> None:

@@ -11,8 +11,11 @@ users are not touched here.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import ESTIMATES, Run
@@ -30,6 +33,9 @@ from outlay.training.record import record
 
 ORACLES = ("auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular")
 RESPONSES = ("deepfm", "din")
+
+STATE_ROWS = 250_000  # rows of learn users, about, on which the state is tested before training
+NO_SPLIT = 255  # of users that are left out
 
 Oracle = Literal["auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular"]
 Response = Literal["deepfm", "din"]
@@ -172,7 +178,7 @@ def _train(
         fields = [data.schema.categorical[place].name for place in found.kept]
         data, campaign = data.with_fields(fields), campaign.with_train(folds=1)  # users who certify chose no fields
         notes.append(screened_words(found, fields))
-    state = Measure(data, LEARN, None).state.markov_check
+    state = Measure(_fewer(data), LEARN, None).state.markov_check
     if state is not None and state.refused is not None:
         notes.append(f"{state.refused}. As it is, outlay evaluate will not certify this run.")
     further = within(report, 0.2, 1)
@@ -196,6 +202,15 @@ def _train(
     put_in_place(partial, out)
     report(1.0, "done")
     return Run.open(out)
+
+
+def _fewer(data: Transitions) -> Transitions:
+    """Return a large log with an even sample of its *learn* users: the test of the state needs no more of them."""
+    learn = data.users_of(LEARN)
+    kept = learn[:: max(1, -(-len(data.rows_of(LEARN)) // STATE_ROWS))]
+    users = data.users.copy()
+    users["split"][np.setdiff1d(learn, kept)] = NO_SPLIT
+    return replace(data, users=users)
 
 
 def _data(
