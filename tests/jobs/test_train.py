@@ -102,7 +102,7 @@ def test_the_state_of_a_large_log_is_tested_on_some_of_the_users_who_teach(
     data = Transitions.open(habit.data)
     learn = len(data.rows_of(LEARN))
     assert np.array_equal(_fewer(data).rows_of(LEARN), data.rows_of(LEARN))
-    monkeypatch.setattr("outlay.jobs.train.STATE_ROWS", learn / 3.5)
+    monkeypatch.setattr("outlay.jobs.train.STATE_ROWS", 2 * learn // 7)
     some = _fewer(data)
     assert len(some.rows_of(LEARN)) == pytest.approx(learn / 4, rel=0.01)
     assert set(some.users_of(LEARN)) < set(data.users_of(LEARN))
