@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from small_servers import RESERVE
 
 from outlay.bundles.decide import Bundle
 from outlay.core.errors import BundleError
-from outlay.serve.application import ServerOptions, _load, application
+from outlay.serve.application import ServerOptions, _load, _loaded, application
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.handlers.service import Service
@@ -55,6 +56,11 @@ def test_a_worker_whose_folder_is_gone_serves_the_ledgers_bundle(bundle: Bundle,
     campaign = str(bundle.manifest["name"])
     options = ServerOptions(tmp_path / "gone", f"sqlite:///{path}", config, workers=2, campaign=campaign)
     assert started_bundle(options) == bundle.id
+    kept = ledger.config(campaign)
+    assert kept is not None
+    ledger.change_config(campaign, lambda _: msgspec.structs.replace(kept, bundle="another"))
+    with pytest.raises(BundleError, match="gone: does not exist"):
+        _loaded(options)
     ledger.close()
 
 

@@ -141,7 +141,10 @@ def _loaded(options: ServerOptions) -> LoadedBundle:
             kept = ledger.config(options.campaign)
         if kept is None or not kept.bundle or Path(kept.path) == options.bundle.absolute():
             raise
-        return prepare(kept.path, campaign=options.campaign)
+        loaded = prepare(kept.path, campaign=options.campaign)
+        if loaded.bundle.id != kept.bundle:  # another bundle is in that folder by now
+            raise
+        return loaded
 
 
 async def _reach_ledger(url: str, state: ServingState) -> tuple[Ledger, Clock]:
