@@ -180,7 +180,7 @@ def test_plain_arrays_say_what_boosting_says_with_sets_of_codes_and_ties() -> No
     by = rng.normal(size=(rows, 2))
     worth = rng.normal(size=40)[codes[:, 1]] + (codes[:, 2] > MOST_CODES) + numbers[:, 0] * (codes[:, 0] == 3)
     target = np.stack([worth * by[:, 0], by[:, 1] * numbers[:, 1]], axis=1)
-    table = BinnedTable.of(np.hstack([numbers, capped(codes).astype(np.float32)]), 2, sizes, 0)
+    table = BinnedTable.of(numbers, capped(codes), sizes, 0)
     learn, held = np.arange(3000), np.arange(3000, rows)
     found = boost(
         table, BoostingRows(learn, target[learn], by[learn]), BoostingRows(held, target[held], by[held]), SMALL
@@ -189,7 +189,7 @@ def test_plain_arrays_say_what_boosting_says_with_sets_of_codes_and_ties() -> No
     ensemble = joined(found.trees(2, sizes), sizes, 2, 4)
     assert all(table.shape[1] for table in ensemble.sets)  # each field is split by
     estimate = ensemble.sums(codes, numbers).value.reshape(rows, 2, 2) + found.start
-    np.testing.assert_allclose(estimate, found(table.x), atol=1e-5)
+    np.testing.assert_allclose(estimate, found(table.x(slice(None))), atol=1e-5)
     rare = ensemble.sets[2]
     np.testing.assert_array_equal(rare[MOST_CODES + 1 :], np.broadcast_to(rare[UNKNOWN], rare[MOST_CODES + 1 :].shape))
 
@@ -201,7 +201,7 @@ def test_boosting_stops_where_held_out_users_learn_nothing_and_each_target_keeps
     one = np.ones((3000, 1))
     learn, held = np.arange(2000), np.arange(2000, 3000)
     found = boost(
-        BinnedTable.of(x, 3, (), 0),
+        BinnedTable.of(x, np.zeros((len(x), 0), np.uint8), (), 0),
         BoostingRows(learn, target[learn], one[learn]),
         BoostingRows(held, target[held], one[held]),
         SMALL,

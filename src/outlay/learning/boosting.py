@@ -13,6 +13,7 @@ trees are LightGBM's (Ke et al. 2017).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ MOST_CODES = 250  # codes of a field, by frequency; rarer ones are treated as un
 BINS = 63  # bins of a number
 RIDGE = 1e-3  # ridge penalty of the constants, relative to the number of rows
 CHECK = 2  # rounds between evaluations on held-out users
+CHUNK = 65_536  # rows that are predicted at a time
 TINY = 1e-12
 
 Vector = NDArray[np.float64]
@@ -58,50 +60,73 @@ class BoostingRows(NamedTuple):
 
 @dataclass(frozen=True)
 class BinnedTable:
-    """Rows in LightGBM's format: numbers, then codes.
+    """Rows of numbers and codes, and the same as a LightGBM dataset.
 
     Attributes:
-        x: `[N, n+F]` float32.
-        num_numbers: n.
+        numbers: `[N, n]`.
+        codes: `[N, F]`; those of rare values are replaced by the unknown code.
         sizes: codes per categorical field.
-        binned: the same as a LightGBM dataset.
+        binned: the LightGBM dataset, without its raw data.
         seed: random seed.
     """
 
-    x: NDArray[np.float32]
-    num_numbers: int
+    numbers: NDArray[np.float32]
+    codes: NDArray[np.uint8]
     sizes: tuple[int, ...]
     binned: Any
     seed: int
 
     @classmethod
-    def of(cls, x: NDArray[np.float32], num_numbers: int, sizes: tuple[int, ...], seed: int) -> BinnedTable:
+    def of(
+        cls, numbers: NDArray[np.float32], codes: NDArray[np.uint8], sizes: tuple[int, ...], seed: int
+    ) -> BinnedTable:
         """Bin the columns."""
         with optional():
             import lightgbm
 
-        fields = list(range(num_numbers, num_numbers + len(sizes)))
+        fields = list(range(numbers.shape[1], numbers.shape[1] + len(sizes)))
         settings = _settings(seed) | {
             "max_bin": BINS,
-            "max_bin_by_feature": [BINS] * num_numbers + [MOST_CODES + 5] * len(fields),
+            "max_bin_by_feature": [BINS] * numbers.shape[1] + [MOST_CODES + 5] * len(fields),
         }
-        binned = lightgbm.Dataset(x, params=settings, categorical_feature=fields, free_raw_data=False)
-        return cls(x, num_numbers, sizes, binned.construct(), seed)
+        binned = lightgbm.Dataset(
+            np.hstack([numbers, codes], dtype=np.float32), params=settings, categorical_feature=fields
+        ).construct()
+        return cls(numbers, codes, sizes, binned, seed)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def num_numbers(self) -> int:
+        """Number of columns of numbers, n."""
+        return int(self.numbers.shape[1])
 
     def with_columns(self, more: NDArray[np.float32]) -> BinnedTable:
         """Return the same rows with additional numbers `[N, k]` as the first columns."""
-        return BinnedTable.of(np.hstack([more, self.x]), more.shape[1] + self.num_numbers, self.sizes, self.seed)
+        return BinnedTable.of(np.hstack([more, self.numbers]), self.codes, self.sizes, self.seed)
+
+    def x(self, rows: NDArray[np.int64] | slice) -> NDArray[np.float32]:
+        """Return the numbers and codes of rows, `[r, n+F]`, as boosters read them."""
+        return np.hstack([self.numbers[rows], self.codes[rows]], dtype=np.float32)
 
 
-def states(data: Transitions, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the features `[N, n+F]` of rows, in the format of `BinnedTable`."""
-    codes, numbers = data.features(rows)
-    return np.hstack([numbers, capped(codes).astype(np.float32)])
+def states(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+    """Return the numbers `[N, n]` and codes `[N, F]` of rows of a log, as in `BinnedTable`."""
+    codes = np.empty((len(rows), len(data.schema.sizes)), np.uint8)
+    for part in chunks(len(rows)):
+        codes[part] = capped(data.codes(rows[part], np.int32))
+    return data.numbers(rows), codes
 
 
-def capped(codes: NDArray[np.int32]) -> NDArray[np.int32]:
+def capped(codes: NDArray[np.int32]) -> NDArray[np.uint8]:
     """Replace the codes of rare values by the unknown code; codes are sorted by frequency."""
-    return np.where(codes > MOST_CODES, np.int32(UNKNOWN), codes)
+    return np.where(codes > MOST_CODES, UNKNOWN, codes).astype(np.uint8)
+
+
+def chunks(count: int) -> Iterator[slice]:
+    """Yield slices of CHUNK rows that cover `count` rows."""
+    return (slice(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK))
 
 
 @dataclass(frozen=True)
@@ -109,7 +134,7 @@ class Boosted:
     """Coefficients of H targets by d functions.
 
     Attributes:
-        booster: the LightGBM booster, with a tree for each (target, function) in every round.
+        booster: the LightGBM booster, without its data, with a tree for each (target, function) in every round.
         start: `[H, d]` c.
         rounds: `[H]` number of rounds kept.
         explained: `[H]` share of the held-out target's mean square that is explained.
@@ -121,13 +146,20 @@ class Boosted:
     explained: Vector
 
     def __call__(self, x: NDArray[np.float32]) -> Vector:
-        """Return `[N, H, d]` c + f for rows of a table."""
+        """Return `[N, H, d]` c + f for `x [N, n+F]` of a table."""
         out, done = np.tile(self.start, (len(x), 1, 1)), 0
         for rounds in np.unique(self.rounds[self.rounds > 0]).tolist():
             predicted = _predictions(self.booster, x, done, rounds - done)
             kept = self.rounds >= rounds
             out[:, kept] += predicted.reshape(len(x), *self.start.shape)[:, kept]
             done = rounds
+        return out
+
+    def predict(self, table: BinnedTable, rows: NDArray[np.int64]) -> Vector:
+        """Return `[N, H, d]` c + f for rows of a table."""
+        out = np.empty((len(rows), *self.start.shape))
+        for part in chunks(len(rows)):
+            out[part] = self(table.x(rows[part]))
         return out
 
     def trees(self, num_numbers: int, sizes: tuple[int, ...]) -> list[tuple[int, Node]]:
@@ -161,13 +193,15 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
     # Functions are stored one after another, as LightGBM keeps its scores.
     residual, by = (np.ascontiguousarray(part.T, np.float32) for part in (_residual(rows, start), rows.by))
     hessian = np.tile(np.square(by), (heads, 1)).ravel()
+    slope = np.empty((heads, d, by.shape[1]), np.float32)  # holds the gradients after each call
 
     def gradient(predicted: NDArray[np.float64], _data: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        score = predicted.T.astype(np.float32).reshape(heads, d, -1)
-        left = np.einsum("hjn,jn->hn", score, by) - residual
-        return (left[:, None] * by[None]).ravel(), hessian
+        np.copyto(slope, predicted.T.reshape(slope.shape), casting="same_kind")
+        left = np.einsum("hjn,jn->hn", slope, by) - residual
+        np.multiply(left[:, None], by[None], out=slope)
+        return slope.ravel(), hessian
 
-    x = table.x[held_out.at]
+    x = table.x(held_out.at)
     left = _residual(held_out, start)
     best, rounds, done = np.square(left).mean(axis=0), np.zeros(heads, np.int64), 0
     while done < settings.rounds and done - rounds.max() < settings.patience:
@@ -178,6 +212,8 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
         done += CHECK
         loss = np.square(left).mean(axis=0)
         rounds, best = np.where(loss < best, done, rounds), np.minimum(loss, best)
+    # A booster read from text has the same trees, but keeps neither the data nor its scores in memory.
+    booster = lightgbm.Booster(model_str=booster.model_to_string())
     return Boosted(booster, start, rounds, 1 - best / np.maximum(held_out.mean_square(), 1e-30))
 
 

@@ -31,13 +31,13 @@ from numpy.typing import NDArray
 from outlay.core.network import Dense, NetworkArrays, body_network
 from outlay.core.progress import Progress
 from outlay.core.trees import Node, Trees, joined
-from outlay.learning.boosting import Boosted, BoostingRows, BoostingSettings, boost, constants
+from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, chunks, constants
 from outlay.learning.effect_score import EffectScore
 from outlay.learning.held_out import choice_rows
 from outlay.learning.multiplier_grid import answered
 from outlay.learning.orthogonal_policies import LOOK_ROWS, Answers
 from outlay.learning.training_inputs import TrainingInputs
-from outlay.learning.trees_usual import HELD_ROWS, TrainingColumns, Usual, usual
+from outlay.learning.trees_usual import HELD_ROWS, TrainingColumns, usual
 from outlay.ops.action_basis import smooth_basis
 
 EFFECT = BoostingSettings(leaves=8, rate=0.1, prior=200.0, rounds=100, patience=10)  # multiples of the average effect
@@ -86,12 +86,12 @@ class _Effects(NamedTuple):
 
     Attributes:
         trees: the ensembles of the first function and of the others.
-        slope: `[N, h, d]` their predictions for every row.
+        logged: `[N, h]` Σ_j τ_j e_j(a) of the logged action, rescaled.
         size: `[h]` factors that rescale the effects to fit held-out users.
     """
 
     trees: tuple[Boosted, ...]
-    slope: Vector
+    logged: Vector
     size: Vector
 
 
@@ -104,25 +104,30 @@ def learn(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, Eff
     """
     report(0.0, "trees: binning the columns")
     columns = TrainingColumns.of(training.data, training.learn_rows, training.coords.spread, training.seed)
-    halves = []
+    halves, own = [], []
     for half in range(2):
         report(0.05 + 0.25 * half, f"trees: baseline, half {half + 1} of 2")
-        halves.append(usual(columns, half))
-    predictions = _crossed(columns, halves)
+        predictions, left = usual(columns, half)
+        halves.append(predictions)
+        own.append(left)
+    day, policy, value, expected = (columns.crossed(parts) for parts in zip(*halves, strict=True))
+    del halves
     report(0.55, "trees: effects on the day")
-    today = (columns.outcome - predictions.day)[:, training.learned]
-    functions, moved = _turned(training.functions, columns, predictions.policy, today[:, :1])
-    day, changed = _effects(columns, today, today, moved, np.ones(len(moved), np.bool_))
+    today = (columns.outcome - day)[:, training.learned]
+    functions, moved = _turned(training.functions, columns, policy, today[:, :1])
+    held, rows = columns.held, choice_rows(training.data, HELD_ROWS, training.seed)
+    judge = EffectScore(rows, columns.action[held], today[held, 0], policy[held])
+    del day, policy
+    effects, changed = _effects(columns, functions, today, today, moved, np.ones(len(moved), np.bool_))
     later = None
     if training.discount > 0 and columns.known[columns.held].any() and columns.known[columns.learn].any():
         report(0.65, "trees: model of the days that follow")
-        aim, plain = _without_luck(training, columns, halves, predictions, today - changed)
+        aim, plain = _without_luck(training, columns, own, value - expected, today - changed)
+        del own, expected, today, changed
         report(0.75, "trees: effects on the days that follow")
-        later, _ = _effects(columns, aim, plain, moved, columns.known)
+        later, _ = _effects(columns, functions, aim, plain, moved, columns.known)
     report(0.9, "trees: levels")
-    held, rows = columns.held, choice_rows(training.data, HELD_ROWS, training.seed)
-    judge = EffectScore(rows, columns.action[held], today[held, 0], predictions.policy[held])
-    return _network(training, columns, functions, day, later, predictions.value), judge
+    return _network(training, columns, functions, effects, later, value), judge
 
 
 def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
@@ -136,18 +141,12 @@ def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
     return Answers(network, *answered(training.coords, training.bound, training.money, q, data.allowed(rows)))
 
 
-def _crossed(columns: TrainingColumns, halves: list[Usual]) -> Usual:
-    """Return cross-fitted predictions: by the other half of the users; for held-out rows, the mean of both."""
-    return Usual(*(columns.crossed(one, other) for one, other in zip(*halves, strict=True)))
-
-
 def _turned(functions: Vector, columns: TrainingColumns, policy: Vector, today: Vector) -> tuple[Vector, Vector]:
     """Rotate the functions of the action so that the first is the average effect `[d, K]`; also return ẽ `[N, d]`.
 
     Most of the heterogeneity between users is in the coefficient of the average effect.
     """
-    every = functions.T - (policy @ functions.T)[:, None]  # [N, K, d]
-    moved = np.take_along_axis(every, columns.action[:, None, None], axis=1)[:, 0]
+    moved = functions.T[columns.action] - policy @ functions.T
     learn = columns.learn[columns.chosen[columns.learn]]
     average = constants(BoostingRows(learn, today[learn], moved[learn]))
     # Gram–Schmidt: the first row is along the average, the others are orthogonal to it.
@@ -156,54 +155,78 @@ def _turned(functions: Vector, columns: TrainingColumns, policy: Vector, today: 
 
 
 def _effects(
-    columns: TrainingColumns, aim: Vector, plain: Vector, moved: Vector, known: NDArray[np.bool_]
+    columns: TrainingColumns,
+    functions: Vector,
+    aim: Vector,
+    plain: Vector,
+    moved: Vector,
+    known: NDArray[np.bool_],
 ) -> tuple[_Effects, Vector]:
-    """Fit effects to `aim [N, h]`, rescale them to fit `plain`, and return them with their values `[N, h]`."""
+    """Fit effects to `aim [N, h]`, rescale them to fit `plain`; also return Σ_j τ_j ẽ_j `[N, h]`.
+
+    Args:
+        columns: the rows.
+        functions: `[d, K]` e.
+        aim: `[N, h]`.
+        plain: `[N, h]`.
+        moved: `[N, d]` ẽ.
+        known: `[N]` rows in which the targets are known.
+    """
     learn = columns.learn[columns.chosen[columns.learn] & known[columns.learn]]
     held = columns.held[known[columns.held]]
-    effects, slopes, left = [], [], aim
-    for by, settings in ((moved[:, :1], EFFECT), (moved[:, 1:], SHAPE)):
+    effects, changed, logged = [], np.zeros_like(aim), np.zeros_like(aim)
+    for which, settings in ((slice(0, 1), EFFECT), (slice(1, None), SHAPE)):
+        by, given = moved[:, which], functions.T[:, which]
         if by.shape[1]:
-            train, test = (BoostingRows(rows, left[rows], by[rows]) for rows in (learn, held))
+            train, test = (BoostingRows(rows, aim[rows] - changed[rows], by[rows]) for rows in (learn, held))
             effects.append(boost(columns.table, train, test, settings))
-            slopes.append(effects[-1](columns.table.x))
-            left = left - np.einsum("nhj,nj->nh", slopes[-1], by)
-    slope = np.concatenate(slopes, axis=2)
-    changed = np.einsum("nhj,nj->nh", slope, moved)
+            for part in chunks(len(columns.table)):
+                slope = effects[-1](columns.table.x(part))
+                changed[part] += np.einsum("nhj,nj->nh", slope, by[part])
+                logged[part] += np.einsum("nhj,nj->nh", slope, given[columns.action[part]])
     cross, square = (plain[held] * changed[held]).sum(axis=0), np.square(changed[held]).sum(axis=0)
     size = np.clip(cross / np.maximum(square, TINY), *RESIZE)
-    return _Effects(tuple(effects), slope, size), size * changed
+    return _Effects(tuple(effects), size * logged, size), size * changed
 
 
 def _without_luck(
-    training: TreesTraining, columns: TrainingColumns, halves: list[Usual], predictions: Usual, luck: Vector
+    training: TreesTraining, columns: TrainingColumns, own: list[Vector], plain: Vector, luck: Vector
 ) -> tuple[Vector, Vector]:
-    """Return `[N, H]` y₁ − m₁ less the noise of the day: partly replaced by g, and without g."""
+    """Return `[N, H]` y₁ − m₁ less the noise of the day: partly replaced by g, and without g.
+
+    Args:
+        training: the data and settings.
+        columns: the rows.
+        own: y₁ − m₁ by each half of the users, for its own rows and held-out rows.
+        plain: y₁ − m₁ by the other half.
+        luck: `[N, X]` noise of the day.
+    """
     amount = training.data.actions[columns.action][:, None]
     x = columns.outcome[:, training.learned]
     table = columns.table.with_columns(np.hstack([amount, x]).astype(np.float32))
     ends = np.quantile(x[columns.learn], [LOW, HIGH], axis=0)
     ends = np.where(ends[1] > ends[0], ends, [x.min(axis=0), x.max(axis=0)])
     model, worth = [], []
-    for half, own in enumerate(halves):
-        mine, left = columns.of_half(half), own.value - own.later
-        mine, held, one = mine[columns.known[mine]], columns.held[columns.known[columns.held]], np.ones((len(x), 1))
-        g = boost(table, BoostingRows(mine, left[mine], one[mine]), BoostingRows(held, left[held], one[held]), LEVEL)
-        model.append(g(table.x)[:, :, 0])
-        worth.append(np.stack([_worth(g, table.x, 1 + i, ends[:, i]) for i in range(x.shape[1])], axis=2))
-    by_model, kappa = columns.crossed(*model), columns.crossed(*worth)  # [N, H], [N, H, X]
-    plain = predictions.value - predictions.later
+    for half, left in enumerate(own):
+        parts = (rows[columns.known[rows]] for rows in (columns.of_half(half), columns.held))
+        rows, held = (BoostingRows(at, left[at], np.ones((len(at), 1))) for at in parts)
+        g, others = boost(table, rows, held, LEVEL), columns.others(half)
+        model.append(g.predict(table, others)[:, :, 0])
+        worth.append(np.stack([_worth(g, table, others, 1 + i, ends[:, i]) for i in range(x.shape[1])], axis=2))
+    by_model, kappa = columns.crossed(model), columns.crossed(worth)  # [N, H], [N, H, X]
     less = np.einsum("nhx,nx->nh", kappa, luck)
     return by_model + KEPT * (plain - by_model) - less, plain - less
 
 
-def _worth(model: Boosted, x: NDArray[np.float32], column: int, ends: Vector) -> Vector:
-    """Return `[N, H]` the model's change per unit of one column, between two of its values."""
+def _worth(model: Boosted, table: BinnedTable, rows: Ints, column: int, ends: Vector) -> Vector:
+    """Return `[n, H]` the model's change per unit of one column, between two of its values, for rows of the table."""
+    worth = np.zeros((len(rows), len(model.rounds)))
     if ends[1] <= ends[0]:
-        return np.zeros((len(x), len(model.rounds)))
-    low, high = x.copy(), x.copy()
-    low[:, column], high[:, column] = ends
-    worth: Vector = (model(high) - model(low))[:, :, 0] / (ends[1] - ends[0])
+        return worth
+    for part in chunks(len(rows)):
+        low, high = table.x(rows[part]), table.x(rows[part])
+        low[:, column], high[:, column] = ends
+        worth[part] = (model(high) - model(low))[:, :, 0] / (ends[1] - ends[0])
     return worth
 
 
@@ -271,8 +294,7 @@ def _target(
         which: `[h]` indices of its heads.
     """
     actions, heads = functions.shape[1], len(training.coords.spread)
-    changed = effects.size * np.einsum("nhj,nj->nh", effects.slope, functions.T[columns.action])
-    level = columns.fit(at, target - changed, LEVEL)
+    level = columns.fit(at, target - effects.logged, LEVEL)
     trees: list[tuple[int, Node]] = []
     parts: list[Vector] = []
     constant, first = np.zeros((1, actions, heads)), 0

@@ -14,6 +14,7 @@ value-function approximation".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from outlay.learning.held_out import choice_rows
 USUAL = BoostingSettings(leaves=31, rate=0.4, prior=20.0, rounds=16, patience=4)
 HELD_ROWS = 20_000  # most rows of select users used for early stopping
 FEW_CODES, MOST_CODES = 30, 1_500  # fields with more codes have no columns in V; most codes of all that have
-CHUNK = 65_536  # rows whose features of V are in memory at a time
+CELLS = 1 << 22  # rows times columns of V that are in memory at a time
 RIDGE = 1e-4  # as a share of the mean square of a column
 LEAST = 0.01  # minimum probability of an allowed action
 
@@ -37,13 +38,14 @@ Vector = NDArray[np.float64]
 
 
 class Usual(NamedTuple):
-    """Predictions for all N rows from one half of the users; outcomes in units of their spread.
+    """Predictions of one half of the users for the rows of the other half and held-out rows, `TrainingColumns.others`;
+    outcomes in units of their spread.
 
     Attributes:
-        day: `[N, H]` m₀.
-        policy: `[N, K]` b; NaN in rows of the half itself that are not held out, where it is not needed.
-        value: `[N, H]` y₁ by its V; 0 where the next row is not known.
-        later: `[N, H]` m₁.
+        day: `[n, H]` m₀.
+        policy: `[n, K]` b.
+        value: `[n, H]` y₁ by its V; 0 where the next row is not known.
+        later: `[n, H]` m₁.
     """
 
     day: Vector
@@ -58,7 +60,6 @@ class TrainingColumns:
 
     Attributes:
         table: their states.
-        codes: `[N, F]`.
         outcome: `[N, H]` in units of the heads' spread.
         action: `[N]` index.
         chosen: `[N]` whether there was a choice.
@@ -74,7 +75,6 @@ class TrainingColumns:
     """
 
     table: BinnedTable
-    codes: NDArray[np.int32]
     outcome: Vector
     action: Ints
     chosen: NDArray[np.bool_]
@@ -112,8 +112,7 @@ class TrainingColumns:
         if len(np.unique(half[learn])) < 2:  # a single user is split between both
             half = np.arange(len(rows)) % 2
         return cls(
-            table=BinnedTable.of(states(data, rows), data.number_columns.shape[1], data.schema.sizes, seed),
-            codes=data.features(rows)[0],
+            table=BinnedTable.of(*states(data, rows), data.schema.sizes, seed),
             outcome=outcomes(data, rows) / spread,
             action=np.asarray(data.action[rows]).astype(np.int64),
             chosen=~np.asarray(data.forced[rows]),
@@ -133,51 +132,62 @@ class TrainingColumns:
         mine: Ints = self.learn[self.half[self.learn] == half]
         return mine
 
-    def crossed(self, one: Vector, other: Vector) -> Vector:
-        """Return predictions `[N, …]` by the other half of the users; for held-out rows, the mean of both."""
-        half = self.half.reshape(-1, *[1] * (one.ndim - 1))
-        both: Vector = np.where(half == 0, other, one)
-        both[self.held] = (one[self.held] + other[self.held]) / 2
-        return both
+    def others(self, half: int) -> Ints:
+        """Return the rows to which one half of the users is applied: those of the other half, and held-out rows."""
+        return np.union1d(self.of_half(1 - half), self.held)
+
+    def crossed(self, halves: Sequence[Vector]) -> Vector:
+        """Return cross-fitted predictions `[N, …]`: by the other half of the users, and by both for held-out rows.
+
+        Args:
+            halves: predictions of each half for the rows `others(half)`. Any further rows of the result are NaN.
+        """
+        whole = np.full((len(self.action), *halves[0].shape[1:]), np.nan)
+        held = np.zeros((len(self.held), *halves[0].shape[1:]))
+        for half, part in enumerate(halves):
+            at = self.others(half)
+            whole[at] = part
+            held += part[np.searchsorted(at, self.held)] / len(halves)
+        whole[self.held] = held
+        return whole
 
     def fit(self, at: Ints, target: Vector, settings: BoostingSettings = USUAL) -> Boosted:
         """Regress a target `[N, H]` on the state, in the rows `at`."""
-        ones, held = np.ones((len(target), 1)), self.held
-        return boost(
-            self.table, BoostingRows(at, target[at], ones[at]), BoostingRows(held, target[held], ones[held]), settings
-        )
+        rows, held = (BoostingRows(part, target[part], np.ones((len(part), 1))) for part in (at, self.held))
+        return boost(self.table, rows, held, settings)
 
 
-def usual(columns: TrainingColumns, half: int) -> Usual:
-    """Fit the baseline on one half of the users, and return its predictions for all rows."""
-    mine, x = columns.of_half(half), columns.table.x
+def usual(columns: TrainingColumns, half: int) -> tuple[Usual, Vector]:
+    """Fit the baseline on one half of the users.
+
+    Returns:
+        Its predictions for the other half and for held-out rows; and y₁ − m₁ for all rows, `[N, H]`.
+    """
+    mine, others, every = columns.of_half(half), columns.others(half), np.arange(len(columns.table))
     choice = mine[columns.chosen[mine]] if columns.chosen[mine].any() else mine
-    day = columns.fit(choice, columns.outcome)(x)[:, :, 0]
-    policy = np.full(columns.allowed.shape, np.nan)
-    others = np.union1d(columns.of_half(1 - half), columns.held)
-    policy[others] = _policy(columns, choice, others)
+    policy = _policy(columns, choice, others)
+    day = columns.fit(choice, columns.outcome).predict(columns.table, every)[:, :, 0]
     known = mine[columns.known[mine]]
     if columns.discount == 0 or not len(known):
         nothing = np.zeros_like(day)
-        return Usual(day, policy, nothing, nothing)
+        return Usual(day[others], policy, nothing[others], nothing[others]), nothing
     next_day = columns.gamma[:, None] * day[columns.after]
-    predicted = columns.fit(known, next_day)(x)[:, :, 0]
+    predicted = columns.fit(known, next_day).predict(columns.table, every)[:, :, 0]
     value = columns.gamma[:, None] * _solved(columns, known, np.hstack([day, predicted]))[columns.after]
     judged = choice[columns.known[choice]] if columns.known[choice].any() else known
-    return Usual(day, policy, value, columns.fit(judged, value)(x)[:, :, 0])
+    later = columns.fit(judged, value).predict(columns.table, every)[:, :, 0]
+    return Usual(day[others], policy, value[others], later[others]), value - later
 
 
 def _policy(columns: TrainingColumns, rows: Ints, others: Ints) -> Vector:
     """Return `[n, K]` b in the rows `others`, learned from `rows`; 0 where an action is not allowed."""
-    count, x = columns.allowed.shape[1], columns.table.x[others]
-    taken = np.eye(count)[columns.action]
+    eye, parts = np.eye(columns.allowed.shape[1]), (rows, columns.held)
     if columns.propensity is None:
-        predicted = columns.fit(rows, taken)(x)[:, :, 0]
+        given, held = (BoostingRows(at, eye[columns.action[at]], np.ones((len(at), 1))) for at in parts)
     else:
         # The logged propensity is a target without the noise of the draw.
-        own, held = columns.propensity[:, None], columns.held
-        given = BoostingRows(rows, own[rows], taken[rows])
-        predicted = boost(columns.table, given, BoostingRows(held, own[held], taken[held]), USUAL)(x)[:, 0]
+        given, held = (BoostingRows(at, columns.propensity[at, None], eye[columns.action[at]]) for at in parts)
+    predicted = boost(columns.table, given, held, USUAL).predict(columns.table, others).reshape(len(others), len(eye))
     some = np.where(columns.allowed[others], np.maximum(predicted, LEAST), 0.0)
     whole: Vector = some / np.maximum(some.sum(axis=1, keepdims=True), LEAST)
     return whole
@@ -191,22 +201,22 @@ def _solved(columns: TrainingColumns, rows: Ints, predicted: Vector) -> Vector:
     coded = [f for f in bounded.tolist() if table.sizes[f] <= FEW_CODES]
 
     def features(at: Ints) -> Vector:
-        parts: list[NDArray[Any]] = [np.ones((len(at), 1)), predicted[at], table.x[at, : table.num_numbers]]
-        parts += [np.eye(table.sizes[f])[columns.codes[at, f]] for f in coded]
+        parts: list[NDArray[Any]] = [np.ones((len(at), 1)), predicted[at], table.numbers[at]]
+        parts += [np.eye(table.sizes[f])[table.codes[at, f]] for f in coded]
         return np.hstack(parts).astype(np.float64)
 
-    chunks = np.array_split(rows, -(-len(rows) // CHUNK))
-    mean = sum(features(part).sum(axis=0) for part in chunks) / len(rows)
+    count, heads = len(features(rows[:1])[0]), columns.outcome.shape[1]
+    parts = np.array_split(rows, -(-len(rows) * count // CELLS))
+    mean = sum(features(part).sum(axis=0) for part in parts) / len(rows)
     mean[0] = 0.0
-    count, heads = len(mean), columns.outcome.shape[1]
     matrix, right, squares = np.zeros((count, count)), np.zeros((count, heads)), 0.0
-    for part in chunks:
+    for part in parts:
         here, after = (features(at) - mean for at in (part, columns.after[part]))
         matrix += here.T @ (here - columns.gamma[part, None] * after)
         right += here.T @ columns.outcome[part]
         squares += float(np.square(here).sum())
     penalty = RIDGE * squares / count * np.append(0.0, np.ones(count - 1))
     weights = np.linalg.solve(matrix + np.diag(penalty), (1 - columns.discount) * right)
-    every = np.array_split(np.arange(len(predicted)), -(-len(predicted) // CHUNK))
+    every = np.array_split(np.arange(len(predicted)), -(-len(predicted) * count // CELLS))
     value: Vector = np.concatenate([(features(part) - mean) @ weights for part in every])
     return value

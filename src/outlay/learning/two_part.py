@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, states
+from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, chunks, states
 from outlay.learning.derived_costs import determined_costs
 from outlay.ops.spread import spreads
 
@@ -31,7 +31,6 @@ MOST_OFTEN = 0.9  # share of days with an amount: with more, "whether there is o
 VARIES = 0.05  # squared coefficient of variation, given the action, above which luck is worth taking out
 FEWEST = 400  # rows with an amount, of either half
 MOST_ROWS = 300_000  # that the mean amount is learned from
-CHUNK_ROWS = 65_536
 AMOUNT = BoostingSettings(leaves=16, rate=0.2, prior=50.0, rounds=60, patience=6)
 
 Ints = NDArray[np.int64]
@@ -93,17 +92,19 @@ def _by_trees(data: Transitions, rows: Ints, amount: Vector, fit: Ints, judge: I
     """`[n]` the mean amount in all rows, learned from those at `fit`; those at `judge` end the boosting."""
     unit = float(np.abs(amount[fit]).mean())
     taught = np.concatenate([fit, judge])
-    numbers = 1 + data.number_columns.shape[1]
-    table = BinnedTable.of(_seen(data, rows[taught]), numbers, data.schema.sizes, seed)
+    table = BinnedTable.of(*_seen(data, rows[taught]), data.schema.sizes, seed)
     ones = np.ones((len(taught), 1))
     target = amount[taught][:, None] / unit
     own, held = (BoostingRows(at, target[at], ones[at]) for at in np.split(np.arange(len(taught)), [len(fit)]))
     model: Boosted = boost(table, own, held, AMOUNT)
-    chunks = np.array_split(rows, max(1, len(rows) // CHUNK_ROWS))
-    return unit * np.concatenate([model(_seen(data, chunk))[:, 0, 0] for chunk in chunks])
+    mean = np.empty(len(rows))
+    for part in chunks(len(rows)):
+        mean[part] = unit * model(np.hstack(_seen(data, rows[part]), dtype=np.float32))[:, 0, 0]
+    return mean
 
 
-def _seen(data: Transitions, rows: Ints) -> NDArray[np.float32]:
-    """`[n, 1+n+F]` the action's amount and the state."""
+def _seen(data: Transitions, rows: Ints) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+    """Return the action's amount and the numbers of the state, `[r, 1+n]`, and its codes `[r, F]`."""
     given = data.actions[np.asarray(data.action[rows])].astype(np.float32)
-    return np.hstack([given[:, None], states(data, rows)])
+    numbers, codes = states(data, rows)
+    return np.hstack([given[:, None], numbers]), codes
