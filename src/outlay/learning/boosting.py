@@ -114,7 +114,7 @@ class BinnedTable:
 def states(data: Transitions, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     """Return the numbers `[N, n]` and codes `[N, F]` of rows of a log, as in `BinnedTable`."""
     codes = np.empty((len(rows), len(data.schema.sizes)), np.uint8)
-    for part in chunks(len(rows)):
+    for part in slices(len(rows)):
         codes[part] = capped(data.codes(rows[part], np.int32))
     return data.numbers(rows), codes
 
@@ -124,7 +124,7 @@ def capped(codes: NDArray[np.int32]) -> NDArray[np.uint8]:
     return np.where(codes > MOST_CODES, UNKNOWN, codes).astype(np.uint8)
 
 
-def chunks(count: int) -> Iterator[slice]:
+def slices(count: int) -> Iterator[slice]:
     """Yield slices of CHUNK rows that cover `count` rows."""
     return (slice(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK))
 
@@ -158,7 +158,7 @@ class Boosted:
     def predict(self, table: BinnedTable, rows: NDArray[np.int64]) -> Vector:
         """Return `[N, H, d]` c + f for rows of a table."""
         out = np.empty((len(rows), *self.start.shape))
-        for part in chunks(len(rows)):
+        for part in slices(len(rows)):
             out[part] = self(table.x(rows[part]))
         return out
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from outlay.core.network import Dense, NetworkArrays, body_network
 from outlay.core.progress import Progress
 from outlay.core.trees import Node, Trees, joined
-from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, chunks, constants
+from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, constants, slices
 from outlay.learning.effect_score import EffectScore
 from outlay.learning.held_out import choice_rows
 from outlay.learning.multiplier_grid import answered
@@ -167,8 +167,8 @@ def _effects(
     Args:
         columns: the rows.
         functions: `[d, K]` e.
-        aim: `[N, h]`.
-        plain: `[N, h]`.
+        aim: `[N, h]` targets to fit.
+        plain: `[N, h]` targets that tell the size of the effects.
         moved: `[N, d]` ẽ.
         known: `[N]` rows in which the targets are known.
     """
@@ -180,7 +180,7 @@ def _effects(
         if by.shape[1]:
             train, test = (BoostingRows(rows, aim[rows] - changed[rows], by[rows]) for rows in (learn, held))
             effects.append(boost(columns.table, train, test, settings))
-            for part in chunks(len(columns.table)):
+            for part in slices(len(columns.table)):
                 slope = effects[-1](columns.table.x(part))
                 changed[part] += np.einsum("nhj,nj->nh", slope, by[part])
                 logged[part] += np.einsum("nhj,nj->nh", slope, given[columns.action[part]])
@@ -223,7 +223,7 @@ def _worth(model: Boosted, table: BinnedTable, rows: Ints, column: int, ends: Ve
     worth = np.zeros((len(rows), len(model.rounds)))
     if ends[1] <= ends[0]:
         return worth
-    for part in chunks(len(rows)):
+    for part in slices(len(rows)):
         low, high = table.x(rows[part]), table.x(rows[part])
         low[:, column], high[:, column] = ends
         worth[part] = (model(high) - model(low))[:, :, 0] / (ends[1] - ends[0])

@@ -38,8 +38,7 @@ Vector = NDArray[np.float64]
 
 
 class Usual(NamedTuple):
-    """Predictions of one half of the users for the rows of the other half and held-out rows, `TrainingColumns.others`;
-    outcomes in units of their spread.
+    """Predictions of one half of the users for the rows `TrainingColumns.others`; outcomes in units of their spread.
 
     Attributes:
         day: `[n, H]` m₀.

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, chunks, states
+from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, slices, states
 from outlay.learning.derived_costs import determined_costs
 from outlay.ops.spread import spreads
 
@@ -98,7 +98,7 @@ def _by_trees(data: Transitions, rows: Ints, amount: Vector, fit: Ints, judge: I
     own, held = (BoostingRows(at, target[at], ones[at]) for at in np.split(np.arange(len(taught)), [len(fit)]))
     model: Boosted = boost(table, own, held, AMOUNT)
     mean = np.empty(len(rows))
-    for part in chunks(len(rows)):
+    for part in slices(len(rows)):
         mean[part] = unit * model(np.hstack(_seen(data, rows[part]), dtype=np.float32))[:, 0, 0]
     return mean
 

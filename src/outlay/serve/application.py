@@ -118,8 +118,10 @@ async def _load(options: ServerOptions) -> ServingState:
     """Return the state with the bundle and the test of the options, or with the bundle that is in service by now.
 
     The launcher has loaded them, so a worker that cannot is one that was started again later, when the folder was gone
-    or being replaced. It tries again every second: if it gave up, the launcher would stop all other workers.
+    or being replaced. It tries again every second: if it gave up, the launcher would stop all other workers. The same
+    error is logged once.
     """
+    told = ""
     while True:
         try:
             loaded = _loaded(options)
@@ -128,7 +130,9 @@ async def _load(options: ServerOptions) -> ServingState:
         except OutlayError as error:
             if options.workers == 1:
                 raise
-            log.error("this worker cannot load what it is to serve: %s", error)
+            if str(error) != told:
+                told = str(error)
+                log.error("this worker cannot load what it is to serve, and will try every second: %s", told)
         await asyncio.sleep(1)
 
 
