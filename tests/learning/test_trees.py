@@ -15,7 +15,7 @@ from outlay.core.network import NetworkArrays
 from outlay.core.schema import UNKNOWN
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.core.trees import Trees, joined
-from outlay.learning import checkpoint, trees
+from outlay.learning import checkpoint, trees, trees_usual
 from outlay.learning.boosting import MOST_CODES, BinnedTable, BoostingRows, BoostingSettings, boost, capped
 from outlay.learning.heads import coordinates
 from small_logs import campaign, effects, exact_q, log_of, q_of, random_cmdp, transitions
@@ -75,6 +75,19 @@ def test_a_targeted_log_gives_the_same_effects_with_propensities_and_without(sta
     found = learned(data)
     day = effects(q_of(found, 2)[:, :, 0])[..., 0]
     assert np.abs(day - (gain - gain.mean(axis=1, keepdims=True))).max() < 0.05  # who is given more has 2 more anyway
+
+
+def test_of_a_large_log_all_rows_of_some_users_are_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees_usual, "MOST_ROWS", 6_000)
+    data, gain = targeted(True)
+    rows = data.rows_of(LEARN)
+    columns = trees_usual.TrainingColumns.of(data, rows, np.ones(2), 0)
+    per_half = [len(columns.of_half(half)) for half in range(2)]
+    assert len(rows) == 16_200
+    assert per_half == [3_000, 3_000]
+    assert columns.known[columns.learn].mean() == 5 / 6  # whole users of 6 days, of which the last has no next day
+    day = effects(q_of(learned(data), 2)[:, :, 0])[..., 0]
+    assert np.abs(day - (gain - gain.mean(axis=1, keepdims=True))).max() < 0.1
 
 
 def test_a_cost_that_follows_from_action_and_reward_is_the_line_of_the_rewards_value() -> None:

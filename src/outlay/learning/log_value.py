@@ -54,7 +54,9 @@ def fitted_values(
             rows = np.sort(np.random.default_rng(seed).choice(rows, MOST_ROWS, replace=False))
         trunk: Trunk = jax.tree.map(lambda part, half=half: part[half], pair.usual)
         states = np.union1d(rows, following(data, rows))
-        features = np.concatenate([part for _, part in _features(data, trunk, pair.shape.embedding, states)])
+        features = np.empty((len(states), pair.shape.layers[-1]), np.float32)
+        for part, of in _features(data, trunk, pair.shape.embedding, states):
+            features[np.searchsorted(states, part)] = of
         weight, bias = _solution(data, rows, states, features, spread)
         values[half, states] = features @ weight + bias
         for part, of in _features(data, trunk, pair.shape.embedding, np.setdiff1d(needed, states)):

@@ -27,6 +27,7 @@ from outlay.learning.fresh import outcomes
 from outlay.learning.held_out import choice_rows
 
 USUAL = BoostingSettings(leaves=31, rate=0.4, prior=20.0, rounds=16, patience=4)
+MOST_ROWS = 4_000_000  # rows to learn from, about; of a larger log, those of evenly spaced users
 HELD_ROWS = 20_000  # most rows of select users used for early stopping
 FEW_CODES, MOST_CODES = 30, 1_500  # fields with more codes have no columns in V; most codes of all that have
 CELLS = 1 << 22  # rows times columns of V that are in memory at a time
@@ -93,11 +94,13 @@ class TrainingColumns:
 
         Args:
             data: the log.
-            learn_rows: ascending.
+            learn_rows: ascending; of more than MOST_ROWS, those of evenly spaced users are kept.
             spread: `[H]` of the heads.
             seed: for sampling the held-out rows, if there are more than needed.
         """
         held = choice_rows(data, HELD_ROWS, seed)
+        if len(learn_rows) > MOST_ROWS:
+            learn_rows = _of_fewer_users(data, learn_rows)
         following = np.asarray(data.next_row[held]).astype(np.int64)
         rows = np.unique(np.concatenate([learn_rows, held, following[following >= 0]]))
         ends = np.asarray(data.terminal[rows])
@@ -154,6 +157,14 @@ class TrainingColumns:
         """Regress a target `[N, H]` on the state, in the rows `at`."""
         rows, held = (BoostingRows(part, target[part], np.ones((len(part), 1))) for part in (at, self.held))
         return boost(self.table, rows, held, settings)
+
+
+def _of_fewer_users(data: Transitions, rows: Ints) -> Ints:
+    """Return the rows of evenly spaced users, MOST_ROWS of them if users have equally many."""
+    owner = np.asarray(data.user[rows])
+    users = np.unique(owner)
+    places = np.linspace(0, len(users) - 1, max(2, round(len(users) * MOST_ROWS / len(rows))))
+    return rows[np.isin(owner, users[places.round().astype(np.int64)])]
 
 
 def usual(columns: TrainingColumns, half: int) -> tuple[Usual, Vector]:
