@@ -34,8 +34,9 @@ def test_what_v_leaves_of_a_day_and_the_next_value_has_nothing_of_the_features(m
     linked, terminal = np.asarray(data.next_row) >= 0, np.asarray(data.terminal)
     discount = np.where(linked & ~terminal, GAMMA ** data.gap.astype(np.float64), 0)
     for half, rows in enumerate(halves_of(data, learn)):
-        trunk = jax.tree.map(lambda part, half=half: part[half], pair.usual)
-        features = np.column_stack([np.asarray(trunk(*data.features(np.arange(len(data))))), np.ones(len(data))])
+        network = jax.tree.map(lambda part, half=half: part[half], pair)
+        hidden, _ = network.hidden(*data.features(np.arange(len(data))))
+        features = np.column_stack([np.asarray(hidden), np.ones(len(data))])
         known = rows[(linked | terminal)[rows]]
         left = values[half, known] - (1 - GAMMA) * data.outcome[known] / spread
         left -= discount[known, None] * values[half, after[known]]

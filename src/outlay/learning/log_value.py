@@ -24,7 +24,7 @@ from outlay.core.transitions import Transitions
 from outlay.learning.fresh import outcomes
 from outlay.nets.batches import chunks
 from outlay.nets.network import PAIR
-from outlay.nets.orthogonal import OrthogonalNetwork, Trunk
+from outlay.nets.orthogonal import OrthogonalNetwork
 
 MOST_ROWS = 500_000  # from which V is fitted
 SUM_ROWS = 4096  # whose products are added up at a time
@@ -52,14 +52,14 @@ def fitted_values(
     for half, rows in enumerate(halves_of(data, learn_rows)):
         if len(rows) > MOST_ROWS:
             rows = np.sort(np.random.default_rng(seed).choice(rows, MOST_ROWS, replace=False))
-        trunk: Trunk = jax.tree.map(lambda part, half=half: part[half], pair.usual)
+        network: OrthogonalNetwork = jax.tree.map(lambda part, half=half: part[half], pair)
         states = np.union1d(rows, following(data, rows))
         features = np.empty((len(states), pair.shape.layers[-1]), np.float32)
-        for part, of in _features(data, trunk, pair.shape.embedding, states):
+        for part, of in _features(data, network, states):
             features[np.searchsorted(states, part)] = of
         weight, bias = _solution(data, rows, states, features, spread)
         values[half, states] = features @ weight + bias
-        for part, of in _features(data, trunk, pair.shape.embedding, np.setdiff1d(needed, states)):
+        for part, of in _features(data, network, np.setdiff1d(needed, states)):
             values[half, part] = of @ weight + bias
     return jnp.asarray(values)
 
@@ -78,19 +78,19 @@ def halves_of(data: Transitions, rows: Rows) -> tuple[Rows, Rows]:
 
 
 @eqx.filter_jit
-def _told(trunk: Trunk, codes: Array, numbers: Array) -> Array:
-    """A trunk's features `[B, width]`; compiled once for all fits of V."""
-    return trunk(codes, numbers)
+def _told(network: OrthogonalNetwork, codes: Array, numbers: Array) -> Array:
+    """The features `[B, width]` of the `usual` trunk; compiled once for all fits of V."""
+    return network.hidden(codes, numbers)[0]
 
 
-def _features(data: Transitions, trunk: Trunk, width: int, rows: Rows) -> Iterator[tuple[Rows, NDArray[np.float32]]]:
+def _features(data: Transitions, network: OrthogonalNetwork, rows: Rows) -> Iterator[tuple[Rows, NDArray[np.float32]]]:
     """Parts of the rows, and the features `[B, width]` of each."""
     size = 0
-    for part in chunks(data, rows, width):
+    for part in chunks(data, rows, network.shape.embedding):
         size = max(size, len(part))
         whole = np.resize(part, size)  # parts of one size: a program is compiled for each
         codes, numbers = data.codes(whole, data.code_type), data.numbers(whole)
-        yield part, np.asarray(_told(trunk, jnp.asarray(codes), jnp.asarray(numbers)))[: len(part)]
+        yield part, np.asarray(_told(network, jnp.asarray(codes), jnp.asarray(numbers)))[: len(part)]
 
 
 def _solution(

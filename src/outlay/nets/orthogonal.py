@@ -8,8 +8,10 @@
     h and g:        β_p(s)                     level, so that  Q_p(s, a) = β_p(s) + Σ_j τ_p,j(s) e_j(a)
 
 There are two targets p: what the day itself brings, and what comes after it. Two trunks, so that what is needed to tell
-who is active anyway does not use up the capacity for what an action changes. They share the encoder of past days, where
-there is one: what kind of user this is matters to both, and the outcomes teach it faster than the effects do.
+who is active anyway does not use up the capacity for what an action changes. They share the embeddings of codes, and
+the encoder of past days, where there is one: what kind of user this is matters to both, and outcomes teach it much
+faster than effects do. An effect trunk with embeddings of its own would fit the noise of every value. Effects teach the
+embeddings too, if with less weight, since a field may change what an action does and nothing else.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from outlay.nets.network import PAIR, Linear, offsets, plain_numbers, twice
 from outlay.nets.past_encoder import PastEncoder, PastShape, init_past_encoder, past_encoder_arrays
 
 TARGETS = 2  # the day itself; what comes after it
+TAUGHT = 0.3  # weight of the gradients by which effects teach the embeddings
 
 
 class EffectShape(NamedTuple):
@@ -45,25 +48,13 @@ class EffectShape(NamedTuple):
 
 
 class Trunk(eqx.Module):
-    """States → the last hidden layer."""
+    """Embedded codes and numbers `[B, in]` → the last hidden layer `[B, width]`."""
 
-    embedding: Array  # [V, k]
     layers: tuple[Linear, ...]
-    encoder: PastEncoder | None
-    sizes: tuple[int, ...] = eqx.field(static=True)
 
-    def __call__(self, codes: Array, numbers: Array) -> Array:
-        """`codes [B, F]`, `numbers [B, n]` → `[B, width]`."""
-        return self.after(codes, self.encoded(numbers))
-
-    def encoded(self, numbers: Array) -> Array:
-        """Numbers with past days encoded, where this trunk has an encoder."""
-        return numbers if self.encoder is None else self.encoder(numbers)
-
-    def after(self, codes: Array, numbers: Array) -> Array:
-        """The last hidden layer, from numbers that are encoded."""
-        embedded = self.embedding[codes + jnp.asarray(offsets(self.sizes))]
-        h = jnp.concatenate([embedded.reshape(len(codes), -1), numbers], axis=1)
+    def __call__(self, inputs: Array) -> Array:
+        """Return the last hidden layer."""
+        h = inputs
         for layer in self.layers:
             h = jax.nn.relu(layer(h))
         return h
@@ -84,8 +75,10 @@ class EffectOutputs(NamedTuple):
 class OrthogonalNetwork(eqx.Module):
     """A network; `init_orthogonal` stacks two of them on the first axis of every array."""
 
+    embedding: Array  # [V, k]
+    encoder: PastEncoder | None  # of past days
     usual: Trunk
-    effect: Trunk  # reads what the encoder of `usual` makes of past days
+    effect: Trunk
     mean: Linear
     logits: Linear
     idle: Linear
@@ -123,13 +116,16 @@ class OrthogonalNetwork(eqx.Module):
             order: `[B]` all rows, the half of them first that teach `usual`: the others have no gradient there, and
                 none is computed. None: all teach.
         """
-        encoded = self.usual.encoded(numbers)
+        embedded = self.embedding[codes + jnp.asarray(offsets(self.shape.sizes))].reshape(len(codes), -1)
+        encoded = numbers if self.encoder is None else self.encoder(numbers)
+        inputs = jnp.concatenate([embedded, encoded], axis=1)
+        softly = TAUGHT * embedded + (1 - TAUGHT) * jax.lax.stop_gradient(embedded)
+        g = self.effect(jnp.concatenate([softly, encoded], axis=1))
         if order is None:
-            return self.usual.after(codes, encoded), self.effect.after(codes, encoded)
+            return self.usual(inputs), g
         own, others = jnp.split(order, [len(order) // PAIR])
-        taught = self.usual.after(codes[own], encoded[own])
-        told = jax.lax.stop_gradient(self.usual.after(codes[others], encoded[others]))
-        return jnp.concatenate([taught, told])[jnp.argsort(order)], self.effect.after(codes, encoded)
+        told = jax.lax.stop_gradient(self.usual(inputs[others]))
+        return jnp.concatenate([self.usual(inputs[own]), told])[jnp.argsort(order)], g
 
 
 def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -> OrthogonalNetwork:
@@ -154,14 +150,15 @@ def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -
     plain, encoded = plain_numbers(shape.num_numbers, shape.past), 0 if shape.past is None else shape.past.width
     widths = (len(shape.sizes) * shape.embedding + plain + encoded, *shape.layers)
 
-    def trunk(encoder: PastEncoder | None) -> Trunk:
-        layers = tuple(linear(a, b, 2.0) for a, b in pairwise(widths))
-        return Trunk(normal(0.5, sum(shape.sizes), shape.embedding), layers, encoder, shape.sizes)
+    def trunk() -> Trunk:
+        return Trunk(tuple(linear(a, b, 2.0) for a, b in pairwise(widths)))
 
     values = TARGETS * shape.num_heads
     return OrthogonalNetwork(
-        usual=trunk(None if shape.past is None else init_past_encoder(shape.past, PAIR, rng)),
-        effect=trunk(None),
+        embedding=normal(0.5, sum(shape.sizes), shape.embedding),
+        encoder=None if shape.past is None else init_past_encoder(shape.past, PAIR, rng),
+        usual=trunk(),
+        effect=trunk(),
         mean=linear(widths[-1], values, 0.1, level),
         logits=linear(widths[-1], shape.num_actions, 0.1),
         idle=linear(widths[-1], shape.num_heads, 0.1, level[1]),
@@ -225,14 +222,11 @@ def arrays_of(
         outcome: the same of the day's own outcomes, `[2, 2·width, K, 1+m]` and `[2, K, 1+m]`.
     """
     shape = pair.shape
-    tables = [np.asarray(trunk.embedding, np.float32) for trunk in (pair.usual, pair.effect)]
     layers: list[Dense] = []
-    for depth, (one, other) in enumerate(zip(pair.usual.layers, pair.effect.layers, strict=True)):
-        parts = [np.asarray(layer.weight, np.float32) for layer in (one, other)]
-        layers.append((
-            _first_layer(parts, shape) if depth == 0 else _beside(parts),
-            np.concatenate([np.asarray(layer.bias, np.float32) for layer in (one, other)], axis=-1),
-        ))  # fmt: skip
+    for depth, both in enumerate(zip(pair.usual.layers, pair.effect.layers, strict=True)):
+        parts = [np.asarray(layer.weight, np.float32) for layer in both]
+        bias = np.concatenate([np.asarray(layer.bias, np.float32) for layer in both], axis=-1)
+        layers.append((np.concatenate(parts, axis=-1) if depth == 0 else _beside(parts), bias))
 
     def flat(part: tuple[NDArray[np.float64], NDArray[np.float64]]) -> Dense:
         weight, bias = part
@@ -240,7 +234,7 @@ def arrays_of(
                 bias.reshape(len(bias), -1).astype(np.float32))  # fmt: skip
 
     return NetworkArrays(
-        embedding=np.concatenate(tables, axis=-1),
+        embedding=np.asarray(pair.embedding, np.float32),
         offsets=offsets(shape.sizes),
         layers=tuple(layers),
         head=flat(head),
@@ -248,20 +242,8 @@ def arrays_of(
         num_actions=shape.num_actions,
         outcome=flat(outcome),
         num_policies=head[0].shape[3],
-        encoder=None if pair.usual.encoder is None else past_encoder_arrays(pair.usual.encoder),
+        encoder=None if pair.encoder is None else past_encoder_arrays(pair.encoder),
     )
-
-
-def _first_layer(parts: list[NDArray[np.float32]], shape: EffectShape) -> NDArray[np.float32]:
-    """`[2, in, 2·width]` of two layers whose embeddings stand side by side, field by field, before shared numbers."""
-    fields, k = len(shape.sizes), shape.embedding
-    rows, width = parts[0].shape[1:]
-    whole = np.zeros((PAIR, fields * k + rows, 2 * width), np.float32)
-    embedded = whole[:, : fields * 2 * k].reshape(PAIR, fields, 2, k, 2, width)
-    for side, part in enumerate(parts):
-        embedded[:, :, side, :, side] = part[:, : fields * k].reshape(PAIR, fields, k, width)
-        whole[:, fields * 2 * k :, side * width : (side + 1) * width] = part[:, fields * k :]
-    return whole
 
 
 def _beside(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
