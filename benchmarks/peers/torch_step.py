@@ -2,8 +2,8 @@
 
     python torch_step.py LOG STEPS dense|sparse      LOG: .npz of codes, sizes and what a step needs
 
-Two networks of two trunks each, an average of their weights, and V of the next states from a third pair of trunks;
-every trunk has an embedding of its own (one `nn.Embedding` over all fields) and the same layers. The loss has the terms
+Two networks of two trunks each, an average of their weights, and V of the next states from a third pair; the trunks of
+a network share an embedding (one `nn.Embedding` over all fields) and have the same layers. The loss has the terms
 of `learning/orthogonal_loss.py`: every head has a target of the same size. Dense: AdamW over everything. Sparse:
 `nn.Embedding(sparse=True)` with SparseAdam, AdamW for the rest. Prints seconds a step and the peak of memory in GB.
 """
@@ -23,22 +23,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 KEEP = 0.99
+TAUGHT = 0.3  # weight of the gradients of effects in the embedding
 
 
 class Trunk(nn.Module):  # type: ignore[misc]
-    """States → the last hidden layer."""
+    """Embedded codes → the last hidden layer."""
 
-    def __init__(self, sizes: np.ndarray, embedding: int, layers: tuple[int, ...], *, sparse: bool) -> None:
+    def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
-        self.register_buffer("offsets", torch.as_tensor(np.cumsum(sizes) - sizes))
-        self.embedding = nn.Embedding(int(sizes.sum()), embedding, sparse=sparse)
-        nn.init.normal_(self.embedding.weight, 0, 0.5)
-        widths = (len(sizes) * embedding, *layers)
         self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(widths)])
 
-    def forward(self, codes: Tensor) -> Tensor:
-        """`[B, F]` → `[B, width]`."""
-        h = self.embedding(codes + self.offsets).flatten(1)
+    def forward(self, h: Tensor) -> Tensor:
+        """`[B, in]` → `[B, width]`."""
         for layer in self.layers:
             h = functional.relu(layer(h))
         return h
@@ -52,17 +48,25 @@ class Network(nn.Module):  # type: ignore[misc]
         *, sparse: bool,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.usual = Trunk(sizes, embedding, layers, sparse=sparse)
-        self.effect = Trunk(sizes, embedding, layers, sparse=sparse)
+        self.register_buffer("offsets", torch.as_tensor(np.cumsum(sizes) - sizes))
+        self.embedding = nn.Embedding(int(sizes.sum()), embedding, sparse=sparse)
+        nn.init.normal_(self.embedding.weight, 0, 0.5)
+        widths = (len(sizes) * embedding, *layers)
+        self.usual, self.effect = Trunk(widths), Trunk(widths)
         width = layers[-1]
         self.mean, self.logits = nn.Linear(width, 2 * heads), nn.Linear(width, actions)
         self.idle, self.carried = nn.Linear(width, heads), nn.Linear(width, actions * heads * heads)
         self.direct, self.slope = nn.Linear(width, heads * functions), nn.Linear(width, 2 * heads * functions)
         self.level = nn.Linear(2 * width, 2 * heads)
 
+    def features(self, codes: Tensor) -> Tensor:
+        """What V is a linear function of, `[B, width]`."""
+        return self.usual(self.embedding(codes + self.offsets).flatten(1))
+
     def forward(self, codes: Tensor) -> tuple[Tensor, ...]:
         """What it says about `[B, F]` states."""
-        h, g = self.usual(codes), self.effect(codes)
+        embedded = self.embedding(codes + self.offsets).flatten(1)
+        h, g = self.usual(embedded), self.effect(TAUGHT * embedded + (1 - TAUGHT) * embedded.detach())
         both = torch.cat([h, g], 1).detach()
         return (self.mean(h), self.logits(h), self.idle(h), self.carried(h), self.direct(g), self.slope(g),
                 self.level(both))  # fmt: skip
@@ -83,7 +87,7 @@ def main() -> None:
     pair = nn.ModuleList(
         [Network(sizes, embedding, layers, actions, heads, functions, sparse=sparse) for _ in range(2)]
     )
-    averaged, value = copy.deepcopy(pair), copy.deepcopy(nn.ModuleList([net.usual for net in pair]))
+    averaged, value = copy.deepcopy(pair), copy.deepcopy(pair)
     value_heads = nn.ModuleList([nn.Linear(layers[-1], heads) for _ in pair])
     for part in (averaged, value, value_heads):
         part.requires_grad_(False)
@@ -105,7 +109,9 @@ def main() -> None:
         moved = basis[action]
         with torch.no_grad():
             mean, logits, _, carried, direct, slope, _ = tell(averaged, codes)
-            ahead = torch.stack([head(trunk(after)) for head, trunk in zip(value_heads, value, strict=True)])
+            ahead = torch.stack(
+                [head(network.features(after)) for head, network in zip(value_heads, value, strict=True)]
+            )
             usual = mean[1 - fold, row].view(batch, 2, heads)
             prob = logits[1 - fold, row].softmax(1)
             less = moved - prob @ basis

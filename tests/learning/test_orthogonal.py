@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from outlay.bundles.reference import forward
+from outlay.core.schema import FIRST
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.checkpoint import load_orthogonal, save_orthogonal
 from outlay.learning.derived_costs import determined_costs
@@ -49,6 +50,45 @@ def test_the_effects_are_those_of_the_model_on_the_day_and_after_it() -> None:
     said, truth = q[:, :, 0], exact_q(model, np.full(3, 1 / 3))
     assert np.abs(effects(said) - effects(truth)).max() < 0.1 * np.abs(effects(truth)).max()
     assert np.abs(said - truth).max() < 0.1 * np.abs(truth).max()  # levels too
+
+
+def log_of_effects(effect: NDArray[np.float64], level: NDArray[np.float64]) -> Transitions:
+    """Days of 6,000 users; the reward is the level of the day's state and its effect for each unit of the action."""
+    rng, users, days = np.random.default_rng(0), 6000, 4
+    state, action = rng.integers(len(effect), size=users * days), rng.integers(3, size=users * days)
+    reward = level[state] + effect[state] * (action - 1) + rng.normal(0, 0.5, users * days)
+    return transitions(
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=state,
+        action=action,
+        outcome=np.stack([reward, action], axis=1),
+        num_states=len(effect),
+        num_actions=3,
+        about=campaign(0.0),
+        split=np.repeat([LEARN, SELECT], [5400, 600]),
+        counted=False,
+    )
+
+
+def effects_by_state(data: Transitions) -> NDArray[np.float64]:
+    problem = training(data, steps=1000)
+    *_, progress = learn(problem)
+    q = q_of(answers(problem, progress).network, data.schema.sizes[0] - FIRST)[:, :, 0, 0]
+    return np.asarray(q[:, 2] - q[:, 0]) / 2
+
+
+def test_a_field_that_changes_effects_and_nothing_else_is_learned_from() -> None:
+    effect = np.where(np.arange(12) % 3 == 0, 0.4, 0.0)
+    assert np.abs(effects_by_state(log_of_effects(effect, np.zeros(12))) - effect).max() < 0.1
+
+
+def test_values_with_the_same_outcomes_are_taken_to_have_the_same_effects() -> None:
+    """216 rows of each of 100 values, of five kinds: too few for effects, but enough to tell the kinds apart."""
+    kind = np.arange(100) % 5
+    effect, level = np.array([0.0, 0.1, 0.2, 0.3, 0.4])[kind], np.array([2.0, 0.0, 3.0, 1.0, 4.0])[kind]
+    found = effects_by_state(log_of_effects(effect, level))
+    assert np.corrcoef(found, effect)[0, 1] ** 2 > 0.3
 
 
 def test_a_targeted_log_gives_the_same_effects() -> None:
