@@ -1,6 +1,7 @@
 """What a learner knows of effects in the states of a city's log, by the exact Q of the log's policy: quick and exact.
 
     python benchmarks/city_effects.py --users 50000 --seeds 10 12 --learners orthogonal trees     # a minute a log
+    python benchmarks/city_effects.py --setting wide --users 60000 --seeds 1 2                    # two minutes a log
 
 The type of a user and their place on the grids of habit and fatigue follow from the features, so the model behind the
 log (`simulators/city_truth.py`) has the exact Q(s, a) of its policy in every row: of the day, and of what comes after
@@ -11,7 +12,9 @@ it. In rows of *select* users the policies of all λ are valued by it, without m
                       to be lost by the day
     explained         r² of the effects on the reward, less their mean under the log's policy: of the day, of later days
 
-Not for a `hidden` city, whose features do not tell the state, nor with a rhythm. Results: Markdown on stdout.
+*Wide* is the fast city behind the categorical fields of `outlay simulate wide`, 1,000 with 100,000 values, of which the
+learners read the ten that matter. Not for a `hidden` city, whose features do not tell the state, nor with a rhythm.
+Results: Markdown on stdout.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -36,6 +40,7 @@ from outlay.learning.heads import coordinates, largest_multiplier
 from outlay.learning.orthogonal_policies import answers
 from outlay.learning.two_part import without_amount_luck
 from outlay.ops.mixture_lp import value_at
+from outlay.simulators import wide
 from outlay.simulators.city import (
     BAR,
     BASE,
@@ -43,6 +48,7 @@ from outlay.simulators.city import (
     CATEGORICAL,
     CHANNEL,
     COUPONS,
+    DAYS,
     F_GRID,
     GAPS,
     H_GRID,
@@ -54,11 +60,12 @@ from outlay.simulators.city import (
     TOWN,
     City,
 )
-from outlay.simulators.city_people import logged
+from outlay.simulators.city_people import log_of, logged
 from outlay.simulators.city_truth import CityTruth
 from outlay.training.game import spread_rows
 
 ROWS, BUDGETS = 20_000, 11
+FIELDS, VALUES = 1000, 100_000  # of *wide*
 PRICES = np.concatenate([[0.0], np.geomspace(0.003, 1.0, 60)])  # of reward per yuan
 EVEN = 2e-5  # change of the values of a sweep that counts as the same in all states
 
@@ -142,10 +149,30 @@ def learned(data: Transitions, learner: str, seed: int) -> NetworkArrays:
     return answers(training, progress).network
 
 
+def log_and_truth(setting: str, users: int, seed: int, folder: Path) -> tuple[Transitions, City, dict[str, Any]]:
+    """A log as it is learned from, its city, and the city's features in every row of it."""
+    if setting == "wide":
+        path = outlay.simulate("wide", folder / "log", users=users, seed=seed, fields=FIELDS, values=VALUES)
+    else:
+        options = {setting: True} if setting != "fast" else {}
+        path = outlay.simulate("city", folder / "log", users=users, seed=seed, **options)  # type: ignore[arg-type]
+    outlay.prepare(path, folder / "data")
+    data, city = Transitions.open(folder / "data"), City.read(folder / "log")
+    if setting == "wide":
+        data = data.with_fields(wide.WideWorld.read(folder / "log").fields_of(*wide.MATTER))
+        parts = list(log_of(city, users, DAYS, seed, chunk_users=max(1, wide.CELLS // (FIELDS * DAYS))))
+        log = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    else:
+        table = pq.read_table(folder / "log" / "log.parquet")
+        log = {name: table[name].to_numpy() for name in (*CATEGORICAL, *city.numeric, "propensity")}
+    assert np.allclose(np.asarray(data.propensity), log["propensity"]), "rows in another order"
+    return data, city, log
+
+
 def main() -> None:
     """Learn, and print a row a log and learner."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--setting", default="slow", choices=("fast", "slow", "money"))
+    parser.add_argument("--setting", default="slow", choices=("fast", "slow", "money", "wide"))
     parser.add_argument("--users", type=int, default=50_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[10])
     parser.add_argument("--learners", nargs="+", default=["orthogonal", "trees"], choices=("orthogonal", "trees"))
@@ -154,17 +181,10 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for seed in asked.seeds:
         with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            options = {asked.setting: True} if asked.setting != "fast" else {}
-            path = outlay.simulate("city", folder / "log", users=asked.users, seed=seed, **options)  # type: ignore[arg-type]
-            outlay.prepare(path, folder / "data")
-            data = Transitions.open(folder / "data")
-            log = pq.read_table(folder / "log" / "log.parquet")
-            assert np.allclose(np.asarray(data.propensity), log["propensity"].to_numpy()), "rows in another order"
-            city = City.read(folder / "log")
+            data, city, log = log_and_truth(asked.setting, asked.users, seed, Path(place))
             rows = data.rows_of(SELECT)
             rows = np.sort(np.random.default_rng(0).choice(rows, min(ROWS, len(rows)), replace=False))
-            exact = Exact(CityTruth(city), {name: log[name].to_numpy()[rows] for name in (*CATEGORICAL, *city.numeric)})
+            exact = Exact(CityTruth(city), {name: log[name][rows] for name in (*CATEGORICAL, *city.numeric)})
             for learner in asked.learners:
                 began = time.perf_counter()
                 told = forward(learned(data, learner, seed), *data.features(rows))
