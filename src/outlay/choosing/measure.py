@@ -34,10 +34,10 @@ from outlay.estimators.marginalised import Marginal
 from outlay.estimators.panel import Panel
 from outlay.estimators.row_features import (
     WITHIN,
-    Directions,
     days_before,
     hinges,
     plain_features,
+    reduced,
     standardised,
 )
 from outlay.estimators.sequential import Sequential
@@ -387,10 +387,9 @@ class Measure:
 
         Its units are many and nearly collinear; the work of an evaluation grows with their number squared.
         """
-        hidden = np.concatenate([
-            self.served.features(source, *self.seen.features(rows)) for rows in self._chunks()
-        ])  # fmt: skip
-        return Directions.of(hidden)(hidden)
+        return reduced(
+            lambda rows: self.served.features(source, *self.seen.features(rows)), self.panel.rows, CHUNK_ROWS
+        )
 
     def _features(self, further: NDArray[np.float32] | None = None) -> FeatureBasis:
         """The basis of `further` columns `[n, d]` and the plain features: of both as many as an action's rows carry.

@@ -60,13 +60,16 @@ class Directions:
 
 
 def plain_features(data: Transitions, rows: NDArray[np.int64]) -> Narrow:
-    """Features `[n, ≤ MOST_FEATURES]` of the states of some rows; the columns themselves are made by chunks."""
-    encode = _encoder(data)
-    size = max(1, CHUNK_CELLS // max(1, len(data.schema.categorical)))
+    """Features `[n, ≤ MOST_FEATURES]` of the states of some rows."""
+    return reduced(_encoder(data), rows, max(1, CHUNK_CELLS // max(1, len(data.schema.categorical))))
+
+
+def reduced(columns: Callable[[NDArray[np.int64]], Narrow], rows: NDArray[np.int64], size: int) -> Narrow:
+    """Directions `[n, ≤ MOST_FEATURES]` of many columns, found on evenly spread rows; `size` rows at a time."""
     spread = np.unique(np.linspace(0, len(rows) - 1, SAMPLE_ROWS).astype(np.int64))
-    sample = np.concatenate([encode(rows[spread[i : i + size]]) for i in range(0, len(spread), size)])
+    sample = np.concatenate([columns(rows[spread[i : i + size]]) for i in range(0, len(spread), size)])
     directions = Directions.of(sample)
-    return np.concatenate([directions(encode(rows[i : i + size])) for i in range(0, len(rows), size)])
+    return np.concatenate([directions(columns(rows[i : i + size])) for i in range(0, len(rows), size)])
 
 
 def hinges(numbers: NDArray[np.floating], first: NDArray[np.integer]) -> Narrow:
