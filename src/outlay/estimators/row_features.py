@@ -24,6 +24,7 @@ from outlay.estimators.panel import Panel
 CHUNK_CELLS = 16_000_000  # codes looked at in one go: 128 MB as whole numbers
 LEARN_ROWS, SAMPLE_ROWS = 400_000, 50_000  # from which means and directions are taken, evenly spread
 FOLDS = 5  # of users, whose means come from the others
+PRODUCT_ROWS = 16_384  # rows whose products are made at a time
 SHRINK = 20.0  # rows that the mean of all counts as
 MOST_FEATURES = 32  # directions that a fitted evaluation uses
 WITHIN = 3.0  # standard deviations: products go no further
@@ -92,7 +93,11 @@ def products(features: Narrow, most: int) -> Narrow:
     """`[n, ≤ most]` products of pairs of features `[n, d]` of spread 1, those of the first features first."""
     kept = np.clip(features[:, : int((1 + np.sqrt(1 + 8 * max(0, most))) / 2)], -WITHIN, WITHIN)
     first, second = np.triu_indices(kept.shape[1], 1)
-    return np.asarray(kept[:, first] * kept[:, second], np.float32)
+    found = np.empty((len(kept), len(first)), np.float32)
+    for i in range(0, len(kept), PRODUCT_ROWS):
+        part = slice(i, i + PRODUCT_ROWS)
+        np.multiply(kept[part, first], kept[part, second], out=found[part])
+    return found
 
 
 def _encoder(data: Transitions) -> Callable[[NDArray[np.int64]], Narrow]:

@@ -67,4 +67,7 @@ def _off(X: NDArray[np.floating], values: Array) -> Array:
         moments += part.T @ values[i : i + CHUNK_ROWS]
     scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
     coefficients = lstsq(gram / np.outer(scale, scale), moments / scale[:, None], cond=1e-9)[0]
-    return np.asarray(values - X @ (coefficients / scale[:, None]))
+    left = np.array(values, np.float64)
+    for i in range(0, len(X), CHUNK_ROWS):
+        left[i : i + CHUNK_ROWS] -= X[i : i + CHUNK_ROWS].astype(np.float64) @ (coefficients / scale[:, None])
+    return left
