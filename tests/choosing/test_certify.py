@@ -53,7 +53,7 @@ def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_the
     assert certified(run, data, campaign) is None
     found = certify_frontier(run, data, campaign)
     assert found.look == 2
-    assert found.alpha == pytest.approx(0.0125)
+    assert found.alpha == pytest.approx(0.05 / 6)
     everyone = views(data, 4)[0]
     known = looks(everyone, EVERYONE)
     assert known[0].startswith(f"{outlay.load_bundle(run.bundle).id}@")  # the look it was chosen for

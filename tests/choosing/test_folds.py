@@ -28,11 +28,12 @@ from outlay.core.errors import FolderError, LogError
 from outlay.core.network import preferring_network
 from outlay.core.transitions import CERTIFY, EVERYONE, LEARN, SELECT, Transitions
 from outlay.estimators.behaviour.model import Behaviour
-from outlay.estimators.fitted import Evaluator, pool
+from outlay.estimators.fitted import Evaluator, Fitted, pool
 from outlay.estimators.joint import Everyone, UserFold
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.learning.tabular import counted_model
+from outlay.ops.intervals import quantile
 from outlay.ops.tabular import measure, policy_iteration
 from outlay.training.frontier import _learn_fold, _together
 from small_logs import campaign, draw, random_cmdp
@@ -326,3 +327,34 @@ def test_a_constant_action_that_several_folds_serve_is_one_member() -> None:
     assert [member.policy.name for member in found.members] == ["λ 1", "always 1", "λ 1"]
     assert found.weights == pytest.approx([0.35, 0.55, 0.1])
     assert found.fold_weights.tolist() == [[0.7, 0.3, 0.0], [0.0, 0.8, 0.2]]
+
+
+# What the error of K folds rests on.
+
+
+def _tail(folds: int, policies: int, noise: float, logs: int = 20_000) -> float:
+    """How often a bound of 97.5% misses, as `pooled` states its error, if each fold takes the best of some policies.
+
+    `noise`: share of the variance of a user's influence that policies do not have in common. Means of a fold are drawn
+    as they are, normal.
+    """
+    rng, users = np.random.default_rng(0), 100
+    common = rng.normal(size=(logs, folds, 1)) * np.sqrt(1 - noise)
+    mean = (common + rng.normal(size=(logs, folds, policies)) * np.sqrt(noise)) / np.sqrt(users)
+    taken = (mean.sum(axis=1, keepdims=True) - mean).argmin(axis=2)  # by the users of the other folds
+    error = np.take_along_axis(mean, taken[..., None], axis=2)[..., 0]
+    spread = np.repeat([1.0, -1.0], users // 2)[:, None]  # of variance 1
+    part = Fitted(targets=("cost",), value=np.zeros(1), influence=spread, mass=np.ones((users, 1)), withheld=(None,),
+                  unsupported=np.zeros(1), daily=np.empty((0, 1)))  # fmt: skip
+    places = [UserFold(np.arange(k * users, (k + 1) * users), 1 / folds) for k in range(folds)]
+    std_error = pool([part] * folds, places, Everyone(folds * users)).std_error[0]
+    return float((error.mean(axis=1) + quantile(0.975) * std_error < 0).mean())
+
+
+@pytest.mark.parametrize(
+    ("noise", "least", "most"), [(0.0, 0.022, 0.028), (0.1, 0.026, 0.032), (0.2, 0.032, 0.039), (1.0, 0.08, 0.11)]
+)
+def test_the_error_is_that_of_one_sample_as_far_as_folds_take_the_same_policy(
+    noise: float, least: float, most: float
+) -> None:
+    assert least < _tail(4, 20, noise) < most

@@ -59,19 +59,23 @@ def counting(
     return process
 
 
-def test_each_new_bundle_gets_half_of_what_the_last_one_got(data: Transitions) -> None:
+def test_each_new_bundle_gets_its_share(data: Transitions) -> None:
     assert next_alpha(data, 0.95) == pytest.approx(0.025)
     for number, bundle in enumerate(("a", "b", "c"), start=1):
         assert next_look(data) == number
-        assert next_alpha(data, 0.95) == alpha_of(number, 0.95) == pytest.approx(0.05 / 2**number)
+        assert next_alpha(data, 0.95) == alpha_of(number, 0.95) == pytest.approx(0.05 / (number * (number + 1)))
         found, alpha = look(data, bundle, 0.95)
         assert found == number
-        assert alpha == pytest.approx(0.05 / 2**number)
+        assert alpha == pytest.approx(0.05 / (number * (number + 1)))
     assert whats(data) == ["a", "b", "c"]
 
 
 def test_all_looks_together_keep_alpha(data: Transitions) -> None:
     assert sum(look(data, str(i), 0.9).alpha for i in range(40)) <= 0.1 + 1e-12
+
+
+def test_the_tenth_look_is_not_starved() -> None:
+    assert alpha_of(10, 0.95) > 0.05 / 120
 
 
 def test_the_same_bundle_again_is_the_same_look(data: Transitions) -> None:

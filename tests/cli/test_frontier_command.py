@@ -69,7 +69,7 @@ def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) 
     assert "coupon_cost at most 1.5 per decision is certified" in found.out
     assert found.out.splitlines()[1].split()[-1] == "certified"
     assert [line.split()[-1] for line in found.out.splitlines() if " requested " in line] == ["yes"]
-    assert "budgets of the curve are certified at 98.75%, by one look at" in found.out
+    assert "budgets of the curve are certified at 99.17%, by one look at" in found.out
     again = outlay("frontier", a_run, "--budget", 1.9, "--export", tmp_path / "other")
     assert "other written (look 2 at the certify users)." in again.out
 

@@ -274,7 +274,7 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     first = frontier(run, [1.5], export=tmp_path / "first").export
     assert first is not None
     assert (first.look, first.certificate.look) == (2, 2)
-    assert first.certificate.confidence == pytest.approx(0.9875)
+    assert first.certificate.confidence == pytest.approx(1 - 0.05 / 6)
     assert first.certificate.policies == len(StoredFrontier.read(run.folder / "frontier").budgets)
     assert len(json.loads(looks.read_text())) == 2
     stored = outlay.load_bundle(tmp_path / "first").manifest

@@ -1,8 +1,8 @@
 """Looks at the certify users, counted together wherever their rows are prepared.
 
 Each mixture that is evaluated on them is a look, and so is the frontier of a run, all its mixtures together. Look k
-gets α/2ᵏ, so that all looks together keep α. The same bundle or frontier looked at again, on the same data, is the same
-look.
+gets α/(k(k+1)), so that all looks together keep α, and the tenth still has a hundredth of it. The same bundle or
+frontier looked at again, on the same data, is the same look.
 
 Where folds take turns everyone certifies: one look at them is one look at all folds.
 
@@ -92,8 +92,8 @@ def next_look(data: Transitions, split: int = CERTIFY) -> int:
 
 
 def alpha_of(number: int, confidence: float) -> float:
-    """The α of a look."""
-    return float((1 - confidence) / 2**number)
+    """The α of a look: Σ 1/(k(k+1)) = 1."""
+    return float((1 - confidence) / (number * (number + 1)))
 
 
 def next_alpha(data: Transitions, confidence: float, split: int = CERTIFY) -> float:
