@@ -8,12 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from outlay.choosing.checks import Checks
 from outlay.choosing.estimates import PolicyEstimates, estimate_policy
 from outlay.choosing.estimators import ESTIMATORS, Question
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, Transitions
+from outlay.estimators.agreement import Agreement
+from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.fitted import combine
+from outlay.estimators.markov import MarkovCheck, PastDependence
+from outlay.estimators.observed import Reproduction
 
 LEVEL = 0.95
 
@@ -160,3 +166,17 @@ def test_a_segment_is_told_by_its_users_alone(at: Measure) -> None:
         assert whole.joints[name].value[at_one] == pytest.approx(total, rel=1e-2 if name == "mis" else 1e-9)
     users = [part.joints["fqe"].std_error[0] for _, part in parts]
     assert all(error > whole.joints["fqe"].std_error[0] for error in users)
+
+
+@pytest.mark.parametrize("kind", [ReasonKind.NOT_CHECKED, ReasonKind.NOT_COMPARED])
+def test_what_was_not_checked_of_another_policy_hides_nothing_of_the_old_one(at: Measure, kind: ReasonKind) -> None:
+    """It takes nothing from the old policy's figures either; but a state that is not enough does."""
+    old = estimate_policy(at, OLD, at.propensity(), estimators=("fqe",))
+    enough = MarkovCheck.of([PastDependence("reward", "action", "last day", 0.004, 0.003)], history=False)
+    short = MarkovCheck.of([PastDependence("reward", "action", "last day", 0.4, 0.003)], history=False)
+    checks = Checks(propensities=None, reproduction=Reproduction(True, "", ("reward@1",)), markov=enough,
+                    agreement=Agreement(Reason(kind, {"found": "few follow it"}), ()),
+                    balance=BalanceCheck.of([], logged=True))  # fmt: skip
+    assert set(checks.with_cautions(old).cautions["fqe"]) == {None}
+    assert short.refused is not None
+    assert set(replace(checks, markov=short).with_cautions(old).cautions["fqe"]) == {short.refused.words}

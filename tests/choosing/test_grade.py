@@ -6,9 +6,8 @@ import pytest
 
 from outlay.choosing.grade import Grade, grade
 from outlay.core.campaign import Campaign
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.certificate import (
-    APPROXIMATE,
-    UNASSIGNED,
     BudgetBound,
     Certificate,
     unless_approximate,
@@ -16,18 +15,19 @@ from outlay.estimators.certificate import (
 )
 
 LINE = BudgetBound(budget="cost", value=1.0, bound=1.05, limit=1.1, floor=False, kept=True)
-SURE = Certificate(certified=True, words="certified", confidence=0.975, users=1000, budgets=(LINE,), gain=0.2,
-                   gain_bound=0.1, gain_most=0.3, withheld=None)  # fmt: skip
+SURE = Certificate(reason=None, confidence=0.975, users=1000, budgets=(LINE,), gain=0.2, gain_bound=0.1, gain_most=0.3)
+BROKEN = Reason(ReasonKind.LIMIT)
+REFUSED = Reason(ReasonKind.REPRODUCTION, {"found": "a check was not passed"})  # fmt: skip
 
 
 @pytest.mark.parametrize(("certificate", "expected"), [
     (SURE, "certified"),
     (replace(SURE, gain_bound=-0.1), "promising"),
-    (replace(SURE, certified=False), "promising"),
-    (replace(SURE, certified=False, budgets=(replace(LINE, value=1.2, kept=False),)), "not supported"),
-    (replace(SURE, certified=False, budgets=(replace(LINE, floor=True, kept=False),)), "not supported"),
+    (replace(SURE, reason=BROKEN), "promising"),
+    (replace(SURE, reason=BROKEN, budgets=(replace(LINE, value=1.2, kept=False),)), "not supported"),
+    (replace(SURE, reason=BROKEN, budgets=(replace(LINE, floor=True, kept=False),)), "not supported"),
     (replace(SURE, gain=-0.1, gain_bound=-0.2), "not supported"),
-    (replace(SURE, certified=False, gain=None, withheld="a check was not passed"), "not supported"),
+    (replace(SURE, gain=None, reason=REFUSED), "not supported"),
 ])  # fmt: skip
 def test_grades(certificate: Certificate, expected: Grade) -> None:
     assert grade(certificate) == expected
@@ -44,7 +44,7 @@ def campaign(**log: object) -> Campaign:
 
 def test_nothing_is_certified_where_it_is_not_known_how_actions_were_drawn() -> None:
     told = unless_unassigned(SURE, campaign())
-    assert (told.certified, told.words) == (False, f"not certified: {UNASSIGNED}")
+    assert (told.certified, told.words) == (False, f"not certified: {Reason(ReasonKind.UNASSIGNED).words}")
     assert (told.budgets, told.gain_bound) == (SURE.budgets, SURE.gain_bound)
     assert grade(told) == "promising"
     assert unless_unassigned(SURE, campaign(propensity="p")) is SURE
@@ -53,7 +53,7 @@ def test_nothing_is_certified_where_it_is_not_known_how_actions_were_drawn() -> 
 
 def test_a_policy_that_reads_more_of_the_past_than_the_state_is_not_certified() -> None:
     told = unless_approximate(SURE)
-    assert (told.certified, told.words) == (False, f"not certified: {APPROXIMATE}")
+    assert (told.certified, told.words) == (False, f"not certified: {Reason(ReasonKind.APPROXIMATE).words}")
     assert (told.budgets, told.gain_bound, grade(told)) == (SURE.budgets, SURE.gain_bound, "promising")
-    refused = replace(SURE, certified=False, words="not certified: c")
+    refused = replace(SURE, reason=BROKEN)
     assert unless_approximate(refused) is refused

@@ -10,16 +10,19 @@ import pytest
 from outlay.choosing.constants import AgainstConstants
 from outlay.choosing.verdict import verdict
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.certificate import BudgetBound, Certificate, unless_shared
 from small_logs import campaign
 
 LINE = BudgetBound(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)
+OVER = replace(LINE, value=0.99, bound=1.02, kept=False)
+BROKEN = Reason(ReasonKind.LIMIT)
 
 
 def certificate(**changes: Any) -> Certificate:
     fields: dict[str, Any] = {
-        "certified": True, "words": "certified", "confidence": 0.975, "users": 500, "budgets": (LINE,),
-        "gain": 0.05, "gain_bound": 0.02, "gain_most": 0.08, "withheld": None,
+        "reason": None, "confidence": 0.975, "users": 500, "budgets": (LINE,),
+        "gain": 0.05, "gain_bound": 0.02, "gain_most": 0.08,
     }  # fmt: skip
     return Certificate(**{**fields, **changes})
 
@@ -70,7 +73,7 @@ def test_a_certain_loss_is_said_to_be_one() -> None:
         "Do not serve it: keep the old policy. (cost at most 1 per decision is certified.)"
     )
     words = "not certified: cost by 0.02 (upper bound 1.02 against 1)"
-    over = verdict(estimates(1.2), certificate(certified=False, words=words, **loss), campaign())
+    over = verdict(estimates(1.2), certificate(reason=BROKEN, budgets=(OVER,), **loss), campaign())
     assert over.startswith("It loses: -18.0% r against the old policy")
     assert over.endswith(f"Do not serve it: keep the old policy. (It is {words}.)")
 
@@ -122,7 +125,7 @@ def test_constants_that_break_a_limit_take_no_gain_away() -> None:
 
 def test_an_uncertified_budget_is_not_served_whatever_it_gains() -> None:
     words = "not certified: cost by 0.02 (upper bound 1.02 against 1)"
-    found = verdict(estimates(), certificate(certified=False, words=words), campaign())
+    found = verdict(estimates(), certificate(reason=BROKEN, budgets=(OVER,)), campaign())
     assert found.startswith(f"Do not serve it yet: {words}.")
     assert "Serve it" not in found
 
@@ -146,26 +149,46 @@ def test_a_floor_is_said_as_a_floor() -> None:
 def test_a_policy_that_costs_too_much_is_not_saved_by_more_users() -> None:
     words = "not certified: cost by 0.3 (upper bound 1.3 against 1)"
     over = replace(LINE, value=1.2, bound=1.3, kept=False)
-    found = verdict(estimates(), certificate(certified=False, words=words, budgets=(LINE, over)), campaign())
+    found = verdict(estimates(), certificate(reason=BROKEN, budgets=(LINE, over)), campaign())
     assert found.startswith(f"Do not serve it: {words}. Its estimate itself is beyond the limit: ")
     floor = replace(LINE, value=1.2, bound=0.9, floor=True, kept=False)
-    near = verdict(estimates(), certificate(certified=False, words=words, budgets=(floor,)), campaign())
+    near = verdict(estimates(), certificate(reason=BROKEN, budgets=(floor,)), campaign())
     assert near.startswith("Do not serve it yet: ")
     under = replace(floor, value=0.9, bound=0.8)
-    found = verdict(estimates(), certificate(certified=False, words=words, budgets=(under,)), campaign())
+    found = verdict(estimates(), certificate(reason=BROKEN, budgets=(under,)), campaign())
     assert found.startswith("Do not serve it: ")
 
 
 def test_a_refusal_says_what_would_help() -> None:
     """More users help where support is thin; they do not where the fitted values are wrong."""
     words = "not certified: cost could not be measured (why)"
-    refused = certificate(certified=False, words=words, gain=None, gain_bound=None, withheld="why")
-    thin = verdict(estimates(), refused, campaign())
+
+    def refused(kind: ReasonKind) -> str:
+        lines = (replace(LINE, value=None, bound=None, kept=False),)
+        found = certificate(reason=Reason(kind, {"found": "why"}), budgets=lines, gain=None, gain_bound=None)
+        assert found.words == words
+        return verdict(estimates(), found, campaign())
+
+    thin = refused(ReasonKind.UNSUPPORTED)
     assert thin == f"Do not serve it: {words}. A longer or larger log, or fewer actions, may support an answer."
-    assert verdict(estimates(), refused, campaign(), doubt="another reason") == thin
-    doubted = verdict(estimates(), refused, campaign(), doubt="why")
+    doubted = refused(ReasonKind.REPRODUCTION)
     assert doubted.startswith(f"Do not serve it: {words}. Outcomes depend on something that the features do not tell")
     assert "log.features" in doubted
+
+
+def test_what_is_not_certified_is_never_called_certified() -> None:
+    """Whatever stands against it: the words follow from the reason, and the verdict from its kind."""
+    figures = dict.fromkeys(("found", "way_out", "budgets", "estimator", "target", "units", "share"), "…")
+    numbers = dict.fromkeys(("other", "fitted", "errors", "beyond", "count", "needed"), 1.0)
+    for kind in set(ReasonKind) - {ReasonKind.AGREES, ReasonKind.NOT_COMPARED}:
+        found = certificate(reason=Reason(kind, {**figures, **numbers}), budgets=(OVER,))
+        assert not found.certified
+        assert found.words.startswith("not certified: ")
+        assert (found.withheld is not None) == found.reason.withholds  # type: ignore[union-attr]
+        said = verdict(estimates(), found, campaign())
+        assert "Serve it" not in said
+        assert " is certified" not in said
+        assert "it: certified" not in said
 
 
 def test_a_shared_budget_is_never_certified_and_the_way_out_is_an_experiment() -> None:

@@ -137,7 +137,7 @@ def test_single_steps_confirm_if_their_error_is_small_or_like_the_fitted_ones(
     fitted = joint({"reward@3": 1.0}, 20 * own)
     found = agree(fitted, {}, steps(0.0, error))
     assert found.ok is ok
-    assert found.reason == (None if ok else found.words)
+    assert found.reason == (None if ok else found.finding)
     assert found.words.startswith("all 1 other" if ok else "not checked: the log rarely did what the policy does")
     assert agree(fitted, {}).ok  # where states are counted nothing has to confirm it
 

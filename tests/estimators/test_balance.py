@@ -53,7 +53,7 @@ def test_targeting_by_the_past_is_found_and_named(features: bool) -> None:
     assert found.dependences[0].past == "reward"
     assert "the old policy looked at something of the past that is not in the features" in found.words
     assert found.refused is not None
-    assert "[log.history]" in found.refused
+    assert "[log.history]" in found.refused.words
 
 
 def test_logged_propensities_that_know_the_targeting_pass_and_others_do_not() -> None:

@@ -13,7 +13,9 @@ from logs_in_memory import World, campaign
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from outlay.choosing.verdict import verdict
 from outlay.core.campaign import Campaign
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.band import Band
 from outlay.estimators.certificate import LEAST_USERS
@@ -181,7 +183,11 @@ def test_what_could_not_be_measured_certifies_nothing_and_hinders_no_other_mixtu
     about, covariance, value = campaign(0.8, [COST]), random_covariance(12, 6), np.tile([0.5, 0.9, 1.0], 4)
     value[3:6] = np.nan
     covariance[3:6] = covariance[:, 3:6] = 0
-    found = band(points(covariance, value, 4), about, withheld=(None, "no support", None))
+    found = band(
+        points(covariance, value, 4),
+        about,
+        withheld=(None, Reason(ReasonKind.UNSUPPORTED, {"found": "no support"}), None),
+    )
     roomy = under(about, cost=9.0)
     assert found.certificate(np.array([0.5, 0.0, 0.5]), roomy).certified
     missing = found.certificate(np.array([0.5, 0.5, 0.0]), roomy)
@@ -192,10 +198,32 @@ def test_what_could_not_be_measured_certifies_nothing_and_hinders_no_other_mixtu
     json.dumps(missing.to_dict(), allow_nan=False)
 
 
+def test_a_policy_that_is_not_believed_certifies_nothing_though_it_was_measured() -> None:
+    """Its figures keep the limit by far, but another estimator contradicts them: table and verdict say the same."""
+    about, given = campaign(0.8, [COST]), points(random_covariance(12, 6), np.tile([0.5, 0.9, 1.0], 4), 4)
+    doubt = Reason(ReasonKind.NOT_CHECKED, {"found": "the log rarely did what the policy does"})
+    found = band(given, about, withheld=(None, doubt, None))
+    roomy = under(about, cost=9.0)
+    assert found.certificate(np.array([0.5, 0.0, 0.5]), roomy).certified
+    for weights in (np.array([0.5, 0.5, 0.0]), np.eye(3)[1]):
+        got = found.certificate(weights, roomy)
+        assert not got.certified
+        assert got.reason == doubt
+        assert got.withheld == doubt.words
+        assert (got.gain, got.gain_bound, got.budgets[0].bound) == (None, None, None)
+        estimates = found.estimates(weights, roomy)
+        assert "Serve it" not in (words := verdict(estimates, got, roomy))
+        assert words.startswith("Do not serve it: not certified: cost could not be measured (not checked: the log rare")
+        assert "Test it on some users first" in words
+        assert [(e.recommended, e.caution) for e in estimates if e.policy == "mixture"] == [(False, doubt.words)] * 2
+        assert all(e.recommended for e in estimates if e.policy == "old")
+
+
 def test_where_the_estimator_is_refused_or_users_are_few_nothing_is_certified() -> None:
     about = under(campaign(0.8, [COST]), cost=9.0)
     given = points(random_covariance(12, 7), np.tile([0.5, 0.9, 1.0], 4), 4)
-    refused = band(given, about, refused="it does not give the old totals back").certificate(np.eye(3)[0], about)
+    doubt = Reason(ReasonKind.REPRODUCTION, {"found": "it does not give the old totals back"})
+    refused = band(given, about, refused=doubt).certificate(np.eye(3)[0], about)
     assert not refused.certified
     assert "old totals back" in refused.words
     assert refused.gain is None

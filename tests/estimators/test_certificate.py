@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from logs_in_memory import World, fit
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.certificate import Certificate, certify, margins
 from outlay.estimators.fitted import combine
@@ -18,13 +19,14 @@ from outlay.ops.skewed import Spread
 
 RNG = np.random.default_rng(0)
 PSI = RNG.normal(size=(400, 2))
+NO_SUPPORT = Reason(ReasonKind.UNSUPPORTED, {"found": "no support"})
 
 
 REACH = float(Spread.of(PSI[:, 1]).above(quantile(0.95)))
 FLOOR = float(Spread.of(-PSI[:, 1]).above(quantile(0.95)))
 
 
-def issue(cost: float, limit: float, *, sign: int = 1, withheld: str | None = None, users: int = 400) -> Certificate:
+def issue(cost: float, limit: float, *, sign: int = 1, withheld: Reason | None = None, users: int = 400) -> Certificate:
     return certify(
         [0.5, sign * cost], PSI[:users] * [1, sign], [sign * limit], ["coupon_cost"], gain=0.1,
         gain_influence=PSI[:users, 0], confidence=0.95, signs=[sign], withheld=withheld,
@@ -46,7 +48,7 @@ def test_a_floor_is_written_as_in_the_campaign_file() -> None:
 
 
 def test_a_withheld_number_or_too_few_users_certify_nothing() -> None:
-    missing = issue(float("nan"), 2.0, withheld="no support")
+    missing = issue(float("nan"), 2.0, withheld=NO_SUPPORT)
     assert missing.words == "not certified: coupon_cost could not be measured (no support)"
     assert missing.budgets[0].bound is None
     assert not issue(0.0, 100.0, users=10).certified

@@ -102,8 +102,8 @@ def test_intervals_widen_in_quadrature_and_along_the_trend() -> None:
 
 def certificate(bound: float) -> Certificate:
     line = BudgetBound(budget="cost", value=1.0, bound=bound, limit=1.1, floor=False, kept=True)
-    return Certificate(certified=True, words="certified", confidence=0.975, users=1000, budgets=(line,), gain=0.2,
-                       gain_bound=0.1, gain_most=0.3, withheld=None, window=7)  # fmt: skip
+    return Certificate(reason=None, confidence=0.975, users=1000, budgets=(line,), gain=0.2,
+                       gain_bound=0.1, gain_most=0.3, window=7)  # fmt: skip
 
 
 def test_a_certificate_that_days_could_break_is_none() -> None:

@@ -47,7 +47,7 @@ def test_hidden_types_are_seen_and_named() -> None:
     assert worst.correlation > 0.05
     assert "reward on the days before still predicts reward" in found.words
     assert found.refused is not None
-    assert "[log.history]" in found.refused
+    assert "[log.history]" in found.refused.words
 
 
 def test_fatigue_is_seen_in_past_actions() -> None:

@@ -100,8 +100,8 @@ def test_only_what_is_beyond_chance_is_allowed_for() -> None:
 def test_bounds_move_to_the_side_that_is_worse() -> None:
     """A cost that is 5% higher than fitted breaks its limit; a reward that is lower lowers the least gain."""
     line = BudgetBound(budget="cost", value=1.0, bound=1.06, limit=1.1, floor=False, kept=True)
-    issued = Certificate(certified=True, words="certified", confidence=0.975, users=1000, budgets=(line,), gain=0.2,
-                         gain_bound=0.1, gain_most=0.3, withheld=None)  # fmt: skip
+    issued = Certificate(reason=None, confidence=0.975, users=1000, budgets=(line,), gain=0.2,
+                         gain_bound=0.1, gain_most=0.3)  # fmt: skip
     bias = PathBias((OutcomeBias("reward", -0.04, 0.01), OutcomeBias("cost", 0.08, 0.01)), "paths disagree")
     moved = bias.widened_certificate(issued, objective=2.0)
     assert moved.budgets[0].bound == pytest.approx(1.11)

@@ -469,6 +469,6 @@ def test_one_policy_alone_says_nothing_about_costs_that_fall() -> None:
     alone = SimpleNamespace(
         policy=SimpleNamespace(multiplier=np.zeros(1)), coordinates=np.ones(2), std_error=np.ones(2)
     )
-    said = falls([alone])  # type: ignore[list-item]  # what it reads of a Kept
+    said = falls([alone]).words  # type: ignore[list-item]  # what it reads of a Kept
     assert said == "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
-    assert "in all 1 pairs" in falls([alone, alone])  # type: ignore[list-item]
+    assert "in all 1 pairs" in falls([alone, alone]).words  # type: ignore[list-item]

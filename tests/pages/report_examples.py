@@ -14,6 +14,7 @@ from outlay.choosing.evaluation import Diagnostics, Evaluation, PairedDifference
 from outlay.choosing.run import CandidateRecord, Run
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators import agreement
 from outlay.estimators.backtest import Backtest, BacktestDay
 from outlay.estimators.balance import BalanceCheck
@@ -158,8 +159,8 @@ def _certificate(budgets: int) -> Certificate:
         BudgetBound(budget="reach", value=0.541, bound=0.533, limit=0.52, floor=True, kept=True),
     )[:budgets]
     return Certificate(
-        certified=True, words="certified", budgets=lines, confidence=0.975, look=1, alpha=0.025, users=30_000,
-        gain=0.0211, gain_bound=0.0124, gain_most=0.0298, withheld=None,
+        reason=None, budgets=lines, confidence=0.975, look=1, alpha=0.025, users=30_000,
+        gain=0.0211, gain_bound=0.0124, gain_most=0.0298,
     )  # fmt: skip
 
 
@@ -229,8 +230,7 @@ def _diagnostics() -> Diagnostics:
         reproduction=Reproduction(True, "the estimator gives the old policy's observed totals back", ("reward@1",)),
         markov=MarkovCheck.of([PastDependence("reward", "action", "last day", 0.004, 0.003)], history=False),
         agreement=agreement.Agreement(
-            True,
-            "all 10 other estimates that can be relied on agree with it",
+            Reason(ReasonKind.AGREES, {"count": 10, "share": "4 of them assume less"}),
             (agreement.EstimatorDifference("mis", "reward@1", 0.001, 0.002, 0.008),),
         ),
         backtest=Backtest(5, 9_000, 0.95, tuple(BacktestDay(n, d, 0.6, 0.61 + 0.02 * (d - 6), 0.58, 0.64)

@@ -18,6 +18,7 @@ from report_examples import CLIPPED, FEW, NO_PATH, campaign, certified, evaluate
 from outlay.choosing.planned_test import PlannedTest
 from outlay.choosing.randomising import RandomisingCost
 from outlay.choosing.settling_test import SettlingTest
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.pages.report import render
 from outlay.pages.results import RunResults
 
@@ -179,7 +180,8 @@ def test_members_without_a_comparable_fitted_figure_are_drawn_all_the_same() -> 
 def test_a_refused_certificate_says_why_and_shows_no_bound() -> None:
     line = dataclasses.replace(example().evaluated.certificate.budgets[0], value=None, bound=None, kept=False)
     words = "Too few users gave the policy's actions."
-    page = _Page(render(certified(example(), budgets=(line,), withheld=words, certified=False)))
+    page = _Page(render(certified(example(), budgets=(line,),
+                                  reason=Reason(ReasonKind.UNSUPPORTED, {"found": words}))))  # fmt: skip
     assert words in page.text
     assert "Not certified" in page.text
     assert "What it guarantees" not in page.text
@@ -196,7 +198,8 @@ def test_the_estimators_their_doubts_and_the_checks_stand_on_the_page() -> None:
 
 def test_a_check_that_was_not_passed_says_what_follows() -> None:
     diagnostics = example().evaluated.diagnostics
-    failed = dataclasses.replace(diagnostics, agreement=dataclasses.replace(diagnostics.agreement, ok=False))
+    failed = dataclasses.replace(diagnostics, agreement=dataclasses.replace(
+        diagnostics.agreement, finding=Reason(ReasonKind.NOT_CHECKED, {"found": "few users follow it"})))  # fmt: skip
     page = _Page(render(evaluated(example(), diagnostics=failed)))
     assert "Not passed: agreement" in page.text
     assert "so the fitted evaluation is not recommended, and nothing is certified" in page.text

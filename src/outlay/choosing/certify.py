@@ -15,6 +15,7 @@ import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.files import new_file
 from outlay.core.progress import Progress, silent, within
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import Transitions
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.band import Band
@@ -78,7 +80,7 @@ def certify_frontier(
     campaign: Campaign,
     report: Progress = silent,
     *,
-    refused: str | None = None,
+    refused: Reason | None = None,
 ) -> Certified:
     """The band of a run's frontier: a look at the certify users, the first time.
 
@@ -124,20 +126,22 @@ def certify_frontier(
             ])  # fmt: skip
             biases.append(_bias(at, folds, shares, whole))
             alone = next((policy.withheld for policy in live if policy.withheld is not None), None)
-            withheld.append(alone or (extrapolates(whole) if at.sequential else None))
+            far = extrapolates(whole) if at.sequential else None
+            withheld.append(alone or (None if far is None else Reason(ReasonKind.NOT_CHECKED, {"found": far})))
             known.append(largest(whole, campaign, np.max([policy.known for policy in live], axis=0)))
             yield whole
         known.append(largest(old, campaign, at.known_costs([None])))
         yield old
 
     points = Points.of(mixtures(), campaign, known=known)
-    doubt = check.words if not check.ok else refused or at.state.markov_check.refused or balance.refused
+    doubt = check.refused or refused or at.state.markov_check.refused or balance.refused
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
             handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
             users=points.users,
-            said=json.dumps({"withheld": withheld, "refused": doubt, "window": at.window, "clusters": points.clusters,
-                             "days": asdict(at.state.day_effects),
+            said=json.dumps({"withheld": [None if reason is None else asdict(reason) for reason in withheld],
+                             "refused": None if doubt is None else asdict(doubt),
+                             "window": at.window, "clusters": points.clusters, "days": asdict(at.state.day_effects),
                              "bias": [asdict(bias) for bias in biases if bias is not None]}),
         )  # fmt: skip
     found = certified(run, data, campaign)
@@ -159,7 +163,8 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         with path.open("rb") as handle, np.load(handle) as file:
             part = {name: file[name] for name in file.files}
         said = json.loads(str(part["said"]))
-        withheld, refused, window = said["withheld"], said["refused"], said.get("window")
+        reasons = [_reason(stored) for stored in (said["refused"], *said["withheld"])]
+        window = said.get("window")
         days = TypeAdapter(DayEffects | None).validate_python(said.get("days"))
         biases = TypeAdapter(tuple[PathBias, ...]).validate_python(said.get("bias", ()))
         covariance, users = part["covariance"], int(part["users"])
@@ -174,8 +179,8 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
     number, alpha = look(view, _identity(stored), campaign.train.confidence, view.certifying)
     band = Band.of(
         points,
-        withheld,
-        refused,
+        reasons[1:],
+        reasons[0],
         campaign,
         confidence=1 - alpha,
         window=claimed(campaign, window),
@@ -198,7 +203,7 @@ class _Policy:
 
     fitted: Fitted
     known: NDArray[np.float64]
-    withheld: str | None
+    withheld: Reason | None
     bias: Joint | None
 
 
@@ -229,7 +234,8 @@ def _measured(
             report(share, f"policy {i + 1} of {len(whole.parts)} on certify users")
             days = needed_days(campaign) if at.counted else at.days
             fitted = part.evaluator(i).fit(policy.parts[0], days=days)
-            reason = missing(fitted, campaign)
+            absent = missing(fitted, campaign)
+            reason = None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent})
             if reason is None and not at.counted:  # each policy is to be confirmed by something that assumes less
                 vague = too_few_follow(part, policy, propensity, fitted) if part.sequential else None
                 steps = single_steps(part, policy, propensity)
@@ -243,6 +249,14 @@ def _measured(
             policies.append(_Policy(kept, part.known_costs(policy.parts), reason, bias))
         found.append(policies)
     return found
+
+
+def _reason(stored: Any) -> Reason | None:
+    """A reason of the file; that of an older version is a text."""
+    if isinstance(stored, str):
+        return Reason(ReasonKind.UNSUPPORTED, {"found": stored})
+    reason: Reason | None = TypeAdapter(Reason | None).validate_python(stored)
+    return reason
 
 
 def _identity(stored: StoredFrontier) -> str:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from outlay.choosing.estimates import PolicyEstimates
 from outlay.choosing.estimators import ESTIMATORS
-from outlay.estimators.agreement import NOT_CHECKED, ONE_STEP, Agreement, agree
+from outlay.core.reasons import Reason, ReasonKind
+from outlay.estimators.agreement import ONE_STEP, Agreement, agree
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.behaviour.check import BehaviourCheck
 from outlay.estimators.markov import MarkovCheck
@@ -78,7 +79,8 @@ class Checks:
         """Check the estimates of a policy; `old` are those of the log's own policy, where days differ."""
         if behaviour is not None and not behaviour.ok:
             confirmed = estimates.steps is None and not estimates.by_day
-            agreement = Agreement(confirmed, f"{NOT_CHECKED}: {MISFIT}", ())
+            kind = ReasonKind.NOT_COMPARED if confirmed else ReasonKind.NOT_CHECKED
+            agreement = Agreement(Reason(kind, {"found": MISFIT}), ())
         else:
             others = {
                 name: (joint, estimates.cautions[name])
@@ -94,16 +96,14 @@ class Checks:
         )
 
     @property
-    def refused(self) -> str | None:
+    def refused(self) -> Reason | None:
         """Why nothing is certified, or None."""
         return self.doubted or self.balance.refused
 
     @property
-    def doubted(self) -> str | None:
+    def doubted(self) -> Reason | None:
         """Why a fitted evaluation that needs no propensities is not recommended, or None."""
-        if not self.reproduction.ok:
-            return self.reproduction.words
-        return self.markov.refused or self.agreement.reason
+        return self.reproduction.refused or self.markov.refused or self.agreement.reason
 
     @property
     def results(self) -> tuple[CheckResult, ...]:
@@ -152,19 +152,24 @@ class Checks:
         """Return the estimates of a policy with the cautions that follow from the checks."""
         old = estimates.policy.name == "old"
         refused = self.refused if estimates.by_day else self.doubted
-        if old and self.reproduction.ok and self.agreement.words.startswith(NOT_CHECKED):
-            refused = None  # that the log says too little of the other policy takes nothing from the old one
+        if old and refused is not None and refused.kind is ReasonKind.NOT_CHECKED:
+            # That the log says too little of the other policy takes nothing from the old one.
+            refused = None
         misfit = self.propensities is not None and not self.propensities.ok and not old
         for name in estimates.joints:
             estimator = ESTIMATORS[name]
             if estimator.fitted:
-                estimates = estimates.with_caution(name, refused)
+                estimates = estimates.with_caution(name, _said(refused))
             elif misfit:
                 estimates = estimates.with_caution(name, MISFIT)
             elif self.balance.ok is False and estimator.needs_propensities and not old:
-                estimates = estimates.with_caution(name, self.balance.refused)
+                estimates = estimates.with_caution(name, _said(self.balance.refused))
             elif estimator.needs_state and not self.reproduction.ok:
                 estimates = estimates.with_caution(name, self.reproduction.words)
             elif estimator.needs_state:
-                estimates = estimates.with_caution(name, self.markov.refused)
+                estimates = estimates.with_caution(name, _said(self.markov.refused))
         return estimates
+
+
+def _said(reason: Reason | None) -> str | None:
+    return None if reason is None else reason.words

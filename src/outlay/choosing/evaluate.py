@@ -28,6 +28,7 @@ from outlay.choosing.window import claimed, claims_window
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.progress import Progress, within
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.certificate import (
@@ -145,7 +146,6 @@ def evaluate_policy(
             campaign,
             policy.name,
             constants=beside_constants(measure, new.fitted, campaign, certificate.confidence),
-            doubt=checks.refused,
         ),
         diagnostics=Diagnostics(
             propensities=behaviour,
@@ -194,14 +194,15 @@ def _members(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.f
 
 
 def _certified(
-    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: str | None
+    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: Reason | None
 ) -> Certificate:
     """Certify a policy, and count the look."""
     x, influence, limits = coordinates(new.fitted, campaign)
     x_old, influence_old, _ = coordinates(old.fitted, campaign)
     gain, gain_influence = float(x[0] - x_old[0]), influence[:, 0] - influence_old[:, 0]
     number, alpha = look(measure.data, new.policy.identity, campaign.train.confidence, measure.data.certifying)
-    reason = missing(new.fitted, campaign) or refused
+    absent = missing(new.fitted, campaign)
+    reason = refused or (None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent}))
     if refused is not None:
         x, gain = np.full_like(x, np.nan), float("nan")
     certificate = certify(
@@ -222,13 +223,16 @@ def _certified(
     return unless_shared(certificate, campaign)
 
 
-def _curve(measure: Measure, run: Run, campaign: Campaign, refused: str | None, report: Progress) -> CurveLook | None:
+def _curve(
+    measure: Measure, run: Run, campaign: Campaign, refused: Reason | None, report: Progress
+) -> CurveLook | None:
     """Certify every other budget of the run's frontier, if it has one; this is one more look."""
     folder = run.folder / "frontier"
     if not folder.is_dir() or not len(StoredFrontier.read(folder).budgets):
         return None
     curve = certify_frontier(run, measure.data, campaign, within(report, 0.8, 0.95), refused=refused)
-    return CurveLook(policies=len(curve.band), look=curve.look, alpha=curve.alpha, refused=curve.band.refused)
+    return CurveLook(policies=len(curve.band), look=curve.look, alpha=curve.alpha,
+                     refused=None if curve.band.refused is None else curve.band.refused.words)  # fmt: skip
 
 
 def _shown(estimates: Iterable[Estimate], measure: Measure, campaign: Campaign) -> tuple[Estimate, ...]:

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from outlay.choosing.constants import AgainstConstants
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
-from outlay.estimators.agreement import NOT_CHECKED
-from outlay.estimators.certificate import APPROXIMATE, SHARED, UNASSIGNED, Certificate
+from outlay.core.reasons import ReasonKind
+from outlay.estimators.certificate import Certificate
 from outlay.estimators.units import objective
 
 CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
@@ -46,6 +46,15 @@ SHARED_WAY = (
     "hold all who share it."
 )
 NEARLY = "More users, or a lower limit in training, would certify it."
+WAYS_OUT = {
+    ReasonKind.UNSUPPORTED: THIN,
+    ReasonKind.REPRODUCTION: DOUBTED,
+    ReasonKind.STATE: DOUBTED,
+    ReasonKind.BALANCE: DOUBTED,
+    ReasonKind.CONTRADICTED: DOUBTED,
+    ReasonKind.NOT_CHECKED: UNCHECKED,
+    ReasonKind.SHARED: SHARED_WAY,
+}
 
 
 def verdict(
@@ -55,7 +64,6 @@ def verdict(
     policy: str = "mixture",
     *,
     constants: AgainstConstants | None = None,
-    doubt: str | None = None,
 ) -> str:
     """Serve `policy`, do not serve it, or test first: with the figures behind it.
 
@@ -65,15 +73,10 @@ def verdict(
         campaign: budgets, and what the reward is called.
         policy: its name in the estimates.
         constants: it beside the best constant actions at its spend; None where that was not measured.
-        doubt: why fitted values are not believed, or None.
     """
-    if certificate.withheld is not None:
-        way_out = DOUBTED if certificate.withheld == doubt else THIN
-        if certificate.withheld.startswith(NOT_CHECKED):
-            way_out = UNCHECKED
-        if certificate.withheld.endswith(SHARED):
-            way_out = SHARED_WAY
-        return f"Do not serve it: {certificate.words}. {way_out}"
+    kind = None if certificate.reason is None else certificate.reason.kind
+    if kind in WAYS_OUT:
+        return f"Do not serve it: {certificate.words}. {WAYS_OUT[kind]}"
 
     sure = f"{100 * certificate.confidence:.4g}% sure"
     limits = " and ".join(f"{b.name} {b.words}" for b in campaign.budgets)
@@ -93,7 +96,7 @@ def verdict(
         return f"It loses: {change} against the old policy ({least}){spend}. {keep}: keep the old policy. ({aside}.)"
 
     floor = _at_least(certificate.gain_bound, old, sure) if old else ""
-    if certificate.words == f"not certified: {UNASSIGNED}":
+    if kind is ReasonKind.UNASSIGNED:
         if old and certificate.gain_bound is not None and certificate.gain_bound > 0:
             return f"Promising, to be tested first: {change} against the old policy ({floor}){spend}. {ESTIMATED}"
         return f"Do not serve it: no gain could be shown. {ESTIMATED}"
@@ -101,9 +104,8 @@ def verdict(
     if not certificate.certified:
         if any(line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets):
             return f"Do not serve it: {certificate.words}. {BEYOND}"
-        told = certificate.words == f"not certified: {APPROXIMATE}" or any(
-            line.events is not None for line in certificate.budgets
-        )  # the words say what would certify it
+        # Then the words say what would certify it.
+        told = kind is ReasonKind.APPROXIMATE or any(line.events is not None for line in certificate.budgets)
         return f"Do not serve it yet: {certificate.words}.{'' if told else f' {NEARLY}'}"
 
     if gain is None or not old:

@@ -28,11 +28,12 @@ Source: Hausman (1978) for the comparison of an estimator with one that assumes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.importance import few_users
 from outlay.estimators.joint import Joint
 from outlay.estimators.units import counts_decisions
@@ -44,7 +45,7 @@ NEGLIGIBLE = 0.01  # of the value: a difference this small changes no decision
 PRECISE = 0.02  # of the value: the largest error with which single steps are a check
 AS_PRECISE = 1.5  # or this many times the error that the fitted evaluation claims
 ONE_STEP = "dr of single steps"
-NOT_CHECKED = "not checked"
+CONFIRMED = (ReasonKind.AGREES, ReasonKind.NOT_COMPARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +66,33 @@ class EstimatorDifference:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The verdict in words, and what it rests on.
+    """The verdict, and what it rests on.
 
     Attributes:
-        ok: no comparison is beyond its tolerance and, where single steps have to confirm it, they could object.
-        words: one sentence.
+        finding: whether they agree: `AGREES`, `NOT_COMPARED`, `NOT_CHECKED` or `CONTRADICTED`, with its figures.
         differences: all comparisons.
+        ok: no comparison is beyond its tolerance and, where single steps have to confirm it, they could object.
+        words: the finding in one sentence.
     """
 
-    ok: bool
-    words: str
+    finding: Reason
     differences: tuple[EstimatorDifference, ...]
+    ok: bool = field(init=False)
+    words: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ok", self.finding.kind in CONFIRMED)
+        object.__setattr__(self, "words", self.finding.words)
 
     @property
-    def reason(self) -> str | None:
+    def reason(self) -> Reason | None:
         """Return why nothing is certified, or None."""
-        return None if self.ok else self.words
+        return None if self.ok else self.finding
+
+    @property
+    def checked(self) -> bool:
+        """Whether anything was compared."""
+        return self.finding.kind in (ReasonKind.AGREES, ReasonKind.CONTRADICTED)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
@@ -132,22 +144,21 @@ def agree(
         differences += by_steps
     beyond = [d for d in differences if not d.ok]
     if not beyond and vague is not None:
-        return Agreement(False, f"{NOT_CHECKED}: {vague}", tuple(differences))
+        return Agreement(Reason(ReasonKind.NOT_CHECKED, {"found": vague}), tuple(differences))
     if not differences:
-        return Agreement(True, f"{NOT_CHECKED}: no other estimate can be relied on", ())
+        return Agreement(Reason(ReasonKind.NOT_COMPARED, {"found": "no other estimate can be relied on"}), ())
     if not beyond:
         less = sum(d.estimator in assume_less for d in differences)
         share = f"{less} of them assume less" if less else "none of them assumes less"
-        words = f"all {len(differences)} other estimates that can be relied on agree with it, {share}"
-        return Agreement(True, words, tuple(differences))
+        return Agreement(Reason(ReasonKind.AGREES, {"count": len(differences), "share": share}), tuple(differences))
     worst = max(beyond, key=lambda d: abs(d.difference) / max(d.tolerance, 1e-300))
     its = float(fitted.value[fitted.column(worst.target)])
-    words = (
-        f"{worst.estimator} gives {worst.target} as {its + worst.difference:.4g}, the fitted evaluation as {its:.4g}: "
-        f"{abs(worst.difference) / max(worst.std_error, 1e-300):.1f} standard errors apart ({len(beyond)} of "
-        f"{len(differences)} comparisons are beyond their tolerance)"
-    )
-    return Agreement(False, words, tuple(differences))
+    figures: dict[str, str | int | float] = {
+        "estimator": worst.estimator, "target": worst.target, "other": its + worst.difference, "fitted": its,
+        "errors": abs(worst.difference) / max(worst.std_error, 1e-300),
+        "beyond": len(beyond), "count": len(differences),
+    }  # fmt: skip
+    return Agreement(Reason(ReasonKind.CONTRADICTED, figures), tuple(differences))
 
 
 def _less_days(difference: Joint, fitted: Joint, old: Joint, old_fitted: Joint) -> Joint:

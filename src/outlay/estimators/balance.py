@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.markov import (
     FEWEST_USERS,
     PastDependence,
@@ -88,9 +89,11 @@ class BalanceCheck:
         return cls(False, cause + found_words, way_out, ordered)
 
     @property
-    def refused(self) -> str | None:
+    def refused(self) -> Reason | None:
         """Why nothing is certified, or None."""
-        return f"{self.words}. {self.way_out}" if self.ok is False else None
+        if self.ok is not False:
+            return None
+        return Reason(ReasonKind.BALANCE, {"found": self.words, "way_out": self.way_out})
 
 
 def balance_check(

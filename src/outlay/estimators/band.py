@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.certificate import Certificate, issue, unless_shared, unless_unassigned
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.frontier import Points
@@ -40,7 +41,7 @@ class Band:
 
     Attributes:
         points: the L policies, then the old policy, measured on *certify* users.
-        withheld: `[L]` why a policy could not be measured, or None.
+        withheld: `[L]` why a policy could not be measured or is not believed, or None.
         refused: why none of the measurements is believed, or None.
         confidence: 1 − α.
         factor: k of the costs.
@@ -53,8 +54,8 @@ class Band:
     """
 
     points: Points
-    withheld: tuple[str | None, ...]
-    refused: str | None
+    withheld: tuple[Reason | None, ...]
+    refused: Reason | None
     confidence: float
     factor: float
     gain_factor: float
@@ -66,8 +67,8 @@ class Band:
     def of(
         cls,
         points: Points,
-        withheld: Sequence[str | None],
-        refused: str | None,
+        withheld: Sequence[Reason | None],
+        refused: Reason | None,
         campaign: Campaign,
         *,
         confidence: float,
@@ -115,7 +116,8 @@ class Band:
         count, clustered = self.points.independent, self.points.clusters is not None
         more = Spread(count, error, third, up, clustered).above(self.gain_factor)
         less = Spread(count, error, -third, down, clustered).above(self.gain_factor)
-        if self.refused is not None:
+        reason = self._against(used)
+        if _doubts(reason):
             value, bound, gain = (np.full_like(number, np.nan) for number in (value, bound, gain))
         ones = float(share @ part.value[:, -1])
         certificate = issue(
@@ -130,7 +132,7 @@ class Band:
             confidence=self.confidence,
             signs=[budget.sign for budget in campaign.budgets],
             decisions=[ones if budget.per == "decision" and ones > 0 else 1.0 for budget in campaign.budgets],
-            withheld=self.refused or next((reason for i in used if (reason := self.withheld[i])), None),
+            withheld=reason,
             events=np.fmin.reduce(spread.events, axis=0),
             policies=len(self),
             clusters=self.points.clusters,
@@ -143,6 +145,11 @@ class Band:
             certificate = bias.widened_certificate(certificate, float(share @ part.value[:, 0]))
         return unless_unassigned(unless_shared(certificate, campaign), campaign)
 
+    def _against(self, policies: NDArray[np.intp]) -> Reason | None:
+        """What stands against figures of these policies, of which the old one is the last; None: nothing."""
+        own = (*self.withheld, None)
+        return self.refused or next((reason for i in policies if (reason := own[i]) is not None), None)
+
     def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:
         """Return objective and costs of the old policy and of the mixture `[L]`, each with its own interval."""
         alone = np.zeros(len(self.points))
@@ -151,20 +158,27 @@ class Band:
         for policy, each in (("old", alone), ("mixture", np.append(weights, 0.0))):
             used = np.flatnonzero(each)
             part = self.points.only(used)
-            reason = next((r for i in used if (r := (*self.withheld, None)[i])), None)
+            reason = self._against(used)
+            words = None if reason is None else reason.words
             value, error = part.shown(each[used], campaign)
             low, high = interval(value, error, campaign.train.confidence, self.points.freedom)
             for t, target in enumerate((objective(campaign), *(budget.name for budget in campaign.budgets))):
                 if not np.isfinite(value[t]):
                     estimates.append(Estimate(policy=policy, estimator="fqe", target=target, value=None,
-                                          withheld=reason or "it could not be measured"))  # fmt: skip
+                                              withheld=words or "it could not be measured"))  # fmt: skip
                     continue
                 estimates.append(
                     Estimate(policy=policy, estimator="fqe", target=target, value=float(value[t]), low=float(low[t]),
-                             high=float(high[t]), std_error=float(error[t]), recommended=self.refused is None)
+                             high=float(high[t]), std_error=float(error[t]), recommended=not _doubts(reason),
+                             caution=words if _doubts(reason) else None)
                 )  # fmt: skip
         days, confidence = self.days, campaign.train.confidence
         return estimates if days is None else [days.widened(each, confidence) for each in estimates]
+
+
+def _doubts(reason: Reason | None) -> bool:
+    """Whether figures that there are are not to be believed; what could not be measured has none."""
+    return reason is not None and reason.kind is not ReasonKind.UNSUPPORTED
 
 
 def _gains(points: Points) -> tuple[Array, Array]:

@@ -23,13 +23,14 @@ Source: Berger (1982) for intersection–union tests; the margin is method secti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.campaign import Campaign
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.clusters import Clusters
 from outlay.ops.intervals import quantile
 from outlay.ops.skewed import FEWEST, Spread
@@ -42,15 +43,6 @@ CONDITIONS = (
 )
 CONDITION = f"if {', '.join(CONDITIONS[:-1])}, and {CONDITIONS[-1]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
-SHARED = (
-    "shared: what it costs or brings depends on how many others get it, and the log shows that only for as many as got "
-    "it then"
-)
-UNASSIGNED = "the campaign file does not say how the log's actions were drawn (log.propensity)"
-APPROXIMATE = (
-    "the policy reads single past days that the log's state lacks, so its estimates rest on the pasts that the log's "
-    'own policy left behind. Add "lags" to the summaries of [log.history], and prepare and train again'
-)
 LEAST_USERS = 30  # or clusters of them: below it the normal approximation of the bounds is not believed
 
 
@@ -92,8 +84,7 @@ class Certificate:
     """The verdict.
 
     Attributes:
-        certified: every budget is kept, at `confidence` jointly.
-        words: `certified`, or `not certified: …`.
+        reason: why it is not issued; None: every budget is kept, at `confidence` jointly.
         confidence: 1 − α.
         users: users it rests on.
         clusters: that these users come in; None where every user is independent.
@@ -101,29 +92,39 @@ class Certificate:
         gain: objective of the mixture less that of the old policy; None where withheld.
         gain_bound: one-sided lower bound of the gain at `confidence`; None where withheld.
         gain_most: its one-sided upper bound at `confidence`, for itself: below 0 it is a loss; None where withheld.
-        withheld: why numbers are missing, or None.
         policies: how many policies its bounds hold for together, and so for every mixture of them; 1: this mixture
             alone.
         window: days k of a user that it is about, each weighing the same; None: all days to come, discounted (or, of
             budgets per user, the horizon).
         look: number of the look at the certify users that it was; None where looks are not counted.
         alpha: error probability that the look may spend; None likewise.
+        clusters: see above.
+        certified: whether it is issued.
+        words: `certified`, or `not certified: …`.
+        withheld: why its figures are not believed or missing, in words; None where they are given.
     """
 
-    certified: bool
-    words: str
+    reason: Reason | None
     confidence: float
     users: int
     budgets: tuple[BudgetBound, ...]
     gain: float | None
     gain_bound: float | None
     gain_most: float | None
-    withheld: str | None
     policies: int = 1
     window: int | None = None
     look: int | None = None
     alpha: float | None = None
     clusters: int | None = None
+    certified: bool = field(init=False)
+    words: str = field(init=False)
+    withheld: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        reason = self.reason
+        object.__setattr__(self, "certified", reason is None)
+        object.__setattr__(self, "words", _words(reason, self.budgets))
+        object.__setattr__(self, "withheld", reason.words if reason is not None and reason.withholds else None)
 
     @property
     def too_few(self) -> bool:
@@ -151,7 +152,7 @@ def certify(
     confidence: float,
     signs: Sequence[int] | None = None,
     decisions: ArrayLike = 1.0,
-    withheld: str | None = None,
+    withheld: Reason | None = None,
     known: ArrayLike = np.inf,
     clusters: Clusters | None = None,
 ) -> Certificate:
@@ -168,7 +169,7 @@ def certify(
         signs: `[m]` −1 for floors, to write them as in the campaign file; default all +1.
         decisions: `[m]` x_1 for budgets per decision, else 1 (`units.decisions`): lines are written as tables show
             costs, limit + (coordinate − limit) / x_1. It changes no verdict.
-        withheld: the reason, where numbers are NaN.
+        withheld: why numbers are NaN or not believed, or None.
         known: `[m]` the largest influence that a user can have, in ≤ form; +∞ where it is not known.
         clusters: of the users, by which the influence is; None where every user is independent.
     """
@@ -207,7 +208,7 @@ def issue(
     confidence: float,
     signs: Sequence[int] | None = None,
     decisions: ArrayLike = 1.0,
-    withheld: str | None = None,
+    withheld: Reason | None = None,
     events: ArrayLike = np.nan,
     policies: int = 1,
     clusters: int | None = None,
@@ -235,24 +236,19 @@ def issue(
         )
     )
     count, what = (users, "users") if clusters is None else (clusters, "clusters of users")
-    certified = bool(kept.all()) and count >= LEAST_USERS
+    reason = None if kept.all() else Reason(ReasonKind.LIMIT)
     if count < LEAST_USERS:
-        words = f"not certified: it rests on {count} {what}, and {LEAST_USERS} are needed"
-    elif certified:
-        words = "certified"
-    else:
-        words = "not certified: " + ", ".join(line.words for line in lines if not line.kept)
-        words += f" ({withheld})" if withheld and any(line.value is None for line in lines) else ""
+        reason = Reason(ReasonKind.FEW_USERS, {"count": count, "units": what, "needed": LEAST_USERS})
+    if withheld is not None and (withheld.kind is not ReasonKind.UNSUPPORTED or any(x.value is None for x in lines)):
+        reason = withheld  # a reward alone that could not be measured takes no limit away
     return Certificate(
-        certified=certified,
-        words=words,
+        reason=reason,
         confidence=confidence,
         users=users,
         budgets=lines,
         gain=_number(gain),
         gain_bound=_number(gain_bound),
         gain_most=_number(gain_most),
-        withheld=withheld,
         policies=policies,
         clusters=clusters,
     )
@@ -263,15 +259,12 @@ def unless_shared(certificate: Certificate, campaign: Campaign) -> Certificate:
     if not campaign.shared:
         return certificate
     names, verb = " and ".join(campaign.shared), "is" if len(campaign.shared) == 1 else "are"
-    reason = f"{names} {verb} {SHARED}"
     return replace(
         certificate,
-        certified=False,
-        words=f"not certified: {reason}",
+        reason=Reason(ReasonKind.SHARED, {"budgets": f"{names} {verb}"}),
         budgets=tuple(replace(line, bound=None, kept=False, events=None) for line in certificate.budgets),
         gain_bound=None,
         gain_most=None,
-        withheld=reason,
     )
 
 
@@ -279,14 +272,14 @@ def unless_unassigned(certificate: Certificate, campaign: Campaign) -> Certifica
     """Return a certificate as not issued, its bounds still told, if it is not known how actions came about."""
     if not certificate.certified or campaign.log.known_assignment:
         return certificate
-    return replace(certificate, certified=False, words=f"not certified: {UNASSIGNED}")
+    return replace(certificate, reason=Reason(ReasonKind.UNASSIGNED))
 
 
 def unless_approximate(certificate: Certificate) -> Certificate:
     """Return the certificate of a policy that reads more of the past than the state holds: not issued, bounds told."""
     if not certificate.certified:
         return certificate
-    return replace(certificate, certified=False, words=f"not certified: {APPROXIMATE}")
+    return replace(certificate, reason=Reason(ReasonKind.APPROXIMATE))
 
 
 def margins(se_select: ArrayLike, certifying: Spread, *, factor: float, margin: float) -> NDArray[np.float64]:
@@ -303,6 +296,20 @@ def margins(se_select: ArrayLike, certifying: Spread, *, factor: float, margin: 
     both: NDArray[np.float64] = np.hypot(np.asarray(se_select, np.float64), certifying.error)
     above = certifying.above(factor)
     return np.where(np.isposinf(above), factor * certifying.error, above) + quantile(margin) * both
+
+
+def _words(reason: Reason | None, lines: Sequence[BudgetBound]) -> str:
+    """`certified`, or `not certified: …` with the lines that are not kept."""
+    if reason is None:
+        return "certified"
+    broken = ", ".join(line.words for line in lines if not line.kept)
+    if reason.kind is ReasonKind.LIMIT:
+        return f"not certified: {broken}"
+    if reason.kind in (ReasonKind.DAYS, ReasonKind.PATHS):
+        return f"not certified: {broken}, {reason.words}"
+    if reason.withholds and any(line.value is None for line in lines):
+        return f"not certified: {broken} ({reason.words})"
+    return f"not certified: {reason.words}"
 
 
 def _events(count: int) -> str:

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.estimators.certificate import BudgetBound, Certificate
 from outlay.estimators.panel import Panel
@@ -169,18 +170,16 @@ class DayEffects:
             return certificate
         z = quantile(certificate.confidence)
         budgets = tuple(self._bound(line, z) for line in certificate.budgets)
-        certified = certificate.certified and all(line.kept for line in budgets)
-        words = certificate.words
-        if certificate.certified and not certified:
-            broken = ", ".join(line.words for line in budgets if not line.kept)
-            words = f"not certified: {broken}, as days differ ({self.words})"
+        reason = certificate.reason
+        if certificate.certified and not all(line.kept for line in budgets):
+            reason = Reason(ReasonKind.DAYS, {"found": self.words})
         gain, reward = certificate.gain, Target("reward", certificate.window)
         least, most = certificate.gain_bound, certificate.gain_most
         if gain is not None and least is not None and most is not None:
             reach, drift = z * self.error(reward, gain), 2 * abs(self.drift(reward, gain))
             least = gain - float(np.hypot(gain - least, reach)) - drift
             most = gain + float(np.hypot(most - gain, reach)) + drift
-        return replace(certificate, budgets=budgets, certified=certified, words=words, gain_bound=least, gain_most=most)
+        return replace(certificate, budgets=budgets, reason=reason, gain_bound=least, gain_most=most)
 
     def _bound(self, line: BudgetBound, z: float) -> BudgetBound:
         if line.value is None or line.bound is None:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.row_features import before
 from outlay.estimators.state_residuals import off_state
@@ -129,9 +130,11 @@ class MarkovCheck:
         return cls(False, words, way_out, ordered)
 
     @property
-    def refused(self) -> str | None:
+    def refused(self) -> Reason | None:
         """Why nothing is certified, or None."""
-        return f"{self.words}. {self.way_out}" if self.ok is False else None
+        if self.ok is not False:
+            return None
+        return Reason(ReasonKind.STATE, {"found": self.words, "way_out": self.way_out})
 
 
 def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArray[np.floating]] | None) -> MarkovCheck:

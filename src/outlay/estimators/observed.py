@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.day_effects import DayEffects
@@ -36,6 +37,13 @@ class Reproduction:
     ok: bool
     words: str
     targets: tuple[str, ...]
+
+    @property
+    def refused(self) -> Reason | None:
+        """Why nothing is certified, or None."""
+        if self.ok:
+            return None
+        return Reason(ReasonKind.REPRODUCTION if self.targets else ReasonKind.UNSUPPORTED, {"found": self.words})
 
 
 def observe(panel: Panel, *, days: Sequence[int]) -> Joint:

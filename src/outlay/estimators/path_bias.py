@@ -37,6 +37,7 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.estimators.certificate import BudgetBound, Certificate
 from outlay.estimators.clusters import by_cluster
@@ -119,18 +120,15 @@ class PathBias:
         if certificate.withheld is not None or not any(allowance.values()):
             return certificate
         budgets = tuple(_moved(line, allowance.get(line.budget, 0.0)) for line in certificate.budgets)
-        certified = certificate.certified and all(line.kept for line in budgets)
-        words = certificate.words
-        if certificate.certified and not certified:
-            broken = ", ".join(line.words for line in budgets if not line.kept)
-            words = f"not certified: {broken}, since {self.words}"
+        reason = certificate.reason
+        if certificate.certified and not all(line.kept for line in budgets):
+            reason = Reason(ReasonKind.PATHS, {"found": self.words})
         least, most = certificate.gain_bound, certificate.gain_most
         moved = allowance.get("reward", 0.0) * abs(objective)
         return replace(
             certificate,
             budgets=budgets,
-            certified=certified,
-            words=words,
+            reason=reason,
             gain_bound=None if least is None else least + min(moved, 0.0),
             gain_most=None if most is None else most + max(moved, 0.0),
         )

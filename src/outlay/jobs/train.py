@@ -180,7 +180,7 @@ def _train(
         notes.append(screened_words(found, fields))
     state = Measure(_fewer(data), LEARN, None).state.markov_check
     if state is not None and state.refused is not None:
-        notes.append(f"{state.refused}. As it is, outlay evaluate will not certify this run.")
+        notes.append(f"{state.refused.words}. As it is, outlay evaluate will not certify this run.")
     further = within(report, 0.2, 1)
     if method == "two-stage":
         learned = two_stage.learn(data, campaign, response, label_days, seed, partial, further)

@@ -133,7 +133,8 @@ def _read_events(
     users = () if events.user is None else (events.user,)
     try:
         with open_source(
-            path, place, asked_by=campaign.path, threads=threads, memory=memory, users=users, query=events.query
+            path, place, asked_by=campaign.path, threads=threads, memory=memory, users=users, query=events.query,
+            called=str(events.source),
         ) as source:  # fmt: skip
             if not source.run("SELECT 1 FROM log LIMIT 1"):
                 raise LogError("has no rows.", file=path, way_out="Leave log.events out of "
@@ -151,9 +152,6 @@ def _read_events(
             file = place / "credited.parquet"
             source.run(f"COPY (SELECT {text_sql(key)} AS k, {time_sql(source, time)} AS t, {listed} FROM log_kept) "
                        f"TO {literal(file)} (FORMAT parquet)")  # fmt: skip
-    except CampaignError as error:
-        found = error.found.replace("the log has no column", f"{events.source} has no column")
-        raise CampaignError(found, file=error.file, where=error.where, way_out=error.way_out) from None
     except LogError as error:
         way_out = (error.way_out or "").replace("log.source", "log.events.source")
         raise LogError(error.found, file=error.file, where=error.where or "log.events.source",

@@ -202,22 +202,23 @@ def _check(path: Path, data: Transitions, rows: NDArray[np.int64], found: Array,
     beyond = np.zeros(len(rows), np.bool_)
     if data.eligible is not None:
         beyond = free & ((found > 0) & ~data.allowed(rows)).any(axis=1)
+
+    def not_allowed(at: int) -> str:
+        action = int(((found[at] > 0) & ~data.allowed(rows[at : at + 1])[0]).argmax())
+        return f"gives a probability of {found[at, action]:g} to {data.actions[action]:g}, which is not allowed,"
+
     for wrong, words, way_out in (
-        (met > 1, "has more than one row", "Keep one row for each user and time."),
-        (free & (met == 0), "has no row", "Give a row for every row of the log with a choice."),
-        (free & (np.abs(total - 1) > ROUNDING), "has probabilities that sum to {total:.6g}", "Make them sum to 1."),
-        (beyond, "gives a probability of {chance:g} to {action:g}, which is not allowed,",
-         "Choose among the eligible actions of each row."),
+        (met > 1, lambda _: "has more than one row", "Keep one row for each user and time."),
+        (free & (met == 0), lambda _: "has no row", "Give a row for every row of the log with a choice."),
+        (free & (np.abs(total - 1) > ROUNDING), lambda at: f"has probabilities that sum to {total[at]:.6g}",
+         "Make them sum to 1."),
+        (beyond, not_allowed, "Choose among the eligible actions of each row."),
     ):  # fmt: skip
         if not wrong.any():
             continue
         at = int(wrong.argmax())
-        if words.startswith("gives"):
-            action = int(((found[at] > 0) & ~data.allowed(rows[at : at + 1])[0]).argmax())
-            words = words.format(chance=found[at, action], action=data.actions[action])
-        words = words.format(total=total[at])
         raise LogError(
-            f"{words} for {_named(data, int(rows[at]))} ({wrong.sum():,} of the {len(rows):,} rows looked at).",
+            f"{words(at)} for {_named(data, int(rows[at]))} ({wrong.sum():,} of the {len(rows):,} rows looked at).",
             file=path, where="policy", way_out=way_out,
         )  # fmt: skip
 

@@ -64,6 +64,18 @@ class Term:
         return plain(self.text) if self.sql == quoted(self.text) else f"({self.text})"
 
 
+class NoColumnError(LogError):
+    """An expression names something that is no column of the log.
+
+    Attributes:
+        column: the name.
+    """
+
+    def __init__(self, found: str, *, file: str | Path, where: str, way_out: str, column: str) -> None:
+        super().__init__(found, file=file, where=where, way_out=way_out)
+        self.column = column
+
+
 @dataclass(frozen=True)
 class Source:
     """An open log. Views: `log_kept` (rows that pass the filter), `log_numbered` (the same with their row number).
@@ -75,6 +87,7 @@ class Source:
         asked_by: the file whose keys name columns (campaign.toml), or None where a program asks.
         files: the Parquet files that it reads, in order; those of CSV are copies.
         varying: columns that cannot be used, as the files differ: name → how.
+        called: what messages call it.
     """
 
     connection: Any
@@ -83,6 +96,7 @@ class Source:
     asked_by: Path | None = None
     files: tuple[str, ...] = ()
     varying: Mapping[str, str] = field(default_factory=dict)
+    called: str = "the log"
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Run one statement; its rows."""
@@ -141,14 +155,16 @@ class Source:
         if missing and isinstance(error, duckdb.BinderException):
             near = nearest(missing.group(1), self.columns, "Columns")
             where = f"{key} = {text!r}: " if key and text != missing.group(1) else ""
-            found = f"{where}the log has no column {missing.group(1)!r}."
+            found = f"{where}{self.called} has no column {missing.group(1)!r}."
             if missing.group(1) in self.varying:
                 found = f"{where}the files differ: column {missing.group(1)!r} {self.varying[missing.group(1)]}"
                 near = "Write the files again with the same columns and types, or leave the column out."
             place = key or f"column {missing.group(1)!r}"
             if self.asked_by:
                 return CampaignError(found, file=self.asked_by, where=place, way_out=near)
-            return LogError(found, file=self.file, where=place, way_out=near)
+            if missing.group(1) in self.varying:
+                return LogError(found, file=self.file, where=place, way_out=near)
+            return NoColumnError(found, file=self.file, where=place, way_out=near, column=missing.group(1))
         if isinstance(error, duckdb.OutOfMemoryException):
             way_out = "Write Parquet with smaller row groups (8,192 rows), or allow more memory."
             found = f"does not fit in the memory allowed ({message})."
@@ -208,6 +224,7 @@ def open_source(
     query: str | None = None,
     fetched: Path | None = None,
     tell: Tell | None = None,
+    called: str = "the log",
 ) -> Iterator[Source]:
     """Open Parquet or CSV files, or rows that lie elsewhere; everything temporary goes to `folder`.
 
@@ -227,6 +244,7 @@ def open_source(
         query: of a database: the rows.
         fetched: where the copy of what lies elsewhere is kept, or is from an earlier try; None: in `folder`.
         tell: called with how much of it is copied.
+        called: what messages call it.
 
     Raises:
         LogError: if no file matches, or one cannot be read.
@@ -248,7 +266,7 @@ def open_source(
         connection.execute("SET parquet_metadata_cache = true")
         bare = Source(connection, path, {}, asked_by)
         view = make_log_view(bare.run, files, folder, users, part)
-        source = Source(connection, path, view.columns, asked_by, tuple(view.files), view.varying)
+        source = Source(connection, path, view.columns, asked_by, tuple(view.files), view.varying, called)
         lock(connection, files=[*files, *readable], folder=folder)
         _filter(source, where)
         yield source
@@ -313,8 +331,8 @@ def _needed(source: Source, name: str, text: str) -> Term:
     where = f"column {name!r}"
     try:
         return source.term(where, text)
-    except LogError as error:
-        if name != text or error.found != f"the log has no column {name!r}.":
+    except NoColumnError as error:
+        if not name == text == error.column:
             raise
         raise LogError("there is no such column in the rows, and it is needed.", file=source.file, where=where,
                        way_out="Add it (empty where unknown).") from None  # fmt: skip

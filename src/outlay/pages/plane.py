@@ -79,6 +79,7 @@ def measurement_plane(results: RunResults, budget_index: int) -> Spec:
     return finished(chart, 380, f"{results.reward_label} against {budget.name}: candidates, members, mixture, limit")
 
 
+CRITIC, FITTED = "critic", "fitted"  # by which a policy's figures are
 _MARKS = {  # name in the legend: shape, fill, stroke
     "member, critic": ("circle", "white", ORANGE),
     "member, fitted": ("circle", ORANGE, "white"),
@@ -94,20 +95,20 @@ def _plane_marks(results: RunResults, j: int) -> tuple[list[Spec], list[Spec]]:
     moves: list[Spec] = []
     final = results.mixture.fitted or results.mixture.critic
 
-    def mark(what: str, name: str, label: str, x: Vector, size: int, weight: float | None = None) -> None:
-        marks.append({"what": what, "name": name, "label": label, "weight": weight, "size": size,
-                      "cost": x[1 + j], "reward": x[0]})  # fmt: skip
+    def mark(kind: str, name: str, label: str, x: Vector, size: int, weight: float | None = None, by: str = "") -> None:
+        marks.append({"what": f"{kind}, {by}" if by else kind, "by": by, "name": name, "label": label,
+                      "weight": weight, "size": size, "cost": x[1 + j], "reward": x[0]})  # fmt: skip
 
     members = [results.figures(member) for member in results.run.members]
     for i, (member, figures) in enumerate(zip(results.run.members, members, strict=True)):
         name = f"member {i}"
         for figure, x in _known(figures):
-            mark(f"member, {figure}", name, f"{name} · {words.percent(member.weight)}", x, 150, member.weight)
+            mark("member", name, f"{name} · {words.percent(member.weight)}", x, 150, member.weight, by=figure)
         here = figures.fitted or figures.critic
         if final and here:
             moves.append(_move("share", here, final, j))
     for figure, x in _known(results.mixture):
-        mark(f"mixture, {figure}", "mixture", "mixture", x, 280)
+        mark("mixture", "mixture", "mixture", x, 280, by=figure)
     for figures in (*members, results.mixture):
         if figures.critic and figures.fitted:
             moves.append(_move("fitted", figures.critic, figures.fitted, j))
@@ -117,7 +118,7 @@ def _plane_marks(results: RunResults, j: int) -> tuple[list[Spec], list[Spec]]:
 
 
 def _known(figures: Figures) -> list[tuple[str, Vector]]:
-    return [(name, x) for name, x in (("critic", figures.critic), ("fitted", figures.fitted)) if x is not None]
+    return [(name, x) for name, x in ((CRITIC, figures.critic), (FITTED, figures.fitted)) if x is not None]
 
 
 def _move(why: str, begin: Vector, end: Vector, j: int) -> Spec:
@@ -141,7 +142,7 @@ def _plane_layers(marks: list[Spec], x: Any, y: Any) -> list[Any]:
             size=alt.Size("size:Q", scale=None, legend=None),
         )
     )  # fmt: skip
-    last = [m for m in marks if not (m["what"].endswith("critic") and _measured_again(m, marks))]
+    last = [m for m in marks if not (m["by"] == CRITIC and _measured_again(m, marks))]
     # The mixture lies near its heaviest member, so their names stand on different sides.
     above = [m for m in last if m["name"] != "mixture"]
     below = [m for m in last if m["name"] == "mixture"]
@@ -156,4 +157,4 @@ def _labels(marks: list[Spec], dy: int, x: Any, y: Any) -> list[Any]:
 
 
 def _measured_again(mark: Spec, marks: list[Spec]) -> bool:
-    return any(m["name"] == mark["name"] and m["what"].endswith("fitted") for m in marks)
+    return any(m["name"] == mark["name"] and m["by"] == FITTED for m in marks)

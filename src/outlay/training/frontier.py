@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +48,39 @@ POOL = ("trees", "orthogonal")  # the learners that `auto` pools where states ar
 FOLDS = 4  # where the campaign says nothing, and a training for each takes little time:
 MOST_FOLDED = 30_000  # of logs with at most so many users, or where counting learns; else
 LEAST_FOLDS = 2  # which take the time of one training on one split: each learns from half as many users
-RISES = "costs rise with λ"
 LEVEL = 0.05  # chance that the check finds fault where there is none
 
 Vector = NDArray[np.float64]
 FoldElsewhere = Callable[[int, int, str, NetworkTraining, Path, Progress], None]
+
+
+class CostsFall(NamedTuple):
+    """Whether costs fall as λ grows.
+
+    Attributes:
+        pairs: of policies that were compared.
+        rising: those in which costs rise by more than noise explains.
+        first: the λ of the first of these, in words; empty where there is none.
+    """
+
+    pairs: int
+    rising: int
+    first: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What was found, a sentence or two."""
+        if not self.pairs:
+            return "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
+        if not self.rising:
+            return (
+                f"Check: costs fall as λ grows, in all {self.pairs:,} pairs of policies, as far as noise lets one tell."
+            )
+        return (
+            f"Check: costs rise with λ in {self.rising:,} of {self.pairs:,} pairs of policies, by more than noise "
+            f"explains, first from λ = {self.first[0]} to {self.first[1]}. Those answers are not exact; mixtures go by "
+            "measured values."
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +91,7 @@ class FoldAnswers:
         answers: to every λ, of each learner.
         chosen: the fold's mixture.
         fold: what it measured.
-        check: whether costs fall as λ grows, in words.
+        check: whether costs fall as λ grows.
         gap: what its best responses would still add; None where that cannot be told, and `unknown` says why.
         scores: of the learners (`portfolio.scores`), the best first; empty where there is one.
     """
@@ -71,7 +99,7 @@ class FoldAnswers:
     answers: list[BestResponses]
     chosen: Selection
     fold: FoldPolicies
-    check: str
+    check: CostsFall
     gap: Gap | None
     unknown: str | None
     scores: dict[str, float]
@@ -121,8 +149,8 @@ def learn(
         if len(folds) > 1:
             shutil.rmtree(part / "bundle", ignore_errors=True)  # it was measured
     # The note is about a fold whose costs rise with λ, if there is one.
-    check = next((each.check for each in found if RISES in each.check), found[0].check)
-    write_frontier(folder / "frontier", [each.fold for each in found], check)
+    check = worst_of([each.check for each in found])
+    write_frontier(folder / "frontier", [each.fold for each in found], check.words)
     chosen = _together([each.chosen for each in found], fold_shares(folds))
     context = replace(found[0].fold.context, folder=folder)
     answers = [part for each in found for part in each.answers]
@@ -140,7 +168,7 @@ def learn(
         "multiplier_mean": multiplier.mean(axis=0).tolist(),
         "candidates_measured_by": "a fitted evaluation on the select users",
         "policies": sum(len(each.fold.measured) for each in found),
-        "cost_falls": check,
+        "cost_falls": check.words,
         "gap": None if gap is None else gap.to_dict(),
     }
     course = course_of(chosen, campaign, parameters)
@@ -152,7 +180,7 @@ def learn(
         record["effects_explained"] = [each.scores for each in found]
         notes.append(won(standings, [each.scores for each in found], by_learner(chosen)))
     notes.append(_who_certifies(folds, campaign))
-    notes += [*_left_out(chosen), check, told_gap]
+    notes += [*_left_out(chosen), check.words, told_gap]
     if not data.steady and any(budget.per == "decision" for budget in campaign.budgets):
         notes.append(
             "Policies differ in how often they decide, so the answer to a λ depends on the limit too: these are for "
@@ -238,9 +266,8 @@ def _learn_fold(
         answers = [replace(answers[0], network=network)]
     chosen = choose_among(context, kept, at, len(kept))
     measured = [kept for kept in chosen.measured if kept.withheld is None]
-    checks = [falls([kept for kept in measured if kept.policy.learner == name])
-              for name in dict.fromkeys(policy.learner for policy in offered)]  # fmt: skip
-    check = next((each for each in checks if RISES in each), checks[0])
+    check = worst_of([falls([kept for kept in measured if kept.policy.learner == name])
+                      for name in dict.fromkeys(policy.learner for policy in offered)])  # fmt: skip
     taken = _taken(answers, chosen)
     gap, unknown = gaps.get(taken, (None, "policies of several of them are mixed"))
     # Constant actions stand in for policies that could not be measured.
@@ -397,10 +424,15 @@ def countable(data: Transitions) -> TabularCMDP | None:
     return model if len(np.unique(seen, axis=0)) == len(seen) else None
 
 
-def falls(measured: list[MeasuredPolicy]) -> str:
-    """Whether costs fall as λ grows, in words: (λ − λ')ᵀ(c − c') ≤ 0 for every two exact best responses."""
+def worst_of(checks: Sequence[CostsFall]) -> CostsFall:
+    """The first check in which costs rise, or else the first."""
+    return next((check for check in checks if check.rising), checks[0])
+
+
+def falls(measured: list[MeasuredPolicy]) -> CostsFall:
+    """Whether costs fall as λ grows: (λ − λ')ᵀ(c − c') ≤ 0 for every two exact best responses."""
     if len(measured) < 2:
-        return "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
+        return CostsFall(0, 0)
     multiplier = np.array([kept.policy.multiplier for kept in measured])
     cost = np.array([kept.coordinates[1:] for kept in measured])
     error = np.array([kept.std_error[1:] for kept in measured])
@@ -411,13 +443,9 @@ def falls(measured: list[MeasuredPolicy]) -> str:
     # So many pairs are compared that some would rise by chance: all together keep the level.
     wrong = np.flatnonzero(rise > quantile(1 - LEVEL / len(one)) * noise)
     if not len(wrong):
-        return f"Check: costs fall as λ grows, in all {len(one):,} pairs of policies, as far as noise lets one tell."
-    first = wrong[0]
-    low, high = (", ".join(f"{price:.3g}" for price in multiplier[pair[first]]) for pair in (one, other))
-    return (
-        f"Check: {RISES} in {len(wrong):,} of {len(one):,} pairs of policies, by more than noise explains, "
-        f"first from λ = {low} to {high}. Those answers are not exact; mixtures go by measured values."
-    )
+        return CostsFall(len(one), 0)
+    ends = (", ".join(f"{price:.3g}" for price in multiplier[pair[wrong[0]]]) for pair in (one, other))
+    return CostsFall(len(one), len(wrong), tuple(ends))
 
 
 def _well_counted(data: Transitions) -> bool:

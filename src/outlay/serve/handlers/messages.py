@@ -153,6 +153,10 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     way_out: str | None = None
 
 
+class NotFound(Problem, frozen=True, kw_only=True, omit_defaults=True):
+    """A request about a decision that there is not."""
+
+
 class BadRequestError(Exception):
     """A request that cannot be answered.
 

@@ -11,7 +11,7 @@ from outlay.serve.clock import Clock
 from outlay.serve.config import MONEY_KINDS
 from outlay.serve.deciding.outcome_kinds import nearest_outcome_kind
 from outlay.serve.handlers.commit import GroupCommit
-from outlay.serve.handlers.messages import BadRequestError, EventTime, OutcomeAnswer, OutcomeRequest, Problem
+from outlay.serve.handlers.messages import BadRequestError, EventTime, NotFound, OutcomeAnswer, OutcomeRequest, Problem
 from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.ledger import Ledger
@@ -85,7 +85,7 @@ class OutcomeHandler:
                     settled.decision_id, units(settled.amount), units(settled.excess),
                 )  # fmt: skip
         if settled.status == "unknown":
-            return Problem(error=f"there is no decision {settled.decision_id}.", where=f"{path}.decision_id")
+            return NotFound(error=f"there is no decision {settled.decision_id}.", where=f"{path}.decision_id")
         if settled.status == "conflict":
             return Problem(
                 error=f"the event id {settled.event_id!r} was used before with another value.",

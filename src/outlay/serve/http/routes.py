@@ -23,6 +23,7 @@ from outlay.serve.handlers.messages import (
     DecisionAnswers,
     DecisionRequest,
     DecisionRequests,
+    NotFound,
     OutcomeAnswer,
     OutcomeAnswers,
     OutcomeRequest,
@@ -92,7 +93,7 @@ async def outcomes(service: Service, body: bytes) -> Response:
         return JSON(OutcomeAnswers(answers))
     (answer,) = answers
     if isinstance(answer, Problem):
-        return JSON(answer, 404 if str(answer.where).endswith("decision_id") else 409)
+        return JSON(answer, 404 if isinstance(answer, NotFound) else 409)
     return JSON(answer)
 
 
