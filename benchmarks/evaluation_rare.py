@@ -11,7 +11,8 @@ where nothing is to be lost.
     certified    share certified by `ops/skewed.py`, nothing being known of the largest; 2.5% is aimed at
     no bound     share where events are too few for a bound, so that nothing is certified
     room         median of bound − mean where there is one, in standard errors: 1.96 where errors are normal
-    stated       share certified where the largest cost is known: here sizes end at LARGEST times their mean
+    stated       share certified where the largest cost is known: here sizes end at LARGEST times their mean, which
+                 widens the bound where the sample has shown none that large
     stated room  as above; there is always a bound
 
 Results: Markdown on stdout.

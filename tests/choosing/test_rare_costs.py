@@ -87,6 +87,12 @@ def test_few_events_are_bounded_by_the_largest_cost_that_is_stated_and_true(
     assert not cost(found).recommended  # its interval misses, whatever the bound
     assert found.certificate.certified == certified
     assert ("those seen are worth 2 of one size" in found.certificate.words) == (not certified)
+    contradicted = "/" in stated
+    assert (
+        "budget.reserve states is not the largest cost: 5 rows of the log cost more" in found.certificate.words
+    ) == (contradicted)
+    (line,) = found.certificate.budgets
+    assert line.unbelieved == (5 if contradicted else 0)
 
 
 def test_a_cost_that_is_nothing_or_the_amount_needs_no_statement(tmp_path: Path) -> None:
@@ -117,3 +123,55 @@ def test_one_that_nobody_took_up_yet_may_cost_something(tmp_path: Path) -> None:
     """No row with 1 ever cost anything: the rule of three for a cost of 1."""
     (line,) = always(1, 4, tmp_path).certificate.budgets
     assert line.bound == pytest.approx(-np.log(0.025) / (USERS * 0.4 / 3), rel=0.25)
+
+
+FIRM = 500.0
+
+
+@pytest.mark.parametrize("stated", ["", f'\nreserve = "coupon * {FIRM / 2:g}"'])
+def test_a_large_payer_elsewhere_in_the_log_is_not_certified_away(stated: str, tmp_path: Path) -> None:
+    """All certify users buy for a little, and look alike; one of the others is a firm."""
+    found = {}
+    for firm in (2.0, FIRM):
+        rng = np.random.default_rng(1)
+        coupon = rng.choice(ACTIONS, USERS)
+        columns: dict[str, Any] = {
+            "user_id": [f"u{i}" for i in range(USERS)], "day": [0] * USERS, "level": [0] * USERS,
+            "coupon": coupon, "active": rng.uniform(0.5, 1, USERS), "p": [1 / 3] * USERS,
+        }  # fmt: skip
+        folder = tmp_path / f"{firm:g}"
+        folder.mkdir()
+        data = prepared(folder, columns, 2.0)
+        certifying = {data.user_ids().to_pylist()[user] for user in data.users_of(CERTIFY)}
+        place = next(i for i, name in enumerate(columns["user_id"]) if coupon[i] == 2 and name not in certifying)
+        columns["active"][place] = firm / 2
+        data = prepared(folder, columns, 2.0, stated)
+        policy = policy_file(folder / "policy.parquet", pa.table(columns), ACTIONS, np.eye(3)[np.full(USERS, 2)])
+        found[firm] = outlay.evaluate(data, policy=policy, learned_here=True).certificate
+    usual, warned = (each.budgets[0] for each in found.values())
+    assert usual.value == warned.value
+    assert usual.bound is not None
+    assert warned.bound is not None
+    assert usual.bound < 2 or stated
+    given = sum(coupon[i] == 2 and name in certifying for i, name in enumerate(columns["user_id"]))
+    alpha = found[FIRM].alpha
+    assert alpha is not None
+    assert warned.bound - 1.5 == pytest.approx(-FIRM * np.log(alpha) / given, rel=0.02), "the rule of three"
+    assert not found[FIRM].certified
+    assert found[2.0].certified == (not stated)
+
+
+def test_a_statement_that_the_log_contradicts_is_told(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {
+        "user_id": ["a", "b", "c"], "day": [0] * 3, "level": [0] * 3, "coupon": [0.0, 1.0, 2.0],
+        "active": [1, 0, 1], "p": [1 / 3] * 3,
+    }  # fmt: skip
+    for stated, said in {
+        STATED: None,
+        '\nreserve = "coupon / 2"': "coupon / 2 is not the largest cost: 1 rows cost more, first in row 3",
+    }.items():
+        path = campaign_file(tmp_path, columns, discount=0.0, log='propensity = "p"')
+        path.write_text(path.read_text().replace("at_most = 1.2", f"at_most = 1.2{stated}"))
+        messages = [f.message for f in outlay.check(path).findings if f.where == "budget coupon_cost.reserve"]
+        assert len(messages) == (said is not None)
+        assert said is None or messages[0].startswith(said)

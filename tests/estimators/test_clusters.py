@@ -24,7 +24,7 @@ from outlay.estimators.joint import Everyone, Joint, UserFold, pooled
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel
-from outlay.estimators.reach import largest
+from outlay.estimators.reach import Reach, largest
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import coordinates
 from outlay.estimators.weighted_residuals import weighted_residuals
@@ -125,7 +125,7 @@ def certificate(log: Transitions) -> Certificate:
     x, influence, limits = coordinates(joint, ABOUT)
     return certify(
         x, influence, limits, ["cost"], gain=float(x[0]), gain_influence=influence[:, 0], confidence=0.95,
-        known=largest(joint, ABOUT, np.array([3.0])), clusters=joint.clusters,
+        reach=largest(joint, ABOUT, replace(Reach.unknown(1), known=np.array([3.0]))), clusters=joint.clusters,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
-from outlay.estimators.reach import known_costs
+from outlay.estimators.reach import Reach, above_stated, known_costs, largest_mean, towards
 
 INF, NONE = np.inf, np.full((3, 1), np.nan)
 ACTION = np.repeat([0, 1, 2], 10)
@@ -49,3 +49,32 @@ def test_of_a_floor_a_cost_of_0_takes_away_most() -> None:
     found = known_costs(log(AMOUNTS), under(-1), NONE)[:, 0]
     assert found == pytest.approx([0, 1.5 * 0.3, 3 * 0.3])
     assert np.isinf(known_costs(log(AMOUNTS - 1), under(-1), NONE)[1:]).all()  # some are negative
+
+
+@pytest.mark.parametrize(
+    ("stated", "rows"), [(NONE, 0), ([[0], [1.5], [3]], 0), ([[0], [1], [3]], 3), ([[np.nan], [np.nan], [2]], 3)]
+)
+def test_rows_above_what_is_stated_are_counted(stated: Any, rows: int) -> None:
+    assert above_stated(log(AMOUNTS), under(1), stated) == [rows]
+    assert above_stated(log(AMOUNTS), under(-1), stated) == [0], "a largest cost says nothing of a floor"
+
+
+def test_the_largest_is_of_users_who_are_so_on_all_their_days() -> None:
+    """A user who paid 9, 11 and nothing is a larger one than another who paid 12, 1 and 2."""
+    user, cost = np.array([0, 0, 0, 1, 1, 1, 2]), np.array([9.0, 11, 0, 12, 1, 2, -4])
+    assert largest_mean(user, cost[:, None]) == pytest.approx([10])
+    assert largest_mean(user, -cost[:, None]) == pytest.approx([4])
+    assert largest_mean(user[:0], cost[:0, None]) == [0]
+
+
+def test_a_reward_counts_by_its_size_and_a_cost_towards_its_limit() -> None:
+    assert towards(np.array([[-3.0, 2.0]]), under(1)).tolist() == [[3, 2]]
+    assert towards(np.array([[-3.0, 2.0]]), under(-1)).tolist() == [[3, -2]]
+
+
+def test_of_a_mixture_a_user_may_lack_what_each_part_lacks() -> None:
+    def reach(known: float, beyond: float) -> Reach:
+        return Reach(np.array([known]), np.array([beyond]), beyond, np.array([7]))
+
+    found = Reach.mixed([reach(2, 10), reach(5, 0)], [0.75, 0.25])
+    assert (found.known, found.beyond, found.reward, found.unbelieved) == (5, 7.5, 7.5, 7)

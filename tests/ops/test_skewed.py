@@ -55,7 +55,30 @@ def test_few_events_have_a_bound_where_the_largest_is_known(count: int) -> None:
     assert np.isfinite(known)
     assert known > Spread.of(x, 1.0).above(2.0) or count >= FEWEST
     if count >= FEWEST:
-        assert known == alone  # as narrow as the sample allows: nothing larger was seen
+        assert known > alone  # a larger one may have been missed
+        assert Spread.of(x, 3.0, beyond=0.0).above(2.0) == alone  # that large ones were shown says somebody else
+
+
+def test_a_smooth_sample_does_not_make_a_larger_event_impossible() -> None:
+    """One user in 10,000 costs 1,200: of 6,000 users 55% have none of them, and look as if there were none."""
+    rng, samples, users, firm = np.random.default_rng(0), 200, 6_000, 1_200.0
+    x = (rng.random((users, samples)) < 0.3) * np.exp(0.5 * rng.standard_normal((users, samples)))
+    x[rng.random((users, samples)) < 1e-4] = firm
+    true = 0.3 * np.exp(0.125) * (1 - 1e-4) + 1e-4 * firm
+    assert np.mean(upper_bound(x.mean(axis=0), x, 1 - ALPHA) < true) > 0.5, "nothing is known of firms"
+    for told in ({"known": firm}, {"beyond": np.maximum(firm - x.max(axis=0), 0)}):
+        bound = x.mean(axis=0) + Spread.of(x, **told).above(quantile(1 - ALPHA))
+        assert np.mean(bound < true) <= ALPHA
+    assert (Spread.of(x, firm).largest >= firm - true).all()
+
+
+def test_what_is_possible_never_lowers_what_was_seen() -> None:
+    x = np.random.default_rng(0).exponential(size=(3_000, 1))
+    alone = Spread.of(x)
+    for known, beyond in ((0.5, None), (np.inf, 0.0), (2.0, 0.0)):
+        assert (Spread.of(x, known, beyond).largest == alone.largest).all()
+    assert (alone.largest >= (x - x.mean()).max()).all()
+    assert Spread.of_gain(x, 50.0).largest == pytest.approx(x.max() - x.mean() + 50)
 
 
 def test_events_are_counted_by_what_they_say() -> None:

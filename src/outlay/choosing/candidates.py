@@ -39,7 +39,7 @@ from outlay.core.response import ResponseArrays
 from outlay.core.transitions import SELECT, Transitions
 from outlay.core.trees import Trees
 from outlay.estimators.fitted import Fitted
-from outlay.estimators.reach import largest
+from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, needed_days
 from outlay.ops.intervals import std_error
 
@@ -142,7 +142,7 @@ class MeasuredPolicy:
         fitted: the whole measurement.
         certifying: the same as the certificate will measure it.
         withheld: why it could not be measured, if it could not.
-        largest_influence: `[m]` of a user on its costs (`estimators/reach.py`).
+        reach: how far a user may go in influence (`estimators/reach.py`).
         objective: what mixtures maximise (`units.chosen_by`, `choosing/shrinkage.py`).
         objective_influence: `[U]` of each user on it.
     """
@@ -154,7 +154,7 @@ class MeasuredPolicy:
     fitted: Fitted
     certifying: Fitted
     withheld: str | None
-    largest_influence: Vector
+    reach: Reach
     objective: float
     objective_influence: Vector
 
@@ -172,7 +172,7 @@ def measure(context: RunContext, candidates: Sequence[CandidatePolicy]) -> tuple
             fits, used = smoothed, smooth
     fits = [_lower_error(one, other, campaign) for one, other in zip(fits, certifying, strict=True)]
     measured = [
-        _measured(policy, fitted, plainly, campaign, plain.known_costs([plain.actions(i)]))
+        _measured(policy, fitted, plainly, campaign, plain.reach([plain.actions(i)]))
         for i, (policy, fitted, plainly) in enumerate(zip(candidates, fits, certifying, strict=True))
     ]
     return with_objectives(measured, context), used
@@ -238,7 +238,7 @@ def measure_further(
         fitted = certifying = plain.evaluator(source).fit(actions, days=days)
         if measure.smooth:
             fitted = _lower_error(measure.evaluator(source).fit(actions, days=days), certifying, campaign)
-        result.append(_measured(policy, fitted, certifying, campaign, measure.known_costs([actions])))
+        result.append(_measured(policy, fitted, certifying, campaign, measure.reach([actions])))
     return result, further.served
 
 
@@ -263,7 +263,7 @@ def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPoli
         actions = np.where(data.allowed(measure.panel.rows), preference, -np.inf).argmax(axis=1)
         certifying = plain.evaluator().fit(actions, days=days)
         fitted = measure.evaluator().fit(actions, days=days) if measure.smooth else certifying
-        result.append(_measured(policy, fitted, certifying, context.campaign, plain.known_costs([actions])))
+        result.append(_measured(policy, fitted, certifying, context.campaign, plain.reach([actions])))
     return result
 
 
@@ -296,7 +296,7 @@ def _lower_error(smooth: Fitted, plain: Fitted, campaign: Campaign) -> Fitted:
 
 
 def _measured(
-    policy: CandidatePolicy, fitted: Fitted, certifying: Fitted, campaign: Campaign, costs: Vector
+    policy: CandidatePolicy, fitted: Fitted, certifying: Fitted, campaign: Campaign, reach: Reach
 ) -> MeasuredPolicy:
     values, influence, _ = coordinates(fitted, campaign)
     value, objective_influence = chosen_by(fitted, campaign)
@@ -311,7 +311,7 @@ def _measured(
         fitted,
         certifying,
         reason,
-        largest(certifying, campaign, costs),
+        largest(certifying, campaign, reach),
         value,
         objective_influence,
     )

@@ -49,7 +49,7 @@ from outlay.estimators.frontier import Points, needed
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.observed import Reproduction, observe, reproduces
 from outlay.estimators.path_bias import BY_CHANCE, SECOND_BY_CHANCE, PathBias, between
-from outlay.estimators.reach import largest
+from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import missing, needed_days
 
 BAND = "band.npz"
@@ -113,7 +113,7 @@ def certify_frontier(
     check = reproduces(observe(at.panel, days=at.days), old, at.state.day_effects)
     balance = at.state.balance(at.propensity())
     folds = _measured(at, campaign, check, balance, within(report, 0, 0.9))
-    withheld, known, biases = [], [], []
+    withheld, reaches, biases = [], [], []
 
     def mixtures() -> Iterator[Fitted]:
         for weights in stored.weights:
@@ -128,12 +128,14 @@ def certify_frontier(
             alone = next((policy.withheld for policy in live if policy.withheld is not None), None)
             far = extrapolates(whole) if at.sequential else None
             withheld.append(alone or (None if far is None else Reason(ReasonKind.NOT_CHECKED, {"found": far})))
-            known.append(largest(whole, campaign, np.max([policy.known for policy in live], axis=0)))
+            weight = np.concatenate([share[share > 0] for share in shares])
+            reach = Reach.mixed([policy.reach for policy in live], weight / weight.sum())
+            reaches.append(largest(whole, campaign, reach))
             yield whole
-        known.append(largest(old, campaign, at.known_costs([None])))
+        reaches.append(largest(old, campaign, at.reach([None])))
         yield old
 
-    points = Points.of(mixtures(), campaign, known=known)
+    points = Points.of(mixtures(), campaign, reaches=reaches)
     doubt = check.refused or refused or at.state.markov_check.refused or balance.refused
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
@@ -142,6 +144,7 @@ def certify_frontier(
             said=json.dumps({"withheld": [None if reason is None else asdict(reason) for reason in withheld],
                              "refused": None if doubt is None else asdict(doubt),
                              "window": at.window, "clusters": points.clusters, "days": asdict(at.state.day_effects),
+                             "unbelieved": reaches[-1].unbelieved.tolist(),
                              "bias": [asdict(bias) for bias in biases if bias is not None]}),
         )  # fmt: skip
     found = certified(run, data, campaign)
@@ -186,6 +189,7 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         window=claimed(campaign, window),
         days=days,
         biases=biases,
+        unbelieved=tuple(said.get("unbelieved", ())),
     )
     return Certified(band, number, alpha)
 
@@ -196,13 +200,13 @@ class _Policy:
 
     Attributes:
         fitted: the numbers that mixtures are computed in.
-        known: `[m]` how far the costs of a row may leave their mean.
+        reach: how far outcomes may go beyond what these users have shown.
         withheld: why there are none that could be believed, or None.
         bias: of the fitted means (`path_bias.py`); None where nothing else tells it.
     """
 
     fitted: Fitted
-    known: NDArray[np.float64]
+    reach: Reach
     withheld: Reason | None
     bias: Joint | None
 
@@ -246,7 +250,7 @@ def _measured(
             bias = bias_by_paths(part, policy, propensity)
             if bias is None and (second := part.fit_second(policy.parts[0])) is not None:
                 bias = between(fitted, second, part.panel.names)
-            policies.append(_Policy(kept, part.known_costs(policy.parts), reason, bias))
+            policies.append(_Policy(kept, part.reach(policy.parts), reason, bias))
         found.append(policies)
     return found
 

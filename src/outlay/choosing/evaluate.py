@@ -216,7 +216,8 @@ def _certified(
         signs=[budget.sign for budget in campaign.budgets],
         decisions=decisions(new.fitted, campaign),
         withheld=reason,
-        known=largest(new.fitted, campaign, measure.known_costs(new.policy.parts)),
+        reach=largest(new.fitted, campaign, measure.reach(new.policy.parts, new.policy.weights)),
+        old_reach=largest(old.fitted, campaign, measure.reach(OLD.parts)),
         clusters=new.fitted.clusters,
     )
     certificate = replace(certificate, window=claimed(campaign, measure.window), look=number, alpha=alpha)

@@ -32,6 +32,7 @@ from outlay.estimators.linear.sample import Sample
 from outlay.estimators.long_run import advantages
 from outlay.estimators.marginalised import Marginal
 from outlay.estimators.panel import Panel
+from outlay.estimators.reach import Reach
 from outlay.estimators.row_features import (
     WITHIN,
     days_before,
@@ -204,14 +205,50 @@ class Measure:
         """
         return np.asarray(self._varies[self._given(parts)].any(axis=0))
 
-    def known_costs(self, parts: Iterable[NDArray[Any] | None]) -> NDArray[np.float64]:
-        """`[m]` how far the cost of a row may leave its mean, by what a policy gives; +∞ where nothing says it.
+    def reach(self, parts: Sequence[Part], weights: NDArray[np.float64] | None = None) -> Reach:
+        """How far outcomes may go beyond what these users have shown, by what a policy gives.
 
         Args:
             parts: of the policy, each as `Panel.follow` takes it.
+            weights: `[k]` of the parts; default: there is one.
         """
-        most: NDArray[np.float64] = self._known_costs[self._given(parts)].max(axis=0)
-        return most
+        shares = np.ones(1) if weights is None else weights
+        used = [(part, share) for part, share in zip(parts, shares, strict=True) if share > 0]
+        return Reach.mixed([self._reach(part) for part, _ in used], [share for _, share in used])
+
+    def _reach(self, part: Part) -> Reach:
+        """The same of one part."""
+        given, panel = self._given([part]), self.panel
+        shown = reach.largest_mean(panel.user[rows := self._followed(part)], self._towards(panel.rows[rows]))
+        record = self._on_record(given.tobytes())
+        possible = np.where(np.isfinite(self._known_costs), self._known_costs, -np.inf)
+        stated = np.fmax(possible, self._stated)[given].max(axis=0)
+        floors = np.array([budget.sign < 0 for budget in self.data.campaign.budgets])
+        record[1:] = np.where(floors, record[1:], np.maximum(record[1:], stated))
+        beyond = np.maximum(record - shown, 0)
+        return Reach(self._known_costs[given].max(axis=0), beyond[1:], float(beyond[0]), self._unbelieved)
+
+    def _followed(self, part: Part) -> NDArray[np.intp]:
+        """Rows of the panel in which the log did what a policy does."""
+        action, forced = self.panel.action, self.panel.forced
+        if part is None:
+            return np.arange(len(action))
+        chosen = part[np.arange(len(action)), action] > 0 if part.ndim == 2 else part == action
+        return np.flatnonzero(chosen | forced)
+
+    def _towards(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
+        return reach.towards(np.asarray(self.data.outcome[rows], np.float64), self.data.campaign)
+
+    @cached_property
+    def _on_record(self) -> Callable[[bytes], NDArray[np.float64]]:
+        """By the actions that a policy gives: `[1+m]` the largest of any user of the log (`reach.largest_mean`)."""
+
+        def largest(given: bytes) -> NDArray[np.float64]:
+            rows = np.flatnonzero(np.frombuffer(given, np.bool_)[np.asarray(self.data.action, np.intp)])
+            return reach.largest_mean(np.asarray(self.data.user, np.intp)[rows], self._towards(rows))
+
+        kept = lru_cache(maxsize=None)(largest)
+        return lambda given: kept(given).copy()
 
     def _given(self, parts: Iterable[NDArray[Any] | None]) -> NDArray[np.bool_]:
         """`[K]` the actions that a policy gives."""
@@ -229,13 +266,22 @@ class Measure:
         return reach.varies(self.data)
 
     @cached_property
-    def _known_costs(self) -> NDArray[np.float64]:
+    def _stated(self) -> NDArray[np.float64]:
+        """`[K, m]` the largest cost of a row, as the campaign file says; NaN where it does not."""
         campaign = self.data.campaign
         stated = np.full((self.data.num_actions, len(campaign.budgets)), np.nan)
         for j in range(len(campaign.budgets)):
             if (found := stated_reserves(self.data, campaign, j)) is not None:
                 stated[:, j] = found
-        return reach.known_costs(self.data, campaign, stated)
+        return stated
+
+    @cached_property
+    def _unbelieved(self) -> NDArray[np.int64]:
+        return reach.above_stated(self.data, self.data.campaign, self._stated)
+
+    @cached_property
+    def _known_costs(self) -> NDArray[np.float64]:
+        return reach.known_costs(self.data, self.data.campaign, self._stated)
 
     def actions(self, member: int) -> NDArray[np.int64]:
         """`[n]` action index of a member in every row of the panel, forced rows not yet regarded."""

@@ -185,7 +185,7 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
     look = next_look(data, data.certifying) + 1  # the next one is for the run's own mixture
     points = [
         Points.of([kept.fitted for kept in fold.measured], campaign, [kept.certifying for kept in fold.measured],
-                  [kept.largest_influence for kept in fold.measured]) for fold in folds
+                  [kept.reach for kept in fold.measured]) for fold in folds
     ]  # fmt: skip
     alpha, users = alpha_of(look, campaign.train.confidence), data.independent(data.certifying)
     aims = [np.array([kept.objective for kept in fold.measured]) for fold in folds]

@@ -51,6 +51,7 @@ class Band:
         days: how days differ, which widens every bound; None where that was not measured.
         biases: `[L]` of the fitted means, by paths of the log, which move the bounds; empty where states are not
             counted.
+        unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
     """
 
     points: Points
@@ -62,6 +63,7 @@ class Band:
     window: int | None = None
     days: DayEffects | None = None
     biases: tuple[PathBias, ...] = ()
+    unbelieved: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -75,6 +77,7 @@ class Band:
         window: int | None = None,
         days: DayEffects | None = None,
         biases: tuple[PathBias, ...] = (),
+        unbelieved: tuple[int, ...] = (),
     ) -> Band:
         """Return the bounds, with both factors computed.
 
@@ -87,6 +90,7 @@ class Band:
             window: days of a user that the figures are about.
             days: how days differ.
             biases: `[L]` of the fitted means, by paths of the log; empty where states are not counted.
+            unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
         """
         alpha = 1 - confidence
         return cls(
@@ -99,6 +103,7 @@ class Band:
             window=window,
             days=days,
             biases=biases,
+            unbelieved=unbelieved,
         )
 
     def __len__(self) -> int:
@@ -134,6 +139,7 @@ class Band:
             decisions=[ones if budget.per == "decision" and ones > 0 else 1.0 for budget in campaign.budgets],
             withheld=reason,
             events=np.fmin.reduce(spread.events, axis=0),
+            unbelieved=self.unbelieved or 0,
             policies=len(self),
             clusters=self.points.clusters,
         )

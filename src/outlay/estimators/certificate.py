@@ -32,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.clusters import Clusters
+from outlay.estimators.reach import Reach
 from outlay.ops.intervals import quantile
 from outlay.ops.skewed import FEWEST, Spread
 
@@ -43,6 +44,7 @@ CONDITIONS = (
 )
 CONDITION = f"if {', '.join(CONDITIONS[:-1])}, and {CONDITIONS[-1]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
+UNBELIEVED = "what budget.reserve states is not the largest cost: {rows:,} rows of the log cost more"
 LEAST_USERS = 30  # or clusters of them: below it the normal approximation of the bounds is not believed
 
 
@@ -58,6 +60,7 @@ class BudgetBound:
         floor: whether the limit is a floor.
         kept: whether the bound keeps the limit.
         events: where the value has no bound as too few events make it: events of one size that would say as much.
+        unbelieved: rows of the log that cost more than the campaign file states as the largest cost.
     """
 
     budget: str
@@ -67,12 +70,14 @@ class BudgetBound:
     floor: bool
     kept: bool
     events: int | None = None
+    unbelieved: int = 0
 
     @property
     def words(self) -> str:
         """`coupon_cost by 0.013 (upper bound 2.013 against 2)`."""
         if self.events is not None:
-            return f"{self.budget} rests on too few events ({_events(self.events)}): {STATE}"
+            doubt = f"; {UNBELIEVED.format(rows=self.unbelieved)}" if self.unbelieved else ""
+            return f"{self.budget} rests on too few events ({_events(self.events)}): {STATE}{doubt}"
         if self.bound is None:
             return f"{self.budget} could not be measured"
         side, by = "lower" if self.floor else "upper", abs(self.bound - self.limit)
@@ -153,7 +158,8 @@ def certify(
     signs: Sequence[int] | None = None,
     decisions: ArrayLike = 1.0,
     withheld: Reason | None = None,
-    known: ArrayLike = np.inf,
+    reach: Reach | None = None,
+    old_reach: Reach | None = None,
     clusters: Clusters | None = None,
 ) -> Certificate:
     """The certificate of one mixture, looked at once.
@@ -170,13 +176,16 @@ def certify(
         decisions: `[m]` x_1 for budgets per decision, else 1 (`units.decisions`): lines are written as tables show
             costs, limit + (coordinate − limit) / x_1. It changes no verdict.
         withheld: why numbers are NaN or not believed, or None.
-        known: `[m]` the largest influence that a user can have, in ≤ form; +∞ where it is not known.
+        reach: how far a user may go in influence beyond what was seen; None: nothing is known, or on record.
+        old_reach: the same of the old policy.
         clusters: of the users, by which the influence is; None where every user is independent.
     """
     value, factor = np.asarray(x, np.float64)[1:], quantile(confidence)
     clustered = clusters is not None
-    spread = Spread.of(influence[:, 1:], known, clustered=clustered)
-    more, less = (Spread.of_gain(sign * gain_influence, clustered=clustered).above(factor) for sign in (1, -1))
+    far = Reach.unknown(len(names)) if reach is None else reach
+    spread = Spread.of(influence[:, 1:], far.known, far.beyond, clustered=clustered)
+    most = far.reward if old_reach is None else max(far.reward, old_reach.reward)
+    more, less = (Spread.of_gain(sign * gain_influence, most, clustered=clustered).above(factor) for sign in (1, -1))
     return issue(
         value,
         value + spread.above(factor),
@@ -192,6 +201,7 @@ def certify(
         decisions=decisions,
         withheld=withheld,
         events=spread.events,
+        unbelieved=far.unbelieved,
     )
 
 
@@ -210,12 +220,13 @@ def issue(
     decisions: ArrayLike = 1.0,
     withheld: Reason | None = None,
     events: ArrayLike = np.nan,
+    unbelieved: ArrayLike = 0,
     policies: int = 1,
     clusters: int | None = None,
 ) -> Certificate:
     """The certificate that bounds `[m]` in ≤ form amount to, wherever they come from.
 
-    `events` `[m]` are those of `Spread`, the other arguments as above.
+    `events` `[m]` are those of `Spread`, `unbelieved` `[m]` those of `Reach`, the other arguments as above.
     """
     limit = np.asarray(limits, np.float64)
     sign = np.ones(len(limit)) if signs is None else np.asarray(signs, np.float64)
@@ -230,9 +241,10 @@ def issue(
             floor=bool(s < 0),
             kept=bool(k),
             events=int(few) if np.isfinite(few) and np.isfinite(v) else None,
+            unbelieved=int(more),
         )
-        for name, s, v, b, at, k, few in zip(
-            names, sign, shown, reach, limit, kept, np.broadcast_to(events, limit.shape), strict=True
+        for name, s, v, b, at, k, few, more in zip(
+            names, sign, shown, reach, limit, kept, *np.broadcast_arrays(events, unbelieved, limit)[:2], strict=True
         )
     )
     count, what = (users, "users") if clusters is None else (clusters, "clusters of users")

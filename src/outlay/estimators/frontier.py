@@ -22,6 +22,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.target import Target
 from outlay.estimators.certificate import margins
 from outlay.estimators.joint import Joint
+from outlay.estimators.reach import Reach
 from outlay.estimators.units import objective
 from outlay.ops.intervals import degrees
 from outlay.ops.mixture_lp import MixtureSolution, solve_mixture
@@ -61,7 +62,7 @@ class Points:
         fits: Iterable[Joint],
         campaign: Campaign,
         certifying: Iterable[Joint] | None = None,
-        known: Iterable[Array] | None = None,
+        reaches: Iterable[Reach] | None = None,
     ) -> Points:
         """Collect the points from fitted evaluations.
 
@@ -69,7 +70,7 @@ class Points:
             fits: one per policy, on the same users; each is freed once its 16·U·T bytes are copied.
             campaign: its budgets.
             certifying: the same policies as the certificate will measure them; default: as in `fits`.
-            known: `[m]` for each policy as `certificate.certify` takes it; default: nothing is known.
+            reaches: of each policy as `certificate.certify` takes it; default: nothing is known, or on record.
         """
         names = needed(campaign)
         value, influence, units = _together(fits, names)
@@ -78,9 +79,12 @@ class Points:
             influence = _together(certifying, names)[1]
             exact = _covariance(influence)
         signs = np.array([budget.sign for budget in campaign.budgets])
-        largest = known if known is not None else [np.full(len(signs), np.inf)] * len(value)
-        tails = [_tails(influence[:, i], signs, most) for i, most in enumerate(largest)]
-        gains = [_gain_tails(influence[:, i, 0] - influence[:, -1, 0]) for i in range(len(value))]
+        far = [Reach.unknown(len(signs))] * len(value) if reaches is None else list(reaches)
+        tails = [_tails(influence[:, i], signs, reach) for i, reach in enumerate(far)]
+        gains = [
+            _gain_tails(influence[:, i, 0] - influence[:, -1, 0], max(reach.reward, far[-1].reward))
+            for i, reach in enumerate(far)
+        ]
         return cls(value, covariance, exact, units[0], np.array(tails), np.array(gains), units[1])
 
     def __len__(self) -> int:
@@ -261,18 +265,18 @@ def _covariance(influence: Array) -> Array:
     return covariance
 
 
-def _tails(influence: Array, signs: Array, known: Array) -> Array:
+def _tails(influence: Array, signs: Array, reach: Reach) -> Array:
     """`[m, 7]` of one policy, from its influences `[U, T]`."""
     cost, ones = signs * influence[:, 1:-1], influence[:, -1:]
     moments = [(cost ** (3 - power) * ones**power).sum(axis=0) for power in range(4)]
-    more = Spread.of(cost, known).largest
+    more = Spread.of(cost, reach.known, reach.beyond).largest
     up, down = (np.broadcast_to(Spread.of(sign * ones, 0.0).largest, more.shape) for sign in (1, -1))
     return np.stack([*moments, more, up, down], axis=1)
 
 
-def _gain_tails(influence: Array) -> Array:
-    """`[3]` of one gain, from its influence `[U]`."""
-    up, down = Spread.of_gain(influence), Spread.of_gain(-influence)
+def _gain_tails(influence: Array, beyond: float) -> Array:
+    """`[3]` of one gain, from its influence `[U]` and how far a user may exceed it."""
+    up, down = Spread.of_gain(influence, beyond), Spread.of_gain(-influence, beyond)
     return np.array([up.third, up.largest, down.largest])
 
 

@@ -5,15 +5,24 @@
               the amount a, where every row of the log costs 0 or its own amount, as `coupon * active`
               +∞ else
     M         U · max_u mass_u / Σ mass · days · max_a known_a      of the users' weights, a over what the policy gives
+    beyond    U · max_u mass_u / Σ mass · days · (record − shown)₊  what a user may add to the largest influence seen
 
-Of clusters of users (`clusters.py`), M is G · max_g mass_g / Σ mass · days · max_a known_a.
+record is the largest cost that is stated, known or on record: of a user of the whole log, the mean of the rows in
+which that user cost anything, given what the policy gives. shown is the same of the users who are measured, where the
+policy's action was logged. Means, as a firm is a firm on all its days, and one dear day among many is none.
 
-For a floor it is a cost of 0 that takes away most, so that M is known where no cost is negative.
+Of clusters of users (`clusters.py`), U and mass are of clusters.
+
+For a floor it is a cost of 0 that takes away most, so that M is known where no cost is negative. Of the reward, it is
+its size that counts, as a gain may be wrong on both sides.
 
 Source: ours.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,11 +31,47 @@ from outlay.core.campaign import Campaign
 from outlay.core.target import Target
 from outlay.core.transitions import Transitions
 from outlay.estimators.joint import Joint
+from outlay.estimators.units import days_counted, objective
 from outlay.ops.skewed import FEWEST
 
 Array = NDArray[np.float64]
 
 ROUNDING = 1e-6  # of the largest outcome: less is what 32 bits leave
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far users may go beyond what those who were measured have shown, of one policy.
+
+    In the units of a row's outcomes or, from `largest`, as the influence of a user.
+
+    Attributes:
+        known: `[m]` the most by which a cost can leave its mean towards the limit; +∞ where nothing says it.
+        beyond: `[m]` by how much the costs on record or possible exceed those that were shown.
+        reward: the same of the size of the reward.
+        unbelieved: `[m]` rows of the log that cost more than the campaign file states as the largest cost.
+    """
+
+    known: Array
+    beyond: Array
+    reward: float
+    unbelieved: NDArray[np.int64]
+
+    @classmethod
+    def unknown(cls, budgets: int) -> Reach:
+        """Return that of a policy of which nothing is known, or on record, but what was measured."""
+        return cls(np.full(budgets, np.inf), np.zeros(budgets), 0.0, np.zeros(budgets, np.int64))
+
+    @classmethod
+    def mixed(cls, parts: Sequence[Reach], weights: ArrayLike) -> Reach:
+        """Return that of the mixture of policies with weights above 0."""
+        share = np.asarray(weights, np.float64)
+        return cls(
+            known=np.max([part.known for part in parts], axis=0),
+            beyond=share @ np.array([part.beyond for part in parts]),
+            reward=float(share @ np.array([part.reward for part in parts])),
+            unbelieved=parts[0].unbelieved,
+        )
 
 
 def varies(data: Transitions) -> NDArray[np.bool_]:
@@ -63,23 +108,64 @@ def known_costs(data: Transitions, campaign: Campaign, stated: ArrayLike) -> Arr
     return costs
 
 
-def largest(joint: Joint, campaign: Campaign, known: Array) -> Array:
-    """`[m]` the largest influence of a user, or cluster, on the budgets' coordinates, in ≤ form; +∞ where not known.
+def above_stated(data: Transitions, campaign: Campaign, stated: ArrayLike) -> NDArray[np.int64]:
+    """`[m]` rows of the log that cost more than is stated `[K, m]` of their action; 0 where nothing is stated."""
+    at_most, action = np.asarray(stated, np.float64), np.asarray(data.action, np.intp)
+    counts = np.zeros(len(campaign.budgets), np.int64)
+    for j, budget in enumerate(campaign.budgets):
+        if budget.sign > 0 and not np.isnan(at_most[:, j]).all():
+            most = at_most[:, j] + ROUNDING * np.abs(at_most[:, j])
+            counts[j] = np.count_nonzero(np.asarray(data.outcome[:, 1 + j], np.float64) > most[action])
+    return counts
+
+
+def towards(outcome: Array, campaign: Campaign) -> Array:
+    """`[n, 1+m]` how far the outcomes of rows go: the size of the reward, and costs towards their limits."""
+    far: Array = outcome * np.array([1, *(budget.sign for budget in campaign.budgets)])
+    far[:, 0] = np.abs(far[:, 0])
+    return far
+
+
+def largest_mean(user: NDArray[np.integer], far: Array) -> Array:
+    """`[C]` the largest mean of a user's rows in which `far` `[n, C]` is above 0; 0 where it never is."""
+    if not len(user):
+        return np.zeros(far.shape[1])
+    most = []
+    for column in far.T:
+        rows = np.bincount(user, column > 0)
+        most.append(float((np.bincount(user, np.maximum(column, 0)) / np.maximum(rows, 1)).max()))
+    return np.array(most)
+
+
+def largest(joint: Joint, campaign: Campaign, reach: Reach) -> Reach:
+    """Return how far a user, or cluster, may go in influence on the objective and the budgets' coordinates, in ≤ form.
 
     Args:
         joint: whose masses say how much one user may weigh.
         campaign: its budgets.
-        known: `[m]` the largest of `known_costs` over the actions that the policy gives.
+        reach: of the policy, by row.
     """
-    influences = []
-    for budget, most in zip(campaign.budgets, known, strict=True):
-        days = campaign.meta.horizon_days if budget.per == "user" else 1
-        mass = joint.mass[:, joint.column(str(Target(budget.name, days)) if budget.per == "user" else budget.name)]
-        if joint.clusters is not None:
-            mass = joint.clusters.sums(mass)
-        weight = len(mass) * float(mass.max()) / total if (total := float(mass.sum())) > 0 else 1.0
-        influences.append(weight * days * float(most))
-    return np.array(influences)
+    horizon = campaign.meta.horizon_days
+    weights = np.array([
+        horizon * _heaviest(joint, str(Target(budget.name, horizon)))
+        if budget.per == "user"
+        else _heaviest(joint, budget.name)
+        for budget in campaign.budgets
+    ])  # fmt: skip
+    return Reach(
+        known=weights * reach.known,
+        beyond=weights * reach.beyond,
+        reward=days_counted(campaign) * _heaviest(joint, objective(campaign)) * reach.reward,
+        unbelieved=reach.unbelieved,
+    )
+
+
+def _heaviest(joint: Joint, target: str) -> float:
+    """The largest weight of a user, or cluster, in multiples of the mean."""
+    mass = joint.mass[:, joint.column(target)]
+    if joint.clusters is not None:
+        mass = joint.clusters.sums(mass)
+    return len(mass) * float(mass.max()) / total if (total := float(mass.sum())) > 0 else 1.0
 
 
 def _ends(data: Transitions) -> tuple[Array, Array]:

@@ -22,6 +22,7 @@ from outlay.logs.reading import plain, setting
 from outlay.logs.roles import Log
 
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
+ROUNDING = 1e-6  # of a stated amount: less is what 32 bits leave
 LARGEST = 1e30  # of an amount: networks have floats up to 3e38, and variances square
 ABSENT = 0.05  # share of user-days without a row from which somebody has to say what absence means
 
@@ -78,6 +79,7 @@ def inspect(log: Log) -> Facts:
     missing = _missing(log)
     actions, findings = _actions(log)
     findings += _values(log, missing)
+    findings += _reserves(log)
     findings += log.ripeness.findings() if log.ripeness else []
     findings += log.credited.findings() if log.credited else []
     if choices == 0:
@@ -178,6 +180,33 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
         count = missing["eligible"]
         findings.append(Finding("note", "log.eligible", f"the list is missing in {count:,} rows with a choice; every "
                                 "action counts as allowed there.", "", count))  # fmt: skip
+    return findings
+
+
+def _reserves(log: Log) -> list[Finding]:
+    """Largest costs that the campaign file states, and the log contradicts or the action alone does not tell."""
+    findings = []
+    for j, (budget, cost) in enumerate(zip(log.campaign.budgets, log.costs, strict=True)):
+        if budget.reserve is None:
+            continue
+        key, reserve = f"budget {budget.name}.reserve", f"reserve{j}"
+        (differ,) = log.source.run(
+            f"SELECT count(*) FROM (SELECT 1 FROM roles GROUP BY action HAVING count(DISTINCT {reserve}) > 1)"
+        )[0]
+        if differ:
+            findings.append(Finding("warning", key, f"{budget.reserve} is not told by the action alone: {differ:,} "
+                                    "actions have several values. Nothing is certified by it.",
+                                    "Give the largest cost of each action, by the action and constants.",
+                                    int(differ)))  # fmt: skip
+        if budget.sign < 0:
+            continue
+        above = f"{cost} > {reserve} + {ROUNDING} * abs({reserve})"
+        (count,) = log.source.run(f"SELECT count(*) FILTER ({above}) FROM roles")[0]
+        if count:
+            findings.append(Finding("warning", key, f"{budget.reserve} is not the largest cost: {count:,} rows cost "
+                                    f"more, {_first(log, above, cost)}. It is not believed, so nothing is certified "
+                                    "by it, and a server that sets it aside may pay more.",
+                                    "State the most that each action can cost.", int(count)))  # fmt: skip
     return findings
 
 

@@ -101,9 +101,6 @@ def open_log(
         columns = _columns(campaign, source, time)
         categorical = tuple(_category(source, name) for name in log.features.categorical)
         numeric = tuple(_measure(source, name) for name in log.features.numeric)
-        for budget in campaign.budgets:
-            if budget.reserve is not None:
-                source.number(source.term(f"budget {budget.name}.reserve", budget.reserve))
         chosen = ", ".join(f"{sql} AS {name}" for name, (sql, _) in columns.items())
         try:
             source.run(
@@ -142,6 +139,8 @@ def _columns(campaign: Campaign, source: Source, time: Term) -> dict[str, tuple[
                  if value is not None]  # fmt: skip
     numbers = {"reward": ("log.reward", log.reward), "propensity": ("log.propensity", log.propensity)}
     numbers |= {f"cost{j}": (f"budget {b.name}.cost", b.cost) for j, b in enumerate(campaign.budgets)}
+    numbers |= {f"reserve{j}": (f"budget {b.name}.reserve", b.reserve) for j, b in enumerate(campaign.budgets)
+                if b.reserve is not None}  # fmt: skip
     for name, (key, text) in numbers.items():
         found = None if text is None else source.term(key, text)
         columns[name] = (source.number(found) if found else "CAST(NULL AS DOUBLE)", found)

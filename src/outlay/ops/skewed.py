@@ -14,6 +14,9 @@ where the mean itself is lost, and taken as 0.9 there. The sample says enough wh
 more skewed than that of FEWEST events and the one more: g ≤ 1/√(FEWEST + 1). Otherwise M has to be known: the influence
 of the largest cost there can be. If it is not known there is no bound, and +∞ is returned.
 
+A smooth sample may have missed the few who matter. Where larger costs than its own are on record or possible, M is the
+largest ψ seen and what they would add to it, if that is more than the sample suggests.
+
 Source: Garwood (1936) for Poisson; Fay and Feuer (1997) for the one more; Pearson type III; Hill (1975). M, and when to
 believe it, are ours; how often the bound fails is measured by `benchmarks/evaluation_rare.py`.
 """
@@ -55,13 +58,22 @@ class Spread:
     clustered: bool = False
 
     @classmethod
-    def of(cls, influence: ArrayLike, known: ArrayLike = np.inf, *, clustered: bool = False) -> Spread:
+    def of(
+        cls,
+        influence: ArrayLike,
+        known: ArrayLike = np.inf,
+        beyond: ArrayLike | None = None,
+        *,
+        clustered: bool = False,
+    ) -> Spread:
         """Return the spread of means with this influence.
 
         Args:
             influence: `[n, …]` ψ of each user.
             known: `[…]` the largest influence that a user can have, 0 where nobody can differ; +∞: not known. What was
                 seen counts where it is larger.
+            beyond: `[…]` by how much a user may exceed what was seen; default: as far as `known` does, where it is
+                known.
             clustered: whether the n are clusters of users.
         """
         psi = np.asarray(influence, np.float64)
@@ -72,14 +84,20 @@ class Spread:
         likely = np.apply_along_axis(_largest, 0, psi)
         skewed = skewness(second + likely**2, third + likely**3)
         few = (skewed > 1 / np.sqrt(FEWEST + 1)) | (second == 0)
-        most = np.maximum(known, psi.max(axis=0))
-        return cls(users, error, third, np.where(few, most, np.minimum(likely, most)), clustered)
+        seen = psi.max(axis=0)
+        most = np.maximum(known, seen)
+        further = np.where(np.isposinf(most), 0.0, most - seen) if beyond is None else beyond
+        return cls(users, error, third, np.where(few, most, np.maximum(likely, seen + further)), clustered)
 
     @classmethod
-    def of_gain(cls, influence: ArrayLike, *, clustered: bool = False) -> Spread:
-        """Return the spread of a difference; if it is 0 for everybody, policies are alike and nothing is unknown."""
+    def of_gain(cls, influence: ArrayLike, beyond: ArrayLike = 0.0, *, clustered: bool = False) -> Spread:
+        """Return the spread of a difference; if it is 0 for everybody, policies are alike and nothing is unknown.
+
+        `beyond` is as in `of`.
+        """
         psi = np.asarray(influence, np.float64)
-        return cls.of(psi, np.where(psi.any(axis=0), np.inf, 0.0), clustered=clustered)
+        differs = psi.any(axis=0)
+        return cls.of(psi, np.where(differs, np.inf, 0.0), np.where(differs, beyond, 0.0), clustered=clustered)
 
     @property
     def events(self) -> Array:
