@@ -304,7 +304,9 @@ class Measure:
 
     def behaviour_check(self) -> BehaviourCheck | None:
         """Whether the model of the old policy fits the rows of the split; None where propensities are as logged."""
-        return diagnose(self.behaviour, self.data, self.panel.rows) if self.panel.propensity is None else None
+        if self.panel.propensity is not None:
+            return None
+        return diagnose(self.behaviour, self.data, self.panel.rows, learned=self.behaviour.rows)
 
     @cached_property
     def state(self) -> StateModel:

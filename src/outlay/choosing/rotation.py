@@ -148,7 +148,8 @@ class Rotation(Measure):
         """As in `Measure`: every fold's model on its own rows."""
         if self.panel.propensity is not None:
             return None
-        return diagnose(self._behaviours, self.data, self.panel.rows)
+        learned = sum(at.behaviour.rows for at in self.parts)  # as many for each of its rows as a fold's model has
+        return diagnose(self._behaviours, self.data, self.panel.rows, learned=learned)
 
     def action_probability(self, rows: NDArray[np.intp]) -> Array:
         """As in `Measure`: in each fold by a model of the other folds."""

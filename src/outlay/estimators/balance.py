@@ -6,17 +6,20 @@ logged, estimated, or only declared. If it is, the weighted action of a row has 
     E[ y | state, past ] = 0      y = (h(a) − h̄) / p      h̄ = mean of h over the actions that the row allows
                                   h: the amount, and whether one was given
 
-so y is unrelated to the user's outcomes and actions of the days before. As in `markov.py`, y and every summary of the
-days before are freed of state and calendar day, and their partial correlation is judged by its standard error by user.
+so y is unrelated to the user's outcomes and actions of the days before. As in `markov.py`, every summary of the days
+before is freed of state and calendar day by what other users say, and its correlation with y is judged by its standard
+error by user. Logged propensities leave nothing of the state in y; where they are estimated, y is freed of it too, by
+what still other users say.
+
 If they are related, the old policy looked at something of the past that the features do not tell (propensities
 estimated), or the logged propensities are not those with which it acted. Without h̄, rows of rare actions would carry
 most of the noise and hide the rest.
 
 Where the old policy never gave some allowed action in a state, the mean is another one there. Propensities that are
-logged then leave nothing to test, which the mean of 1/p shows. Estimated ones are of the state, of which y is freed.
-Outcomes with a delay (`[log.delays]`) are left out of the past: the policy could not know them yet, and where later
-events are credited to a user's latest row, today's action decides which row that is. What this cannot see: targeting by
-something that the logged past does not show, such as an intent of the day.
+logged then leave nothing to test, which the mean of 1/p shows. Outcomes with a delay (`[log.delays]`) are left out of
+the past: the policy could not know them yet, and where later events are credited to a user's latest row, today's action
+decides which row that is. What this cannot see: targeting by something that the logged past does not show, such as an
+intent of the day.
 
 Source: Rosenbaum and Rubin (1984) for balance of covariates as a check of propensities; pre-period outcomes as
 covariates are textbook.
@@ -40,7 +43,7 @@ from outlay.estimators.markov import (
     strongest_first,
 )
 from outlay.estimators.panel import Panel
-from outlay.estimators.state_residuals import off_state
+from outlay.estimators.state_residuals import off_state_unseen
 
 FULL = 0.05  # by how much the mean of 1/p may differ from the number of allowed actions, relative, beyond chance
 BY_CHANCE = 4.0  # standard errors of that mean
@@ -128,7 +131,8 @@ def balance_check(
     delays = panel.data.campaign.log.delays
     known = [v for v, (what, _) in enumerate(names) if not delays.get(what)]
     names, past = [names[v] for v in known], past[:, known]
-    r = off_state(panel, rows, columns, np.hstack([y, past[rows]]), time[rows], acted=False)
+    groups = [past[rows]] if logged else [past[rows], y]
+    r_v, *freed = off_state_unseen(panel, rows, columns, groups, time[rows], acted=False)
     unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
-    found = dependences(r[:, :2], r[:, 2:], unit[rows], ("action", "incentive"), names)
+    found = dependences(freed[0] if freed else y, r_v, unit[rows], ("action", "incentive"), names)
     return BalanceCheck.of(found, logged)

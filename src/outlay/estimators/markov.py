@@ -4,7 +4,8 @@ If the state says all that matters, then given a row's state and action the user
 row's outcomes nor the next state. For every outcome y and every summary v of the days before (the last of them, and the
 mean over all of them, of the action, whether an incentive was given, the reward and each cost):
 
-    r_y, r_v    residuals of y and v on g(state, action) and the calendar day
+    r_y, r_v    residuals of y and v on g(state, action) and the calendar day, found from other users, and the two g
+                from different ones (`state_residuals.py`)
     S_u         Σ r_y r_v over the rows of user u
     z           Σ S_u / √(Σ S_u²)                      errors by user, since a user's rows are not independent
     ρ           Σ S_u / √(Σ r_y² Σ r_v²)               how much: a partial correlation
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.row_features import before
-from outlay.estimators.state_residuals import off_state
+from outlay.estimators.state_residuals import off_state_unseen
 
 Array = NDArray[np.float64]
 BY_CHANCE = 4.0  # standard errors: of some 20 dependences tested, chance takes one so far in about 1 log of 1,000
@@ -153,14 +154,12 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
     names, past = past_of(panel)
     unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
     goes_on = rows[panel.following[rows] >= 0]
-    count = len(panel.names)
     found: list[PastDependence] = []
     for prefix, at, told in (("", rows, rows), ("next ", goes_on, panel.following[goes_on])):
         if len(at) == 0:
             continue
-        r = off_state(panel, at, columns, np.hstack([panel.outcome[told], past[at]]), time[at])
-        labels = [prefix + name for name in panel.names]
-        found += dependences(r[:, :count], r[:, count:], unit[at], labels, names)
+        r_y, r_v = off_state_unseen(panel, at, columns, [panel.outcome[told], past[at]], time[at], acted=True)
+        found += dependences(r_y, r_v, unit[at], [prefix + name for name in panel.names], names)
     return MarkovCheck.of(found, history)
 
 

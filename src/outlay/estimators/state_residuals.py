@@ -1,4 +1,14 @@
-"""What the state, with or without the action, leaves of a row's values: by least squares, on cells if it is counted."""
+"""What the state, with or without the action, leaves of a row's values: by least squares, on cells if it is counted.
+
+Where residuals of two values are multiplied with one another, as tests of a user's past do, they must not come from the
+same fit: a user's earlier surprises are part of what the past says of later rows, and a fit that has seen them takes
+some of them out. With d columns and n rows the products are then off by about d/n, always against their sign, which
+looks like a dependence in small logs of many features. `off_state_unseen` therefore takes each user's residuals off
+what other users say, and those of each group of values off what *other* others say: the errors of two fits on the same
+rows are related as well.
+
+Source: Chernozhukov et al. (2018) for cross-fitting; Newey and Robins (2018) for separate samples of the two fits.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +16,19 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lstsq
+from scipy.linalg import solve
 
 from outlay.estimators.panel import Index, Panel
 
 Array = NDArray[np.float64]
 CHUNK_ROWS = 16_384  # made to double precision at a time
+RIDGE = 1e-6  # of a column's spread: directions in which columns hardly vary say nothing
+FOLDS = 9  # of users, whose residuals are off what the users of other folds say
+ROWS = 20  # that such a fit has for each column, beyond those that it needs
 
 
-def off_state(
-    panel: Panel,
-    rows: Index,
-    columns: Sequence[NDArray[np.floating]] | None,
-    values: Array,
-    time: NDArray[np.int64] | None = None,
-    *,
-    acted: bool = True,
-) -> Array:
-    """Residuals of values on state, action and, where it is given, the calendar day.
+def off_state(panel: Panel, rows: Index, columns: Sequence[NDArray[np.floating]] | None, values: Array) -> Array:
+    """Residuals of values on state and action, by a fit on the same rows.
 
     Args:
         panel: of the rows.
@@ -31,43 +36,138 @@ def off_state(
         columns: `[n, d]` blocks of columns of the state; the first is also multiplied by the amount. None where
             states are counted: each state and action is then a cell.
         values: `[r, q]`.
-        time: `[r]` calendar days to take out as well.
+    """
+    if columns is None:
+        cell = _cells(panel, rows, acted=True)
+        return values - _means(cell, values)[cell]
+    X = _design(panel, rows, columns, np.empty((len(rows), 0)), acted=True)
+    gram, moments = _sums(X, values, np.zeros(len(rows), np.intp), 1)
+    return _less(X, values, _solved(gram[0], moments[0]))
+
+
+def off_state_unseen(
+    panel: Panel,
+    rows: Index,
+    columns: Sequence[NDArray[np.floating]] | None,
+    groups: Sequence[Array],
+    time: NDArray[np.int64],
+    *,
+    acted: bool,
+) -> list[Array]:
+    """Residuals of values on state, calendar day and, if `acted`, action; each by fits on users of other folds.
+
+    Users of one cluster are in one fold. The other folds are shared out among the groups of values, so that no two
+    groups rest on a fit to the same rows.
+
+    Args:
+        panel: of the rows.
+        rows: `[r]` some of them.
+        columns: as for `off_state`.
+        groups: of values, `[r, q]` each.
+        time: `[r]` calendar days.
         acted: whether the action is taken out too.
     """
-    days = np.empty((len(rows), 0))
-    if time is not None:
-        _, day = np.unique(time, return_inverse=True)
-        days = np.eye(day.max() + 1)[:, 1:][day]
-    action = panel.action[rows] if acted else np.zeros(len(rows), np.intp)
+    _, day = np.unique(time, return_inverse=True)
+    days = np.eye(day.max(initial=0) + 1, dtype=np.float32)[:, 1:][day]
+    unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
+    fold = np.unique(unit[rows], return_inverse=True)[1] % FOLDS
+    shares = np.array_split(np.arange(1, FOLDS), len(groups))
     if columns is None:
-        assert panel.state is not None
-        _, cell = np.unique(panel.state[rows] * panel.data.num_actions + action, return_inverse=True)
-        both = np.hstack([values, days])
-        count = np.bincount(cell)
-        both -= np.stack([np.bincount(cell, column) / count for column in both.T], axis=1)[cell]
-        return _off(both[:, values.shape[1] :], both[:, : values.shape[1]])
-    amount = panel.data.actions[action]
-    scaled = (amount - amount.mean()) / (amount.std() or 1.0)
+        cell = _cells(panel, rows, acted=acted)
+        return [_off_cells(cell, days, values, fold, share) for values, share in zip(groups, shares, strict=True)]
+    X = _design(panel, rows, columns, days, acted=acted)
+    needed = panel.data.num_actions + columns[0].shape[1] + days.shape[1]
+    X = X[:, : max(needed, len(rows) * len(shares[-1]) // (FOLDS * ROWS))]
+    gram, moments = _sums(X, np.hstack(groups), fold, FOLDS)
+    found, begin = [], 0
+    for values, share in zip(groups, shares, strict=True):
+        own = slice(begin, begin := begin + values.shape[1])
+        left = np.array(values, np.float64)
+        for k in range(FOLDS):
+            others, seen = (k + share) % FOLDS, np.flatnonzero(fold == k)
+            coefficients = _solved(gram[others].sum(axis=0), moments[others].sum(axis=0)[:, own])
+            left[seen] = _less(X[seen], left[seen], coefficients)
+        found.append(left)
+    return found
+
+
+def _cells(panel: Panel, rows: Index, *, acted: bool) -> Index:
+    """`[r]` number of each row's cell: its state, and with `acted` its action."""
+    assert panel.state is not None
+    action = panel.action[rows] if acted else 0
+    cell: Index = np.unique(panel.state[rows] * panel.data.num_actions + action, return_inverse=True)[1]
+    return cell
+
+
+def _means(cell: Index, values: Array, size: int | None = None) -> Array:
+    """`[cells, q]` means of values `[r, q]`; that of all rows in a cell without any."""
+    count = np.bincount(cell, minlength=size or 0)
+    mean = np.tile(values.mean(axis=0), (len(count), 1))
+    met = count > 0
+    for j, column in enumerate(values.T):
+        mean[met, j] = np.bincount(cell, column, len(count))[met] / count[met]
+    return mean
+
+
+def _off_cells(cell: Index, days: NDArray[np.float32], values: Array, fold: Index, share: NDArray[np.intp]) -> Array:
+    """Residuals of values `[r, q]` on cells and days: those of fold k by a fit on folds k + `share`."""
+    size, left = int(cell.max(initial=-1)) + 1, np.empty(values.shape)
+    for k in range(FOLDS):
+        seen, others = np.flatnonzero(fold == k), np.flatnonzero(np.isin(fold, (k + share) % FOLDS))
+        mean, mean_day = (_means(cell[others], part[others], size) for part in (values, days))
+        off, off_day = values - mean[cell], days - mean_day[cell]
+        gram, moments = off_day[others].T @ off_day[others], off_day[others].T @ off[others]
+        left[seen] = off[seen] - off_day[seen] @ _solved(gram, moments)
+    return left
+
+
+def _design(
+    panel: Panel,
+    rows: Index,
+    columns: Sequence[NDArray[np.floating]],
+    days: NDArray[np.floating],
+    *,
+    acted: bool,
+) -> NDArray[np.float32]:
+    """`[r, d]` what values are explained by, the most important first."""
     first, *others = (np.asarray(part[rows], np.float32) for part in columns)
+    if not acted:
+        return np.hstack([np.ones((len(rows), 1), np.float32), first, days.astype(np.float32), *others])
+    amount = panel.data.actions[panel.action[rows]]
+    scaled = ((amount - amount.mean()) / (amount.std() or 1.0)).astype(np.float32)
     given = amount > panel.data.actions.min()
-    actions = np.eye(panel.data.num_actions)[action]  # with an intercept in them
-    by_amount = [first * scaled[:, None], first * given[:, None]] if acted else []
-    X = [actions, first, *others, *by_amount, days]
-    return _off(np.hstack([part.astype(np.float32) for part in X]), values)
+    actions = np.eye(panel.data.num_actions, dtype=np.float32)[panel.action[rows]]  # with an intercept in them
+    by_amount = [first * scaled[:, None], first * given[:, None]]
+    return np.hstack([actions, first, days.astype(np.float32), *by_amount, *others])
 
 
-def _off(X: NDArray[np.floating], values: Array) -> Array:
-    """Residuals of values on X; directions in which X hardly varies are left out."""
-    if X.shape[1] == 0:
-        return values
-    gram, moments = np.zeros((X.shape[1], X.shape[1])), np.zeros((X.shape[1], values.shape[1]))
-    for i in range(0, len(X), CHUNK_ROWS):
-        part = X[i : i + CHUNK_ROWS].astype(np.float64)
-        gram += part.T @ part
-        moments += part.T @ values[i : i + CHUNK_ROWS]
+def _sums(X: NDArray[np.float32], values: Array, fold: Index, folds: int) -> tuple[Array, Array]:
+    """By fold `[F, d, d]` products of columns and `[F, d, q]` of columns and values."""
+    d, q = X.shape[1], values.shape[1]
+    gram, moments = np.zeros((folds, d, d)), np.zeros((folds, d, q))
+    for k in range(folds):
+        rows = np.flatnonzero(fold == k)
+        for i in range(0, len(rows), CHUNK_ROWS):
+            part = rows[i : i + CHUNK_ROWS]
+            x = X[part].astype(np.float64)
+            gram[k] += x.T @ x
+            moments[k] += x.T @ values[part]
+    return gram, moments
+
+
+def _solved(gram: Array, moments: Array) -> Array:
+    """Coefficients `[d, q]`; directions in which the columns hardly vary are left out."""
+    if len(gram) == 0:
+        return moments
     scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
-    coefficients = lstsq(gram / np.outer(scale, scale), moments / scale[:, None], cond=1e-9)[0]
+    found: Array = solve(gram / np.outer(scale, scale) + RIDGE * np.eye(len(gram)), moments / scale[:, None],
+                         assume_a="pos")  # fmt: skip
+    return found / scale[:, None]
+
+
+def _less(X: NDArray[np.float32], values: Array, coefficients: Array) -> Array:
+    """Values `[r, q]` less what the columns say of them."""
     left = np.array(values, np.float64)
     for i in range(0, len(X), CHUNK_ROWS):
-        left[i : i + CHUNK_ROWS] -= X[i : i + CHUNK_ROWS].astype(np.float64) @ (coefficients / scale[:, None])
+        left[i : i + CHUNK_ROWS] -= X[i : i + CHUNK_ROWS].astype(np.float64) @ coefficients
     return left

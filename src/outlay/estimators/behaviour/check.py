@@ -7,15 +7,20 @@ chance,
     2·P(Binomial(n, p̄) at least as far out) < LEVEL / number of comparisons
 
 and large enough to matter: a share wrong by a factor 1 + ε makes importance weights wrong by as much on every day, so
-ε > MATTERS. Sums of different probabilities spread no more than the binomial, which keeps the level. What the check
-cannot see is a policy that looks at something which is neither in the state nor in the segments.
+ε > MATTERS. Sums of different probabilities spread no more than the binomial, which keeps the level. Two things make a
+right model look farther off than that, and both are allowed for: actions that are drawn once for a user and kept, by
+the factor by which their rows' moving together widens a standard error; and errors of the shares, if they were learned
+from n' rows themselves, by √(1 + n/n'). What the check cannot see is a policy that looks at something which is neither
+in the state nor in the segments.
 
-Source: Hosmer & Lemeshow (1980) for the bins; Hoeffding (1956) for the bound.
+Source: Hosmer & Lemeshow (1980) for the bins; Hoeffding (1956) for the bound; Kish (1965) for the first factor, the
+design effect of clusters.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -103,13 +108,16 @@ class Model(Protocol):
         """Probability of each action in some rows."""
 
 
-def diagnose(model: Model | Array, data: Transitions, rows: NDArray[np.int64]) -> BehaviourCheck:
+def diagnose(
+    model: Model | Array, data: Transitions, rows: NDArray[np.int64], *, learned: int | None = None
+) -> BehaviourCheck:
     """Check a model on rows that it was not fitted on; forced rows are left out.
 
     Args:
         model: or probabilities `[n, K]`.
         data: the transitions.
         rows: `[n]`; of many, a random sample, the same every time (MOST_CELLS).
+        learned: rows that it was fitted on; None: it is no fit.
 
     Raises:
         LogError: if there was no choice in any of the rows.
@@ -123,6 +131,8 @@ def diagnose(model: Model | Array, data: Transitions, rows: NDArray[np.int64]) -
     probability = model[place] if isinstance(model, np.ndarray) else model.probability(rows)
     action = np.asarray(data.action[rows], np.intp)
     segment = data.users["segment"][data.user[rows]].astype(np.intp)
+    unit = np.asarray(data.user[rows] if data.cluster is None else data.cluster[data.user[rows]], np.intp)
+    error = 1.0 if learned is None else float(np.sqrt(1 + len(rows) / learned))
     totals: list[ShareComparison] = []
     parts: list[ShareComparison] = []
     for a, value in enumerate(data.actions):
@@ -130,13 +140,14 @@ def diagnose(model: Model | Array, data: Transitions, rows: NDArray[np.int64]) -
         possible = (probability[:, a] > 0) | given
         if possible.any():
             p, taken = probability[possible, a], given[possible]
-            totals += _compare(value, p, taken, np.zeros(len(p), np.intp), ["all"])
+            compare = partial(_compare, float(value), p, taken, unit[possible], error)
+            totals += compare(np.zeros(len(p), np.intp), ["all"])
             if len(data.segments) > 1:
-                parts += _compare(value, p, taken, segment[possible], [f"segment {s}" for s in data.segments])
+                parts += compare(segment[possible], [f"segment {s}" for s in data.segments])
             edges = np.unique(np.quantile(p, np.arange(1, BINS) / BINS))
             ends = [f"{edge:.3g}" for edge in (p.min(), *edges, p.max())]
             bins = [f"predictions from {low} to {high}" for low, high in pairwise(ends)]
-            parts += _compare(value, p, taken, np.searchsorted(edges, p, side="right"), bins)
+            parts += compare(np.searchsorted(edges, p, side="right"), bins)
     return _check(data, rows, action, probability, totals, parts)
 
 
@@ -187,9 +198,25 @@ def _check(
 
 
 def _compare(
-    value: float, p: Array, given: NDArray[np.bool_], group: NDArray[np.intp], names: list[str]
+    value: float,
+    p: Array,
+    given: NDArray[np.bool_],
+    unit: NDArray[np.intp],
+    error: float,
+    group: NDArray[np.intp],
+    names: list[str],
 ) -> list[ShareComparison]:
-    """One comparison for each group `[n]` that has rows, from predictions `[n]` and whether the action was given."""
+    """One comparison for each group that has rows.
+
+    Args:
+        value: of the action.
+        p: `[n]` predictions.
+        given: `[n]` whether it was given.
+        unit: `[n]` user or cluster of each row.
+        error: of the shares, relative to that of shares that are known.
+        group: `[n]` of each row.
+        names: of the groups.
+    """
     rows, predicted, given_rows = (np.bincount(group, w, len(names)) for w in (None, p, given))
     used = np.flatnonzero(rows)
     n, k = rows[used].astype(np.int64), given_rows[used]
@@ -197,9 +224,15 @@ def _compare(
     # bdtr: k or fewer; bdtrc: more than its k.
     above = np.where(k == 0, 1.0, bdtrc(np.maximum(k - 1, 0), n, mean))
     tail = np.maximum(np.minimum(above, bdtr(k, n, mean)), np.finfo(float).tiny)
-    z = np.where(k >= n * mean, 1.0, -1.0) * np.clip(-ndtri(tail), 0.0, FARTHEST)
+    far = np.clip(-ndtri(tail), 0.0, FARTHEST)
+    off = given - p - ((given_rows - predicted) / np.maximum(rows, 1))[group]
+    own, place = np.unique(np.stack([group, unit]), axis=1, return_inverse=True)
+    alone = np.bincount(group, off**2, len(names))
+    together = np.bincount(own[0], np.bincount(place.ravel(), off) ** 2, len(names))
+    alike = np.sqrt(np.maximum(1.0, np.divide(together, alone, out=np.ones_like(alone), where=alone > 0)))[used]
+    z = np.where(k >= n * mean, 1.0, -1.0) * far / (alike * error)
     return [
-        ShareComparison(float(value), names[g], int(n[i]), float(mean[i]), float(k[i] / n[i]), float(z[i]))
+        ShareComparison(value, names[g], int(n[i]), float(mean[i]), float(k[i] / n[i]), float(z[i]))
         for i, g in enumerate(used)
     ]
 
