@@ -1,10 +1,12 @@
 import itertools
 import math
 import re
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
@@ -212,22 +214,69 @@ def test_a_value_far_above_the_others_does_not_hide_them() -> None:
     assert allocate(value, np.stack([cost, cost], axis=2), [1_000.0, 2_000.0]).value == 1e9 + 999
 
 
-def test_sums_that_round_up_are_counted_as_they_round() -> None:
-    """0.1 + 0.1 + 0.1 is 0.30000000000000004 in float64, more than 0.3: two get one."""
-    value, cost = np.tile([0.0, 1.0], (3, 1)), np.tile([0.0, 0.1], (3, 1))
-    assert allocate(value, cost, 0.3).action_index.sum() == 2
-    assert allocate(value, cost, 0.30000000000000004).action_index.sum() == 3
+def grants(costs: list[float], total: float, limits: int = 1) -> Allocation:
+    """Everybody is offered one action, worth 1, at a cost of their own; under each of equal totals."""
+    value = np.tile([0.0, 1.0], (len(costs), 1))
+    cost = np.stack([np.zeros(len(costs)), costs], axis=1)
+    return allocate(value, np.repeat(cost[:, :, None], limits, axis=2), np.full(limits, total))
+
+
+@pytest.mark.parametrize("limits", [1, 2])
+@given(st.integers(1, 400), st.integers(1, 10**7), st.integers(0, 4))
+@example(3, 1, 1)
+@settings(max_examples=60)
+def test_a_total_pays_for_as_many_grants_of_a_decimal_cost_as_it_is_worth(
+    limits: int, users: int, amount: int, digits: int
+) -> None:
+    """0.1 + 0.1 + 0.1 is 0.30000000000000004 in float64, but three times ten fen are thirty fen; 29 pay for two."""
+    cost, whole = Decimal(amount).scaleb(-digits), users * Decimal(amount).scaleb(-digits)
+    exact = grants([float(cost)] * users, float(whole), limits)
+    assert exact.action_index.sum() == users
+    assert (np.asarray(exact.cost) <= float(whole)).all()
+    short = whole - Decimal(1).scaleb(-digits)
+    assert grants([float(cost)] * users, float(short), limits).action_index.sum() == users - 1
+
+
+@given(st.integers(1, 400), st.integers(1, 10**6), st.integers(1, 997))
+@example(11, 1, 1)
+def test_a_total_divided_by_the_users_pays_for_all_of_them(users: int, amount: int, parts: int) -> None:
+    """11 times 1/11 is 1; a fraction less than that pays for one fewer."""
+    total = Fraction(amount, parts)
+    each = [float(total / users)] * users
+    assert grants(each, float(total)).action_index.sum() == users
+    assert grants(each, float(total * (1 - Fraction(1, 10**13)))).action_index.sum() == users - 1
+
+
+@pytest.mark.parametrize("limits", [1, 2])
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=60), st.floats(0, 1), st.integers(0, 4))
+def test_no_sum_of_decimals_is_above_its_total(limits: int, amounts: list[int], share: float, digits: int) -> None:
+    total = int(sum(amounts) * share)
+    found = grants(
+        [float(Decimal(amount).scaleb(-digits)) for amount in amounts], float(Decimal(total).scaleb(-digits)), limits
+    )
+    spent = sum(amount for amount, given in zip(amounts, found.action_index, strict=True) if given)
+    assert spent <= total
+    assert all(amount > total - spent for amount, given in zip(amounts, found.action_index, strict=True) if not given)
+
+
+def test_a_long_list_of_equal_decimals_loses_no_grant() -> None:
+    """Running float64 sums of 200,000 times 0.1 are off by far more than a total may be."""
+    users = 200_000
+    assert grants([0.1] * users, 20_000.0).action_index.sum() == users
+    assert grants([0.1] * users, 19_999.9).action_index.sum() == users - 1
+    assert grants([0.1] * users, 12_345.6, 2).action_index.sum() == 123_456
 
 
 def test_filling_that_rounds_above_the_total_is_taken_back() -> None:
     """A case found by search: the running float64 sum says that one more fits, the exact sum does not."""
     rng = np.random.default_rng(6529)
     users = int(rng.integers(2, 12))
-    cost = rng.integers(0, 8, size=(users, 4)).astype(np.float64) * 0.1
-    cost[:, 0] = 0.0
+    amount = rng.integers(0, 8, size=(users, 4))
+    amount[:, 0] = 0
     value = rng.integers(0, 9, size=(users, 4)).astype(np.float64)
-    total = round(cost.sum() * rng.random(), 1)
-    prove(value, cost[:, :, None], np.array([total]), allocate(value, cost, total))
+    total = round(10 * (amount * 0.1).sum() * rng.random())
+    found = allocate(value, amount / 10, total / 10)
+    assert amount[np.arange(users), found.action_index].sum() <= total
 
 
 def test_what_stands_in_cells_that_are_not_allowed_does_not_matter() -> None:

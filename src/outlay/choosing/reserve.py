@@ -24,7 +24,8 @@ def reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64]:
         return _evaluated(budget, campaign, data.actions)
     largest = np.zeros(data.num_actions, np.float32)
     np.maximum.at(largest, np.asarray(data.action, np.intp), data.outcome[:, 1 + campaign.money])
-    return largest.astype(np.float64)
+    # As the log writes them, not as float32 holds them: 0.1 is not 0.100000001, of which a server sets aside 0.11.
+    return np.array([float(str(amount)) for amount in largest])
 
 
 def known_reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64] | None:

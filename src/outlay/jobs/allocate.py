@@ -142,7 +142,7 @@ class _Users(NamedTuple):
 
     names: Any
     value: Floats
-    cost: Floats
+    cost: NDArray[np.floating]
     allowed: NDArray[np.bool_] | None
     unknown: int
     unseen: int
@@ -166,10 +166,7 @@ def _read(
         names.append(users_of(batch, bundle.manifest["user"], first_row=done, file=users))
         values.append(_mean(bundle, run, "q", 0, encoded))
         if reserved is None:
-            cost = _mean(bundle, run, "outcome", 1 + run.campaign.money, encoded)
-            costs.append(np.maximum(cost, 0))
-        else:
-            costs.append(np.tile(reserved.astype(np.float32), (len(encoded.codes), 1)))
+            costs.append(np.maximum(_mean(bundle, run, "outcome", 1 + run.campaign.money, encoded), 0))
         done += batch.num_rows
     if not done:
         raise LogError("has no rows.", file=users, way_out="Give a file with at least one user to decide for.")
@@ -177,7 +174,10 @@ def _read(
     if known is not None:
         _check_once(known, users)
     every = np.concatenate(allowed) if allowed else None
-    return _Users(known, np.concatenate(values), np.concatenate(costs), every, unknown, unseen)
+    value = np.concatenate(values)
+    # What is set aside is money, to the cent: float64, which float32 would not be.
+    cost = np.concatenate(costs) if reserved is None else np.broadcast_to(reserved, value.shape)
+    return _Users(known, value, cost, every, unknown, unseen)
 
 
 def _check_once(names: Any, file: str | Path) -> None:

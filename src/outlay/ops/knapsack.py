@@ -14,7 +14,9 @@ best actions. `repair` moves users to other actions where the least value is los
 better actions where the most is gained for the cost, at the prices. Both work in rounds: every user's best move, one
 sort, and as many moves in that order as fit.
 
-A spend is summed by `math.fsum`: the float64 nearest to the exact sum of the float64 costs, whatever their order.
+A spend is summed by `math.fsum`: the float64 nearest to the exact sum of the float64 costs, whatever their order. A
+float64 stands for every number that rounds to it: 0.1 is a little more than a tenth, and three of them come to a little
+more than 0.3. `reach` is the largest sum that still stands for one within a total.
 
 Source: Kellerer, Pferschy & Pisinger (2004), *Knapsack Problems*, ch. 11; the repair is ours, after the greedy
 heuristics in sections 9.5 and 11.6.
@@ -40,6 +42,7 @@ Indices = NDArray[np.intp]
 Rows = slice | Indices
 _T = TypeVar("_T")
 
+_STEP = 2.0**-53  # half a step of a float64, relative: how far the number that was meant may be from it
 _BLOCK_CELLS = 80_000  # of float64 work arrays: 0.6 MB each, so that a few of them stay in a core's cache
 
 
@@ -116,6 +119,25 @@ class Choices:
                 yield np.take_along_axis(cells[rows], action[rows, None], axis=1)[:, 0].tolist()
 
         return chain.from_iterable(parts())
+
+
+def reach(totals: Floats) -> Floats:
+    """The largest sums of float64 costs that may stand for sums within the totals.
+
+    Costs cᵢ(1 + εᵢ), a total T(1 + δ) and a sum that is rounded once, with every ε and δ at most u = 2⁻⁵³:
+
+        Σ cᵢ ≤ T     ⇒     the float64 sum ≤ (1 + 3u + O(u²)) · the float64 total
+
+    8u leave room for the rounding of what is left of a total. Amounts of money that are above a total are so by a minor
+    unit at least, which 8u of the total stay below up to 8 · 10¹⁴ minor units.
+
+    Args:
+        totals: `[m]`; may be infinite.
+
+    Returns:
+        `[m]`, in the same units.
+    """
+    return totals * (1 + 8 * _STEP)
 
 
 def net_values(value: Floats, cost: Floats, prices: Floats) -> Floats:
@@ -214,12 +236,17 @@ def fill(choices: Choices, totals: Floats, prices: Floats, action: Indices) -> I
         not enough. Rounding in the running sums may put a spend above its total in the last digits: `repair` again.
     """
     action = action.copy()
-    left = totals - choices.spend_of(action)
+    left, exact = totals - choices.spend_of(action), True
     everybody = who = np.arange(choices.num_users)
     for _ in range(_ROUNDS):
         moves = _joined(choices.map_blocks(partial(_gaining, choices, prices, action, left, who), len(who)))
         if not len(moves.user):
-            break
+            if exact:
+                break
+            # Running sums lose a little with every move, which may be what the last one lacks.
+            left, exact, who = totals - choices.spend_of(action), True, everybody
+            continue
+        exact = False
         # What is left becomes less, so who has no move now has none later, unless some move gives something back.
         who = moves.user if (moves.extra >= 0).all() else everybody
         moves = moves.where(np.argsort(moves.key, kind="stable"))

@@ -4,7 +4,8 @@
 
 One total: the budget path (for long lists the part of it around the total), all steps that fit, then what still fits.
 Several: prices by cutting planes, users divided as the linear program would, repair until all totals hold, then what
-still fits. In every case the totals hold, and the bound says what nobody could exceed. The gap is a few users' worth:
+still fits. In every case the totals hold (as decimals do: three times 0.1 are within 0.3), and the bound says what
+nobody could exceed. The gap is a few users' worth:
 nothing on a long list, but look at it on a list of a dozen.
 
 Source: `ops/knapsack.py` and `ops/knapsack_prices.py`.
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.errors import InfeasibleError, OutlayError
-from outlay.ops.knapsack import Choices, Floats, Indices, apportion, fill, repair
+from outlay.ops.knapsack import Choices, Floats, Indices, apportion, fill, reach, repair
 from outlay.ops.knapsack_prices import limit_prices, price_search
 
 
@@ -36,8 +37,9 @@ class Allocation:
     Attributes:
         action_index: `[N]` position of the action.
         value: what the actions add up to, in the unit of the values.
-        cost: what they cost: a number, or `[m]` if the costs were `[N, A, m]`. Never above the total, with both
-            in float64 and the costs summed exactly and then rounded once (`math.fsum`).
+        cost: what they cost: a number, or `[m]` if the costs were `[N, A, m]`. Never above the total: the costs are
+            summed exactly and rounded once (`math.fsum`), and where the sum is above the total by no more than the
+            rounding of its float64 terms (`ops.knapsack.reach`), it is the total.
         bound: no allocation within the totals has a higher value, not even one of shares of actions.
     """
 
@@ -61,7 +63,8 @@ def allocate(
         value: `[N, A]` predicted value of each action for each user, in any unit. float32 and float64 arrays are
             read where they lie; ten million users × ten actions in float32 take some seconds and 0.3 GB beside the
             input.
-        cost: `[N, A]`, or `[N, A, m]` for m totals; ≥ 0, column j in the unit of total j.
+        cost: `[N, A]`, or `[N, A, m]` for m totals; ≥ 0, column j in the unit of total j. Give amounts of money in
+            float64: a float32 is taken for exactly what it is, and 0.1 in float32 is 0.100000001.
         total: the most that the costs may add up to; `[m]` for m totals. May be infinite.
         allowed: `[N, A]`, None if every action is. What stands in the other cells of `value` and `cost` does not
             matter.
@@ -76,12 +79,14 @@ def allocate(
     """
     choices, totals, several = _problem(value, cost, total, allowed)
     _check_cells(choices)
-    _check_totals(choices, totals)
-    action, bound = _one_total(choices, totals) if len(totals) == 1 else _several_totals(choices, totals)
+    limits = reach(totals)
+    _check_totals(choices, totals, limits)
+    action, bound = _one_total(choices, limits) if len(totals) == 1 else _several_totals(choices, limits)
     spend = choices.spend_of(action)
     reached = choices.value_of(action)
-    assert (spend <= totals).all(), f"the allocation spends {spend} of {totals}"
-    return Allocation(action, reached, spend if several else float(spend[0]), max(bound, reached))
+    assert (spend <= limits).all(), f"the allocation spends {spend} of {totals}"
+    spent = np.minimum(spend, totals)
+    return Allocation(action, reached, spent if several else float(spent[0]), max(bound, reached))
 
 
 def _one_total(choices: Choices, totals: Floats) -> tuple[Indices, float]:
@@ -198,11 +203,11 @@ def _check_cells(choices: Choices) -> None:
             raise fault
 
 
-def _check_totals(choices: Choices, totals: Floats) -> None:
-    """Refuse a total that is below its own cheapest allocation."""
+def _check_totals(choices: Choices, totals: Floats, limits: Floats) -> None:
+    """Refuse a total whose limit is below its own cheapest allocation."""
     for j, total in enumerate(totals):
         least = math.fsum(_least_costs(choices, j))
-        if least > total:
+        if least > limits[j]:
             raise InfeasibleError(
                 f"is {float(total)}; the cheapest allocation costs {least}.",
                 where="total" if len(totals) == 1 else f"total {j}",
