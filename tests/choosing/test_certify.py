@@ -102,7 +102,7 @@ def test_it_looks_once_and_then_reads_at_any_confidence(run: Run, monkeypatch: p
     assert np.array_equal(again.band.points.covariance, first.band.points.covariance)
     other = certify_frontier(run, data, run.campaign.with_train(confidence=0.9))
     assert other.look == 2
-    assert other.alpha == pytest.approx(0.025)
+    assert other.alpha == pytest.approx(0.1 / 6)
     assert other.band.factor < first.band.factor
     assert len(looks(views(data, 4)[0], EVERYONE)) == 2
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import DecodeError
 
@@ -24,6 +26,13 @@ from outlay.serve.deciding.choice import VALUE_LIMIT, DrawRecord, decode_draw, e
 )
 def test_a_value_out_of_bounds_is_refused(limits: ValueLimits, passes: bool) -> None:
     assert value_refusal(limits, 3.0, none=0.0) == (None if passes else VALUE_LIMIT)
+
+
+@pytest.mark.parametrize("action", [0.1 + 0.2, 0.30000001192092896, 0.29999998])
+@pytest.mark.parametrize("limits", [{"at_most": 0.3}, {"at_least": 0.3}, {"allowed": (0.3,)}])
+def test_a_bound_is_the_amount_that_it_says(limits: dict[str, Any], action: float) -> None:
+    """0.1 + 0.2, or 0.3 in single precision, is 0.3."""
+    assert value_refusal(ValueLimits(**limits), action, none=0.0) is None
 
 
 def test_none_may_always_be_given() -> None:

@@ -19,6 +19,7 @@ days do not simply multiply: each term of the sum is a path, and the days before
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import msgspec
@@ -28,6 +29,7 @@ from outlay.serve.config import ValueLimits
 
 NOT_ELIGIBLE = "not_eligible"
 VALUE_LIMIT = "value_limit"
+SAME_ACTION = 1e-6  # relative difference of action values that are the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,14 @@ def decode_draw(text: str) -> DrawRecord:
 
 def value_refusal(limits: ValueLimits, action: float, none: float) -> str | None:
     """Return why the value may not be given, or None. The no-incentive value `none` may always be given."""
+
+    def same(value: float) -> bool:  # 0.1 + 0.2, or 0.3 in single precision, is 0.3
+        return math.isclose(action, value, rel_tol=SAME_ACTION)
+
+    least, most, allowed = limits.at_least, limits.at_most, limits.allowed
     refused = (
-        (limits.at_least is not None and action < limits.at_least)
-        or (limits.at_most is not None and action > limits.at_most)
-        or (limits.allowed is not None and action not in limits.allowed)
+        (least is not None and action < least and not same(least))
+        or (most is not None and action > most and not same(most))
+        or (allowed is not None and not any(map(same, allowed)))
     )
     return VALUE_LIMIT if refused and action != none else None

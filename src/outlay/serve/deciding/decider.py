@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.ops.hashing import rendezvous, uniform
-from outlay.serve.deciding.choice import NOT_ELIGIBLE, ChosenAction, DrawRecord, encode_draw
+from outlay.serve.deciding.choice import NOT_ELIGIBLE, SAME_ACTION, ChosenAction, DrawRecord, encode_draw
 from outlay.serve.deciding.features import EncodedRow, RowEncoder, arrays
 from outlay.serve.deciding.past import request_schema
 
@@ -108,7 +108,7 @@ class Decider:
         """Return the position of an action among the bundle's, to single precision; −1 if it is none of them."""
         if action in self._positions:
             return self._positions[action]
-        places = np.flatnonzero(np.isclose(self.pool.bundle.actions, action, rtol=1e-6, atol=0))
+        places = np.flatnonzero(np.isclose(self.pool.bundle.actions, action, rtol=SAME_ACTION, atol=0))
         return int(places[0]) if len(places) else -1
 
     def _chosen(self, requests: list[EncodedRequest], units: list[str], arms: list[str]) -> list[ChosenAction]:

@@ -23,6 +23,7 @@ from outlay.core.errors import BundleError, OutlayError
 from outlay.core.schema import Schema
 from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.choice import SAME_ACTION
 from outlay.serve.deciding.decider import Decider, EncodedRequest
 from outlay.serve.deciding.features import RowEncoder
 from outlay.serve.deciding.first_past import FirstPast
@@ -40,7 +41,6 @@ LEFT_OUT = (
     "versions",
     "sha256",
 )  # keys of a manifest that do not affect decisions
-SAME_ACTION = 1e-6  # relative difference of action values that are the same
 
 
 @dataclass(frozen=True)
