@@ -15,7 +15,6 @@ import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,15 @@ from outlay.bundles.in_memory import in_memory
 from outlay.bundles.manifest import digest
 from outlay.bundles.read import load_bundle
 from outlay.choosing.checks import Checks
-from outlay.choosing.estimates import PolicyEstimates, bias_by_paths, extrapolates, single_steps, too_few_follow
+from outlay.choosing.estimates import (
+    PolicyEstimates,
+    bias_by_paths,
+    extrapolates,
+    gain_doubt,
+    single_steps,
+    too_few_follow,
+    unseen,
+)
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.folds import views
 from outlay.choosing.looks import look
@@ -50,7 +57,7 @@ from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.observed import Reproduction, observe, reproduces
 from outlay.estimators.path_bias import BY_CHANCE, SECOND_BY_CHANCE, PathBias, between
 from outlay.estimators.reach import Reach, largest
-from outlay.estimators.units import missing, needed_days
+from outlay.estimators.units import missing, needed_days, objective
 
 BAND = "band.npz"
 
@@ -113,7 +120,9 @@ def certify_frontier(
     check = reproduces(observe(at.panel, days=at.days), old, at.state.day_effects)
     balance = at.state.balance(at.propensity())
     folds = _measured(at, campaign, check, balance, within(report, 0, 0.9))
-    withheld, reaches, biases = [], [], []
+    withheld, reaches, biases, doubts = [], [], [], []
+    aim = objective(campaign)
+    base = unseen(old, at.panel.names, at.varies([None]))[old.column(aim)]
 
     def mixtures() -> Iterator[Fitted]:
         for weights in stored.weights:
@@ -131,6 +140,9 @@ def certify_frontier(
             weight = np.concatenate([share[share > 0] for share in shares])
             reach = Reach.mixed([policy.reach for policy in live], weight / weight.sum())
             reaches.append(largest(whole, campaign, reach))
+            varies = np.any([policy.varies for policy in live], axis=0)
+            own = unseen(whole, at.panel.names, varies)[whole.column(aim)]
+            doubts.append(gain_doubt(whole, old, aim, (own, base)))
             yield whole
         reaches.append(largest(old, campaign, at.reach([None])))
         yield old
@@ -143,8 +155,8 @@ def certify_frontier(
             users=points.users,
             said=json.dumps({"withheld": [None if reason is None else asdict(reason) for reason in withheld],
                              "refused": None if doubt is None else asdict(doubt),
-                             "window": at.window, "clusters": points.clusters, "days": asdict(at.state.day_effects),
-                             "unbelieved": reaches[-1].unbelieved.tolist(),
+                             "doubts": doubts, "window": at.window, "clusters": points.clusters,
+                             "days": asdict(at.state.day_effects), "unbelieved": reaches[-1].unbelieved.tolist(),
                              "bias": [asdict(bias) for bias in biases if bias is not None]}),
         )  # fmt: skip
     found = certified(run, data, campaign)
@@ -166,8 +178,10 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         with path.open("rb") as handle, np.load(handle) as file:
             part = {name: file[name] for name in file.files}
         said = json.loads(str(part["said"]))
-        reasons = [_reason(stored) for stored in (said["refused"], *said["withheld"])]
-        window = said.get("window")
+        if "doubts" not in said:  # of an older version: it is measured again, as the same look
+            return None
+        reasons = TypeAdapter(tuple[Reason | None, ...]).validate_python((said["refused"], *said["withheld"]))
+        doubts, window = said["doubts"], said.get("window")
         days = TypeAdapter(DayEffects | None).validate_python(said.get("days"))
         biases = TypeAdapter(tuple[PathBias, ...]).validate_python(said.get("bias", ()))
         covariance, users = part["covariance"], int(part["users"])
@@ -190,6 +204,7 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         days=days,
         biases=biases,
         unbelieved=tuple(said.get("unbelieved", ())),
+        doubts=doubts,
     )
     return Certified(band, number, alpha)
 
@@ -201,12 +216,14 @@ class _Policy:
     Attributes:
         fitted: the numbers that mixtures are computed in.
         reach: how far outcomes may go beyond what these users have shown.
+        varies: `[1+m]` whether reward and costs differ in the log where it gave what the policy gives.
         withheld: why there are none that could be believed, or None.
         bias: of the fitted means (`path_bias.py`); None where nothing else tells it.
     """
 
     fitted: Fitted
     reach: Reach
+    varies: NDArray[np.bool_]
     withheld: Reason | None
     bias: Joint | None
 
@@ -250,17 +267,9 @@ def _measured(
             bias = bias_by_paths(part, policy, propensity)
             if bias is None and (second := part.fit_second(policy.parts[0])) is not None:
                 bias = between(fitted, second, part.panel.names)
-            policies.append(_Policy(kept, part.reach(policy.parts), reason, bias))
+            policies.append(_Policy(kept, part.reach(policy.parts), part.varies(policy.parts), reason, bias))
         found.append(policies)
     return found
-
-
-def _reason(stored: Any) -> Reason | None:
-    """A reason of the file; that of an older version is a text."""
-    if isinstance(stored, str):
-        return Reason(ReasonKind.UNSUPPORTED, {"found": stored})
-    reason: Reason | None = TypeAdapter(Reason | None).validate_python(stored)
-    return reason
 
 
 def _identity(stored: StoredFrontier) -> str:

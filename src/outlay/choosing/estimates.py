@@ -125,9 +125,9 @@ def estimate_policy(
         own = joint.cautions()
         if estimator.needs_propensities:
             joint = joint.without([HARDLY_ANY if ess < FEWEST else None for ess in joint.ess])
-        unseen = _unseen(joint, panel.names, measure.varies(policy.parts))
+        never = unseen(joint, panel.names, measure.varies(policy.parts))
         joints[name] = joint
-        cautions[name] = [caution or rare for caution, rare in zip(own, unseen, strict=True)]
+        cautions[name] = [caution or rare for caution, rare in zip(own, never, strict=True)]
     steps = None if among is not None or "dr" not in estimators else single_steps(measure, policy, propensity)
     whole = joints.get("fqe")
     vague = None
@@ -205,7 +205,23 @@ def bias_of(new: PolicyEstimates, names: Sequence[str]) -> PathBias | None:
     return PathBias.of(between(new.fitted, new.joints["fqe2"], names), new.fitted, SECOND_BY_CHANCE)
 
 
-def _unseen(joint: Joint, names: Sequence[str], varies: NDArray[np.bool_]) -> list[str | None]:
+def gain_doubt(new: Joint, old: Joint, target: str, cautions: Sequence[str | None]) -> str | None:
+    """Return why no bound of a gain is to be relied on, or None: a verdict must not be surer than its table.
+
+    A gain is relied on where both estimates and their difference are; a mixture of the curve and a policy that is
+    evaluated alike.
+
+    Args:
+        new: the fitted evaluation of a policy.
+        old: that of the log's own, on the same users.
+        target: what the gain is of.
+        cautions: what is known already against either estimate of the target.
+    """
+    own = (joint.doubts()[joint.column(target)] for joint in (new, old, new.minus(old)))
+    return next((doubt for doubt in (*cautions, *own) if doubt is not None), None)
+
+
+def unseen(joint: Joint, names: Sequence[str], varies: NDArray[np.bool_]) -> list[str | None]:
     """Return `[T]` why ±0 is no measure of the error: only other users of the log had such events; None if it is."""
     happens = {name for name, differs in zip(names, varies, strict=True) if differs}
     known = zip(joint.targets, joint.std_error, joint.withheld, strict=True)

@@ -12,7 +12,7 @@ from outlay.choosing.certify import certify_frontier
 from outlay.choosing.checks import Checks
 from outlay.choosing.constants import beside_constants, constants_of
 from outlay.choosing.diagnostics import daily, matching_paths, overlap, shares
-from outlay.choosing.estimates import PolicyEstimates, bias_of, estimate_policy
+from outlay.choosing.estimates import PolicyEstimates, bias_of, estimate_policy, gain_doubt
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, mixture_of
 from outlay.choosing.evaluation import CurveLook, Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.choosing.grade import grade, sensitivity
@@ -97,8 +97,9 @@ def evaluate_policy(
     report(0.8, "the certificate")
     certificate = _certified(measure, new, old, campaign, checks.refused)
     less = {each.policy.name: new.rows_less(each, campaign, level) for each in [old, *compared]}
-    gain = [e for e in less["old"] if (e.estimator, e.target) == ("fqe", objective(campaign))]
-    if not all(e.recommended for e in gain):  # the verdict must not be surer than the table
+    aim = objective(campaign)
+    known = [each.cautions["fqe"][each.fitted.column(aim)] for each in (new, old)]
+    if gain_doubt(new.fitted, old.fitted, aim, known) is not None:
         certificate = replace(certificate, gain_bound=None, gain_most=None)
     bias = bias_of(new, measure.panel.names)
     certificate = days.widened_certificate(certificate)

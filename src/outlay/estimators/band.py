@@ -52,6 +52,7 @@ class Band:
         biases: `[L]` of the fitted means, by paths of the log, which move the bounds; empty where states are not
             counted.
         unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
+        doubts: `[L]` why a bound of the gain of a policy is not to be relied on, or None; empty: of none.
     """
 
     points: Points
@@ -64,6 +65,7 @@ class Band:
     days: DayEffects | None = None
     biases: tuple[PathBias, ...] = ()
     unbelieved: tuple[int, ...] = ()
+    doubts: tuple[str | None, ...] = ()
 
     @classmethod
     def of(
@@ -78,6 +80,7 @@ class Band:
         days: DayEffects | None = None,
         biases: tuple[PathBias, ...] = (),
         unbelieved: tuple[int, ...] = (),
+        doubts: Sequence[str | None] = (),
     ) -> Band:
         """Return the bounds, with both factors computed.
 
@@ -91,6 +94,7 @@ class Band:
             days: how days differ.
             biases: `[L]` of the fitted means, by paths of the log; empty where states are not counted.
             unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
+            doubts: `[L]` why a bound of the gain of a policy is not to be relied on, or None; empty: of none.
         """
         alpha = 1 - confidence
         return cls(
@@ -104,6 +108,7 @@ class Band:
             days=days,
             biases=biases,
             unbelieved=unbelieved,
+            doubts=tuple(doubts),
         )
 
     def __len__(self) -> int:
@@ -144,6 +149,8 @@ class Band:
             clusters=self.points.clusters,
         )
         certificate = replace(certificate, window=self.window)
+        if any(self.doubts[i] is not None for i in (used if self.doubts else ())):
+            certificate = replace(certificate, gain_bound=None, gain_most=None)
         if self.days is not None:
             certificate = self.days.widened_certificate(certificate)
         if self.biases:

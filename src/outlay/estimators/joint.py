@@ -85,6 +85,16 @@ class Joint:
         """Return for each of the `[T]` targets why not to rely on its number, or None."""
         return [None] * len(self.targets)
 
+    def doubts(self, cautions: Sequence[str | None] | None = None) -> list[str | None]:
+        """Return for each of the `[T]` targets why not to rely on its number and its interval, or None.
+
+        Args:
+            cautions: `[T]` reasons that are known already, or None; default none.
+        """
+        given = cautions if cautions is not None else [None] * len(self.targets)
+        return [own or _of_error(error, skew) for own, error, skew in
+                zip(given, self.std_error, self.skewness, strict=True)]  # fmt: skip
+
     def picked(self, targets: Sequence[str], columns: Sequence[int], factor: Sequence[float]) -> Self:
         """Return some of the quantities under other names, each times a factor ≥ 0; all fields `[T]` go with them.
 
@@ -143,18 +153,13 @@ class Joint:
         """
         errors = self.std_error
         low, high = interval(self.value, errors, confidence, self.freedom)
-        ess, skewness = self.ess, self.skewness
+        ess, doubts = self.ess, self.doubts(cautions)
         out = []
         for t, (target, reason) in enumerate(zip(self.targets, self.withheld, strict=True)):
             if reason is not None:
                 out.append(Estimate(policy=policy, estimator=estimator, target=target, value=None, withheld=reason))
                 continue
-            known = bool(np.isfinite(errors[t]))
-            caution = cautions[t] if cautions is not None else None
-            if not known:
-                caution = caution or "there is no interval: it rests on a single user"
-            elif abs(skewness[t]) > MOST_SKEW:
-                caution = caution or f"rare outcomes make its error ({skewness[t]:.1f} skewed): its interval misses"
+            known, caution = bool(np.isfinite(errors[t])), doubts[t]
             out.append(
                 Estimate(
                     policy=policy,
@@ -170,6 +175,15 @@ class Joint:
                 )
             )
         return out
+
+
+def _of_error(error: float, skew: float) -> str | None:
+    """Why an interval is none, by its standard error and the skewness of the error; None where it is one."""
+    if not np.isfinite(error):
+        return "there is no interval: it rests on a single user"
+    if abs(skew) > MOST_SKEW:
+        return f"rare outcomes make its error ({skew:.1f} skewed): its interval misses"
+    return None
 
 
 def joined(parts: Sequence[Joint], clusters: Clusters | None) -> dict[str, Any]:
