@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import outlay
 from campaign_files import campaign_file, panel
@@ -14,6 +15,8 @@ from outlay.choosing.constants import ConstantActions
 from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import CERTIFY
+from outlay.estimators.fitted import combine
+from outlay.estimators.units import displayed
 from policy_files import policy_file
 
 PROPENSITY = 'propensity = "p"'
@@ -40,6 +43,21 @@ def test_a_gain_that_a_constant_has_too_is_not_that_of_the_policy(tmp_path: Path
     assert found.verdict.startswith("Serve a constant: the policy brings +")
     assert "but a constant may do as well: 2 for " in found.verdict
     assert found.policies["constants"] == "best constant mixture"
+
+
+def test_the_yardstick_spends_up_to_the_limit(tmp_path: Path) -> None:
+    """No room for a certificate that nobody wants of it: few users certify here, so that room would be large."""
+    path = campaign_file(tmp_path, rising(), log=PROPENSITY)
+    data = outlay.prepare(path, tmp_path / "data")
+    at = Measure(data, CERTIFY, None)
+    actions = ConstantActions.of(at, data.campaign)
+    assert actions is not None
+    best = actions.best(data.campaign)
+    cost = displayed(
+        combine([actions.fits[actions.actions.index(a)] for a in best.actions], best.weights), data.campaign
+    )
+    assert best.missed is None
+    assert cost.value[cost.column("coupon_cost")] == pytest.approx(1.2, rel=1e-6)
 
 
 def test_constants_over_the_limit_are_not_called_the_best(tmp_path: Path) -> None:

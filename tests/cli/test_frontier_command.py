@@ -47,19 +47,30 @@ def test_the_table_has_the_curve_and_every_requested_budget(a_run: Path) -> None
     assert sum("one more yuan per decision buys" in line for line in lines) == 2
     assert "The log's policy: 0.7" in found.out
     assert "Check: costs fall" in found.out
-    assert "frontier.html written" in lines[-1]
-    assert (a_run / "frontier.html").exists()
 
 
 def test_json_is_one_document_and_quiet_says_nothing(a_run: Path) -> None:
-    found = outlay("frontier", a_run, "--budget", 1.5, "--json")
+    asked = json.loads(outlay("frontier", a_run, "--budget", 1.5, "--json").out)
+    assert (asked["requested"][0]["budget"], asked["page"]) == (1.5, None)
+    found = outlay("frontier", a_run, "--json")
     assert found.code == 0
     content = json.loads(found.out)
-    assert content["requested"][0]["budget"] == 1.5
-    assert {key: value for key, value in content.items() if key != "page"} == json.loads(
-        (a_run / "frontier.json").read_text()
-    )
+    assert content.pop("page") == str(a_run / "frontier.html")
+    assert content == json.loads((a_run / "frontier.json").read_text())
     assert outlay("frontier", a_run, "--quiet") == (0, "", "")
+
+
+def test_a_question_leaves_the_page_of_the_run_as_it_is_and_says_so(a_run: Path) -> None:
+    """The page is the run's own: it may have been sent to somebody who decides by it."""
+    found = outlay("frontier", a_run)
+    assert "frontier.html written" in found.out.splitlines()[-1]
+    before = [(a_run / name).read_bytes() for name in ("frontier.html", "frontier.json")]
+    for asked in (("--budget", 1.2), ("--confidence", 0.8), ("--budget", 1.2, "--budget", 1.9, "--json")):
+        found = outlay("frontier", a_run, *asked)
+        assert found.code == 0
+        assert "written" not in found.out
+    assert f"outlay frontier {a_run} writes" in outlay("frontier", a_run, "--budget", 1.2).out.splitlines()[-1]
+    assert [(a_run / name).read_bytes() for name in ("frontier.html", "frontier.json")] == before
 
 
 def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) -> None:
@@ -75,7 +86,7 @@ def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) 
 
 
 def test_an_export_leaves_the_page_of_the_run_as_it_is(a_run: Path, tmp_path: Path) -> None:
-    assert outlay("frontier", a_run, "--budget", 1.5, "--budget", 1.9).code == 0
+    assert outlay("frontier", a_run).code == 0
     before = [(a_run / name).read_bytes() for name in ("frontier.html", "frontier.json")]
     found = outlay("frontier", a_run, "--budget", 1.2, "--export", tmp_path / "bundle")
     assert (found.code, "frontier.html" in found.out) == (0, False)

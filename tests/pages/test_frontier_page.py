@@ -19,6 +19,7 @@ from frontier_examples import found
 from outlay.choosing.budget_curve import BudgetCurve, CurveMember, OldPolicy
 from outlay.choosing.window import Window
 from outlay.pages.frontier import render
+from outlay.pages.frontier_charts import Axes, marginal_axes, within
 
 NASTY = "<b>\"x\"</b> & {{ 7*7 }} </script><script>alert('x')"
 
@@ -254,6 +255,26 @@ def test_a_marginal_value_beyond_all_others_does_not_flatten_the_figure() -> Non
     got = _Page(render(replace(content, curve=(replace(first, marginal=1e6), *others))))
     assert got.records[0]["marginal"][1] == 0, "on the edge of the plot area"
     assert got.records[50]["marginal"][1] < 90
+
+
+def test_no_marginal_value_is_drawn_lower_than_the_table_has_it() -> None:
+    """The line leaves the figure at its top, and the finding says how far; before, it ran along the top."""
+    content = found()
+    high = [replace(p, marginal=1e6 - i) if i < 3 or i in (40, 41) else p for i, p in enumerate(content.curve)]
+    axes = marginal_axes(high, Axes.around([0.0, 1.2], [0.0, 1.0]))
+    pieces: dict[int, list[tuple[float, float]]] = {}
+    for row in within(high, axes.top):
+        pieces.setdefault(row["run"], []).append((row["budget"], row["value"]))
+    assert len(pieces) == 2
+    truth = np.array([(p.budget, p.marginal) for p in high])
+    for piece in pieces.values():
+        for budget, value in piece:
+            assert value == pytest.approx(np.interp(budget, *truth.T))
+            assert value <= axes.top
+    assert [piece[end][1] for piece in pieces.values() for end in (0, -1)][:3] == [axes.top] * 3
+    got = _Page(render(replace(content, curve=tuple(high))))
+    assert "above the figure it reaches 1,000,000 at 0.01" in got.text
+    assert "above the figure" not in page().text
 
 
 def test_before_the_look_the_page_says_how_to_get_one() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +10,9 @@ from numpy.typing import NDArray
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import SELECT, Transitions
-from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.units import coordinates, decisions, displayed, needed_days
-from outlay.ops.intervals import quantile, std_error
+from outlay.ops.intervals import quantile
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
 from outlay.ops.skewed import Spread
 
@@ -69,40 +67,20 @@ class ConstantActions:
         known = [(a, fitted) for a, fitted in fits if np.isfinite(coordinates(fitted, campaign)[0]).all()]
         return cls(at.data, [a for a, _ in known], [fitted for _, fitted in known]) if known else None
 
-    def best(self, campaign: Campaign, *, margin: bool = True) -> Constants:
+    def best(self, campaign: Campaign) -> Constants:
         """The mixture of the largest objective under the limits of a campaign.
 
-        With `margin` it is chosen as a mixture to serve is, with room for a certificate, where that leaves anything.
-        Where no mixture keeps the limits, it is the one of least scaled violation.
+        It spends up to the limits: nobody certifies a yardstick, and one that left room for a certificate would be
+        beaten by whatever needs less room. Where no mixture keeps the limits, it is the one of least scaled violation.
         """
         parts = [coordinates(fitted, campaign) for fitted in self.fits]
         x, limits = np.array([value for value, _, _ in parts]), parts[0][2]
         scale = np.where(limits == 0, 1.0, np.abs(limits))
-        found = solve_mixture(x + self._room(parts, campaign), limits, scale) if margin else None
-        if found is None or not found.feasible:
-            found = solve_mixture(x, limits, scale)
+        found = solve_mixture(x, limits, scale)
         used = np.flatnonzero(found.weights)
         weights = found.weights[used]
         missed = None if found.feasible else _missed(combine([self.fits[i] for i in used], weights), campaign)
         return Constants([self.actions[i] for i in used], weights, missed)
-
-    def _room(self, parts: list[Any], campaign: Campaign) -> NDArray[np.float64]:
-        """`[k, 1+m]` by which the costs are raised."""
-        users, factor, margin = (
-            self.data.independent(self.data.certifying),
-            quantile(campaign.train.confidence),
-            campaign.train.margin,
-        )
-        room = [
-            margins(
-                std_error(psi)[1:] / np.sqrt(self.data.folds),
-                Spread.of(psi[:, 1:], clustered=self.data.cluster is not None).scaled(users),
-                factor=factor,
-                margin=margin,
-            )
-            for _, psi, _ in parts
-        ]
-        return np.column_stack([np.zeros(len(parts)), room])
 
 
 def _missed(whole: Fitted, campaign: Campaign) -> str:
@@ -179,7 +157,7 @@ def against_constants(
         return None
     if money.sign > 0:
         campaign = campaign.with_money_limit(min(money.limit, spend))
-    found = constants.best(campaign, margin=False)
+    found = constants.best(campaign)
     whole = combine([constants.fits[constants.actions.index(a)] for a in found.actions], found.weights)
     (x, influence, _), (its, other, _) = coordinates(fitted, campaign), coordinates(whole, campaign)
     gain = float(x[0] - its[0])

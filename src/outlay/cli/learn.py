@@ -176,6 +176,8 @@ def frontier(
 ) -> None:
     """Show what every budget buys, from one training; give the mixture and the bundle for any of them.
 
+    Without options the curve is also written as the run's page, RUN/frontier.html.
+
     Example: outlay frontier run --budget 1.5 --export bundles/1.5
     """
     use_threads(threads)
@@ -183,15 +185,20 @@ def frontier(
         from outlay.jobs.frontier import frontier as job
 
         curve = job(run, budget or (), export=export, confidence=confidence, progress=report)
+    asked = bool(export or budget or confidence)
     if as_json:
-        print_json({"page": None if export else str(run / "frontier.html"), **asdict(curve)})
+        print_json({"page": None if asked else str(run / "frontier.html"), **asdict(curve)})
     elif not quiet:
         _show_frontier(curve, run)
         if curve.export is not None:
             stdout.print(f"{export} written (look {curve.export.look} at the certify users).", markup=False)
             stdout.print(curve.export.verdict, markup=False)
             return
-        stdout.print(f"{run / 'frontier.html'} written: the curve with a slider; it works offline.", markup=False)
+        page = run / "frontier.html"
+        if asked:
+            stdout.print(f"The page is left as it is: outlay frontier {run} writes {page}.", markup=False)
+            return
+        stdout.print(f"{page} written: the curve with a slider; it works offline.", markup=False)
 
 
 def _mixture(members: Sequence[CurveMember], folds: int) -> str:

@@ -1,7 +1,7 @@
 """`outlay frontier`: what every budget buys, from one training.
 
-    curve = frontier("run")                              # the curve
-    curve = frontier("run", budgets=[1.5, 2.0])          # and the mixtures for these
+    curve = frontier("run")                              # the curve; its page is RUN/frontier.html
+    curve = frontier("run", budgets=[1.5, 2.0])          # and the mixtures for these; the page stays as it is
     curve = frontier("run", budgets=[1.5], export="bundles/1.5")      # the bundle of one, certified
 
 The budget that moves is the money budget; the others keep the limits of the campaign file. The curve comes from what
@@ -89,7 +89,7 @@ def frontier(
     if export is not None and known is not None:
         report(0.95, "writing the bundle")
         curve = replace(curve, export=_exported(mixtures, wanted[0], Path(export), known))
-    else:  # an export leaves the page of the run as it is
+    elif not budgets and confidence is None:  # the page is the run's own: what else is asked leaves it as it is
         write_json(run.folder / "frontier.json", asdict(curve))
         with new_file(run.folder / "frontier.html") as temporary:
             temporary.write_text(render(curve), encoding="utf-8")

@@ -57,7 +57,7 @@ def render(curve: BudgetCurve) -> str:
         sure=bool(charts.sure_gain(curve, points)),
         headline=headline(requested[0], wording),
         beside_old=beside_old(curve, wording),
-        marginal_course=marginal_course(curve.curve, wording),
+        marginal_course=marginal_course(curve.curve, wording, [p for p in points if p.marginal > below.top]),
         badge=badge(curve),
         beside_run=beside_run(curve),
         records=records,

@@ -93,14 +93,14 @@ def budget_curve(curve: BudgetCurve, points: Sequence[CurvePoint], axes: Axes, l
 
 
 def marginal_reward(curve: BudgetCurve, points: Sequence[CurvePoint], axes: Axes, limit: float | None) -> list[Picture]:
-    """The marginal reward against the budget."""
-    rows = [{"budget": p.budget, "value": min(p.marginal, axes.top)} for p in points]
-    line = _marks("line", rows, axes).mark_line(strokeWidth=2.5, color=BLUE)
+    """The marginal reward against the budget; where it is above the axis the line leaves the figure."""
+    line = _marks("line", within(points, axes.top), axes).mark_line(strokeWidth=2.5, color=BLUE)
+    line = line.encode(detail="run:N")
     return _pictures(alt.layer(*([] if limit is None else _limit(limit, axes)[:1]), line), _title(curve), LOW)
 
 
 def marginal_axes(points: Sequence[CurvePoint], axes: Axes) -> Axes:
-    """The axes of the marginal reward, from 0: values far above all others are cut off."""
+    """The axes of the marginal reward, from 0: values far above all others are beyond them."""
     low, high = scale_around([0.0, *middle([p.marginal for p in points])], 0.06)["domain"]
     return Axes(axes.left, axes.right, low, high)
 
@@ -115,6 +115,20 @@ def sure_gain(curve: BudgetCurve, points: Sequence[CurvePoint]) -> list[Spec]:
 
 def _marks(name: str, rows: Sequence[Spec], axes: Axes) -> Any:
     return alt.Chart(inline(rows), name=name).encode(x=axes.x("budget"), y=axes.y("value"))
+
+
+def within(points: Sequence[CurvePoint], top: float) -> list[Spec]:
+    """The line through the marginal rewards where it is below the top of the figure, a run for each piece."""
+    rows: list[Spec] = []
+    run = 0
+    for before, point in zip([None, *points], points, strict=False):
+        if before is not None and (before.marginal > top) != (point.marginal > top):
+            share = (top - before.marginal) / (point.marginal - before.marginal)
+            rows.append({"run": run, "budget": before.budget + share * (point.budget - before.budget), "value": top})
+            run += point.marginal > top
+        if point.marginal <= top:
+            rows.append({"run": run, "budget": point.budget, "value": point.marginal})
+    return rows
 
 
 def _uncertified(points: Sequence[CurvePoint]) -> list[Spec]:

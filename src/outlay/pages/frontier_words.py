@@ -211,14 +211,19 @@ def _sure_gain(curve: Sequence[CurvePoint], spend: Vector, paid: float, wording:
     )
 
 
-def marginal_course(curve: Sequence[CurvePoint], wording: CurveWording) -> str:
-    """The marginal reward near the beginning, in the middle and near the end."""
+def marginal_course(curve: Sequence[CurvePoint], wording: CurveWording, beyond: Sequence[CurvePoint] = ()) -> str:
+    """The marginal reward near the beginning, in the middle and near the end, and what is `beyond` the figure."""
     shown = [curve[round(share * (len(curve) - 1))] for share in (0.1, 0.5, 0.9)]
     first, *others = [
         (words.number(max(p.marginal, 0.0)), words.number(p.budget, wording.budget_digits)) for p in shown
     ]
     text = f"{_sentence(wording.more, '')} buys {first[0]} {wording.brief} at a budget of {first[1]}"
-    return text + "".join(f", {buys} at {budget}" for buys, budget in others)
+    text += "".join(f", {buys} at {budget}" for buys, budget in others)
+    if not beyond:
+        return text
+    most = max(beyond, key=lambda p: p.marginal)
+    at = words.number(most.budget, wording.budget_digits)
+    return f"{text}; above the figure it reaches {words.number(most.marginal)} at {at}"
 
 
 class Badge(NamedTuple):
