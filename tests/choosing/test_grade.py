@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from outlay.choosing.constants import AgainstConstants
 from outlay.choosing.grade import Grade, grade
 from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
@@ -15,7 +16,16 @@ from outlay.estimators.certificate import (
 )
 
 LINE = BudgetBound(budget="cost", value=1.0, bound=1.05, limit=1.1, floor=False, kept=True)
-SURE = Certificate(reason=None, confidence=0.975, users=1000, budgets=(LINE,), gain=0.2, gain_bound=0.1, gain_most=0.3)
+SURE = Certificate(
+    reason=None,
+    confidence=0.975,
+    users=1000,
+    budgets=(LINE,),
+    gain=0.2,
+    gain_bound=0.1,
+    gain_most=0.3,
+    gain_likely=0.15,
+)
 BROKEN = Reason(ReasonKind.LIMIT)
 REFUSED = Reason(ReasonKind.REPRODUCTION, {"found": "a check was not passed"})  # fmt: skip
 
@@ -23,14 +33,28 @@ REFUSED = Reason(ReasonKind.REPRODUCTION, {"found": "a check was not passed"})  
 @pytest.mark.parametrize(("certificate", "expected"), [
     (SURE, "certified"),
     (replace(SURE, gain_bound=-0.1), "promising"),
+    (replace(SURE, gain_bound=-0.1, gain_likely=-0.02), "not supported"),
+    (replace(SURE, gain_bound=None, gain_likely=None), "not supported"),
     (replace(SURE, reason=BROKEN), "promising"),
     (replace(SURE, reason=BROKEN, budgets=(replace(LINE, value=1.2, kept=False),)), "not supported"),
     (replace(SURE, reason=BROKEN, budgets=(replace(LINE, floor=True, kept=False),)), "not supported"),
-    (replace(SURE, gain=-0.1, gain_bound=-0.2), "not supported"),
+    (replace(SURE, gain=-0.1, gain_bound=-0.2, gain_likely=-0.15), "not supported"),
     (replace(SURE, gain=None, reason=REFUSED), "not supported"),
 ])  # fmt: skip
 def test_grades(certificate: Certificate, expected: Grade) -> None:
     assert grade(certificate) == expected
+
+
+def test_where_the_limits_rule_the_old_policy_out_the_gain_over_constants_counts() -> None:
+    loss = replace(SURE, gain=-0.1, gain_bound=-0.2, gain_most=-0.05, gain_likely=-0.15)
+    assert grade(loss) == "not supported"
+    for least, likely, keep, expected in (
+        (0.01, 0.02, True, "certified"), (-0.01, 0.02, True, "promising"), (-0.01, -0.005, True, "not supported"),
+        (-0.01, -0.005, False, "certified"),
+    ):  # fmt: skip
+        beside = AgainstConstants("2 for 100% of users", 0.03, least, likely, value=0.5, spend=0.9, keep=keep)
+        assert grade(loss, beside, ruled_out=True) == expected
+    assert grade(replace(loss, reason=REFUSED), beside, ruled_out=True) == "not supported"
 
 
 def campaign(**log: object) -> Campaign:

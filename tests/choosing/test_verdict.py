@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from outlay.choosing.constants import AgainstConstants
+from outlay.choosing.ruled_out import ruled_out
 from outlay.choosing.verdict import verdict
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.estimators.certificate import BudgetBound, Certificate, unless_shared
+from outlay.estimators.certificate import BudgetBound, Certificate, unless_shared, unless_unassigned
 from small_logs import campaign
 
 LINE = BudgetBound(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)
@@ -46,12 +47,19 @@ def test_the_spend_is_compared_with_the_old_policys() -> None:
 
 
 def test_a_gain_that_may_be_none_is_to_be_tested() -> None:
-    found = verdict(estimates(), certificate(gain_bound=-0.01), campaign())
+    found = verdict(estimates(), certificate(gain_bound=-0.01, gain_likely=0.01), campaign())
     assert found == (
         "No gain could be shown: the estimate is +10.0% r against the old policy (97.5% sure only that it loses no "
         "more than 2.0%) at 10% less cost. Test it against the old policy before it is served to all (outlay "
         "experiment plan); cost at most 1 per decision is certified."
     )
+
+
+@pytest.mark.parametrize("likely", [None, 0.0, -0.01])
+def test_a_gain_that_may_be_chance_is_no_reason_for_a_test_of_its_own(likely: float | None) -> None:
+    found = verdict(estimates(), certificate(gain_bound=-0.03, gain_likely=likely), campaign())
+    assert found.startswith("No gain could be shown: the estimate is +10.0% r against the old policy")
+    assert "It may be chance: keep the old policy, or test it first" in found
 
 
 @pytest.mark.parametrize("gain", [0.0, 0.00001, -0.004, -0.02])
@@ -99,7 +107,7 @@ def test_a_percentage_that_rounds_to_nothing_keeps_its_digits() -> None:
 
 def beside(gain: float, least: float, *, keep: bool = True) -> AgainstConstants:
     """A policy that spends 0.9 and constant actions whose reward is 0.5, at the same spend."""
-    return AgainstConstants("2 for 100% of users", gain, least, value=0.5, spend=0.9, keep=keep)
+    return AgainstConstants("2 for 100% of users", gain, least, gain_likely=least, value=0.5, spend=0.9, keep=keep)
 
 
 def test_a_gain_that_a_constant_brings_as_well_is_that_of_the_constant() -> None:
@@ -121,6 +129,59 @@ def test_constants_that_break_a_limit_take_no_gain_away() -> None:
     found = verdict(estimates(), certificate(), campaign(), constants=beside(-0.2, -0.3, keep=False))
     assert found.startswith("Serve it: +10.0% r against the old policy (97.5% sure of +4.0% at least)")
     assert found.endswith(" No constant actions keep the limits for as little.")
+
+
+LOSS = {"gain": -0.09, "gain_bound": -0.11, "gain_most": -0.07}
+TODAY = "Your budget rules out today's policy (cost is 2.5, and may be at most 1 per decision)"
+
+
+def dear(spread: float = 0.1) -> list[Estimate]:
+    """The old policy costs 2.5, give or take `spread`, where 1 is allowed."""
+    made = (replace(e, value=2.5, low=2.5 - spread, high=2.5 + spread) if (e.policy, e.target) == ("old", "cost") else e
+            for e in estimates())  # fmt: skip
+    return list(made)
+
+
+def test_an_old_policy_beyond_the_budget_is_not_to_be_kept() -> None:
+    """The policy is held against what the budget allows, and the verdict says what the cut costs."""
+    found = verdict(dear(), certificate(**LOSS), campaign(), constants=beside(0.02, 0.01))
+    assert found == (
+        f"{TODAY}. Within it this is the best policy that was measured: +4.0% against the best constant actions "
+        "(97.5% sure of +2.0% at least) at the same cost. The cut costs 18.0% r against today's policy (97.5% sure of "
+        "14.0% at least) at 64% less cost. cost at most 1 per decision is certified."
+    )
+    as_well = verdict(dear(), certificate(**LOSS), campaign(), constants=beside(0.0005, -0.002))
+    assert "Within it a constant may do as well as this policy: 2 for 100% of users." in as_well
+    alone = verdict(dear(), certificate(**LOSS), campaign(), constants=beside(0.0, 0.0, keep=False))
+    assert "the best policy that was measured, and no constant actions keep the limits for as little. The cut" in alone
+    unsure = verdict(dear(), certificate(gain_bound=-0.01), campaign())
+    assert unsure.startswith(f"{TODAY}. Within it this is the best policy that was measured. Against today's policy ")
+    for words in (found, as_well, alone, unsure):
+        assert "keep the old policy" not in words.lower()
+    assert verdict(dear(), certificate(), campaign()).startswith("Serve it: +10.0% r against the old policy")
+
+
+def test_an_old_policy_that_may_keep_the_budget_is_not_ruled_out() -> None:
+    assert verdict(dear(2.0), certificate(**LOSS), campaign()).startswith("It loses: -18.0% r against the old policy")
+    assert ruled_out(dear(2.0), campaign()) == ()
+    assert [each.budget for each in ruled_out(dear(), campaign())] == ["cost"]
+    about = campaign(budgets=[{"name": "cost", "cost": "c", "at_least": 3.0}])
+    assert [each.value for each in ruled_out(dear(), about)] == [2.5]
+    assert ruled_out(dear(0.6), about) == ()
+
+
+def test_what_is_not_certified_is_not_served_though_the_old_policy_breaks_the_budget_too() -> None:
+    near = verdict(dear(), certificate(reason=BROKEN, budgets=(OVER,), **LOSS), campaign())
+    assert near.startswith("Do not serve it yet: not certified: cost by 0.02")
+    assert TODAY in near
+    beyond = replace(OVER, value=1.2, bound=1.3)
+    over = verdict(dear(), certificate(reason=BROKEN, budgets=(beyond,), **LOSS), campaign())
+    assert over.startswith("Do not serve it: not certified: cost by 0.3")
+    assert over.endswith(f"{TODAY}, too.")
+    told = verdict(dear(), unless_unassigned(certificate(**LOSS), campaign()), campaign())
+    assert told.startswith(f"Test it first. {TODAY}.")
+    for words in (near, over, told):
+        assert "keep the old policy" not in words
 
 
 def test_an_uncertified_budget_is_not_served_whatever_it_gains() -> None:

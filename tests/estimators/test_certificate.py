@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from logs_in_memory import World, fit
 
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.certificate import Certificate, certify, margins
+from outlay.estimators.certificate import LIKELY, Certificate, certify, margins
 from outlay.estimators.fitted import combine
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
@@ -103,3 +104,26 @@ def test_from_logs_a_mixture_whose_true_cost_is_the_limit_is_certified_in_at_mos
         x, psi, _ = coordinates(mixture, panel.data.campaign)
         passed += certify(x, psi, [limit], ["cost"], gain=0, gain_influence=psi[:, 0], confidence=0.95).certified
     assert 0.01 <= passed / logs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / logs)
+
+
+def test_a_shuffled_log_is_called_promising_no_more_often_than_its_confidence_says() -> None:
+    """Outcomes that belong to other users: no policy gains. An estimate is above 0 in half of the logs."""
+    world, policy, logs = World.drawn(51), np.array([1, 1, 0]), 400
+    above = likely = 0
+    for seed in range(logs):
+        rng = np.random.default_rng([seed, 5])
+        data = world.log(300, 5, rng)
+        outcome = data.outcome.reshape(300, 5, -1)[rng.permutation(300)]
+        panel = Panel.of(replace(data, outcome=np.ascontiguousarray(outcome.reshape(data.outcome.shape))), CERTIFY)
+        basis = CountedBasis(np.asarray(panel.state), 3, 2)
+        (x, psi, _), (its, other, _) = (
+            coordinates(fit(panel, basis, of), panel.data.campaign)
+            for of in (policy[np.asarray(panel.state)], np.asarray(panel.action))
+        )
+        found = certify(x, psi, [9.0], ["cost"], gain=x[0] - its[0], gain_influence=psi[:, 0] - other[:, 0],
+                        confidence=LIKELY)  # fmt: skip
+        assert found.gain is not None
+        assert found.gain_bound is not None
+        above, likely = above + (found.gain > 0), likely + (found.gain_bound > 0)
+    assert 0.4 < above / logs < 0.6
+    assert 0.04 < likely / logs <= 1 - LIKELY + 2 * np.sqrt(LIKELY * (1 - LIKELY) / logs)

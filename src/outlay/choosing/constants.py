@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import SELECT, Transitions
+from outlay.estimators.certificate import LIKELY
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.units import coordinates, decisions, displayed, needed_days
 from outlay.ops.intervals import quantile
@@ -120,6 +121,7 @@ class AgainstConstants:
         words: what they are.
         gain: objective of the policy less theirs.
         gain_bound: its one-sided lower bound; None where too few events make it.
+        gain_likely: the same at the confidence `certificate.LIKELY`.
         value: their objective.
         spend: what they cost of the money budget, in its unit.
         keep: whether they keep the limits at that spend; where not, no constant actions do.
@@ -128,6 +130,7 @@ class AgainstConstants:
     words: str
     gain: float
     gain_bound: float | None
+    gain_likely: float | None
     value: float
     spend: float
     keep: bool
@@ -162,12 +165,13 @@ def against_constants(
     (x, influence, _), (its, other, _) = coordinates(fitted, campaign), coordinates(whole, campaign)
     gain = float(x[0] - its[0])
     less = Spread.of_gain(other[:, 0] - influence[:, 0], clustered=fitted.clusters is not None)
-    bound = gain - float(less.above(quantile(confidence)))
+    bound, likely = (gain - float(less.above(quantile(level))) for level in (confidence, LIKELY))
     if np.isnan(bound):
         return None
     cost = displayed(whole, campaign)
     return AgainstConstants(
         words=found.words(constants.data), gain=gain, gain_bound=bound if np.isfinite(bound) else None,
+        gain_likely=likely if np.isfinite(likely) else None,
         value=float(its[0]), spend=float(cost.value[cost.column(money.name)]), keep=found.missed is None,
     )  # fmt: skip
 

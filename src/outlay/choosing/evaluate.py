@@ -15,11 +15,13 @@ from outlay.choosing.diagnostics import daily, matching_paths, overlap, shares
 from outlay.choosing.estimates import PolicyEstimates, bias_of, estimate_policy, gain_doubt
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, mixture_of
 from outlay.choosing.evaluation import CurveLook, Diagnostics, Evaluation, PairedDifference, SegmentEstimate
+from outlay.choosing.first_days import FirstDays
 from outlay.choosing.grade import grade, sensitivity
 from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
 from outlay.choosing.planned_test import PlannedTest, plan_test
 from outlay.choosing.randomising import randomising_cost
+from outlay.choosing.ruled_out import ruled_out
 from outlay.choosing.run import Run
 from outlay.choosing.settling_test import plan_settling
 from outlay.choosing.stored import StoredFrontier
@@ -33,6 +35,7 @@ from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.certificate import (
     LEAST_USERS,
+    LIKELY,
     Certificate,
     certify,
     unless_approximate,
@@ -41,6 +44,7 @@ from outlay.estimators.certificate import (
 )
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, reproduces
+from outlay.estimators.path_bias import PathBias
 from outlay.estimators.reach import largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
 
@@ -95,20 +99,12 @@ def evaluate_policy(
     report(0.7, "segments")
     segments = tuple(_segments(measure, new, old, propensity, checks, campaign))
     report(0.8, "the certificate")
-    certificate = _certified(measure, new, old, campaign, checks.refused)
-    less = {each.policy.name: new.rows_less(each, campaign, level) for each in [old, *compared]}
-    aim = objective(campaign)
-    known = [each.cautions["fqe"][each.fitted.column(aim)] for each in (new, old)]
-    if gain_doubt(new.fitted, old.fitted, aim, known) is not None:
-        certificate = replace(certificate, gain_bound=None, gain_most=None)
     bias = bias_of(new, measure.panel.names)
-    certificate = days.widened_certificate(certificate)
-    if bias is not None:
-        certificate = bias.widened_certificate(certificate, float(coordinates(new.fitted, campaign)[0][0]))
-    certificate = unless_unassigned(certificate, campaign)
+    certificate = unless_unassigned(_certified(measure, new, old, campaign, checks.refused, bias), campaign)
     if run is not None and measure.lags is not None:
         certificate = unless_approximate(certificate)
     curve = None if run is None else _curve(measure, run, campaign, checks.refused, report)
+    less = {each.policy.name: new.rows_less(each, campaign, level) for each in [old, *compared]}
     rows = [e for each in [old, *others, *members] for e in each.rows(campaign, level)]
     observations = observed.estimates("old", "observed", confidence=level)
     beside, mine = (
@@ -117,8 +113,12 @@ def evaluate_policy(
     )
     if bias is not None:
         mine = tuple(bias.widened(e) if e.estimator == "fqe" else e for e in mine)
-    graded = grade(certificate)
-    test = None if graded == "not supported" else _test(measure, new, old, certificate, campaign, run)
+    beside_limits = ruled_out([*mine, *beside], campaign)
+    yardstick = beside_constants(measure, new.fitted, campaign, certificate.confidence)
+    graded = grade(certificate, yardstick if beside_limits else None, ruled_out=bool(beside_limits))
+    course = (*daily("old", old.fitted), *daily(policy.name, new.fitted))
+    first_days = FirstDays.of(course, policy.name, campaign, steady=measure.data.steady)
+    test = None if graded == "not supported" or beside_limits else _test(measure, new, old, certificate, campaign, run)
     unsettled = markov.ok is False and campaign.log.history is not None  # without it, that is what to try first
     weighed = new.joints["pdis"]
     assert isinstance(weighed, Weighted)
@@ -146,7 +146,8 @@ def evaluate_policy(
             certificate,
             campaign,
             policy.name,
-            constants=beside_constants(measure, new.fitted, campaign, certificate.confidence),
+            constants=yardstick,
+            first_days=first_days,
         ),
         diagnostics=Diagnostics(
             propensities=behaviour,
@@ -163,7 +164,8 @@ def evaluate_policy(
             sensitivity=sensitivity(measure, policy, certificate, campaign),
         ),
         notes={"constants": constants[0].words(measure.data)} if constants else {},
-        daily=(*daily("old", old.fitted), *daily(policy.name, new.fitted)),
+        daily=course,
+        first_days=first_days,
         shares=shares(measure, policy),
         window=claims_window(measure.data),
         users="all" if measure.split == EVERYONE and measure.data.folds == 1 else "certify",
@@ -195,13 +197,24 @@ def _members(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.f
 
 
 def _certified(
-    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: Reason | None
-) -> Certificate:
+    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: Reason | None,
+    bias: PathBias | None,
+) -> Certificate:  # fmt: skip
     """Certify a policy, and count the look."""
+    number, alpha = look(measure.data, new.policy.identity, campaign.train.confidence, measure.data.certifying)
+    certificate = _bounded(measure, new, old, campaign, refused, bias, 1 - alpha)
+    likely = _bounded(measure, new, old, campaign, refused, bias, LIKELY).gain_bound
+    return unless_shared(replace(certificate, look=number, alpha=alpha, gain_likely=likely), campaign)
+
+
+def _bounded(
+    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: Reason | None,
+    bias: PathBias | None, confidence: float,
+) -> Certificate:  # fmt: skip
+    """Bound what a policy costs and gains at a confidence, with all that is allowed for."""
     x, influence, limits = coordinates(new.fitted, campaign)
     x_old, influence_old, _ = coordinates(old.fitted, campaign)
     gain, gain_influence = float(x[0] - x_old[0]), influence[:, 0] - influence_old[:, 0]
-    number, alpha = look(measure.data, new.policy.identity, campaign.train.confidence, measure.data.certifying)
     absent = missing(new.fitted, campaign)
     reason = refused or (None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent}))
     if refused is not None:
@@ -213,7 +226,7 @@ def _certified(
         [budget.name for budget in campaign.budgets],
         gain=gain,
         gain_influence=gain_influence,
-        confidence=1 - alpha,
+        confidence=confidence,
         signs=[budget.sign for budget in campaign.budgets],
         decisions=decisions(new.fitted, campaign),
         withheld=reason,
@@ -221,8 +234,14 @@ def _certified(
         old_reach=largest(old.fitted, campaign, measure.reach(OLD.parts)),
         clusters=new.fitted.clusters,
     )
-    certificate = replace(certificate, window=claimed(campaign, measure.window), look=number, alpha=alpha)
-    return unless_shared(certificate, campaign)
+    aim = objective(campaign)
+    known = [each.cautions["fqe"][each.fitted.column(aim)] for each in (new, old)]
+    if gain_doubt(new.fitted, old.fitted, aim, known) is not None:
+        certificate = replace(certificate, gain_bound=None, gain_most=None)
+    certificate = measure.state.day_effects.widened_certificate(
+        replace(certificate, window=claimed(campaign, measure.window))
+    )
+    return certificate if bias is None else bias.widened_certificate(certificate, float(x[0]))
 
 
 def _curve(

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from outlay.choosing.checks import Checks
 from outlay.choosing.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
+from outlay.choosing.first_days import FirstDays
 from outlay.choosing.grade import Grade
 from outlay.choosing.planned_test import PlannedTest
 from outlay.choosing.randomising import RandomisingCost
@@ -136,6 +137,7 @@ class Evaluation:
         diagnostics: what the numbers rest on.
         notes: `{name: a few words beside the policy}`.
         daily: means per user of the first days, of the old and the evaluated policy.
+        first_days: how the policy's first days differ from those after them; None with too few days.
         shares: how often each action is given in each segment, by the old (`old`) and the evaluated policy (`new`).
         window: the days that claims are about, where means over them stand in for discounted ones; else None.
         users: who was measured: `certify`, or `all` where the policy learned from none of them.
@@ -164,6 +166,7 @@ class Evaluation:
     test: PlannedTest | None = None
     settling: SettlingTest | None = None
     randomising: RandomisingCost | None = None
+    first_days: FirstDays | None = None
     condition: str = CONDITION
 
     @property

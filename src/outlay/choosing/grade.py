@@ -1,8 +1,12 @@
 """The grade of an evaluation, and what an unlogged cause of the log's actions would have to weigh to undo it.
 
     certified       every limit is certified and a gain is certain
-    promising       the limits are kept and there is a gain by the estimates: test it first
-    not supported   anything else: a check was not passed, a limit is broken, or there is no gain
+    promising       the limits are kept by the estimates, and a gain is likely: test it first
+    not supported   anything else: a check was not passed, a limit is broken, or no gain is likely
+
+A gain is certain where its bound at the certificate's confidence is above 0, and likely where its bound at the
+one-sided confidence `LIKELY` is: of policies that gain nothing, so many fewer than a half are called promising. It is
+the gain over the old policy or, where the limits rule that one out, over the best constant actions.
 
 Where propensities were estimated nothing is certified (`certificate.unless_unassigned`): whatever else drove the log's
 actions biases all numbers, and no check can see that. `log.randomised = true` declares that nothing did.
@@ -14,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 
+from outlay.choosing.constants import AgainstConstants
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
@@ -25,16 +30,27 @@ from outlay.estimators.units import days_counted
 Grade = Literal["certified", "promising", "not supported"]
 
 
-def grade(certificate: Certificate) -> Grade:
-    """Grade an evaluation by its certificate."""
-    gain, least = certificate.gain, certificate.gain_bound
-    if certificate.withheld is not None or gain is None or gain <= 0:
+def grade(certificate: Certificate, constants: AgainstConstants | None = None, *, ruled_out: bool = False) -> Grade:
+    """Grade an evaluation by its certificate.
+
+    Args:
+        certificate: of the policy.
+        constants: it beside the best constant actions at its spend; needed where the old policy is ruled out.
+        ruled_out: whether the limits rule the old policy out (`ruled_out.py`).
+    """
+    if certificate.withheld is not None:
         return "not supported"
-    if certificate.certified and least is not None and least > 0:
+    sure, likely = certificate.gain_bound, certificate.gain_likely
+    if ruled_out:
+        if constants is None or not constants.keep:  # nothing else that was measured keeps the limits
+            sure = likely = np.inf
+        else:
+            sure, likely = constants.gain_bound, constants.gain_likely
+    if certificate.certified and sure is not None and sure > 0:
         return "certified"
     kept = (line.value is not None and (line.value >= line.limit if line.floor else line.value <= line.limit)
             for line in certificate.budgets)  # fmt: skip
-    return "promising" if all(kept) else "not supported"
+    return "promising" if likely is not None and likely > 0 and all(kept) else "not supported"
 
 
 def sensitivity(

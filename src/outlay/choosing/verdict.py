@@ -10,6 +10,9 @@ The outcomes, in the order in which they are asked for:
     a certain gain, a constant may do as well    serve a constant
     a certain gain                               serve it
     neither a certain gain nor a certain loss    keep the old policy, or test it
+
+Where the limits rule the old policy out (`ruled_out.py`), it is not to be kept: without a certain gain over it, the
+policy is held against the best constant actions, and what the cut costs is told.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlay.choosing.constants import AgainstConstants
+from outlay.choosing.first_days import FirstDays
+from outlay.choosing.ruled_out import ruled_out
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import ReasonKind
@@ -64,6 +69,7 @@ def verdict(
     policy: str = "mixture",
     *,
     constants: AgainstConstants | None = None,
+    first_days: FirstDays | None = None,
 ) -> str:
     """Serve `policy`, do not serve it, or test first: with the figures behind it.
 
@@ -73,7 +79,21 @@ def verdict(
         campaign: budgets, and what the reward is called.
         policy: its name in the estimates.
         constants: it beside the best constant actions at its spend; None where that was not measured.
+        first_days: how its first days differ from the others, which is said where it can be relied on.
     """
+    said = _verdict(estimates, certificate, campaign, policy, constants)
+    if first_days is None or certificate.withheld is not None or not first_days.words:
+        return said
+    return f"{said} {first_days.words}"
+
+
+def _verdict(
+    estimates: Sequence[Estimate],
+    certificate: Certificate,
+    campaign: Campaign,
+    policy: str,
+    constants: AgainstConstants | None,
+) -> str:
     kind = None if certificate.reason is None else certificate.reason.kind
     if kind in WAYS_OUT:
         return f"Do not serve it: {certificate.words}. {WAYS_OUT[kind]}"
@@ -89,7 +109,15 @@ def verdict(
     if change and certificate.window is not None:
         change += " on the first day" if certificate.window == 1 else f" over the first {certificate.window} days"
 
-    if old and gain is not None and certificate.gain_most is not None and certificate.gain_most < 0:
+    broken = ruled_out(estimates, campaign)
+    out = f"Your budget rules out today's policy ({', '.join(each.words for each in broken)})"
+    sure_gain = certificate.gain_bound is not None and certificate.gain_bound > 0
+    instead = ""
+    if broken and old and gain is not None and not sure_gain:
+        cut = _cut(certificate, change, old, sure)
+        instead = f"{out}. {_within(constants, spent, campaign, sure)}. {cut}{spend}."
+
+    if not instead and old and gain is not None and certificate.gain_most is not None and certificate.gain_most < 0:
         least = f"{sure} of a loss of {_size(certificate.gain_most, old)} at least"
         keep = "Do not serve it, unless saving is the aim" if saves else "Do not serve it"
         aside = f"{limits} is certified" if certificate.certified else f"It is {certificate.words}"
@@ -97,21 +125,27 @@ def verdict(
 
     floor = _at_least(certificate.gain_bound, old, sure) if old else ""
     if kind is ReasonKind.UNASSIGNED:
-        if old and certificate.gain_bound is not None and certificate.gain_bound > 0:
+        if instead:
+            return f"Test it first. {instead} {ESTIMATED}"
+        if old and sure_gain:
             return f"Promising, to be tested first: {change} against the old policy ({floor}){spend}. {ESTIMATED}"
         return f"Do not serve it: no gain could be shown. {ESTIMATED}"
 
     if not certificate.certified:
         if any(line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets):
-            return f"Do not serve it: {certificate.words}. {BEYOND}"
+            return f"Do not serve it: {certificate.words}. {BEYOND}{f' {out}, too.' if broken else ''}"
         # Then the words say what would certify it.
         told = kind is ReasonKind.APPROXIMATE or any(line.events is not None for line in certificate.budgets)
-        return f"Do not serve it yet: {certificate.words}.{'' if told else f' {NEARLY}'}"
+        rest = [text for text in ("" if told else NEARLY, instead) if text]
+        return " ".join([f"Do not serve it yet: {certificate.words}.", *rest])
 
     if gain is None or not old:
         return f"The limit is certified ({limits}, {sure}), but the gain over the old policy could not be measured."
 
-    if certificate.gain_bound is not None and certificate.gain_bound > 0:
+    if instead:
+        return f"{instead} {limits} is certified."
+
+    if sure_gain:
         claim = f"{change} against the old policy ({floor})"
         if constants is None or not constants.value:
             return f"Serve it: {claim}{spend}, and {limits} is certified."
@@ -135,10 +169,37 @@ def verdict(
     shown = f"No gain could be shown: the estimate is {change} against the old policy ({floor}){spend}"
     if gain < CLEARLY_WORSE * abs(old):
         return f"{shown}. Keep the old policy{', unless saving is the aim' if saves else ''}; {limits} is certified."
+    if certificate.gain_likely is None or certificate.gain_likely <= 0:
+        return (
+            f"{shown}. It may be chance: keep the old policy, or test it first (outlay experiment plan); {limits} is "
+            "certified."
+        )
     return (
         f"{shown}. Test it against the old policy before it is served to all (outlay experiment plan); {limits} is "
         "certified."
     )
+
+
+def _within(constants: AgainstConstants | None, spent: float | None, campaign: Campaign, sure: str) -> str:
+    """What the policy is among those that keep the limits: the best that was measured, or no better than a constant."""
+    best = "Within it this is the best policy that was measured"
+    if constants is None or not constants.value:
+        return best
+    if not constants.keep:
+        return f"{best}, and no constant actions keep the limits for as little"
+    more, beyond = _percent(constants.gain, constants.value), _at_least(constants.gain_bound, constants.value, sure)
+    aside = f"{more} against the best constant actions ({beyond}){_spend(spent, constants.spend, campaign)}"
+    if constants.gain_bound is not None and constants.gain_bound > 0:
+        return f"{best}: {aside}"
+    return f"Within it a constant may do as well as this policy: {constants.words}. The policy's estimate is {aside}"
+
+
+def _cut(certificate: Certificate, change: str, old: float, sure: str) -> str:
+    """What is lost against an old policy that cannot be kept."""
+    if certificate.loses and certificate.gain_most is not None:
+        least = f"{sure} of {_size(certificate.gain_most, old)} at least"
+        return f"The cut costs {change.removeprefix('-')} against today's policy ({least})"
+    return f"Against today's policy the estimate is {change} ({_at_least(certificate.gain_bound, old, sure)})"
 
 
 def _value(estimates: Sequence[Estimate], policy: str, target: str) -> float | None:

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.estimators.certificate import Certificate, issue, unless_shared, unless_unassigned
+from outlay.estimators.certificate import LIKELY, Certificate, issue, unless_shared, unless_unassigned
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.frontier import Points
 from outlay.estimators.path_bias import PathBias, mixed
 from outlay.estimators.units import objective
-from outlay.ops.intervals import interval
+from outlay.ops.intervals import interval, quantile
 from outlay.ops.simultaneous import critical_value
 from outlay.ops.skewed import Spread
 
@@ -116,6 +116,13 @@ class Band:
 
     def certificate(self, weights: Array, campaign: Campaign) -> Certificate:
         """Return the certificate of the mixture `[L]` under this campaign's limits; it costs no further look."""
+        alone = replace(self, confidence=LIKELY, gain_factor=quantile(LIKELY))  # a gain that may pass for likely
+        likely = alone._bounded(weights, campaign).gain_bound
+        certificate = replace(self._bounded(weights, campaign), gain_likely=likely)
+        return unless_unassigned(unless_shared(certificate, campaign), campaign)
+
+    def _bounded(self, weights: Array, campaign: Campaign) -> Certificate:
+        """Return the bounds of a mixture, with all that is allowed for."""
         used = np.flatnonzero(weights)
         share, part = weights[used], self.points.only(used)
         x, _ = part.coordinates(campaign)
@@ -156,7 +163,7 @@ class Band:
         if self.biases:
             bias = mixed([self.biases[i] for i in used], share)
             certificate = bias.widened_certificate(certificate, float(share @ part.value[:, 0]))
-        return unless_unassigned(unless_shared(certificate, campaign), campaign)
+        return certificate
 
     def _against(self, policies: NDArray[np.intp]) -> Reason | None:
         """What stands against figures of these policies, of which the old one is the last; None: nothing."""

@@ -45,6 +45,7 @@ CONDITIONS = (
 CONDITION = f"if {', '.join(CONDITIONS[:-1])}, and {CONDITIONS[-1]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
 UNBELIEVED = "what budget.reserve states is not the largest cost: {rows:,} rows of the log cost more"
+LIKELY = 0.9  # one-sided confidence at which a gain is worth a test: of 10 policies that gain nothing one may pass
 LEAST_USERS = 30  # or clusters of them: below it the normal approximation of the bounds is not believed
 
 
@@ -97,6 +98,8 @@ class Certificate:
         gain: objective of the mixture less that of the old policy; None where withheld.
         gain_bound: one-sided lower bound of the gain at `confidence`; None where withheld.
         gain_most: its one-sided upper bound at `confidence`, for itself: below 0 it is a loss; None where withheld.
+        gain_likely: its lower bound at the confidence `LIKELY`, for this policy and this look alone: above 0 it is
+            worth a test; None where withheld.
         policies: how many policies its bounds hold for together, and so for every mixture of them; 1: this mixture
             alone.
         window: days k of a user that it is about, each weighing the same; None: all days to come, discounted (or, of
@@ -116,6 +119,7 @@ class Certificate:
     gain: float | None
     gain_bound: float | None
     gain_most: float | None
+    gain_likely: float | None = None
     policies: int = 1
     window: int | None = None
     look: int | None = None
@@ -277,6 +281,7 @@ def unless_shared(certificate: Certificate, campaign: Campaign) -> Certificate:
         budgets=tuple(replace(line, bound=None, kept=False, events=None) for line in certificate.budgets),
         gain_bound=None,
         gain_most=None,
+        gain_likely=None,
     )
 
 

@@ -27,7 +27,9 @@ from outlay.choosing.budget_curve import (
 from outlay.choosing.certify import Certified, certified, certify_frontier
 from outlay.choosing.constants import beside_constants
 from outlay.choosing.curve import BudgetMixtures, curve_of
+from outlay.choosing.diagnostics import daily
 from outlay.choosing.evaluated_policy import mixture_of
+from outlay.choosing.first_days import FirstDays
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
@@ -135,9 +137,11 @@ def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Cert
     parts = zip(mixture.parts, mixture.features, strict=True)
     fitted = combine([measure.fit(*part) for part in parts], mixture.weights)
     constants = beside_constants(measure, fitted, campaign, certificate.confidence)
+    course = (*daily("old", measure.old()), *daily("mixture", fitted))
+    first_days = FirstDays.of(course, "mixture", campaign, steady=mixtures.data.steady)
     update_certificate(folder, [estimate.to_dict() for estimate in estimates], known.looked(certificate).to_dict())
     return ExportedBundle(
         path=str(folder), id=identity, budget=float(budget), look=known.look,
-        verdict=verdict(estimates, certificate, campaign, constants=constants),
+        verdict=verdict(estimates, certificate, campaign, constants=constants, first_days=first_days),
         certificate=known.looked(certificate),
     )  # fmt: skip

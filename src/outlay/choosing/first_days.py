@@ -1,0 +1,96 @@
+"""How a policy's first days differ from those after them: the peak of its spend, and where its daily gain ends.
+
+A total of a week says neither. A policy that moves money to users whom an incentive still changes spends most on its
+first day, when there are most of them, and gains most then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outlay.choosing.diagnostics import DayMeans
+from outlay.core.campaign import Campaign
+
+SAME = 0.05  # of a day's spend: a smaller peak is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstDays:
+    """The days of a policy beside those of the old one, by the fitted evaluation.
+
+    Attributes:
+        money: name of the money budget.
+        reward: the reward's label.
+        spend: on day one, per user.
+        above_old: the same over what the old policy spends on day one, less 1; None where that is nothing.
+        above_average: over what the limit allows on an average day, less 1; None where that cannot be said, as users
+            do not decide every day.
+        dearer: the first days in a row that cost more than the old policy's.
+        gains: `[D]` reward of each day over that of the old policy, less 1.
+        ends: the day from which on no day brings more than the old policy's; None where the last one still does, or
+            the first did not.
+    """
+
+    money: str
+    reward: str
+    spend: float
+    above_old: float | None
+    above_average: float | None
+    dearer: int
+    gains: tuple[float, ...]
+    ends: int | None
+
+    @classmethod
+    def of(cls, daily: Sequence[DayMeans], policy: str, campaign: Campaign, *, steady: bool) -> FirstDays | None:
+        """Compare the days of a policy with the old one's; None with fewer than two days, or without a reward.
+
+        Args:
+            daily: of both.
+            policy: its name there.
+            campaign: its limits.
+            steady: whether users decide every day, so that a limit per decision is one per day.
+        """
+        new, old = ([day for day in daily if day.policy == name] for name in (policy, "old"))
+        if min(len(new), len(old)) < 2 or any(day.reward <= 0 for day in old):
+            return None
+        money = campaign.budgets[campaign.money]
+        spends = [(mine.costs[campaign.money], its.costs[campaign.money]) for mine, its in zip(new, old, strict=False)]
+        average = money.limit / campaign.meta.horizon_days if money.per == "user" else money.limit if steady else 0.0
+        gains = [mine.reward / its.reward - 1 for mine, its in zip(new, old, strict=False)]
+        dearer = next((day for day, (mine, its) in enumerate(spends) if mine <= its), len(spends))
+        ends = 1 + max((day for day, gain in enumerate(gains, start=1) if gain > 0), default=0)
+        spend, before = spends[0]
+        return cls(
+            money=money.name,
+            reward=campaign.reward_label,
+            spend=spend,
+            above_old=spend / before - 1 if before > 0 else None,
+            above_average=spend / average - 1 if average > 0 and money.sign > 0 else None,
+            dearer=dearer,
+            gains=tuple(gains),
+            ends=ends if 1 < ends <= len(gains) else None,
+        )
+
+    @property
+    def words(self) -> str:
+        """What a reader of totals would not expect, in a sentence or two; empty where there is nothing."""
+        beyond = [
+            f"{100 * share:.0f}% {against}"
+            for share, against in (
+                (self.above_old, "more than the old policy's"),
+                (self.above_average, "above the limit's average"),
+            )
+            if share is not None and share > SAME
+        ]
+        told = []
+        if beyond:
+            more = f"; the first {self.dearer} days cost more than the old policy's" if self.dearer > 1 else ""
+            told.append(f"Day one costs {self.spend:.4g} {self.money} a user, {' and '.join(beyond)}{more}.")
+        if self.ends is not None:
+            last = len(self.gains)
+            told.append(
+                f"The daily gain ends: {self.reward} is {100 * self.gains[0]:+.1f}% on day 1, and from day {self.ends} "
+                f"on not above the old policy's ({100 * self.gains[-1]:+.1f}% on day {last})."
+            )
+        return " ".join(told)

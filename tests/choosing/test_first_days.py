@@ -1,0 +1,57 @@
+"""What the first days say that totals do not: a peak of spend, and a gain that ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlay.choosing.diagnostics import DayMeans
+from outlay.choosing.first_days import FirstDays
+from small_logs import campaign
+
+OLD = ((0.5, 1.0),) * 7
+FADING = ((0.55, 1.44), (0.54, 1.2), (0.52, 1.02), (0.51, 0.9), (0.505, 0.8), (0.498, 0.8), (0.494, 0.8))
+
+
+def days(new: tuple[tuple[float, float], ...], old: tuple[tuple[float, float], ...] = OLD) -> list[DayMeans]:
+    return [DayMeans(policy=name, day=day, reward=reward, costs=(cost,))
+            for name, course in (("old", old), ("mixture", new))
+            for day, (reward, cost) in enumerate(course, start=1)]  # fmt: skip
+
+
+def test_a_peak_and_a_gain_that_ends_are_told_with_their_figures() -> None:
+    found = FirstDays.of(days(FADING), "mixture", campaign(), steady=True)
+    assert found is not None
+    assert (found.spend, found.dearer, found.ends) == (1.44, 3, 6)
+    assert found.above_old == pytest.approx(0.44)
+    assert found.above_average == pytest.approx(0.44)
+    assert found.gains[-1] == pytest.approx(-0.012)
+    assert found.words == (
+        "Day one costs 1.44 cost a user, 44% more than the old policy's and 44% above the limit's average; the first 3 "
+        "days cost more than the old policy's. The daily gain ends: r is +10.0% on day 1, and from day 6 on not above "
+        "the old policy's (-1.2% on day 7)."
+    )
+
+
+def test_what_a_limit_allows_on_a_day_is_known_where_users_decide_every_day() -> None:
+    found = FirstDays.of(days(FADING), "mixture", campaign(), steady=False)
+    assert found is not None
+    assert found.above_average is None
+    total = campaign(budgets=[{"name": "cost", "cost": "c", "at_most": 7.0, "per": "user"}], horizon_days=7)
+    found = FirstDays.of(days(FADING), "mixture", total, steady=False)
+    assert found is not None
+    assert found.above_average == pytest.approx(0.44)
+
+
+def test_nothing_is_said_of_days_that_are_alike() -> None:
+    even = FirstDays.of(days(((0.55, 0.98),) * 7), "mixture", campaign(), steady=True)
+    assert even is not None
+    assert (even.words, even.dearer, even.ends) == ("", 0, None)
+    loses = FirstDays.of(days(((0.45, 0.98),) * 7), "mixture", campaign(), steady=True)
+    assert loses is not None
+    assert (loses.words, loses.ends) == ("", None)
+
+
+def test_without_days_or_a_reward_there_is_nothing_to_compare() -> None:
+    assert FirstDays.of(days(FADING[:1]), "mixture", campaign(), steady=True) is None
+    assert FirstDays.of(days(FADING, ((0.0, 1.0),) * 7), "mixture", campaign(), steady=True) is None
+    assert FirstDays.of([], "mixture", campaign(), steady=True) is None
