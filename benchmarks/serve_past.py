@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import serve_load
-from ledger_crash import own_postgres
 from outlay.core.schema import Schema
 from outlay.serve.clock import EPOCH
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.records import Outcome, Proposal, new_decision_id
+from own_postgres import own_postgres
 from serve_speed import OUT, schema, served, states, write
 
 DAYS, GROUP = 14, 2_000
@@ -99,7 +99,7 @@ def main() -> None:
         bundles = {key: _bundle(folder / key, fields, past=key == "past") for key in ("plain", "past")}
         urls = {"SQLite": f"sqlite:///{folder / 'ledger.db'}"}
         if given.postgres:
-            urls["PostgreSQL"] = stack.enter_context(own_postgres(folder))
+            urls["PostgreSQL"] = stack.enter_context(own_postgres(folder)).url()
         for kind, url in urls.items():
             fill(url, given.users, sent)
             results[kind] = measure(url, bundles, sent, given.users, given.rounds, given.seconds)

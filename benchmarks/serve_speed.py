@@ -40,13 +40,13 @@ from typing import Any
 import numpy as np
 
 import serve_load
-from ledger_crash import own_postgres
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.history import History
 from outlay.core.network import Dense, NetworkArrays
 from outlay.core.schema import Categorical, Numeric, Schema
 from outlay.serve.ledger.backends import open_ledger
+from own_postgres import own_postgres
 
 OUT = Path(__file__).parent / "out"
 CLIENTS = 64
@@ -225,7 +225,7 @@ def main() -> None:
         bundle, sent = write(folder, fields), states(fields)
         urls = {"SQLite": f"sqlite:///{folder / 'ledger.db'}"}
         if given.postgres:
-            urls["PostgreSQL"] = stack.enter_context(own_postgres(folder))
+            urls["PostgreSQL"] = stack.enter_context(own_postgres(folder)).url()
         for kind, url in urls.items():
             with bare(sent) as other, served(url, bundle, sent) as server:
                 results[kind] = measure(server, other, given.rounds, given.seconds, given.rate)

@@ -146,7 +146,7 @@ def serving(command: Sequence[str | Path], said: Path) -> Iterator[httpx.Client]
                 sys.exit(said.read_text())
             time.sleep(0.05)
         url = said.read_text().split(" on ", 1)[1].split()[0]
-        with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
+        with httpx.Client(base_url=url, timeout=300, trust_env=False) as http:
             yield http
     finally:
         server.terminate()

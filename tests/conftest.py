@@ -22,7 +22,10 @@ from outlay.core.transitions import Transitions
 pytest_plugins = ("small_bundles",)
 
 # The same examples on every run: a red build must be the change's fault.
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)  # machines have bad moments
+# Machines have bad moments, so neither an example nor drawing one has a limit of time.
+hypothesis.settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("repeatable")
 
 COUNTS = count()

@@ -18,6 +18,7 @@ from conftest import Habit
 from outlay.choosing.looks import FILE, alpha_of, counted_in, look, looks, next_alpha, next_look
 from outlay.core.errors import FolderError
 from outlay.core.transitions import Transitions
+from patience import PATIENCE
 
 NAMES, MANY = "abc", 10
 COUNT = """
@@ -26,6 +27,7 @@ from pathlib import Path
 from outlay.core.transitions import Transitions
 from outlay.choosing import looks
 from outlay.choosing.looks import look
+looks.PATIENCE = {patience}
 data, start = Transitions.open(sys.argv[1]), Path(sys.argv[2])
 {before}
 print("ready", flush=True)
@@ -50,7 +52,7 @@ def counting(
     stack: ExitStack, data: Transitions, folder: Path, name: str, times: int, before: str = ""
 ) -> subprocess.Popen[str]:
     """A process that looks so often once the file `start` is there."""
-    script = COUNT.format(before=before)
+    script = COUNT.format(before=before, patience=PATIENCE)
     arguments = [str(data.folder), str(folder / "start"), name, str(times)]
     command = [sys.executable, "-c", script, *arguments]
     process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
@@ -92,7 +94,7 @@ def test_no_look_is_lost_where_processes_count_at_once(data: Transitions, tmp_pa
     with ExitStack() as stack:
         running = [counting(stack, data, tmp_path, name, MANY) for name in NAMES]
         (tmp_path / "start").touch()
-        assert [process.wait(60) for process in running] == [0, 0, 0]
+        assert [process.wait(PATIENCE) for process in running] == [0, 0, 0]
     assert sorted(whats(data)) == sorted(f"{name}-{i}" for name in NAMES for i in range(MANY))
     assert json.loads((data.folder / FILE).read_text()) == looks(data)
 

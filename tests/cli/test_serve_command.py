@@ -16,8 +16,10 @@ import pytest
 from command_line import outlay
 from outlay.bundles.decide import Bundle
 from outlay.serve.ledger.sqlite import SqliteLedger
+from patience import PATIENCE
 
-CONFIG = """
+CONFIG = f"""
+ledger_seconds = {PATIENCE}
 [reserve]
 "0" = 0.0
 "1.5" = 1.5
@@ -49,7 +51,7 @@ def running(bundle: Bundle, config: Path, tmp_path: Path, request: pytest.Fixtur
 def ask(url: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     question = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(question, timeout=20) as answer:
+    with urllib.request.urlopen(question, timeout=PATIENCE) as answer:
         return json.loads(answer.read())
 
 
@@ -68,7 +70,7 @@ def test_it_answers_keeps_the_cap_and_ends_in_order(running: tuple[Any, str], tm
         )
         assert found["reason"] == ("policy" if number < 3 else "total_cap")
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert process.stderr.read() == ""
     ledger = SqliteLedger(tmp_path / "ledger.db")
     assert ledger.totals("coupons").total.reserved == 900

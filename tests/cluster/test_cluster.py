@@ -24,6 +24,7 @@ from outlay.core.progress import silent
 from outlay.core.transitions import Transitions
 from outlay.jobs import score as score_module
 from outlay.learning import checkpoint
+from patience import PATIENCE
 from scored_rows import make_bundle, make_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -159,7 +160,7 @@ def _cut_off_after_a_block(spec: NetworkSpec) -> None:
 
 def _kill_a_worker(killed: list[int]) -> None:
     """Kill the first process that trains."""
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until and not killed:
         time.sleep(0.05)
         for process in psutil.process_iter(["cmdline"]):

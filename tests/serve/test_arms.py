@@ -54,8 +54,7 @@ def test_the_arms_of_a_server_are_those_that_assign_writes(bundle: Bundle, tmp_p
     experiment, clock = trial(tmp_path, bundle.folder), Days()
     users = [f"user-{i}" for i in range(4_000)] + [str(i) for i in range(1_000)]
     pq.write_table(pa.table({"user": users}), tmp_path / "users.parquet")
-    patient: Any = {"clock": clock, "experiment": experiment, "ledger_seconds": 20}  # 1,000 at once, on any machine
-    with server(bundle, tmp_path / "ledger.db", **patient) as client:
+    with server(bundle, tmp_path / "ledger.db", clock=clock, experiment=experiment) as client:
         for day in (0, 1, 2, 4, 6):
             clock.at = day + 0.5
             assigned = tmp_path / f"arms-{day}.parquet"

@@ -52,7 +52,7 @@ def assigned(experiment: Experiment, folder: Path, day: int) -> dict[str, str | 
 
 def test_the_arms_are_those_that_assign_writes(bundle: Bundle, towns: Experiment, tmp_path: Path) -> None:
     clock = Days(-0.5)
-    with server(bundle, tmp_path / "ledger.db", clock=clock, experiment=towns, ledger_seconds=20) as client:
+    with server(bundle, tmp_path / "ledger.db", clock=clock, experiment=towns) as client:
         assert {each["arm"] for each in ask(client, "before", HOME).values()} == {"policy"}
         for day in (0, 2):
             clock.at = day + 0.5
@@ -100,7 +100,7 @@ def test_a_user_who_moves_stays_in_the_first_arm_and_is_counted(
     """Also a user who was met before the ramp let the cluster in, and within one group of requests."""
     clock, path = Days(0.2), tmp_path / "ledger.db"
     away = {user: TOWNS[(i + 7) % 90] for i, user in enumerate(HOME)}
-    with server(bundle, path, clock=clock, experiment=towns, ledger_seconds=20) as client:
+    with server(bundle, path, clock=clock, experiment=towns) as client:
         ask(client, "one", HOME)
         clock.at = 3.0
         moved = ask(client, "two", away)
@@ -138,7 +138,7 @@ def test_every_arm_has_to_be_able_to_read_a_request(
 def test_served_exported_and_analysed_by_cluster(bundle: Bundle, towns: Experiment, tmp_path: Path) -> None:
     """From the first request to the verdict: the clusters drawn are those in the log, though users move."""
     clock, path = Days(), tmp_path / "ledger.db"
-    with server(bundle, path, clock=clock, experiment=towns, wait_days=1, ledger_seconds=20) as client:
+    with server(bundle, path, clock=clock, experiment=towns, wait_days=1) as client:
         for day in range(7):
             clock.at = day + 0.3
             homes = HOME if day < 5 else {user: TOWNS[(i * 3) % 90] for i, user in enumerate(HOME)}

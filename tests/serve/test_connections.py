@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import resource
@@ -10,17 +11,22 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from small_processes import Process, outlay_serve, wait_until, workers
+import uvicorn
+from small_processes import Process, outlay_serve, workers
 from small_servers import request
 
 from outlay.bundles.decide import Bundle
 from outlay.serve.http import connections
+from outlay.serve.launch import UVICORN
 from outlay.serve.ledger.backends import open_ledger
+from patience import PATIENCE, wait_until
 
 HALF = b'POST /v1/decisions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"requ'
 
@@ -31,45 +37,89 @@ def address(process: Process) -> tuple[str, int]:
 
 
 def test_requests_that_never_end_lock_nobody_out(bundle: Bundle, tmp_path: Path) -> None:
-    with outlay_serve(bundle.folder, f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path) as process, ExitStack() as stack:
+    limits = {"outlay.serve.http.connections:REQUEST": 2 * PATIENCE}  # time ends none of them
+    ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with outlay_serve(bundle.folder, ledger, tmp_path, limits=limits) as process, ExitStack() as stack:
         assert process.get("/v2/health/ready").status_code == 200
         open_files = 60 + connections.SPARE
         resource.prlimit(process.popen.pid, resource.RLIMIT_NOFILE, (open_files, open_files))
-        begun = time.monotonic()
         for _ in range(200):
-            half = stack.enter_context(socket.create_connection(address(process), timeout=5))
+            half = stack.enter_context(socket.create_connection(address(process), timeout=PATIENCE))
             half.sendall(HALF)
         for number in range(5):
             assert process.decide(request(number))["decision_id"]
-        assert time.monotonic() - begun < 8
+
+
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose timers go by a clock that can be put forward.
+
+    Attributes:
+        ahead: seconds.
+    """
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        """The loop's clock."""
+        return super().time() + self.ahead
+
+    def forward(self, seconds: float) -> None:
+        """Put it forward, from another thread."""
+        self.ahead += seconds
+        self.call_soon_threadsafe(lambda: None)
+
+
+@pytest.fixture
+def stepped() -> Iterator[tuple[SteppedLoop, tuple[str, int]]]:
+    """A loop with a server of our connections that answers with what it is sent, and where it listens."""
+
+    async def echo(scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            part = await receive()
+            body, more = body + part.get("body", b""), part.get("more_body", False)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
+
+    loop, listener = SteppedLoop(), socket.create_server(("127.0.0.1", 0))
+    settings: dict[str, Any] = UVICORN | {"timeout_keep_alive": 10**6, "lifespan": "off"}
+    running = uvicorn.Server(uvicorn.Config(echo, **settings))
+    thread = threading.Thread(target=lambda: loop.run_until_complete(running.serve([listener])))
+    thread.start()
+    wait_until(lambda: running.started)
+    yield loop, listener.getsockname()
+    running.should_exit = True
+    thread.join(PATIENCE)
+    loop.close()
 
 
 def test_a_request_that_takes_too_long_is_ended_and_a_slow_one_is_not(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stepped: tuple[SteppedLoop, tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("small_processes.RUN", f"import outlay.serve.http.connections as c; c.REQUEST = 0.5; {RUN}")
+    monkeypatch.setattr(connections, "REQUEST", PATIENCE)
+    loop, place = stepped
     body = json.dumps(request(1)).encode()
-    head = b"POST /v1/decisions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    with outlay_serve(bundle.folder, f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path) as process:
-        for piece in (HALF, b"POST /v1/deci", b""):
-            with socket.create_connection(address(process), timeout=5) as late:
-                late.sendall(piece)
-                if piece:
-                    assert late.recv(1000).startswith(b"HTTP/1.1 408 ")
-                    assert late.recv(1000) == b""
-                else:  # who has not begun may wait
-                    time.sleep(0.8)
-                    late.sendall(head % len(body) + body)
-                    assert answer_from(late).startswith(b"HTTP/1.1 200 ")
-        with socket.create_connection(address(process), timeout=5) as slow:
-            for _ in range(2):  # the clock begins anew with each request
-                slow.sendall(head % len(body))
-                time.sleep(0.3)
-                slow.sendall(body)
-                assert answer_from(slow).startswith(b"HTTP/1.1 200 ")
-
-
-RUN = "from outlay.cli.main import run; run()"
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    for piece in (HALF, b"POST /v1/deci", b""):
+        with socket.create_connection(place, timeout=PATIENCE) as late:
+            late.sendall(piece)
+            if piece:
+                wait_until(lambda: connections.Connection.begun)
+                loop.forward(PATIENCE + 1)
+                assert late.recv(1000).startswith(b"HTTP/1.1 408 ")
+                assert late.recv(1000) == b""
+            else:  # who has not begun may wait
+                wait_until(lambda: connections.Connection.idle)
+                loop.forward(PATIENCE + 1)
+                late.sendall(head + body)
+                assert answer_from(late).startswith(b"HTTP/1.1 200 ")
+    with socket.create_connection(place, timeout=PATIENCE) as slow:
+        for _ in range(2):  # the clock begins anew with each request
+            slow.sendall(head)
+            wait_until(lambda: connections.Connection.begun)
+            loop.forward(0.6 * PATIENCE)
+            slow.sendall(body)
+            assert answer_from(slow).startswith(b"HTTP/1.1 200 ")
 
 
 def answer_from(connection: socket.socket) -> bytes:
@@ -99,7 +149,7 @@ class Busy(threading.Thread):
 
     def run(self) -> None:
         """Until a connection is refused."""
-        connection = http.client.HTTPConnection(*self._address, timeout=20)
+        connection = http.client.HTTPConnection(*self._address, timeout=PATIENCE)
         for turn in range(100_000):
             body = json.dumps(request(1000 * self._number + turn, eligible=[3]))
             known = connection.sock is not None
@@ -129,7 +179,8 @@ class Busy(threading.Thread):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_server_that_ends_answers_every_busy_connection(bundle: Bundle, tmp_path: Path, count: int) -> None:
     ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
-    with outlay_serve(bundle.folder, ledger, tmp_path, "--workers", str(count)) as process:
+    limits = {"outlay.serve.http.connections:LINGER": PATIENCE}  # every client comes again, some of them late
+    with outlay_serve(bundle.folder, ledger, tmp_path, "--workers", str(count), limits=limits) as process:
         if count > 1:  # whoever serves has meters of its own
             wait_until(lambda: len(workers(process)) == count)
             wait_until(lambda: all(list(tmp_path.glob(f"*/meters/*_{worker.pid}.db")) for worker in workers(process)))
@@ -141,8 +192,8 @@ def test_a_server_that_ends_answers_every_busy_connection(bundle: Bundle, tmp_pa
         wait_until(lambda: ended["answered"] > 300)
         process.popen.send_signal(signal.SIGTERM)
         for client in clients:
-            client.join(20)
-        process.popen.wait(10)
+            client.join(PATIENCE)
+        process.popen.wait(PATIENCE)
         assert "Traceback" not in process.said(), process.said()
     assert ended["cut"] == ended["without a decision"] == 0, ended
     assert ended["refused"] == len(clients)

@@ -35,9 +35,7 @@ def test_products_are_paths_whoever_decided_on_each_day(
     arms = [ARMS[0], ARMS[1] | {"bundle": str(tmp_path / "three")}, ARMS[2]]
     experiment, clock = trial(tmp_path, bundle.folder, RAMP, arms), Days(DAYS[0])
     path, slice_ = tmp_path / "ledger.db", {"share": 0.3}
-    with server(
-        bundle, path, clock=clock, experiment=experiment, random=slice_, outcomes=["active"], ledger_seconds=60
-    ) as client:
+    with server(bundle, path, clock=clock, experiment=experiment, random=slice_, outcomes=["active"]) as client:
         for day, state in zip(DAYS, STATES, strict=True):
             clock.at = day + 0.5
             if day == 1:

@@ -107,7 +107,7 @@ def once_around(tmp_path_factory: pytest.TempPathFactory) -> Round:
     outlay.train(campaign, folder / "run", oracle="tabular")
     bundle = outlay.load_bundle(folder / "run" / "bundle")
     time = Time(FIRST)
-    settings: dict[str, Any] = {"reserve": None, "random": {"share": SLICE}, "ledger_seconds": 60.0}
+    settings: dict[str, Any] = {"reserve": None, "random": {"share": SLICE}}
     with server(bundle, folder / "ledger.db", clock=Clock("UTC", time), **settings) as client:
         service = client.service
         register_bundle(service.ledger, service.state.loaded, service.state.config, int(time.now * 1000))

@@ -14,6 +14,7 @@ from small_ledgers import new_url, proposal
 
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
+from patience import PATIENCE
 
 CRASH = Path(__file__).parents[2] / "benchmarks" / "ledger_crash.py"
 
@@ -22,7 +23,7 @@ CRASH = Path(__file__).parents[2] / "benchmarks" / "ledger_crash.py"
 def test_killed_writers_spend_nothing_twice_and_never_too_much(backend: str, rounds: int, tmp_path: Path) -> None:
     url = new_url(backend, tmp_path)
     command = [sys.executable, str(CRASH), "--rounds", str(rounds), "--ledger", url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE)
     assert done.stderr == ""
     seen = json.loads(done.stdout)
     assert seen["broken"] == []

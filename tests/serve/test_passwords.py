@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 from small_ledgers import new_url
-from small_processes import CONFIG, RUN, Process, wait_until, workers
+from small_processes import CONFIG, RUN, Process, workers
 from small_servers import request
 
 from outlay.bundles.decide import Bundle
@@ -16,6 +16,7 @@ from outlay.core.errors import OutlayError
 from outlay.serve.application import ServerOptions
 from outlay.serve.config import ServeConfig
 from outlay.serve.ledger.backends import open_ledger, password_of, without_password
+from patience import wait_until
 
 
 @pytest.mark.parametrize(

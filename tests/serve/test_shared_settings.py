@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from small_ledgers import new_url
-from small_processes import CONFIG, outlay_serve, wait_until
+from small_processes import CONFIG, outlay_serve
 from small_servers import ADMIN, RESERVE, request, server
 
 from outlay.bundles.decide import Bundle
@@ -26,6 +26,7 @@ from outlay.serve.ledger.clock import Machine
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
+from patience import wait_until
 
 FIRST: dict[str, Any] = {
     "reserve": RESERVE, "caps": {"total": 100, "day": 12}, "user": {"decisions_per_day": 1, "amount": 9},
@@ -129,7 +130,7 @@ def test_a_swap_reaches_another_server_and_lasts_over_a_restart(bundle: Bundle, 
     ):
         assert two.decide(request(1))["bundle"] == bundle.id
         new = one.post("/v1/admin/bundle", {"path": str(other)}).json()["bundle"]
-        wait_until(lambda: two.get("/v2/health/ready").json()["bundle"] == new, seconds=5)
+        wait_until(lambda: two.get("/v2/health/ready").json()["bundle"] == new)
         one.kill()
         with outlay_serve(bundle.folder, url, tmp_path, "--cap", "100") as again:
             assert again.decide(request(2))["bundle"] == new
@@ -140,7 +141,7 @@ def test_a_swap_reaches_another_server_and_lasts_over_a_restart(bundle: Bundle, 
             assert "--change-settings" in refused.said()
         with outlay_serve(bundle.folder, url, tmp_path, "--cap", "100", "--change-settings") as back:
             assert back.decide(request(3))["bundle"] == bundle.id
-            wait_until(lambda: two.get("/v2/health/ready").json()["bundle"] == bundle.id, seconds=5)
+            wait_until(lambda: two.get("/v2/health/ready").json()["bundle"] == bundle.id)
 
 
 def test_a_start_that_cannot_load_the_ledgers_bundle_is_refused(bundle: Bundle, other: Path, tmp_path: Path) -> None:

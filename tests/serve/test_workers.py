@@ -11,12 +11,13 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from small_processes import Process, outlay_serve, wait_until, workers
+from small_processes import Process, outlay_serve, workers
 from small_servers import request
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.serve.ledger.backends import open_ledger
+from patience import PATIENCE, wait_until
 
 CAMPAIGN = "coupons"
 
@@ -92,7 +93,7 @@ def test_a_new_bundle_reaches_both_and_so_does_the_old_one_again(
             seen = bundles(served, number)
             return seen == {wanted}
 
-        wait_until(settled, seconds=8)
+        wait_until(settled)
     assert len(set(served_ids)) == 3
     shown = [line for line in served.get("/metrics").text.splitlines() if line.startswith("outlay_bundle_info{")]
     wait_until(lambda: meter(served, "outlay_bundle_info{") == 1)
@@ -111,8 +112,8 @@ def test_workers_that_die_are_replaced_and_nothing_is_lost(served: Process, ledg
     _replace(served)
     assert {i: served.decide(request(i)) for i in range(10)} == kept
     rounds = iter(range(1000, 100_000, 100))
-    wait_until(lambda: bundles(served, next(rounds)) == {new}, seconds=8)  # the newcomer is told, too
-    wait_until(lambda: meter(served, "outlay_bundle_info{") == 1, seconds=4)  # the dead show nothing
+    wait_until(lambda: bundles(served, next(rounds)) == {new})  # the newcomer is told, too
+    wait_until(lambda: meter(served, "outlay_bundle_info{") == 1)  # the dead show nothing
     books = open_ledger(ledger)
     assert books.check() == []
     books.close()
@@ -143,8 +144,8 @@ def test_a_signal_ends_them_all_with_every_answer_given(served: Process, ledger:
             pool.submit(ask, first)
         wait_until(lambda: len(answers) > 40)
         served.popen.send_signal(number)
-        served.popen.wait(10)
-    wait_until(lambda: not any(map(_lives, family)), seconds=5)
+        served.popen.wait(PATIENCE)
+    wait_until(lambda: not any(map(_lives, family)))
     assert "Traceback" not in served.said(), served.said()
     books = open_ledger(ledger)
     stored = {row.decision_id for row in books.rows(CAMPAIGN, 0, 2**47)}
@@ -159,7 +160,7 @@ def test_workers_do_not_outlive_their_parent(served: Process) -> None:
     orphans = workers(served)
     served.popen.kill()
     try:
-        wait_until(lambda: not any(map(_lives, orphans)), seconds=10)
+        wait_until(lambda: not any(map(_lives, orphans)))
     finally:
         for orphan in orphans:
             with suppress(psutil.NoSuchProcess):

@@ -13,8 +13,7 @@ from outlay.core.errors import CampaignError
 from outlay.core.progress import silent
 from outlay.training import best_responses
 from outlay.training.best_responses import learn_all
-
-PATIENCE = 30.0  # seconds; far more than any of this takes
+from patience import PATIENCE
 
 
 def _training(folder: Path) -> Any:
@@ -42,7 +41,7 @@ def test_learners_come_back_in_order_and_the_share_done_never_falls(
 def test_an_error_of_one_learner_ends_the_others_and_is_the_one_that_is_raised(
     order: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended: list[str] = []
+    ended, finished = list[str](), list[str]()
 
     def learn(learner: str, _training: Any, _folder: Path, report: Any) -> str:
         if learner == "broken":
@@ -52,16 +51,16 @@ def test_an_error_of_one_learner_ends_the_others_and_is_the_one_that_is_raised(
             while time.monotonic() - began < PATIENCE:
                 report(0.5, "still learning")
                 time.sleep(0.005)
+            finished.append(learner)
         finally:
             ended.append(learner)
         return learner
 
     monkeypatch.setattr(best_responses, "_learn", learn)
-    began = time.monotonic()
     with pytest.raises(CampaignError, match="is empty"):
         learn_all(order, _training(tmp_path / "c"), silent)
     assert ended == ["patient"]
-    assert time.monotonic() - began < PATIENCE / 2
+    assert not finished
 
 
 def test_what_stops_the_report_stops_every_learner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,13 +69,14 @@ def test_what_stops_the_report_stops_every_learner(tmp_path: Path, monkeypatch: 
         while time.monotonic() - began < PATIENCE:
             report(0.5, learner)
             time.sleep(0.005)
+        finished.append(learner)
         return learner
 
     def interrupted(_share: float, _text: str) -> None:
         raise KeyboardInterrupt
 
+    finished: list[str] = []
     monkeypatch.setattr(best_responses, "_learn", learn)
-    began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         learn_all(("one", "other"), _training(tmp_path / "c"), interrupted)
-    assert time.monotonic() - began < PATIENCE / 2
+    assert not finished

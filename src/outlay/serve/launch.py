@@ -44,6 +44,7 @@ UVICORN: dict[str, Any] = {
     "timeout_keep_alive": 75,  # seconds: longer than the minute for which proxies keep theirs
     "timeout_graceful_shutdown": 5,  # seconds for requests in progress when the server is told to stop
 }
+WORKER = "outlay.serve.launch:worker"  # makes the application of one of several workers
 # Environment variables for workers: the file with their options, the token and the ledger.
 WORKER_OPTIONS, WORKER_TOKEN, WORKER_LEDGER = "OUTLAY_SERVE_SETTINGS", "OUTLAY_SERVE_TOKEN", "OUTLAY_SERVE_LEDGER"
 
@@ -203,5 +204,4 @@ def _run_workers(options: ServerOptions, listener: socket.socket, folder: Path) 
     }
     if options.token is not None:
         os.environ[WORKER_TOKEN] = options.token
-    factory = "outlay.serve.launch:worker"
-    _Launcher(uvicorn.Config(factory, factory=True, workers=options.workers, **UVICORN), [listener]).run()
+    _Launcher(uvicorn.Config(WORKER, factory=True, workers=options.workers, **UVICORN), [listener]).run()
