@@ -55,6 +55,7 @@ def test_where_the_limits_rule_the_old_policy_out_the_gain_over_constants_counts
         beside = AgainstConstants("2 for 100% of users", 0.03, least, likely, value=0.5, spend=0.9, keep=keep)
         assert grade(loss, beside, ruled_out=True) == expected
     assert grade(replace(loss, reason=REFUSED), beside, ruled_out=True) == "not supported"
+    assert grade(SURE, replace(beside, keep=True), ruled_out=True) == "certified"
 
 
 def campaign(**log: object) -> Campaign:

@@ -118,7 +118,8 @@ def evaluate_policy(
     graded = grade(certificate, yardstick if beside_limits else None, ruled_out=bool(beside_limits))
     course = (*daily("old", old.fitted), *daily(policy.name, new.fitted))
     first_days = FirstDays.of(course, policy.name, campaign, steady=measure.data.steady)
-    test = None if graded == "not supported" or beside_limits else _test(measure, new, old, certificate, campaign, run)
+    likely = certificate.gain_likely is not None and certificate.gain_likely > 0
+    test = None if graded == "not supported" or not likely else _test(measure, new, old, certificate, campaign, run)
     unsettled = markov.ok is False and campaign.log.history is not None  # without it, that is what to try first
     weighed = new.joints["pdis"]
     assert isinstance(weighed, Weighted)

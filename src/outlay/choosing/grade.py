@@ -5,8 +5,8 @@
     not supported   anything else: a check was not passed, a limit is broken, or no gain is likely
 
 A gain is certain where its bound at the certificate's confidence is above 0, and likely where its bound at the
-one-sided confidence `LIKELY` is: of policies that gain nothing, so many fewer than a half are called promising. It is
-the gain over the old policy or, where the limits rule that one out, over the best constant actions.
+one-sided confidence `LIKELY` is: of policies that gain nothing, one in ten is called promising at most. It is the gain
+over the old policy; where the limits rule that one out and no gain over it is certain, over the best constant actions.
 
 Where propensities were estimated nothing is certified (`certificate.unless_unassigned`): whatever else drove the log's
 actions biases all numbers, and no check can see that. `log.randomised = true` declares that nothing did.
@@ -41,7 +41,7 @@ def grade(certificate: Certificate, constants: AgainstConstants | None = None, *
     if certificate.withheld is not None:
         return "not supported"
     sure, likely = certificate.gain_bound, certificate.gain_likely
-    if ruled_out:
+    if ruled_out and not (sure is not None and sure > 0):
         if constants is None or not constants.keep:  # nothing else that was measured keeps the limits
             sure = likely = np.inf
         else:
