@@ -148,7 +148,7 @@ def test_an_old_policy_beyond_the_budget_is_not_to_be_kept() -> None:
     assert found == (
         f"{TODAY}. Within it this is the best policy that was measured: +4.0% against the best constant actions "
         "(97.5% sure of +2.0% at least) at the same cost. The cut costs 18.0% r against today's policy (97.5% sure of "
-        "14.0% at least) at 64% less cost. cost at most 1 per decision is certified."
+        "14.0% at least) at 64% less cost; cost at most 1 per decision is certified."
     )
     as_well = verdict(dear(), certificate(**LOSS), campaign(), constants=beside(0.0005, -0.002))
     assert "Within it a constant may do as well as this policy: 2 for 100% of users." in as_well

@@ -143,7 +143,7 @@ def _verdict(
         return f"The limit is certified ({limits}, {sure}), but the gain over the old policy could not be measured."
 
     if instead:
-        return f"{instead} {limits} is certified."
+        return f"{instead.removesuffix('.')}; {limits} is certified."
 
     if sure_gain:
         claim = f"{change} against the old policy ({floor})"
