@@ -56,8 +56,9 @@ class OwnPostgres:
     def processes(self) -> list[psutil.Process]:
         """The first, and all that it started; empty if it does not run."""
         first = self._server.get_postmaster_info().process
-        with suppress(psutil.NoSuchProcess):
-            return [first, *first.children(recursive=True)]
+        if first is not None:
+            with suppress(psutil.NoSuchProcess):
+                return [first, *first.children(recursive=True)]
         return []
 
     def start(self) -> None:

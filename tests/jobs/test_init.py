@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from campaign_files import panel
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
+from outlay.jobs.check import check
 from outlay.jobs.init import init
 from outlay.jobs.prepare import prepare
 
@@ -140,3 +145,164 @@ def test_a_number_with_twenty_values_can_be_the_action(tmp_path: Path) -> None:
     del columns["coupon"]
     init(write(tmp_path, columns), tmp_path / "campaign.toml")
     assert Campaign.load(tmp_path / "campaign.toml").log.action in ("gutschein", "level")
+
+
+# What columns do, and drafts that `check` accepts.
+
+
+def accepted(folder: Path, text: str) -> Campaign:
+    """What init writes for a CSV; `check` takes it as it stands."""
+    (folder / "log.csv").write_text(text)
+    init(folder / "log.csv", folder / "campaign.toml")
+    assert not check(folder / "campaign.toml").blocks
+    return Campaign.load(folder / "campaign.toml")
+
+
+def csv(names: str, rows: Iterable[Iterable[Any]], separator: str = ",") -> str:
+    lines = [separator.join(map(str, row)) for row in rows]
+    return "\n".join([names.replace(",", separator), *lines]) + "\n"
+
+
+def test_a_named_arm_is_the_action_and_no_feature(tmp_path: Path) -> None:
+    arms = ["Mens E-Mail", "No E-Mail", "Womens E-Mail"]
+    rows = [(i, 1 + i % 7, "web" if i % 2 else "phone", arms[i % 3], int(i % 5 == 0)) for i in range(60)]
+    campaign = accepted(tmp_path, csv("customer,recency,channel,campaign,visit", rows))
+    log = campaign.log
+    assert log.action.endswith("'No E-Mail' then 0 when 'Mens E-Mail' then 1 when 'Womens E-Mail' then 2 end")
+    assert (campaign.meta.none, log.reward, set(log.features.names)) == (0.0, "visit", {"recency", "channel"})
+    assert campaign.budgets[0].limit == pytest.approx(2 / 3, rel=1e-3)  # of the rows get one
+
+
+def test_truth_values_can_be_multiplied(tmp_path: Path) -> None:
+    rows = [(i, "Yes" if i % 2 else "No", int(i % 3 == 0), "ab"[i % 2]) for i in range(60)]
+    campaign = accepted(tmp_path, csv("ID,Promotion,purchase,V1", rows))
+    assert (campaign.log.user, campaign.log.action, campaign.log.reward) == ("ID", "Promotion", "purchase")
+    assert campaign.budgets[0].cost == 'cast("Promotion" as integer) * purchase'
+
+
+def test_decimal_commas_are_numbers(tmp_path: Path) -> None:
+    rows = [
+        (u, d, ("0,1", "0,2", "0,0")[(u + d) % 3], ("12,50", "0", "3,75")[(u * d) % 3], "1,5" if u % 2 else "2,25")
+        for u in range(20)
+        for d in range(3)
+    ]
+    log = accepted(tmp_path, csv("user,day,rabatt,umsatz,wert", rows, ";")).log
+    assert log.action == "cast(replace(rabatt, ',', '.') as double)"
+    assert log.reward == "cast(replace(umsatz, ',', '.') as double)"
+    assert log.features.names == ("cast(replace(wert, ',', '.') as double)",)
+
+
+def days(users: int = 60, length: int = 10, seed: int = 0) -> Iterator[tuple[int, int, int, float, int, int, int]]:
+    """User, day, level, amount, whether they came, whether they come tomorrow, and the days since they came."""
+    rng = np.random.default_rng(seed)
+    for user in range(users):
+        came, level, since = rng.random(length + 1) < 0.3, int(rng.integers(3)), int(rng.integers(0, 9))
+        for day in range(length):
+            yield user, day, level, float(rng.choice([0.0, 2.0, 5.0])), int(came[day]), int(came[day + 1]), since
+            since = 0 if came[day] else since + 1
+
+
+DAYS = list(days())
+
+
+@pytest.mark.parametrize("names", ["visited,days_since_visit", "a7,b7"])
+def test_a_counter_of_days_is_of_the_past_and_what_it_counts_is_what_happens(tmp_path: Path, names: str) -> None:
+    y, x = names.split(",")
+    rows = [(user, day, level, since, amount, came, came * amount) for user, day, level, amount, came, _, since in DAYS]
+    campaign = accepted(tmp_path, csv(f"user_id,day,level,{x},coupon,{y},z7", rows))
+    log = campaign.log
+    assert (log.action, log.reward, campaign.budgets[0].cost) == ("coupon", y, "z7")
+    assert set(log.features.names) == {"level", x}
+
+
+@pytest.mark.parametrize("name", ["retention_1", "c7"])
+def test_what_happens_tomorrow_is_neither_action_nor_feature(tmp_path: Path, name: str) -> None:
+    rows = [(user, day, level, later, amount, came) for user, day, level, amount, came, later, _ in DAYS]
+    log = accepted(tmp_path, csv(f"user_id,day,level,{name},coupon,visited", rows)).log
+    assert (log.action, log.reward, log.features.names) == ("coupon", "visited", ("level",))
+
+
+def test_an_outcome_of_the_future_is_not_the_action_of_an_experiment(tmp_path: Path) -> None:
+    rows = [(i, "gate_30" if i % 2 else "gate_40", i % 90, i % 3 == 0, i % 7 == 0) for i in range(300)]
+    log = accepted(tmp_path, csv("userid,version,sum_gamerounds,retention_1,retention_7", rows)).log
+    assert log.action == "case version when 'gate_30' then 30 when 'gate_40' then 40 end"
+    assert log.reward == "retention_1"
+    assert log.features.names == ("1",)
+
+
+def test_rows_and_roles_that_check_would_reject_are_left_out_and_said_so(tmp_path: Path) -> None:
+    columns = panel(users=100)
+    columns["p"] = [0.9] * 400  # not the chance of the actions given
+    columns["active"][7] = None
+    columns["twin"] = [100.0 if active else -3.5 for active in columns["active"]]  # the reward by another name
+    text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    campaign = Campaign.load(tmp_path / "campaign.toml")
+    assert not check(campaign).blocks
+    assert (campaign.log.propensity, campaign.log.where) == (None, "active is not null")
+    assert "twin" not in campaign.log.features.names
+    assert "# p is not used: " in text
+    assert "# left out: twin (determines the reward" in text
+
+
+def test_users_without_days_count_their_rows(tmp_path: Path) -> None:
+    columns = panel(users=100)
+    del columns["day"]
+    campaign_text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    assert "row_number() over (partition by user_id)" in campaign_text
+    assert not check(tmp_path / "campaign.toml").blocks
+
+
+def test_a_log_that_no_draft_fits_is_refused_with_what_check_says(tmp_path: Path) -> None:
+    columns = panel(users=100)
+    columns["day"] = [day // 2 for day in columns["day"]]
+    with pytest.raises(LogError, match=r"log.user, log.time: 200 rows repeat a user and time"):
+        init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    assert not (tmp_path / "campaign.toml").exists()
+
+
+NAMES = [
+    "ID",
+    "user",
+    "day",
+    "Promotion",
+    "discount",
+    "variant",
+    "purchase",
+    "visited",
+    "p",
+    "cost",
+    "x",
+    "forced",
+    "done",
+]
+KINDS = st.sampled_from(
+    ["whole", "few", "binary", "yes", "arm", "comma", "share", "date", "moment", "gaps", "empty", "text"]
+)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), KINDS, min_size=2, max_size=8), st.integers(0, 2**16))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_check_rejects_no_draft(tmp_path: Path, kinds: dict[str, str], seed: int) -> None:
+    """Whatever the columns hold: a draft that check takes, or a refusal and no file."""
+    rng, n = np.random.default_rng(seed), 80
+    values: dict[str, Callable[[], Any]] = {
+        "whole": lambda: rng.integers(0, 1000, n).tolist(),
+        "few": lambda: rng.choice([0.0, 2.5, 5.0], n).tolist(),
+        "binary": lambda: rng.integers(0, 2, n).tolist(),
+        "yes": lambda: (rng.random(n) < 0.5).tolist(),
+        "arm": lambda: rng.choice(["none", "10% off", "20% off"], n).tolist(),
+        "comma": lambda: rng.choice(["0,5", "1,25", "3"], n).tolist(),
+        "share": lambda: rng.uniform(0.1, 1.0, n).tolist(),
+        "date": lambda: [datetime.date(2026, 3, 1 + int(d)) for d in rng.integers(0, 28, n)],
+        "moment": lambda: [datetime.datetime(2026, 3, 1, int(h)) for h in rng.integers(0, 23, n)],
+        "gaps": lambda: [None if rng.random() < 0.2 else int(x) for x in rng.integers(0, 3, n)],
+        "empty": lambda: [None] * n,
+        "text": lambda: [f"t{i}" for i in rng.integers(0, 30, n)],
+    }
+    out = tmp_path / f"{seed}-{len(list(tmp_path.iterdir()))}.toml"
+    try:
+        init(write(tmp_path, {name: values[kind]() for name, kind in kinds.items()}), out)
+    except LogError:
+        assert not out.exists()
+    else:
+        assert not check(out).blocks

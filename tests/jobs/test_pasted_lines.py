@@ -79,6 +79,62 @@ def test_texts_become_actions_by_the_line_offered(tmp_path: Path) -> None:
     assert outlay.prepare(path, tmp_path / "data").actions.tolist() == [0, 1, 2]
 
 
+def named(columns: dict[str, list[Any]], names: list[str]) -> dict[str, list[Any]]:
+    """The log with texts for its three actions."""
+    columns["coupon"] = [names[int(value) - 1] for value in columns["coupon"]]
+    columns["paid"] = columns["active"]
+    return columns
+
+
+@pytest.mark.parametrize("none", [True, False])
+def test_a_named_action_keeps_its_amount_and_none_is_none(tmp_path: Path, none: bool) -> None:
+    """By the alphabet, "20% off" would be nothing and "none" the most."""
+    names = ["none", "20% off", "5% off"]
+    path = campaign_file(tmp_path, named(panel(), names), campaign="none = 0.0" if none else "")
+    path.write_text(path.read_text().replace('cost = "coupon * active"', 'cost = "paid"'))
+    with pytest.raises(OutlayError, match="Actions are numbers") as error:
+        outlay.prepare(path, tmp_path / "data")
+    with_line(path, pasted(str(error.value), "action"))
+    assert ("none = 0.0 under [campaign]" in str(error.value)) is not none
+    data = outlay.prepare(path, tmp_path / "data")
+    assert data.actions.tolist() == [0, 5, 20]
+    wanted = {"none": 0.0, "20% off": 20.0, "5% off": 5.0}
+    given = [wanted[text] for text in named(panel(), names)["coupon"]]
+    assert sorted(data.actions[data.action].tolist()) == sorted(given)
+
+
+def test_every_text_is_in_the_line(tmp_path: Path) -> None:
+    columns = panel(users=60)
+    columns["coupon"] = [f"{10 + i % 40} EUR" for i in range(240)]
+    columns["paid"] = columns["active"]
+    path = campaign_file(tmp_path, columns, campaign="none = 0.0")
+    path.write_text(path.read_text().replace('cost = "coupon * active"', 'cost = "paid"'))
+    with pytest.raises(OutlayError, match="Actions are numbers") as error:
+        outlay.prepare(path, tmp_path / "data")
+    assert "If one of them gives nothing, its number is 0" in str(error.value)
+    with_line(path, pasted(str(error.value), "action"))
+    assert outlay.prepare(path, tmp_path / "data").actions.tolist() == [float(10 + i) for i in range(40)]
+
+
+@pytest.mark.parametrize("role", ["action", "reward", "cost", "numeric"])
+def test_decimal_commas_are_told_and_become_numbers_by_the_expression_offered(tmp_path: Path, role: str) -> None:
+    columns = panel()
+    column = {"action": "coupon", "reward": "active", "cost": "paid", "numeric": "spend"}[role]
+    columns["paid"] = columns["active"]
+    columns[column] = [f"{float(value) + 0.5:.2f}".replace(".", ",") for value in columns[column]]
+    path = campaign_file(tmp_path, columns, numeric='["spend"]')
+    path.write_text(path.read_text().replace('cost = "coupon * active"', 'cost = "paid"'))
+    with pytest.raises(OutlayError, match="has decimal commas: '") as error:
+        outlay.prepare(path, tmp_path / "data")
+    [offered] = re.findall(rf'Write ("cast.*?") for "{column}"', str(error.value))
+    path.write_text(path.read_text().replace(f'"{column}"', offered))
+    data = outlay.prepare(path, tmp_path / "data")
+    if role == "action":
+        assert data.actions.tolist() == [1.5, 2.5, 3.5]
+    elif role != "numeric":
+        assert set(data.outcome[:, 0 if role == "reward" else 1].tolist()) == {0.5, 1.5}
+
+
 READS: list[dict[str, Any]] = [
     {"reward": "(select count(*) from read_csv('{secret}'))"},
     {"user": "(select content from read_text('{secret}'))"},

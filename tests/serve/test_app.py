@@ -269,14 +269,15 @@ def test_none_is_never_the_answer_where_an_incentive_is_written(
         monkeypatch.setattr(ledger, "record", slowly)
         given, none, undecided = set[str](), set[str](), set[str]()
 
-        def ask(first: int) -> None:
+        def every_end(first: int) -> bool:
             asked = [request(i, eligible=[3]) for i in range(first, first + 80)]
             for body, answer in zip(asked, client.post_together("/v1/decisions", asked, every=0.005), strict=True):
                 end = given if answer.status_code == 200 else none if "decision_id" in answer.json() else undecided
                 end.add(body["request_id"])
+            return min(map(len, (given, none, undecided))) > 0
 
         firsts = count(0, 80)
-        wait_until(lambda: ask(next(firsts)) or (given and none and undecided))
+        wait_until(lambda: every_end(next(firsts)))
         wait_until(lambda: client.service.decisions._group._oldest == math.inf)
         written = {row.request_id for row in ledger.rows(CAMPAIGN, 0, 2**62)}
         assert given <= written

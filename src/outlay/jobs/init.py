@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import tempfile
 from pathlib import Path
 
@@ -12,30 +10,19 @@ from outlay.core.addresses import mistake, scheme_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
-from outlay.logs.guess import Guess, describe, guess_features, guess_roles
-from outlay.logs.reading import quoted, setting
+from outlay.jobs.draft import Draft
+from outlay.logs.columns import describe
+from outlay.logs.findings import Finding
+from outlay.logs.guess import guess_features, guess_roles
+from outlay.logs.link import link
+from outlay.logs.quality import inspect
+from outlay.logs.reading import quoted
+from outlay.logs.roles import open_log
 from outlay.logs.source import Source, open_source
-
-ROLES = {
-    "user": "who",
-    "time": "when: a whole number or a date; a row per user and unit of time",
-    "action": "the value given, a number",
-    "reward": "what you want more of",
-    "propensity": "probability with which the log's policy gave this action",
-    "forced": "rows where there was no choice",
-    "eligible": "list column: the actions allowed in the row",
-    "terminal": "the user's story ends with this row",
-}
-HINTS = {
-    "propensity": '# propensity = "p"         # if known: probability with which the action was given, in (0, 1]',
-    "forced": '# forced = "no_choice"     # if some rows had no choice (a coupon that still ran, a holiday): mark them',
-    "eligible": '# eligible = "allowed"     # if not every action was allowed in every row: a list column',
-    "terminal": '# terminal = "left"        # if users leave for good: true in their last row',
-}
 
 
 def init(log: str | Path, out: str | Path, *, query: str | None = None) -> str:
-    """Write a commented campaign file for a log.
+    """Write a commented campaign file for a log, one that `check` does not reject.
 
     Args:
         log: Parquet or CSV (.gz), a file or a glob; or an address (`postgresql://…`, `s3://…`, `gs://…`).
@@ -46,7 +33,8 @@ def init(log: str | Path, out: str | Path, *, query: str | None = None) -> str:
         What was written.
 
     Raises:
-        LogError: if the log cannot be read, is empty, or no column can be the action.
+        LogError: if the log cannot be read, is empty, no column can be the action or the reward, or the log itself is
+            such that `check` rejects every guess; nothing is written then.
         OutlayError: if the campaign file exists.
     """
     out = Path(out)
@@ -55,102 +43,68 @@ def init(log: str | Path, out: str | Path, *, query: str | None = None) -> str:
                           way_out="Give another --out, or delete it first.")  # fmt: skip
     if found := mistake(str(log), query):
         raise OutlayError(f"{found}.", file=log, where="log", way_out="Fix the command.")
-    with tempfile.TemporaryDirectory(prefix="outlay-") as folder, open_source(log, Path(folder), query=query) as source:
-        rows, columns = describe(source)
-        if rows == 0:
-            raise LogError("the log is empty: it has no rows.", file=source.file,
-                           way_out="Give a log with a row per user and day.")  # fmt: skip
-        try:
-            roles = guess_roles(columns)
-        except LookupError as error:
-            raise LogError(str(error), file=source.file, way_out="Write the campaign file by hand (see the README), "
-                           "with action as a CASE expression that makes numbers.") from None  # fmt: skip
-        categorical, numeric, left_out = guess_features(rows, columns, roles)
-        spent = _mean(source, roles["cost"].text)
-        lowest = _lowest(source, roles["action"].text)
-    text = _page(
-        str(log) if scheme_of(log) else _relative(Path(log), out),
-        query,
-        rows,
-        roles,
-        categorical,
-        numeric,
-        left_out,
-        spent,
-        lowest,
-    )
-    with new_file(out) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-        Campaign.load(temporary)  # what init writes, prepare can read
-    return text
+    with tempfile.TemporaryDirectory(prefix="outlay-") as name:
+        fetched = Path(name) / "fetched"
+        with open_source(log, Path(name), query=query, fetched=fetched) as source:
+            draft = _draft(source, str(log) if scheme_of(log) else _relative(Path(log), out), query)
+        with new_file(out) as temporary:
+            while True:
+                temporary.write_text(draft.text(), encoding="utf-8")
+                findings = _errors(Campaign.load(temporary), fetched)
+                if not findings:
+                    return draft.text()
+                draft = _better(draft, findings, log)
 
 
-def _page(
-    source: str, query: str | None, rows: int, roles: dict[str, Guess], categorical: list[str], numeric: list[str],
-    left_out: dict[str, str], spent: float, lowest: float,
-) -> str:  # fmt: skip
-    name = (
-        re.sub(r"[^a-z0-9_-]+", "-", Path(source.partition("?")[0]).name.lower().split(".")[0]).strip("-") or "campaign"
-    )
-    one_step = roles["time"].text == "1"
-    none = "none = 0.0                # the action that means: no incentive" if lowest == 0 else \
-           "# none = 0.0              # the action that means: no incentive, if there is one"  # fmt: skip
-    lines = [
-        f"# Written by outlay init from {rows:,} rows. Every line is a guess: correct it, then run outlay check.",
-        "# A role is a column, or an SQL expression over the columns of a row.",
-        "",
-        "[campaign]",
-        setting("name", name),
-        'unit = "money"            # of the budget, for words and axes',
-        f"discount = {'0.0' if one_step else '0.8'}            # per unit of time; 0: only the same day counts",
-        f"horizon_days = {1 if one_step else 7}",
-        f"report_days = {[1] if one_step else [1, 3, 7]}",
-        none,
-        "",
-        "[log]",
-        setting("source", source),
-        *([] if query is None else [setting("query", query)]),
-    ]
-    for role, meaning in ROLES.items():
-        if role in roles:
-            lines += [f"# {meaning}. Chosen {roles[role].why}.", setting(role, roles[role].text)]
-        else:
-            lines.append(HINTS[role])
-    lines += [
-        "# complete = true           # if a day without a row means that the user did not come",
-        "# segment = \"case when … then 'new' else 'old' end\"   # groups for tables",
-        "",
-        "# The state: what is known BEFORE the decision. Take out whatever is only known after it (it would leak).",
-        "[log.features]",
-        f"categorical = {_toml_list(categorical or ([] if numeric else ['1']))}",
-        f"numeric = {_toml_list(numeric)}",
-    ]
-    lines += [f"# left out: {_comment(column)} ({reason})" for column, reason in left_out.items()]
-    lines += [
-        "",
-        "[[budget]]",
-        'name = "cost"',
-        f"# What a row cost. Chosen {roles['cost'].why}.",
-        setting("cost", roles["cost"].text),
-        f"at_most = {spent:.4g}          # what the log spent per row: CHECK, this is your decision",
-        'per = "decision"          # or "user": total over horizon_days',
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _mean(source: Source, expression: str) -> float:
-    sql = quoted(expression) if expression in source.columns else f"({expression})"
+def _draft(source: Source, path: str, query: str | None) -> Draft:
+    """The first guesses."""
+    rows, columns = describe(source)
+    if rows == 0:
+        raise LogError("the log is empty: it has no rows.", file=source.file,
+                       way_out="Give a log with a row per user and day.")  # fmt: skip
     try:
-        [(mean,)] = source.run(f"SELECT avg(CAST({sql} AS DOUBLE)) FROM log")
-    except OutlayError:
-        return 1.0
-    return float(mean or 0)
+        roles = guess_roles(source, rows, columns)
+    except LookupError as error:
+        raise LogError(str(error), file=source.file, way_out="Write the campaign file by hand (see the README), "
+                       "with action as a CASE expression that makes numbers.") from None  # fmt: skip
+    categorical, numeric, left_out = guess_features(rows, columns, roles)
+    spent, _ = _mean_and_least(source, roles.found["cost"].text)
+    _, lowest = _mean_and_least(source, roles.found["action"].text)
+    return Draft(
+        path, query, rows, roles.found, categorical, numeric, left_out, spent, lowest, one_step=not roles.repeats
+    )
 
 
-def _lowest(source: Source, action: str) -> float:
-    [(low,)] = source.run(f"SELECT min(CAST({quoted(action)} AS DOUBLE)) FROM log")
-    return float(low)
+def _errors(campaign: Campaign, fetched: Path) -> tuple[Finding, ...]:
+    """What `check` would reject."""
+    with tempfile.TemporaryDirectory(prefix="outlay-") as name:
+        try:
+            with open_log(campaign, Path(name), fetched=fetched) as log:
+                link(log)
+                return inspect(log).errors
+        except OutlayError as error:
+            return (Finding("error", error.where or "log", error.found, error.way_out or "", 0),)
+
+
+def _better(draft: Draft, findings: tuple[Finding, ...], log: str | Path) -> Draft:
+    """The draft without what is rejected, as far as it can do without.
+
+    Raises:
+        LogError: if it needs all of that.
+    """
+    better = draft
+    for finding in findings:
+        better = better.without(finding) or better
+    if better is draft:
+        first = findings[0]
+        raise LogError(first.message, file=log, where=first.where, way_out=first.way_out)
+    return better
+
+
+def _mean_and_least(source: Source, expression: str) -> tuple[float, float]:
+    sql = quoted(expression) if expression in source.columns else f"({expression})"
+    [(mean, least)] = source.run(f"SELECT avg(CAST({sql} AS DOUBLE)), min(CAST({sql} AS DOUBLE)) FROM log")
+    return float(mean or 0), float(least or 0)
 
 
 def _relative(log: Path, out: Path) -> str:
@@ -161,17 +115,3 @@ def _relative(log: Path, out: Path) -> str:
     except ValueError:  # another drive
         return there.as_posix()
     return there.as_posix() if path.count("..") > 1 else Path(path).as_posix()
-
-
-def _toml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _toml_list(texts: list[str]) -> str:
-    if len(texts) <= 6:
-        return f"[{', '.join(_toml(text) for text in texts)}]"
-    return "[\n" + "".join(f"    {_toml(text)},\n" for text in texts) + "]"
-
-
-def _comment(text: str) -> str:
-    return " ".join(text.split())

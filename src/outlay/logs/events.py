@@ -167,7 +167,7 @@ def _match(source: Source, campaign: Campaign, events: EventsSection, file: Path
     given = "true"
     if table == "costs" and campaign.meta.none is not None and decision is None:
         none = campaign.meta.none
-        amount = action_sql(source, source.term("log.action", log.action))
+        amount = action_sql(source, source.term("log.action", log.action), none)
         given = f"abs({amount} - {none!r}) > {ROUNDING * max(abs(none), 1)!r}"
     source.run(f"""
         CREATE OR REPLACE TEMP VIEW recipients AS

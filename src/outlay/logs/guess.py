@@ -2,181 +2,228 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from outlay.logs.reading import plain, quoted
-from outlay.logs.source import NUMBERS, WHOLE, Source
+from outlay.logs.columns import FEW, Column, of_next_row, paid_out, repeats, since, varies
+from outlay.logs.reading import literal, plain, setting
+from outlay.logs.role_names import IDENTIFIER, NAMES, alike, earlier, named, outcome
+from outlay.logs.source import WHOLE, Source
+from outlay.logs.texts import NUMBER, amounts, case_sql, means_nothing
 
-CHUNK = 100  # columns a scan
-FEW, MANY = 50, 10_000  # distinct values: of a category at most; of a text that is still a feature
-EARLIER = r"(^|_)(pre|prev|previous|last|lag|yesterday|past|before|preperiod|\d+d)(_|$)"
-AFTER = (
-    r"(^|_)(out|outcomes?|click(s|ed)?|open(s|ed)?|redeem(s|ed)?|redemptions?|response|responded|used|bought|sold|gross|"
-    r"net|gmv|profit|refund(s|ed)?|return(s|ed)?|churn(ed)?|retained|label|target|next|after|later|future|post)(_|$)"
-)
-IDENTIFIER = r"(^|_)(id|key|uuid|code|number)$"
-NAMES = {
-    "user": r"(^|_)(user|customer|client|member|household|player|person|account|subscriber|rider|visitor)s?"
-            r"(_?(id|no|key))?$",
-    "time": r"^(day|date|dt|period|week|month|time|ts|timestamp|t|event_date|\w+_(day|date))$",
-    "action": r"(^|_)(action|treatment|treated|coupons?|incentive|offer|discount|bonus|promo|voucher|arm|ratio|gift)"
-              r"(_|$)",
-    "propensity": r"^(p|prob|probability|propensity|pscore|action_prob|\w+_propensity)$",
-    "reward": r"(^|_)(reward|active|outcome|converted|conversion|orders?|purchases?|purchased|visits?|y)(_|$)",
-    "money": r"(^|_)(revenue|sales|margin|spend|spending|dailyspending|gave|amount|amountgive)(_|$)",
-    "cost": r"(^|_)(costs?|payout|paid|expense)(_|$)",
-    "forced": r"^(forced|no_choice|is_forced)$",
-    "terminal": r"^(terminal|left|churned|is_last|done|ended)$",
-    "eligible": r"^(eligible|allowed|allowed_actions|eligible_actions)$",
-}  # fmt: skip
+MANY = 10_000  # distinct values of a text that is still a feature
 
-
-@dataclass(frozen=True)
-class Column:
-    """A column and what one scan tells about it. `distinct` is approximate; `low` and `high` of numbers only."""
-
-    name: str
-    type: str
-    distinct: int
-    missing: int
-    low: float | None
-    high: float | None
-
-    @property
-    def is_number(self) -> bool:
-        """Whether it holds numbers or truth values."""
-        return self.type in NUMBERS
+Fits = Callable[[Column], bool]
 
 
 @dataclass(frozen=True)
 class Guess:
-    """A column or expression, and why it was chosen (for the comment)."""
+    """A column or expression, why it was chosen (for the comment), and the column; None where there is not one."""
 
     text: str
     why: str
+    column: str | None = None
 
 
-def describe(source: Source) -> tuple[int, list[Column]]:
-    """Number of rows, and facts of every column."""
-    [(rows,)] = source.run("SELECT count(*) FROM log")
-    columns = []
-    names = list(source.columns.items())
-    for i in range(0, len(names), CHUNK):
-        part = [(name, "LIST" if type_.endswith("]") else type_.split("(")[0]) for name, type_ in names[i : i + CHUNK]]
-        parts = []
-        for name, type_ in part:
-            number = f"CAST({quoted(name)} AS DOUBLE)" if type_ in NUMBERS else "NULL"
-            parts += [
-                f"approx_count_distinct({quoted(name)})",
-                f"count({quoted(name)})",
-                f"min({number})",
-                f"max({number})",
-            ]
-        row: tuple[Any, ...] = source.run(f"SELECT {', '.join(parts)} FROM log")[0]
-        for j, (name, type_) in enumerate(part):
-            distinct, present, low, high = row[4 * j : 4 * j + 4]
-            columns.append(Column(name, type_, int(distinct), rows - int(present), low, high))
-    return int(rows), columns
+@dataclass(frozen=True)
+class Roles:
+    """What was guessed.
+
+    Attributes:
+        found: role → the guess. `user`, `time`, `action`, `reward` and `cost` are always there.
+        repeats: whether users have more than one row.
+        later: columns of what happens after a decision → how that shows.
+        counters: columns that count the days since something.
+    """
+
+    found: dict[str, Guess]
+    repeats: bool
+    later: dict[str, str]
+    counters: frozenset[str]
 
 
-def guess_roles(columns: list[Column]) -> dict[str, Guess]:
-    """Roles by name first, then by values. `user`, `time`, `action`, `reward` and `cost` are always given.
+def guess_roles(source: Source, rows: int, columns: list[Column]) -> Roles:
+    """Roles by name first, then by what the columns do.
 
     Raises:
         LookupError: if no column could be the action; its text says so.
     """
-    free = {column.name: column for column in columns}
-    roles: dict[str, Guess] = {}
+    return _Guesser(source, rows, columns).roles()
 
-    def named(names: str, fits: Any) -> list[Column]:
-        return [c for c in free.values() if _named(c, NAMES[names]) and not _earlier(c) and fits(c)]
 
-    def take(role: str, fits: Any, why: str, *, names: str | None = None, check: str = "") -> Column | None:
-        found = named(names or role, fits)
+class _Guesser:
+    """Takes columns for roles, one after another.
+
+    Attributes:
+        free: columns that have no role yet.
+        found: role → the guess.
+    """
+
+    def __init__(self, source: Source, rows: int, columns: list[Column]) -> None:
+        self.free = {column.name: column for column in columns}
+        self.found: dict[str, Guess] = {}
+        self._source, self._rows, self._columns = source, rows, columns
+        self._since: dict[str, list[str]] = {}
+        self._user: str | None = None  # SQL, where users have more than one row
+
+    def roles(self) -> Roles:
+        """All of them."""
+        self._take("propensity", lambda c: c.is_number and (c.low or 0) > 0 and (c.high or 2) <= 1,
+                   "all values in (0, 1]")  # fmt: skip
+        self._take("forced", lambda c: c.is_number, "true where there was no choice")
+        self._take("terminal", lambda c: c.is_number, "true in the last row of a user who left")
+        self._take("eligible", lambda c: c.type == "LIST", "the actions allowed in the row")
+        self._guess_user()
+        _guess_time(self.free, self.found)
+        if self._user is not None and self.found["time"].column is not None:
+            numbers = [c for c in self.free.values() if c.is_number]
+            counts = [c for c in numbers if earlier(c) or not outcome(c)]
+            self._since = since(self._source, self._user, plain(self.found["time"].column), counts, numbers)
+        action = self._guess_action()
+        reward = self._guess_reward()
+        self._guess_cost(action, reward)
+        later = {y: f"{x} counts the days since it" for x, happened in self._since.items() for y in happened}
+        if self._user is not None and (time := self.found["time"].column) is not None:
+            for role, column in (("action", action), ("reward", reward)):
+                numbers = [c for c in self.free.values() if c.is_number]
+                found = of_next_row(self._source, self._user, plain(time), numbers, column)
+                later |= dict.fromkeys(found, f"the {role} of the user's next row")
+        elif self._user is None and outcome(reward):
+            names = [column.name for column in self._columns]
+            between = names[names.index(action.name) + 1 : names.index(reward.name)]
+            later = dict.fromkeys(between, "it stands between action and reward")
+        return Roles(self.found, repeats=self._user is not None, later=later, counters=frozenset(self._since))
+
+    def _named(self, names: str, fits: Fits) -> list[Column]:
+        return [c for c in self.free.values() if named(c, NAMES[names]) and not earlier(c) and fits(c)]
+
+    def _take(self, role: str, fits: Fits, why: str, *, names: str | None = None, check: str = "") -> Column | None:
+        """The first column with one of the names."""
+        found = self._named(names or role, fits)
         if not found:
             return None
         column, *others = found
-        del free[column.name]
         reason = f"by its name; {why.format(column)}"
         if check:
             also = f"; so might {', '.join(other.name for other in others[:5])}" if others else ""
             reason += f". CHECK: {check}{also}"
-        roles[role] = Guess(column.name, reason)
+        return self._give(role, column, reason)
+
+    def _give(self, role: str, column: Column, why: str, text: str | None = None) -> Column:
+        self.free.pop(column.name, None)
+        self.found[role] = Guess(text or column.written, why, column.name)
         return column
 
-    def fall_back(role: str, fits: Any, why: str) -> Column | None:
-        column = next((c for c in free.values() if fits(c)), None)
-        if column is not None:
-            del free[column.name]
-            roles[role] = Guess(column.name, f"CHECK: {why.format(column)}")
-        return column
+    def _guess_user(self) -> None:
+        user = self._take("user", lambda c: c.distinct > 1, "about {0.distinct} different values")
+        if user is None:
+            user = next((c for c in self.free.values() if self._may_identify(c)), None)
+            if user is not None:
+                self._give("user", user, "CHECK: the first column named …id")
+        if user is None:
+            why = "CHECK: no column names users, so every row is a user of its own"
+            self.found["user"] = Guess("row_number() over ()", why)
+        elif repeats(self._source, plain(user.name)):
+            self._user = plain(user.name)
 
-    take("propensity", lambda c: c.is_number and (c.low or 0) > 0 and (c.high or 2) <= 1, "all values in (0, 1]")
-    take("forced", lambda c: c.is_number, "true where there was no choice")
-    take("terminal", lambda c: c.is_number, "true in the last row of a user who left")
-    take("eligible", lambda c: c.type == "LIST", "the actions allowed in the row")
-    user = take("user", lambda c: c.distinct > 1, "about {0.distinct} different values")
-    if user is None:
-        user = fall_back(
-            "user", lambda c: c.name.lower().endswith("id") and c.distinct > FEW, "the first column named …id"
+    def _may_identify(self, column: Column) -> bool:
+        return column.name.lower().endswith("id") and (column.distinct > FEW or column.distinct >= 0.9 * self._rows > 1)
+
+    def _guess_action(self) -> Column:
+        action = self._take(
+            "action", lambda c: self._may_act(c) and not named(c, IDENTIFIER), "{0.distinct} different values"
+        ) or self._take("action", self._may_act, "{0.distinct} different values", check="are these amounts")
+        if action is not None:
+            return action
+        texts = [c for c in self.free.values() if self._rows > len(c.texts) >= 2]
+        plainly = [c for c in texts if any(map(means_nothing, c.texts))]
+        arms = [c for c in texts if named(c, NAMES["action"]) or named(c, NAMES["arm"])]
+        sure = [c for c in arms if c in plainly] or [c for c in arms if all(map(NUMBER.search, c.texts))]
+        amount = next(
+            (c for c in self.free.values() if self._may_act(c) and self._changes(c) and not self._kept(c)), None
         )
-    if user is None:
-        roles["user"] = Guess("row_number() over ()", "CHECK: no column names users, so every row is a user of its own")
-    _guess_time(free, roles)
-    action = take("action", lambda c: _may_act(c) and not _named(c, IDENTIFIER), "{0.distinct} different values")
-    if action is None:
-        action = take("action", _may_act, "{0.distinct} different values", check="are these amounts")
-    if action is None:
-        action = fall_back(
-            "action",
-            lambda c: _may_act(c) and not (_earlier(c) or _outcome(c) or _named(c, IDENTIFIER)),
-            "a number with few different values",
-        )
-    if action is None:
-        raise LookupError(_no_action(columns, roles))
-    reward = None
-    for names in ("reward", "money"):
-        if reward is None:
-            reward = take("reward", _may_reward, "{0.low:g} to {0.high:g}", names=names,
-                          check="this is what you want more of")  # fmt: skip
-    if reward is None:
-        others = [c for c in free.values() if _may_reward(c) and not _earlier(c)]
-        name = others[-1].name if others else action.name
-        free.pop(name, None)
-        roles["reward"] = Guess(name, "CHECK: the last column of numbers; what do you want more of?")
-    cost = take("cost", lambda c: c.is_number, "{0.low:g} to {0.high:g}")
-    if cost is None:
-        binary = reward is not None and (reward.low, reward.high) == (0, 1)
-        given = f"{plain(action.name)} * {plain(reward.name)}" if binary and reward else action.name
-        why = "paid only when the reward comes" if binary else "paid whenever the action is given"
-        roles["cost"] = Guess(given, f"CHECK: {why}; no column is named cost")
-    return roles
+        if not sure and amount is not None:
+            return self._give("action", amount, "CHECK: a number with few different values")
+        if found := sure or [c for c in plainly if not self._kept(c)]:
+            why = f"CHECK: {len(found[0].texts)} texts, each with a number of its own"
+            return self._give("action", found[0], why, _numbered(found[0]))
+        raise LookupError(_no_action(self._columns, self.found))
+
+    def _may_act(self, column: Column) -> bool:
+        return _may_act(column) and column.name not in self._since
+
+    def _kept(self, column: Column) -> bool:
+        """Whether it is no action, by its name or since each of its values is rare."""
+        other = earlier(column) or outcome(column) or named(column, IDENTIFIER)
+        return other or 2 * column.distinct > self._rows
+
+    def _changes(self, column: Column) -> bool:
+        """Whether it varies within users, or every user has one row."""
+        return self._user is None or varies(self._source, self._user, column)
+
+    def _guess_reward(self) -> Column:
+        def fits(column: Column) -> bool:
+            return _may_reward(column) and column.name not in self._since
+
+        for names in ("reward", "money", "after"):
+            reward = self._take("reward", fits, "{0.low:g} to {0.high:g}", names=names,
+                                check="this is what you want more of")  # fmt: skip
+            if reward is not None:
+                return reward
+        happened = {name for names in self._since.values() for name in names}
+        counted = [c for c in self.free.values() if c.name in happened and fits(c)]
+        others = [c for c in self.free.values() if fits(c) and not earlier(c) and self._changes(c)]
+        if counted:
+            return self._give("reward", counted[0], "CHECK: another column counts the days since it happened")
+        if others:
+            return self._give("reward", others[-1], "CHECK: the last column of numbers; what do you want more of?")
+        raise LookupError("no column can be the reward, a number that varies: name what you want more of.")
+
+    def _guess_cost(self, action: Column, reward: Column) -> None:
+        if self._take("cost", lambda c: c.is_number, "{0.low:g} to {0.high:g}") is not None:
+            return
+        if action.is_number:
+            numbers = [c for c in self.free.values() if c.is_number]
+            paid = paid_out(self._source, action, numbers)
+            if paid is not None:
+                self._give("cost", paid, "since it is 0 or the action in every row. CHECK: what it cost")
+                return
+        binary = (reward.low, reward.high) == (0, 1)
+        given, why = action.sql, "paid whenever the action is given"
+        if not action.is_number:
+            nothing = [text for text in action.texts if means_nothing(text)]
+            cases = " ".join(f"when {literal(text)} then 0" for text in nothing)
+            given = f"case {plain(action.name)} {cases} else 1 end" if nothing else "1"
+            why = "1 for every action that gives something"
+        elif binary:
+            given, why = f"{action.sql} * {reward.sql}", "paid only when the reward comes"
+        self.found["cost"] = Guess(given, f"CHECK: {why}; no column is named cost")
 
 
-def guess_features(
-    rows: int, columns: list[Column], roles: dict[str, Guess]
-) -> tuple[list[str], list[str], dict[str, str]]:
+def guess_features(rows: int, columns: list[Column], roles: Roles) -> tuple[list[str], list[str], dict[str, str]]:
     """Categorical and numeric features, and the columns left out with the reason."""
-    used = {guess.text for guess in roles.values()}
+    used = {guess.column for guess in roles.found.values()}
+    action, reward = (roles.found[role].column or "" for role in ("action", "reward"))
     categorical, numeric, out = [], [], {}
     for column in columns:
-        if column.name in used or plain(column.name) in " ".join(used).split():
+        if column.name in used:
             continue
-        alike = [role for role in ("action", "reward") if _alike(column.name, roles[role].text)]
-        if alike and not _earlier(column):
-            out[column.name] = f"named like the {alike[0]}: perhaps known only after the decision"
-        elif not _earlier(column) and _outcome(column):
+        past = earlier(column) or column.name in roles.counters
+        like = [role for role, name in (("action", action), ("reward", reward)) if alike(column.name, name)]
+        if like and not past:
+            out[column.name] = f"named like the {like[0]}: perhaps known only after the decision"
+        elif not past and outcome(column):
             out[column.name] = "named like an outcome: perhaps known only after the decision"
-        elif column.distinct > FEW and _named(column, IDENTIFIER):
+        elif not past and column.name in roles.later:
+            out[column.name] = f"{roles.later[column.name]}: known only after the decision"
+        elif column.distinct > FEW and named(column, IDENTIFIER):
             out[column.name] = f"named like an identifier, with about {column.distinct:,} values"
         elif column.distinct <= 1:
             out[column.name] = "one value only"
         elif column.type in ("LIST", "STRUCT", "MAP", "BLOB", "DATE") or column.type.startswith("TIME"):
             out[column.name] = f"of type {column.type.lower()}"
         elif column.is_number and (column.type not in (*WHOLE, "BOOLEAN") or column.distinct > FEW):
-            numeric.append(column.name)
+            numeric.append(column.written)
         elif column.type == "VARCHAR" and (column.distinct > MANY or column.distinct > 0.5 * rows > FEW):
             out[column.name] = f"about {column.distinct:,} different texts"
         else:
@@ -188,18 +235,19 @@ def _guess_time(free: dict[str, Column], roles: dict[str, Guess]) -> None:
     def kind(column: Column) -> bool:
         return column.type in (*WHOLE, "DATE") or column.type.startswith("TIMESTAMP")
 
-    named = [c for c in free.values() if re.search(NAMES["time"], c.name.lower()) and kind(c)]
+    called = [c for c in free.values() if named(c, NAMES["time"]) and kind(c)]
     typed = [c for c in free.values() if c.type == "DATE" or c.type.startswith("TIMESTAMP")]
-    if not named and not typed:
+    if not called and not typed:
         roles["time"] = Guess("1", "CHECK: no column looks like a day, so every user has one row, on day 1")
         return
-    column = (named or typed)[0]
+    column = (called or typed)[0]
     del free[column.name]
-    why = "by its name" if named else "by its type"
+    why = "by its name" if called else "by its type"
     if column.type.startswith("TIMESTAMP"):
-        roles["time"] = Guess(f"cast({plain(column.name)} as date)", f"{why}; a timestamp, cut to its date")
+        text, kept = f"cast({plain(column.name)} as date)", "a timestamp, cut to its date"
     else:
-        roles["time"] = Guess(column.name, f"{why}; {'a date' if column.type == 'DATE' else 'a whole number'}")
+        text, kept = column.name, "a date" if column.type == "DATE" else "a whole number"
+    roles["time"] = Guess(text, f"{why}; {kept}", column.name)
 
 
 def _may_act(column: Column) -> bool:
@@ -207,23 +255,14 @@ def _may_act(column: Column) -> bool:
 
 
 def _may_reward(column: Column) -> bool:
-    return column.is_number and column.distinct > 1 and not _named(column, IDENTIFIER)
-
-
-def _named(column: Column, pattern: str) -> bool:
-    return re.search(pattern, column.name.lower()) is not None
-
-
-def _outcome(column: Column) -> bool:
-    """Whether the name is one of what happens after a decision."""
-    return any(_named(column, pattern) for pattern in (NAMES["reward"], NAMES["money"], NAMES["cost"], AFTER))
+    return column.is_number and column.distinct > 1 and not named(column, IDENTIFIER)
 
 
 def _no_action(columns: list[Column], roles: dict[str, Guess]) -> str:
     """Why no column can be the action: for each that is named like one, else for all."""
-    used = {guess.text for guess in roles.values()}
+    used = {guess.column for guess in roles.values()}
     rest = [column for column in columns if column.name not in used]
-    near = [column for column in rest if _named(column, NAMES["action"])] or rest
+    near = [c for c in rest if named(c, NAMES["action"])] or [c for c in rest if named(c, NAMES["arm"])] or rest
 
     def reason(column: Column) -> str:
         if not column.is_number:
@@ -233,15 +272,11 @@ def _no_action(columns: list[Column], roles: dict[str, Guess]) -> str:
         return f"{column.name} is named like an identifier, an outcome or something of the past"
 
     listed = "; ".join(map(reason, near[:6])) + (" …" if len(near) > 6 else "") or "all columns have another role"
-    return f"no column can be the action, a number with 2 to {FEW} different values: {listed}."
+    arm = next((c for c in near if len(c.texts) > 1), None)
+    offered = "" if arm is None else f" If it is {arm.name}: {setting('action', _numbered(arm))}, with 0 for nothing."
+    return f"no column can be the action, a number with 2 to {FEW} different values: {listed}.{offered}"
 
 
-def _earlier(column: Column) -> bool:
-    """Whether the name speaks of the past: such a column is part of the state."""
-    return re.search(EARLIER, column.name.lower()) is not None
-
-
-def _alike(name: str, other: str) -> bool:
-    """Whether two names begin with the same word: coupons_Food and coupons_Any, treat_size and treatment."""
-    one, two = (text.lower().split("_")[0] for text in (name, other))
-    return min(len(one), len(two)) >= 3 and (one.startswith(two) or two.startswith(one))
+def _numbered(column: Column) -> str:
+    """SQL that gives each text of a column a number."""
+    return case_sql(plain(column.name), amounts(column.texts, None))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlay.logs.amounts import nearest_amounts
-from outlay.logs.reading import literal, setting
+from outlay.logs.reading import setting
 from outlay.logs.source import WHOLE, Source, Term
+from outlay.logs.texts import MOST, amounts, case_sql, means_nothing
 
 GERMAN = "'%d.%m.%Y'"
 MOST_AMOUNTS = 4096  # distinct ones that are looked at for rounding
@@ -56,17 +57,33 @@ def time_sql(source: Source, term: Term) -> str:
     return f"CAST({term.sql} AS BIGINT)"
 
 
-def action_sql(source: Source, term: Term) -> str:
+def action_sql(source: Source, term: Term, none: float | None) -> str:
     """SQL of an action as a number.
 
+    Args:
+        source: the log.
+        term: of the action.
+        none: the value that means no incentive, if the campaign file says it.
+
     Raises:
-        OutlayError: if it is not one.
+        OutlayError: if it is not a number; it says how to write it as one.
     """
-    values = source.run(f"SELECT DISTINCT {term.sql} AS v FROM log_kept WHERE v IS NOT NULL ORDER BY v LIMIT 3") \
-        if term.type == "VARCHAR" else []  # fmt: skip
-    cases = " ".join(f"when {literal(value)} then {i}" for i, (value,) in enumerate(values)) or "when 'ten' then 10"
-    line = setting("action", f"case {term.written} {cases} end")
-    return source.number(term, f"Actions are numbers (the value given). Write {line}, with a number for every text.")
+    way_out = "Actions are numbers (the value given). "
+    if term.type != "VARCHAR":
+        return source.number(term, f"{way_out}Give an expression that makes one.")
+    rows = source.run(f"SELECT DISTINCT {term.sql} AS v FROM log_kept WHERE v IS NOT NULL ORDER BY v LIMIT {MOST + 1}")
+    texts = [str(text) for (text,) in rows]
+    if len(texts) > MOST:
+        return source.number(term, f"{way_out}There are more than {MOST} different texts: group them by a CASE "
+                             "expression.")  # fmt: skip
+    line = setting("action", case_sql(term.written, amounts(texts, none)))
+    nothing = next((text for text in texts if means_nothing(text)), None)
+    also = ""
+    if none is None and nothing is not None:
+        also = f" Write none = 0.0 under [campaign]: by its name, {nothing!r} gives nothing."
+    elif none is not None and nothing is None:
+        also = f" If one of them gives nothing, its number is {none:g}, as none under [campaign] says."
+    return source.number(term, f"{way_out}Write {line}, with a number for every text.{also}")
 
 
 def without_rounding(source: Source, amount: str, distinct: str, known: Sequence[float] | None) -> str:

@@ -190,7 +190,7 @@ def _query(
         if name in features:
             return features[name]
         if name == "action":
-            amount = action_sql(source, source.term("log.action", log.action))
+            amount = action_sql(source, source.term("log.action", log.action), campaign.meta.none)
             return without_rounding(source, amount, amount, actions.tolist())
         return source.number(source.term(*({"reward": ("log.reward", log.reward)} | costs)[name]))
 

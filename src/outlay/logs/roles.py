@@ -131,7 +131,7 @@ def _columns(campaign: Campaign, source: Source, time: Term) -> dict[str, tuple[
     columns['"user"'] = (user_sql(user), user)
     columns['"time"'] = (time_sql(source, time), time)
     action = source.term("log.action", log.action)
-    amount = action_sql(source, action)
+    amount = action_sql(source, action, campaign.meta.none)
     known: Sequence[float] | None = log.actions
     columns["action"] = (f"({without_rounding(source, amount, amount, known)})", action)
     if known is None and log.eligible is not None:

@@ -8,6 +8,7 @@ key, text, nearest column.
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from outlay.core.addresses import scheme_of
 from outlay.core.errors import CampaignError, LogError, OutlayError, listed, nearest
 from outlay.logs.fetch import Tell, fetch
 from outlay.logs.reading import Part, check_endings, find_files, literal, make_log_view, plain, quoted
+from outlay.logs.texts import without_commas
 
 MEMORY = "4GB"  # what DuckDB may hold before it writes to disk
 ROW = "__row"  # number of a kept row, from 0
@@ -205,7 +207,12 @@ class Source:
             f"WHERE {term.sql} IS NOT NULL AND TRY_CAST({term.sql} AS DOUBLE) IS NULL ORDER BY {ROW} LIMIT 1"
         )
         if wrong:
-            raise self.wrong_type(term, f"is text: {wrong[0][1]!r} in row {wrong[0][0] + 1} is not a number.", way_out)
+            found = f"is text: {wrong[0][1]!r} in row {wrong[0][0] + 1} is not a number."
+            if written := without_commas(self.run, "log_numbered", term.sql, term.written):
+                found = f"has decimal commas: {wrong[0][1]!r} in row {wrong[0][0] + 1} is not read as a number."
+                here, there = (json.dumps(text, ensure_ascii=False) for text in (term.text, written))
+                way_out = f"Write {there} for {here}."
+            raise self.wrong_type(term, found, way_out)
         return f"TRY_CAST({term.sql} AS DOUBLE)"
 
 

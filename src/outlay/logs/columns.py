@@ -1,0 +1,180 @@
+"""What the columns of a log are, and what they do from row to row: what `guess.py` goes by, besides names.
+
+With x' for the value in the user's next row, and in all rows that have one,
+
+    counts since      x' = 0 or x' = x + 1: of the past, whatever it is called
+    what it counts    x' = 0 exactly where y ≠ 0: y happens after the decision
+    of the next row   y = x' for the reward or the action x: y is only known then
+    paid out          y is 0 or the action's amount: what the action cost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from outlay.logs.reading import plain, quoted
+from outlay.logs.source import NUMBERS, WHOLE, Source
+from outlay.logs.texts import without_commas
+
+CHUNK = 100  # columns a scan
+FEW = 50  # distinct values of a category at most
+PAIRS = 20  # of a user's rows, that a rule has to hold in
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column and what one scan tells about it.
+
+    Attributes:
+        name: in the log.
+        type: of DuckDB, without parameters; DOUBLE for texts that are numbers with decimal commas.
+        distinct: approximate.
+        missing: rows without a value.
+        low, high: of numbers only.
+        written: as a campaign file has it: the name, or an expression where the texts have decimal commas.
+        texts: all values of a text with few of them, else none.
+    """
+
+    name: str
+    type: str
+    distinct: int
+    missing: int
+    low: float | None
+    high: float | None
+    written: str = ""
+    texts: tuple[str, ...] = ()
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds numbers or truth values."""
+        return self.type in NUMBERS
+
+    @property
+    def sql(self) -> str:
+        """SQL of its numbers, as a part of a longer expression that a person may read."""
+        if self.type == "BOOLEAN":
+            return f"cast({plain(self.name)} as integer)"
+        return plain(self.name) if self.written == self.name else self.written
+
+
+def describe(source: Source) -> tuple[int, list[Column]]:
+    """Number of rows, and facts of every column."""
+    [(rows,)] = source.run("SELECT count(*) FROM log")
+    columns = []
+    names = list(source.columns.items())
+    for i in range(0, len(names), CHUNK):
+        part = [(name, "LIST" if type_.endswith("]") else type_.split("(")[0]) for name, type_ in names[i : i + CHUNK]]
+        parts = []
+        for name, type_ in part:
+            number = f"CAST({quoted(name)} AS DOUBLE)" if type_ in NUMBERS else "NULL"
+            commas = f"bool_or(regexp_matches({quoted(name)}, '\\d,\\d'))" if type_ == "VARCHAR" else "false"
+            parts += [
+                f"approx_count_distinct({quoted(name)})",
+                f"count({quoted(name)})",
+                f"min({number})",
+                f"max({number})",
+                commas,
+            ]
+        row: tuple[Any, ...] = source.run(f"SELECT {', '.join(parts)} FROM log")[0]
+        for j, (name, type_) in enumerate(part):
+            distinct, present, low, high, commas = row[5 * j : 5 * j + 5]
+            column = Column(name, type_, int(distinct), rows - int(present), low, high, name)
+            columns.append(_of_text(source, column, commas=bool(commas)) if type_ == "VARCHAR" else column)
+    return int(rows), columns
+
+
+def _of_text(source: Source, column: Column, *, commas: bool) -> Column:
+    """A column of text: its numbers if it has decimal commas, its values if it has few."""
+    name = quoted(column.name)
+    if commas and (sql := without_commas(source.run, "log", name, plain(column.name))):
+        [(low, high)] = source.run(f"SELECT min({sql}), max({sql}) FROM log")
+        return replace(column, type="DOUBLE", low=low, high=high, written=sql)
+    if column.distinct > 2 * FEW:
+        return column
+    rows = source.run(f"SELECT DISTINCT {name} FROM log WHERE {name} IS NOT NULL ORDER BY 1 LIMIT {FEW + 1}")
+    texts = tuple(str(text) for (text,) in rows)
+    return replace(column, distinct=len(texts), texts=texts) if len(texts) <= FEW else column
+
+
+def repeats(source: Source, user: str) -> bool:
+    """Whether a user has more than one row; `user` is SQL."""
+    return bool(source.run(f"SELECT 1 FROM log GROUP BY {user} HAVING count(*) > 1 LIMIT 1"))
+
+
+def varies(source: Source, user: str, column: Column) -> bool:
+    """Whether a column varies within a user who has more than one row."""
+    return bool(
+        source.run(f"SELECT 1 FROM log GROUP BY {user} HAVING count(DISTINCT {quoted(column.name)}) > 1 LIMIT 1")
+    )
+
+
+def since(
+    source: Source, user: str, time: str, columns: Sequence[Column], happen: Sequence[Column]
+) -> dict[str, list[str]]:
+    """Columns that count how long something is ago → columns that are not 0 exactly in the rows where it happens.
+
+    Args:
+        source: the log.
+        user: SQL.
+        time: SQL.
+        columns: that may count.
+        happen: numbers that they may count.
+    """
+    whole = [c for c in columns if c.type in WHOLE and c.low == 0 and (c.high or 0) >= 2]
+    if not whole:
+        return {}
+    after = [f"lead({quoted(c.name)}) OVER w AS n{i}" for i, c in enumerate(whole)]
+    pairs = f"(SELECT *, {', '.join(after)} FROM log WINDOW w AS (PARTITION BY {user} ORDER BY {time}))"
+    counts = ", ".join(
+        f"count(n{i}), count(*) FILTER (n{i} = 0), count(*) FILTER (n{i} = {quoted(c.name)} + 1 AND n{i} > 0)"
+        for i, c in enumerate(whole)
+    )
+    row = source.run(f"SELECT {counts} FROM {pairs}")[0]
+    found: dict[str, list[str]] = {}
+    for i, column in enumerate(whole):
+        followed, back, on = row[3 * i : 3 * i + 3]
+        if followed >= PAIRS and back and on and back + on == followed:
+            others = [other for other in happen if other.name != column.name]
+            wrong = ", ".join(f"count(*) FILTER (({other.sql} != 0) != (n{i} = 0))" for other in others)
+            counted = source.run(f"SELECT {wrong} FROM {pairs} WHERE n{i} IS NOT NULL")[0] if others else ()
+            found[column.name] = [other.name for other, count in zip(others, counted, strict=True) if not count]
+    return found
+
+
+def of_next_row(source: Source, user: str, time: str, columns: Sequence[Column], of: Column) -> list[str]:
+    """Columns that hold, in every row, what another column holds in the user's next row.
+
+    Args:
+        source: the log.
+        user: SQL.
+        time: SQL.
+        columns: numbers that may.
+        of: the other column.
+    """
+    others = [column for column in columns if column.name != of.name]
+    if not others or not of.is_number:
+        return []
+    pairs = f"(SELECT *, lead({of.sql}) OVER w AS n FROM log WINDOW w AS (PARTITION BY {user} ORDER BY {time}))"
+    wrong = ", ".join(f"count(*) FILTER ({column.sql} IS DISTINCT FROM n)" for column in others)
+    followed, *counts = source.run(f"SELECT count(*), {wrong} FROM {pairs} WHERE n IS NOT NULL")[0]
+    return [column.name for column, count in zip(others, counts, strict=True) if not count and followed >= PAIRS]
+
+
+def paid_out(source: Source, action: Column, columns: Sequence[Column]) -> Column | None:
+    """The column that is 0 or the action's amount in every row, and not always the amount."""
+    if not columns:
+        return None
+    given = f"({action.sql})"
+    parts = ", ".join(
+        f"count(*) FILTER ({c.sql} NOT IN (0, {given})), count(*) FILTER ({c.sql} != 0), "
+        f"count(*) FILTER ({c.sql} = 0 AND {given} != 0)"
+        for c in columns
+    )
+    row = source.run(f"SELECT {parts} FROM log")[0]
+    for i, column in enumerate(columns):
+        wrong, paid, unpaid = row[3 * i : 3 * i + 3]
+        if not wrong and paid and unpaid:
+            return column
+    return None
