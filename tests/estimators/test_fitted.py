@@ -189,18 +189,19 @@ def joining_late() -> Transitions:
 
 
 @pytest.mark.parametrize("features", [False, True], ids=["counted", "features"])
-def test_totals_are_of_the_users_whose_window_covers_them_as_those_observed(features: bool) -> None:
-    """By the model the late ones' 4 days bring 12, but nobody has seen them; discounted values are of all users."""
+def test_totals_are_of_all_users_as_discounted_values_are(features: bool) -> None:
+    """By the model the late ones' 4 days bring 12; of those whose window covers 4 days, what was observed comes back."""
     panel = Panel.of(joining_late(), CERTIFY)
     hot = np.eye(2, dtype=np.float32)[np.asarray(panel.state)]
     evaluator = Evaluator(panel, FeatureBasis(hot, 2) if features else counted(panel))
     found, seen = evaluator.fit(days=(1, 2, 4)), observe(panel, days=(1, 2, 4))
-    for target in ("reward@1", "reward@2", "reward@4", "cost@4"):
-        assert found.value[found.column(target)] == pytest.approx(seen.value[seen.column(target)])
+    early = evaluator.fit(days=(4,), among=panel.covers(4))
+    for target, same in (("reward@1", found), ("reward@2", found), ("reward@4", early), ("cost@4", early)):
+        assert same.value[same.column(target)] == pytest.approx(seen.value[seen.column(target)])
     assert found.value[found.column("reward@2")] == pytest.approx(0.4 * 2 + 0.6 * 6)
-    assert found.value[found.column("reward@4")] == pytest.approx(4.0)
+    assert found.value[found.column("reward@4")] == pytest.approx(0.4 * 4 + 0.6 * 12)
     assert found.value[found.column("reward")] == pytest.approx(0.4 + 0.6 * 3)
-    assert found.daily[:, 0] == pytest.approx([2.2, 2.2, 1.0, 1.0])
+    assert found.daily[:, 0] == pytest.approx([2.2, 2.2, 2.2, 2.2])
     late = evaluator.fit(days=(2, 4), among=panel.window == 2)
     assert late.value[late.column("reward@2")] == pytest.approx(6.0)
     assert late.withheld[late.column("reward@4")] == "no user's window covers 4 days"

@@ -168,7 +168,7 @@ def longhand(panel: Panel, policy: Array, days: int | None) -> Array:
     for day in range(days - 1, -1, -1):
         rows = [i for i in covered if panel.day[i] == day]
         by_day[day] = averages(rows, [outcome[i] + then(i, by_day.get(day + int(panel.gap[i]), {})) for i in rows])
-    return np.asarray(np.mean([by_day[0][state[i]] for i in panel.first if i in set(covered)], axis=0))
+    return np.asarray(np.mean([by_day[0][state[i]] for i in panel.first], axis=0))
 
 
 @pytest.mark.parametrize("seed", range(3))

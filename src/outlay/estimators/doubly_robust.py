@@ -8,7 +8,9 @@ The value is the mean of Ψ over users. Q̂ and V̂ come from fitted evaluation 
 folds, so that no value meets an outcome that it was fitted to. Whatever Q̂ is, its terms have mean zero if the
 propensities are right: totals rest on those alone, and a good Q̂ only takes noise away. In the discounted sum the last
 row of a truncated path has no w_t: its V̂ stands for all that follows, and there the value rests on what fitted
-evaluation rests on. What the error of V̂ adds there belongs to the influence of the users that V̂ was fitted to.
+evaluation rests on. In totals, a row after which the log does not show all k days adds nothing: the mean of what the
+other rows of its day add stands for it, and V̂ for how users whose window ends early differ from them. What the error of
+V̂ adds there belongs to the influence of the users that V̂ was fitted to.
 
 Weights are never clipped: a clipped weight is biased, and no biased number may enter a certificate. If weights are
 heavy-tailed the intervals miss too often; `cautions` says so.
@@ -52,7 +54,7 @@ class Robust(Joint):
     `mass` is each user's weight at the end of the k days; of discounted values the discounted mean of the weights.
 
     Attributes:
-        covered: `[T]` users that count: of totals those whose k days the log shows (`Panel.covers`).
+        covered: `[T]` users whose k days the log shows (`Panel.covers`); of discounted values, all.
     """
 
     covered: NDArray[np.int64]
@@ -194,7 +196,7 @@ class DoublyRobust:
 
     def _result(self, part: WeightedPaths, sums: Array, reason: str | None, need: Need, errors: Array) -> Robust:
         """The value from the sums `[U, T]` of each user and the error of the closing values `[U, T]`."""
-        if not part.share.any():
+        if not part.covered:
             reason = "there is no user" if part.days is None else f"no user's window covers {part.days} days"
         elif not part.mass.any():
             span = "" if part.days is None else f" for {part.days} days"
@@ -232,4 +234,4 @@ class DoublyRobust:
 
 
 def _covered(part: WeightedPaths, outcomes: int) -> NDArray[np.int64]:
-    return np.full(outcomes, np.count_nonzero(part.share))
+    return np.full(outcomes, part.covered)

@@ -7,10 +7,10 @@ Discounted, rows with a next row or a terminal end, φ' = φ(s', π(s')) (0 wher
 
 dᵀφ_t is the marginal ratio (of the policy's visits to the log's): with counted states exactly the counted ratio.
 
-Totals of k days, from first rows, go by the horizon that is left (`recursion.py`). Their population are the users whose
-k days the log shows (`Panel.covers`), as for every other estimator and for what was observed; where there is none, the
-total would come from the model alone, and is withheld. Rows of all users are used. Sums run over cells of alike rows
-(`cells.py`), and what no policy changes is computed once for all policies.
+Totals of k days, from first rows, go by the horizon that is left (`recursion.py`). They are of all users, as discounted
+values are: a user whose window ends earlier goes on as users in the same states do. Where no user's window covers k
+days, the total would come from the model alone, and is withheld. Rows of all users are used. Sums run over cells of
+alike rows (`cells.py`), and what no policy changes is computed once for all policies.
 
 Truncated rows take part only where their future does not matter: γ = 0, or the log covers the h days after them.
 
@@ -49,13 +49,13 @@ class Fitted(Joint):
     """Fitted values of one policy or mixture: reward, budgets, decisions, `reward@k`, ….
 
     `reward`, budgets and `decisions` (1 per decision) are (1−γ)·J over the start population; `@k` are totals of k
-    days per user, over the users whose k days the log shows (`Panel.covers`).
+    days per user, from first rows.
 
     Attributes:
         unsupported: `[T]` share of the policy's paths that meet a pair about which the log says too little; day by day
             (`sequential.py`) how far lines are extended beyond what the log shows.
-        daily: `[D, 1+m]` what day 1, 2, …, D brings per user whose window reaches it, D the longest k; NaN where the
-            total of the next longer k is withheld. Point estimates only, a by-product of the longest k.
+        daily: `[D, 1+m]` what day 1, 2, …, D brings per user, D the longest k; NaN where the total of the next longer k
+            is withheld. Point estimates only, a by-product of the longest k.
     """
 
     unsupported: NDArray[np.float64]
@@ -158,23 +158,22 @@ class Evaluator:
     def _totals(
         self, moves: PolicyMoves, stages: Sequence[Stage], horizons: Sequence[int], members: NDArray[np.bool_]
     ) -> tuple[list[Fitted], Array]:
-        """Totals of k days from first rows for each k of `horizons`, and the points of all days up to the longest.
+        """Totals of k days from first rows of `members` `[U]` for each k of `horizons`, and of each day up to then.
 
-        `stages[h − 1]` is the regression with h days left; of `members` `[U]` those count whose k days the log shows.
+        `stages[h − 1]` is the regression with h days left.
         """
         names = self.panel.names if self.window is None else self.sample.names
         ahead = forward(self.basis, moves, stages, len(names))
-        shares = [_share(members & self.panel.covers(k)) for k in horizons]
-        back = backward(self.basis, moves, stages, horizons, ahead, shares, self.panel.data.actions)
+        share = _share(members)
+        back = backward(self.basis, moves, stages, horizons, ahead, share, self.panel.data.actions)
         daily = np.full((len(stages), len(self.panel.names)), np.nan)
         totals: list[Fitted] = []
         for k, horizon in enumerate(horizons):
             first = ahead.values[horizon][moves.first]
             targets = tuple(str(Target(name, horizon)) for name in names)
             reg = stages[horizon - 1].reg
-            totals.append(self._result(targets, first, shares[k], moves, back, k, reg, horizon))
+            totals.append(self._result(targets, first, share, moves, back, k, reg, horizon))
             for h in range(horizons[k - 1] + 1 if k else 1, horizon + 1):
-                share = _share(members & self.panel.covers(h))
                 before, value = (share @ ahead.values[left][moves.first] for left in (h - 1, h))
                 given = np.isfinite(totals[-1].value) & self.sample.possible(value, h)
                 daily[h - 1] = np.where(given, value - before, np.nan)[: daily.shape[1]]

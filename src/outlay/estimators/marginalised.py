@@ -189,14 +189,13 @@ def _totals(
     """Totals of `days` days; `ones`: of decisions as well."""
     outcome = np.column_stack([panel.outcome, ~panel.forced]) if ones else panel.outcome
     names = tuple(str(Target(name, days)) for name in (*panel.names, *(["decisions"] if ones else [])))
-    covered = chosen & panel.covers(days)
     if ratio is None:
         return _withheld(panel, names, NO_PROPENSITIES)
     if not chosen.any():
         return _withheld(panel, names, NOBODY)
-    if not covered.any():
+    if not (chosen & panel.covers(days)).any():
         return _withheld(panel, names, f"no user's window covers {days} days")
-    share = covered / covered.sum()
+    share = chosen / chosen.sum()
     solution = totals(panel, of_states(basis), outcome, ratio, share, least_rows, days)
     return _part(panel, names, solution, share, panel.first, days * _range(outcome), support)
 

@@ -245,7 +245,7 @@ class Panel:
         return self.data.allowed(self.rows)
 
     def covers(self, days: int) -> NDArray[np.bool_]:
-        """Return `[U]` the users whose totals of `days` days the log shows: the population of every k-day total.
+        """Return `[U]` the users whose totals of `days` days the log shows: what can be observed.
 
         These are the users whose window covers k days. If all others have ended (a terminal row), nothing comes after
         that, and everybody counts; adding only those who ended would choose them by their outcome.
@@ -253,6 +253,30 @@ class Panel:
         inside = self.window >= days
         everybody: NDArray[np.bool_] = inside | self._ended
         return everybody if everybody.all() else inside
+
+    def known_until(self, days: int) -> NDArray[np.int64]:
+        """Return `[n]` the first of a user's days that is not known after a row, for means over the first `days` days.
+
+        All are known after a row if the window goes on for longer than any gap between rows: the next row, an end, or
+        that the user stayed away for good. Later rows are left out by their window alone; to take those of them that
+        have a next row or end would choose them by their outcome. Inside the window, days without a row bring 0.
+        """
+        if self.covers(days).all():
+            return np.full(len(self), days)
+        window = self.window[self.user]
+        return np.where(window > self.day + self._longest_gap, np.maximum(window, days), window)
+
+    def at_risk(self, days: int) -> NDArray[np.float64]:
+        """Return `[days, U]` whether a user's window is such that what follows a row of each day is known."""
+        if self.covers(days).all():
+            return np.ones((days, self.num_users))
+        day = np.arange(days)[:, None]
+        known: NDArray[np.float64] = 1.0 * ((self.window > day + self._longest_gap) | (self.window >= days))
+        return known
+
+    @cached_property
+    def _longest_gap(self) -> int:
+        return int(self.gap[self.following >= 0].max(initial=1))
 
     @cached_property
     def _ended(self) -> NDArray[np.bool_]:

@@ -31,8 +31,9 @@ class WeightedPaths:
         before: `[r]` that weight, discounted.
         after: `[r]` the weight after the row, discounted; 0 in rows that close their path.
         left: `[r]` days left, the row's included; 0: discounted.
-        closes: `[r]` bool, truncated rows, after which nothing is known.
+        closes: `[r]` bool, truncated rows, after which nothing is known; of discounted values.
         share: `[U]` of each user in the value.
+        covered: users whose days the log shows.
         mass: `[U]` the weight of each user after the k days; discounted: the discounted mean of the weights.
     """
 
@@ -44,29 +45,44 @@ class WeightedPaths:
     left: Index
     closes: NDArray[np.bool_]
     share: Array
+    covered: int
     mass: Array
 
     @classmethod
     def total(cls, panel: Panel, days: int, weights: tuple[Array, Array], members: NDArray[np.bool_]) -> WeightedPaths:
-        """The first k days of the members whose days the log shows (`Panel.covers`).
+        """The first k days of the members.
 
-        `weights` are `[n]` before and after each row.
+        What a row adds is known if the log goes on to show what follows it, by the window alone (`Panel.at_risk`); the
+        mean of what all such rows of a day add stands for all of that day.
+
+        Args:
+            panel: the rows.
+            days: k.
+            weights: `[n]` before and after each row.
+            members: `[U]` whose value it is.
         """
-        counts = members & panel.covers(days)
         before, after = weights
-        rows = np.flatnonzero((before > 0) & (panel.day < days) & counts[panel.user])
-        user, following = panel.user[rows], panel.following[rows]
+        rows = np.flatnonzero((before > 0) & (panel.day < days) & members[panel.user])
+        user, following, day = panel.user[rows], panel.following[rows], panel.day[rows]
+        risk = panel.at_risk(days)
+        up = members.sum() / np.maximum(1, risk @ members)
+        known = risk[day, user] * up[day]
+        arrived = np.ones(len(panel))
+        on = following >= 0
+        arrived[following[on]] = known[on]
         last = (following < 0) | (panel.day[following] >= days)
+        after = after[rows] * known
         return cls(
             days=days,
             rows=rows,
             user=user,
-            before=before[rows],
-            after=after[rows],
-            left=days - panel.day[rows],
+            before=before[rows] * arrived[rows],
+            after=after,
+            left=days - day,
             closes=np.zeros(len(rows), np.bool_),
-            share=counts / max(1, counts.sum()),
-            mass=np.bincount(user[last], after[rows[last]], panel.num_users).astype(np.float64),
+            share=members / max(1, members.sum()),
+            covered=int((members & panel.covers(days)).sum()),
+            mass=np.bincount(user[last], after[last], panel.num_users).astype(np.float64),
         )
 
     @classmethod
@@ -91,6 +107,7 @@ class WeightedPaths:
             left=np.zeros(len(rows), np.intp),
             closes=closes,
             share=members / max(1, members.sum()),
+            covered=int(members.sum()),
             mass=np.bincount(user, weight, panel.num_users).astype(np.float64),
         )
 

@@ -5,6 +5,13 @@
     value                mean V_0 + Σ mass (y_d − V_d)
     ψ_u                  U (share_u (V_0 − mean V_0) + Σ_{t∈u} mass_t (y_t − V_t) / (1 − leverage_t))
 
+Users whose window ends earlier than others' belong to every mean, whatever its days. For the outcome of day t, the
+regression of day d runs over the rows of d after which the log shows day t, and V_d is its value in every row of d:
+mass that arrives in a row after which nothing is known is carried on by the rows that g makes its like. This assumes
+that of users alike in g, those whose window ends and those whose window goes on would
+do the same (ignorable censoring; `markov.py` tests whether it matters when a user joined), and that the latter have
+their like among the former (`late_joiners.py`; where not, the number is withheld).
+
 ρ = π(a) / p(a) of one step; g has the features of the row and of the user's earlier days (`row_features.py`), the
 policy's action there, and the features times its amount, since a cost jumps where the policy's action does. Λ weighs as
 much as `RIDGE` effective rows, in standardised features; adding the masses times the residuals undoes its shrinkage.
@@ -18,15 +25,17 @@ the density ratio, both linear in g. If a policy soon leads to states that are r
 coupon), the ratio is negative in some rows: the regression extrapolates. `unsupported` measures this: the sum of
 negative masses, averaged over days.
 
-Source: Robins (1986) and Bang & Robins (2005) for the recursion given the past; Kallus & Uehara (2020) for the ratio
+Source: Robins (1986) and Bang & Robins (2005) for the recursion given the past, ends of windows included; Kallus &
+Uehara (2020) for the ratio
 and the influence function; MacKinnon & White (1985) for the leverage. The adjoint as ratio, days apart: ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,6 +46,7 @@ from outlay.core.target import Target
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import certain, joined, withheld
+from outlay.estimators.late_joiners import unlike, why_not
 from outlay.estimators.linear.basis import Array
 from outlay.estimators.linear.sample import IMPOSSIBLE, UNSTABLE
 from outlay.estimators.long_run import LONG_RUN
@@ -60,6 +70,7 @@ class Days:
         influence: `[U, T, k]`.
         mass: `[U, k]` the policy's visits to each user's row of a day.
         extrapolated: `[k]` absolute sum of negative masses; 0 if the log covers the states of that day.
+        unlike: `[k]` share of the users whose window ended before that day, unlike all who went on.
         shown: number of days, at most k, that have users with the policy's actions.
     """
 
@@ -67,7 +78,51 @@ class Days:
     influence: Array
     mass: Array
     extrapolated: Array
+    unlike: Array
     shown: int
+
+
+@dataclass(frozen=True)
+class _Regression:
+    """One day's regression for the outcomes of the days from `first` to before `end`.
+
+    Attributes:
+        first, end: days.
+        on: `[r]` which of the day's rows take part.
+        factor: of the Gram matrix.
+        theta: `[p, T·(end − first)]`.
+        residual: `[r, T, end − first]`.
+        lever: `[r]`.
+    """
+
+    first: int
+    end: int
+    on: Index
+    factor: Any
+    theta: Array
+    residual: Array
+    lever: Array
+
+    @classmethod
+    def of(cls, first: int, end: int, on: Index, block: Array, weight: Array, goal: Array) -> _Regression:
+        """Regress `goal` `[r, T, end − first]` on `block` `[r, p]` with weights `[r]` above 0."""
+        weighted = block * weight[:, None]
+        gram = block.T @ weighted
+        gram[np.diag_indices_from(gram)] += 1e-9 * max(1.0, float(gram[-1, -1]))
+        inner = np.arange(len(gram) - 1)
+        gram[inner, inner] += RIDGE * float(weight @ weight) / float(weight.sum())
+        factor = cho_factor(gram)
+        theta = cho_solve(factor, weighted.T @ goal.reshape(len(on), -1))
+        inverse = cho_solve(factor, np.eye(len(gram)))
+        lever = weight * np.einsum("np,np->n", block @ inverse, block)
+        residual = goal - (block @ theta).reshape(goal.shape)
+        return cls(first, end, on, factor, theta, residual, np.minimum(lever, MOST_LEVERAGE))
+
+    def carried(self, every: Array, before: Array, weight: Array) -> Array:
+        """Mass `[r, end − first]` of the rows that take part, from what arrives `[n, end − first]` in all n rows."""
+        alike = before[:, :1] if (before == before[:, :1]).all() else before
+        moved = every[self.on] @ cho_solve(self.factor, every.T @ alike) * weight[self.on, None]
+        return np.broadcast_to(moved, (len(self.on), self.end - self.first))
 
 
 @dataclass(frozen=True)
@@ -121,11 +176,9 @@ class Sequential:
         covered_days = [k for k in horizons if (members & panel.covers(k)).any()]
         parts: list[Fitted] = []
         daily = np.full((max(horizons), len(panel.names)), np.nan)
-        means, covered = None, np.zeros(panel.num_users, np.bool_)
+        if covered_days:
+            means = self._days(max(covered_days), members, ratio, given)
         for k in reversed(covered_days):
-            users = members & panel.covers(k)
-            if means is None or (users != covered).any():
-                means, covered = self._days(k, users, ratio, given), users
             names = self._names if k == self.window else panel.names
             parts.insert(0, self._sums([str(Target(name, k)) for name in names], means, np.ones(k), never, k))
             if parts[0].withheld[0] is None:
@@ -133,7 +186,7 @@ class Sequential:
             if k == self.window:
                 parts.insert(0, self._sums(names, means, discounted_weights(k, panel.discount), never, 1))
                 if self.advantages is not None:
-                    parts.append(self._long_run(means, users, never))
+                    parts.append(self._long_run(means, members, never))
         parts += [self._not_shown(k) for k in horizons if k not in covered_days]
         if panel.data.steady:
             parts += [
@@ -149,53 +202,58 @@ class Sequential:
 
     def _days(self, days: int, users: NDArray[np.bool_], ratio: Array, given: Array | None) -> Days:
         """Estimate each of the first `days` days over `users` `[U]`, from their rows only."""
-        panel, outcome = self.panel, self._outcome
-        U, T = panel.num_users, outcome.shape[1]
-        share = users / users.sum()
-        ahead = np.zeros((U, T, days))  # of each user's next row
-        stages: list[tuple[Index, Index, Any, Array, Array]] = []
+        panel, U = self.panel, self.panel.num_users
+        share, known = users / users.sum(), panel.known_until(days)
+        ahead = np.zeros((U, self._outcome.shape[1], days))  # of each user's next row
+        stages: list[tuple[Index, list[_Regression]]] = []
         for day in range(days - 1, -1, -1):
             rows = self._rows[day][users[panel.user[self._rows[day]]]]
-            on = rows[ratio[rows] > 0]
-            if len(on) == 0:
-                stages.append((rows, on, None, np.zeros(0), np.zeros(0)))
-                continue
-            user, weight = panel.user[on], ratio[on]
-            every = self._block(rows, given)
-            block = every[ratio[rows] > 0]
-            weighted = block * weight[:, None]
-            gram = block.T @ weighted
-            gram[np.diag_indices_from(gram)] += 1e-9 * max(1.0, float(gram[-1, -1]))
-            inner = np.arange(len(gram) - 1)
-            gram[inner, inner] += RIDGE * float(weight @ weight) / float(weight.sum())
-            factor = cho_factor(gram)
-            goal = np.where(panel.following[on, None, None] >= 0, ahead[user, :, day:], 0.0)
-            goal[:, :, 0] = outcome[on]
-            theta = cho_solve(factor, weighted.T @ goal.reshape(len(on), -1))
-            inverse = cho_solve(factor, np.eye(len(gram)))
-            lever = weight * np.einsum("np,np->n", block @ inverse, block)
-            residual = goal - (block @ theta).reshape(goal.shape)
-            ahead[panel.user[rows], :, day:] = (every @ theta).reshape(len(rows), T, -1)
-            stages.append((rows, on, factor, residual, np.minimum(lever, MOST_LEVERAGE)))
+            every, taken = self._block(rows, given), np.flatnonzero(ratio[rows] > 0)
+            goal, until = self._goal(rows[taken], ahead, day), known[rows]
+            fits = []
+            for first, end in _spells(until, day, days):
+                told = np.flatnonzero(until[taken] > first)
+                if len(told) == 0:
+                    continue
+                on, part = taken[told], goal[told, :, first - day : end - day]
+                fits.append(_Regression.of(first, end, on, every[on], ratio[rows[on]], part))
+                ahead[panel.user[rows], :, first:end] = (every @ fits[-1].theta).reshape(len(rows), *part.shape[1:])
+            stages.append((rows, fits))
         value = np.tensordot(share, ahead, 1)
         influence = share[:, None, None] * (ahead - value)
-        mass, shown, extrapolated = np.zeros((U, days)), days, np.zeros(days)
-        arriving = np.array(share)
-        for day, (rows, on, factor, residual, lever) in enumerate(reversed(stages)):
-            mass_before = arriving[panel.user[rows]]
-            arriving[panel.user[rows]] = 0.0
-            if factor is None:  # there are no rows, or none with the policy's action
-                shown = min(shown, day) if mass_before.any() else shown
-                continue
-            user = panel.user[on]
-            every = self._block(rows, given)
-            moved = (every @ cho_solve(factor, every.T @ mass_before))[ratio[rows] > 0] * ratio[on]
-            value[:, day:] += np.tensordot(moved, residual, 1)
-            influence[user, :, day:] += (moved / (1 - lever))[:, None, None] * residual
-            mass[user, day] = moved
-            extrapolated[day] = -np.minimum(moved, 0).sum()
-            arriving[user] = moved
-        return Days(value, U * influence, mass, extrapolated, shown)
+        mass, shown = np.zeros((U, days)), days
+        extrapolated = np.zeros(days)
+        arriving = np.repeat(share[:, None], days, axis=1)  # at each user's next row, for the outcomes of each day
+        for day, (rows, fits) in enumerate(reversed(stages)):
+            user, every = panel.user[rows], self._block(rows, given)
+            before = arriving[user]
+            arriving[user] = 0.0
+            lost = np.flatnonzero(before[:, day:].any(axis=0))  # no row goes on, or none with the policy's action
+            lost = np.setdiff1d(day + lost, [t for fit in fits for t in range(fit.first, fit.end)])
+            shown = min(shown, *lost) if len(lost) else shown
+            for fit in fits:
+                spell, on = slice(fit.first, fit.end), user[fit.on]
+                moved = fit.carried(every, before[:, spell], ratio[rows])
+                value[:, spell] += np.einsum("nd,ntd->td", moved, fit.residual)
+                influence[on, :, spell] += (moved / (1 - fit.lever)[:, None])[:, None, :] * fit.residual
+                arriving[on, spell] = moved
+                if fit.first == day:
+                    mass[on, day] = moved[:, 0]
+                    extrapolated[day] = -np.minimum(moved[:, 0], 0).sum()
+        return Days(value, U * influence, mass, extrapolated, self._unlike(users.tobytes(), days), shown)
+
+    def _goal(self, rows: Index, ahead: Array, day: int) -> Array:
+        """`[r, T, k − day]` outcomes of some rows of a day and what lies ahead of them.
+
+        An advantage is known by the next day, and counted there.
+        """
+        panel = self.panel
+        goal = np.where(panel.following[rows, None, None] >= 0, ahead[panel.user[rows], :, day:], 0.0)
+        goal[:, :, 0] = self._outcome[rows]
+        if self.advantages is not None:
+            goal[:, -1, 0] = 0.0
+            goal[:, -1, 1:2] = self._outcome[rows, -1:]
+        return goal
 
     def _block(self, rows: Index, given: Array | None) -> Array:
         """Return the regressors `[r, p']` of some rows, with a constant last; `given` is from `_given`."""
@@ -237,7 +295,8 @@ class Sequential:
         )
         mass = means.mass[:, :k].sum(axis=1)
         few = HARDLY_ANY if effective_size(mass) < FEWEST else None
-        reasons = tuple(never[0] if never else lost or few or (None if ok else UNSTABLE) for ok in possible)
+        reason = never[0] if never else lost or few or why_not(means.unlike[:k])
+        reasons = tuple(reason or (None if ok else UNSTABLE) for ok in possible)
         gone = np.array([reason is not None for reason in reasons])
         return Fitted(
             targets=tuple(names),
@@ -254,14 +313,15 @@ class Sequential:
         assert self.advantages is not None
         start = self.advantages[1][self.panel.first]
         base = start[users].mean()
-        days = max(1, means.value.shape[1] - 1)
+        days = max(1, self.window - 1)
+        told = slice(1, 1 + days)
         own = np.where(users, (start - base) * len(users) / users.sum(), 0.0)
         lost = f"after {means.shown} days none of these users was given what the policy gives"
-        reason = never[0] if never else lost if days > means.shown else None
+        reason = never[0] if never else lost if days > means.shown else why_not(means.unlike[told])
         return Fitted(
             targets=(LONG_RUN,),
-            value=np.array([np.nan if reason else base + means.value[-1, :days].mean()]),
-            influence=(own + means.influence[:, -1, :days].mean(axis=1) + (np.nan if reason else 0.0))[:, None],
+            value=np.array([np.nan if reason else base + means.value[-1, told].mean()]),
+            influence=(own + means.influence[:, -1, told].mean(axis=1) + (np.nan if reason else 0.0))[:, None],
             mass=means.mass[:, :days].sum(axis=1)[:, None],
             withheld=(reason,),
             unsupported=np.array([never[1] if never else means.extrapolated[:days].mean()]),
@@ -319,9 +379,22 @@ class Sequential:
         return np.minimum(self._outcome.min(axis=0), 0), np.maximum(self._outcome.max(axis=0), 0)
 
     @cached_property
+    def _unlike(self) -> Callable[[bytes, int], Array]:
+        """By users and days (`late_joiners.py`); the same for every policy."""
+        return lru_cache(maxsize=4)(
+            lambda users, days: unlike(self.panel, self.features, np.frombuffer(users, np.bool_), days)
+        )
+
+    @cached_property
     def _rows(self) -> list[Index]:
         """Rows by day."""
         day = self.panel.day
         order = np.argsort(day, kind="stable")
         ends = np.cumsum(np.bincount(day, minlength=int(self.panel.window.max())))
         return np.split(order, ends[:-1])
+
+
+def _spells(until: NDArray[np.int64], day: int, days: int) -> list[tuple[int, int]]:
+    """The days from `day` to before `days` in spells, in each of which the same rows are known."""
+    ends = [day, *np.unique(until[(until > day) & (until < days)]).tolist(), days]
+    return list(pairwise(ends))

@@ -73,12 +73,12 @@ def backward(
     stages: Sequence[Stage],
     horizons: Sequence[int],
     ahead: Forward,
-    shares: Sequence[Array],
+    share: Array,
     actions: Array,
 ) -> Backward:
     """The adjoint recursion d_h for all `horizons` at once.
 
-    `shares` has `[U]` of each user for each horizon; `actions` `[K]` are values.
+    `share` `[U]` is that of each user in the totals; `actions` `[K]` are values.
     """
     points, cells, wanted = moves.num_points, len(moves.logged), len(horizons)
     outcomes = ahead.values.shape[2]
@@ -94,8 +94,8 @@ def backward(
         arrived = arriving.pop(h, np.zeros((points, wanted)))
         if h in horizons:
             k = horizons.index(h)
-            arrived[:, k] += np.bincount(moves.first, shares[k], points)
-            back.needs[k].add(stage, moves.first, shares[k])
+            arrived[:, k] += np.bincount(moves.first, share, points)
+            back.needs[k].add(stage, moves.first, share)
         dual = stage.reg.solver.solve_transposed(stage.arrivals(basis, arrived))
         both = basis.evaluate(stage.logged, np.hstack([theta, dual]))
         fitted, visits = both[:, :outcomes], both[:, outcomes:]
