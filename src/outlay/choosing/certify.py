@@ -117,7 +117,7 @@ def certify_frontier(
     look(view, _identity(stored), confidence, view.certifying)
     at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
     old = at.old()
-    check = reproduces(observe(at.panel, days=at.days), old, at.state.day_effects)
+    check = reproduces(observe(at.panel, days=at.days), at.old_as_observed(old), at.state.day_effects)
     balance = at.state.balance(at.propensity())
     folds = _measured(at, campaign, check, balance, within(report, 0, 0.9))
     withheld, reaches, biases, doubts = [], [], [], []

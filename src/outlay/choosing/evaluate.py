@@ -43,7 +43,7 @@ from outlay.estimators.certificate import (
     unless_unassigned,
 )
 from outlay.estimators.importance import Weighted
-from outlay.estimators.observed import observe, reproduces
+from outlay.estimators.observed import observe, of_some, reproduces
 from outlay.estimators.path_bias import PathBias
 from outlay.estimators.reach import largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
@@ -74,7 +74,8 @@ def evaluate_policy(
     observed, old = observe(measure.panel, days=measure.days), estimate_policy(measure, OLD, propensity)
     report(0.2, "the policy")
     new = estimate_policy(measure, policy, propensity)
-    reproduction, behaviour = reproduces(observed, old.fitted, measure.state.day_effects), measure.behaviour_check()
+    reproduction = reproduces(observed, measure.old_as_observed(old.fitted), measure.state.day_effects)
+    behaviour = measure.behaviour_check()
     markov, balance = measure.state.markov_check, measure.state.balance(propensity)
     days = measure.state.day_effects
     by_days = old if days.differ and days.moderate else None
@@ -106,7 +107,7 @@ def evaluate_policy(
     curve = None if run is None else _curve(measure, run, campaign, checks.refused, report)
     less = {each.policy.name: new.rows_less(each, campaign, level) for each in [old, *compared]}
     rows = [e for each in [old, *others, *members] for e in each.rows(campaign, level)]
-    observations = observed.estimates("old", "observed", confidence=level)
+    observations = observed.estimates("old", "observed", confidence=level, cautions=of_some(measure.panel, observed))
     beside, mine = (
         tuple(days.widened(e, level) for e in _shown(each, measure, campaign))
         for each in ([*observations, *rows], new.rows(campaign, level))

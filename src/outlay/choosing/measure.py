@@ -20,6 +20,7 @@ from outlay.choosing.reserve import stated_reserves
 from outlay.choosing.window import counted, window_of
 from outlay.core.looking_back import LagFields, looking_back
 from outlay.core.machine import processors
+from outlay.core.target import Target
 from outlay.core.transitions import Transitions
 from outlay.estimators import marginalised, path_bias, reach
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
@@ -118,6 +119,28 @@ class Measure:
             among: `[U]` users whose value it is; default all.
         """
         return self.evaluator(_number(source)).fit(policy, days=self.days, among=among)
+
+    def old_as_observed(self, old: Fitted) -> Joint:
+        """The old policy's totals of the users whose days the log shows, whom `observe` counts.
+
+        Args:
+            old: its evaluation on all users, which is the same where everybody's days are shown.
+        """
+        parts = []
+        for k in self.days:
+            covers, fitted = self.panel.covers(k), old
+            if covers.any() and not covers.all():
+                fitted = self.fit(None, among=covers)
+            targets = [str(Target(name, k)) for name in self.panel.names]
+            parts.append(fitted.picked(targets, [fitted.column(t) for t in targets], [1.0] * len(targets)))
+        return Joint(
+            targets=tuple(target for part in parts for target in part.targets),
+            value=np.concatenate([part.value for part in parts]),
+            influence=np.hstack([part.influence for part in parts]),
+            mass=np.hstack([part.mass for part in parts]),
+            withheld=tuple(reason for part in parts for reason in part.withheld),
+            clusters=old.clusters,
+        )
 
     def fit_second(self, policy: Part, among: NDArray[np.bool_] | None = None) -> Fitted | None:
         """The same on a basis that no network made; None where states are counted."""

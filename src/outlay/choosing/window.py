@@ -16,7 +16,7 @@ from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.windowed import LITTLE
 
 LEAST_ROWS = 4  # for each state and action: with fewer most are thin, and counts say nothing
-COVERED = 0.5  # of the users, whose windows cover the days that claims are about
+COVERED = 0.5  # of the users who joined late, whose windows cover the days that claims are about
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ def window_of(data: Transitions) -> int | None:
 
     It can where states are counted: a fixed point of counts is a fixed point of the log. Between features it is
     extrapolated: nothing holds the values of the days after the log to those that were seen. There k is as many days as
-    hold all but `LITTLE` of the discounted weight, or those that the windows of half the users cover, if these are
-    fewer. Without a tail (discount 0, or every path ends in a terminal row) there is nothing to extrapolate.
+    hold all but `LITTLE` of the discounted weight, or as the log shows, if these are fewer: those that the windows of
+    half the users cover who joined after its first day, if more than `LITTLE` of all did. Claims are about all users
+    (`estimators/sequential.py`), and users who joined late may be of a kind of their own. Without a tail (discount 0, or every path ends in a terminal row) there is nothing to extrapolate.
     """
     discount = data.campaign.meta.discount
     if discount == 0 or all(counted(data, split) for split in (SELECT, CERTIFY)):
@@ -48,7 +49,9 @@ def window_of(data: Transitions) -> int | None:
     if not ((np.asarray(data.next_row) < 0) & ~np.asarray(data.terminal)).any():
         return None
     windows = np.sort(np.asarray(data.users["window"], np.int64))[::-1]
-    covered = int(windows[int(np.ceil(COVERED * len(windows))) - 1])
+    late = windows[windows < windows[0]]
+    shown = late if len(late) > LITTLE * len(windows) else windows[:1]
+    covered = int(shown[int(np.ceil(COVERED * len(shown))) - 1])
     return max(1, min(covered, int(np.ceil(np.log(LITTLE) / np.log(discount)))))
 
 

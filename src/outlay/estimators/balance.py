@@ -83,7 +83,7 @@ class BalanceCheck:
             return cls(True, words, way_out, ordered)
         worst = ordered[0]
         what = "the amount given" if worst.outcome == "action" else "whether an incentive is given"
-        found_words = f"{what} depends on {worst.past} {worst.when} ({worst.size})"
+        found_words = f"{what} depends on {worst.source} ({worst.size})"
         cause = (
             "log.propensity is not the probability with which actions were drawn: weighted by it and given the state, "
             if logged

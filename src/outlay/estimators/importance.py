@@ -51,10 +51,15 @@ class Weighted(Joint):
     clipped: NDArray[np.float64]
 
     def cautions(self) -> list[str | None]:
-        """Return `[T]` why not to rely on a number: the clip binds, so that it is biased, or it rests on few users."""
+        """Return `[T]` why not to rely on a number, or None.
+
+        The clip binds, so that it is biased; it rests on few users, or is of other users than other estimates.
+        """
         return [
-            f"the clip binds for {clipped:.2%} of the weights, which biases it" if clipped > 0 else few_users(ess)
-            for clipped, ess in zip(self.clipped, self.ess, strict=True)
+            f"the clip binds for {clipped:.2%} of the weights, which biases it"
+            if clipped > 0
+            else few_users(ess) or some_users(covered, len(self.mass))
+            for clipped, ess, covered in zip(self.clipped, self.ess, self.covered, strict=True)
         ]
 
 
@@ -63,6 +68,13 @@ def few_users(ess: float) -> str | None:
     return (
         f"it rests on the weights of {ess:.0f} effective users; {LEAST_ESS:.0f} are needed" if ess < LEAST_ESS else None
     )
+
+
+def some_users(covered: int, users: int) -> str | None:
+    """Return why a total is not of all users, as others are: users joined after the log had begun; or None."""
+    if covered in (0, users):
+        return None
+    return f"it is of the {covered / users:.0%} of users whose days in the log are as many, other estimates are of all"
 
 
 def weigh(

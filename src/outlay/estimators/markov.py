@@ -16,6 +16,10 @@ memory, so dependence counts only if it is beyond chance *and* not negligible.
 
 The calendar day is taken out because a shock that all users share is not memory.
 
+When a user joined is tried as well, as the first day and as whether it was the log's first, each also times the amount.
+Means over a user's days take what users did who have been in the log for long for what others would do who joined late
+(`sequential.py`), which is right only if, given the state, it does not matter when somebody joined.
+
 Source: Shi, Wan, Song, Lu and Leng (2020) for testing the Markov property of a decision process; Frisch and Waugh
 (1933) for residuals; the summaries and the limits: ours.
 """
@@ -42,6 +46,11 @@ ADD_HISTORY = (
     "Add [log.history] to the campaign file, which makes summaries of each user's past days part of the state, and "
     "prepare and train again. outlay check tells how many days are enough"
 )
+ADD_JOINING = (
+    "Add to [log.features] what tells users who joined late from others, such as the days since they joined, and "
+    "prepare and train again"
+)
+JOINED = "joined"  # as a lag
 LONGER_HISTORY = (
     "Look back further, or summarise more columns, under [log.history]; where the log is too short for that, give a "
     "longer log, or features that tell users apart"
@@ -54,8 +63,9 @@ class PastDependence:
 
     Attributes:
         outcome: what is predicted: `reward`, a budget, or `next reward` for that of the next row.
-        past: by what: `action`, `incentive` (whether one was given), `reward` or a budget.
-        lag: `last day` or `all days before`.
+        past: by what: `action`, `incentive` (whether one was given), `reward` or a budget; of when a user joined:
+            `day` or `late`, each also `… by action`.
+        lag: `last day`, `all days before` or `joined`.
         correlation: ρ.
         std_error: of ρ, by cluster.
     """
@@ -77,9 +87,11 @@ class PastDependence:
         return abs(self.z) > BY_CHANCE and abs(self.correlation) > NEGLIGIBLE
 
     @property
-    def when(self) -> str:
-        """The lag in words."""
-        return "on the day before" if self.lag == "last day" else "on the days before"
+    def source(self) -> str:
+        """What predicts, in words."""
+        if self.lag == JOINED:
+            return "when a user joined"
+        return f"{self.past} on the {'day' if self.lag == 'last day' else 'days'} before"
 
     @property
     def size(self) -> str:
@@ -125,10 +137,10 @@ class MarkovCheck:
         what = worst.outcome.removeprefix("next ")
         what = f"the next day's {what}" if worst.outcome != what else what
         words = (
-            f"the state does not say enough: given state and action, {worst.past} {worst.when} still predicts {what} "
+            f"the state does not say enough: given state and action, {worst.source} still predicts {what} "
             f"({worst.size})"
         )
-        return cls(False, words, way_out, ordered)
+        return cls(False, words, ADD_JOINING if worst.lag == JOINED else way_out, ordered)
 
     @property
     def refused(self) -> Reason | None:
@@ -152,6 +164,8 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
     if len(np.unique(panel.user[rows])) < FEWEST_USERS:
         return MarkovCheck.of((), history)
     names, past = past_of(panel)
+    joined, when = joined_of(panel, time)
+    names, past = [*names, *joined], np.hstack([past, when])
     unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
     goes_on = rows[panel.following[rows] >= 0]
     found: list[PastDependence] = []
@@ -181,6 +195,18 @@ def past_of(panel: Panel) -> tuple[list[tuple[str, str]], Array]:
     what = ["action", "incentive", *panel.names]
     names = [(name, lag) for lag in ("all days before", "last day") for name in what]
     return names, before(panel, was)
+
+
+def joined_of(panel: Panel, time: NDArray[np.int64]) -> tuple[list[tuple[str, str]], Array]:
+    """When users joined, as (what, lag), and its columns; nothing where all did on the same day."""
+    day = (time - panel.day).astype(np.float64)
+    if len(day) == 0 or day.min() == day.max():
+        return [], np.empty((len(panel), 0))
+    amount = panel.data.actions[panel.action]
+    when = np.column_stack([day, day > day.min()])
+    when -= when.mean(axis=0)
+    names = [(name, JOINED) for name in ("day", "late", "day by action", "late by action")]
+    return names, np.hstack([when, when * (amount - amount.mean())[:, None]])
 
 
 def dependences(

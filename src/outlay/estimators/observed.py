@@ -1,6 +1,7 @@
 """What the log's own policy brought: plain means, and the check that an estimator reproduces them.
 
-Totals of k days count the users whose k days the log shows (`Panel.covers`), as every estimator does. The mean cost per
+Totals of k days count the users whose k days the log shows (`Panel.covers`). Estimates are of all users; where some
+joined late, an estimator is therefore held against what was observed by its total of the same users. The mean cost per
 decision is undiscounted, Σ c / Σ decisions over all rows (the ratio's interval by the delta method), so it need not
 equal the discounted one of the same policy.
 
@@ -19,6 +20,7 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.day_effects import DayEffects
+from outlay.estimators.importance import some_users
 from outlay.estimators.joint import Joint
 from outlay.estimators.panel import Panel
 from outlay.ops.intervals import ratio, std_error, student
@@ -85,9 +87,16 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
     )
 
 
+def of_some(panel: Panel, observed: Joint) -> list[str | None]:
+    """Return `[T]` for each observed quantity why it is not of all users, or None."""
+    covered = [int(panel.covers(k).sum()) if (k := Target.parse(target).days) else 0 for target in observed.targets]
+    return [some_users(count, panel.num_users) for count in covered]
+
+
 def reproduces(observed: Joint, fitted_old: Joint, days: DayEffects | None = None) -> Reproduction:
     """Check an estimator before it is used: fitted for the old policy, it must reproduce the observed totals.
 
+    `fitted_old` are its totals of the users who were observed for so many days.
     Both come from the same users, so the error of the difference is that of ψ_fitted − ψ_observed. Where days differ,
     the totals of the first days miss those of all days by as much as these differ, which widens every interval: so much
     is not the estimator's, unless days are hardly alike at all.

@@ -71,6 +71,7 @@ class Days:
         mass: `[U, k]` the policy's visits to each user's row of a day.
         extrapolated: `[k]` absolute sum of negative masses; 0 if the log covers the states of that day.
         unlike: `[k]` share of the users whose window ended before that day, unlike all who went on.
+        reached: `[k]` users whose window reaches each day.
         shown: number of days, at most k, that have users with the policy's actions.
     """
 
@@ -79,6 +80,7 @@ class Days:
     mass: Array
     extrapolated: Array
     unlike: Array
+    reached: NDArray[np.int64]
     shown: int
 
 
@@ -240,7 +242,8 @@ class Sequential:
                 if fit.first == day:
                     mass[on, day] = moved[:, 0]
                     extrapolated[day] = -np.minimum(moved[:, 0], 0).sum()
-        return Days(value, U * influence, mass, extrapolated, self._unlike(users.tobytes(), days), shown)
+        reached = np.array([(users & panel.covers(day + 1)).sum() for day in range(days)])
+        return Days(value, U * influence, mass, extrapolated, self._unlike(users.tobytes(), days), reached, shown)
 
     def _goal(self, rows: Index, ahead: Array, day: int) -> Array:
         """`[r, T, k − day]` outcomes of some rows of a day and what lies ahead of them.
@@ -294,7 +297,7 @@ class Sequential:
             f"after {means.shown} days none of these users was given what the policy gives" if k > means.shown else None
         )
         mass = means.mass[:, :k].sum(axis=1)
-        few = HARDLY_ANY if effective_size(mass) < FEWEST else None
+        few = HARDLY_ANY if min(effective_size(mass), means.reached[k - 1]) < FEWEST else None
         reason = never[0] if never else lost or few or why_not(means.unlike[:k])
         reasons = tuple(reason or (None if ok else UNSTABLE) for ok in possible)
         gone = np.array([reason is not None for reason in reasons])
