@@ -103,11 +103,12 @@ def _show_check(found: dict[str, Any]) -> None:
         for line in (f"{test['words']} Plan it with:", f"  {test['command']}", f"  {test['placeholders']}"):
             stdout.print(line, markup=False, highlight=False, soft_wrap=True)
     blocked = any(finding["level"] == "error" for finding in found["findings"])
-    verdict = (
-        "Fix these errors before you run outlay prepare."
-        if blocked
-        else "Nothing blocks. Next: outlay prepare or train."
-    )
+    driven = found["assignment"] is not None and found["assignment"]["drivers"]
+    verdict = "Nothing blocks. Next: outlay prepare or train."
+    if blocked:
+        verdict = "Fix these errors before you run outlay prepare."
+    elif driven:
+        verdict = "Nothing stops outlay prepare or train, but nothing will be certified: see the warnings."
     stdout.print(verdict, markup=False)
 
 
@@ -137,7 +138,7 @@ def prepare(
     if not quiet:
         counts = [len(data.users_of(split)) for split in range(3)]
         table("", ("rows", "users", "learn", "select", "certify"), [(len(data), len(data.users), *counts)])
-        for part in ("events", "ripeness", "hashed"):
+        for part in ("events", "ripeness", "hashed", "assignment"):
             if told := data.manifest.get(part, {}).get("words"):
                 stdout.print(f"{told}.", markup=False, highlight=False)
         stdout.print(f"{out} written. Next: outlay train {out} --out run", markup=False)

@@ -116,6 +116,7 @@ class LogSection(Section):
     cluster: str | None = None  # users who may share what happens to them: a city, a household
     contrast: tuple[float, float] | None = None
     delays: dict[str, Delay] = Field(default_factory=dict)  # outcome → time units in which its value can still change
+    outcomes: tuple[str, ...] = ()  # further columns that follow from the action, and so may go with it
     as_of: int | datetime.date | None = None  # last time of which outcomes were collected; default: that of the log
     features: Features
     events: EventsSection | None = None
@@ -144,6 +145,8 @@ class LogSection(Section):
         twice = {name for name in self.features.names if self.features.names.count(name) > 1}
         if twice:
             raise impossible(f"features lists {sorted(twice)} twice")
+        if both := [name for name in self.outcomes if name in self.features.names]:
+            raise impossible(f"outcomes names {both[0]!r}, which is a feature: known before the decision")
         unknown = [name for name in self.features.known_before if name not in self.features.names]
         if unknown:
             raise impossible(f"features.known_before names {unknown[0]!r}, which is not among the features")

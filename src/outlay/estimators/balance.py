@@ -21,6 +21,9 @@ the past: the policy could not know them yet, and where later events are credite
 decides which row that is. What this cannot see: targeting by something that the logged past does not show, such as an
 intent of the day.
 
+Actions are not balanced either where `prepare` found that they go with the calendar or with another column of the log
+(`core/assignment.py`).
+
 Source: Rosenbaum and Rubin (1984) for balance of covariates as a check of propensities; pre-period outcomes as
 covariates are textbook.
 """
@@ -34,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.reasons import Reason, ReasonKind
+from outlay.core.assignment import Assignment
 from outlay.estimators.markov import (
     FEWEST_USERS,
     PastDependence,
@@ -105,7 +109,7 @@ def balance_check(
     columns: Sequence[NDArray[np.floating]] | None,
     propensity: NDArray[np.floating],
 ) -> BalanceCheck:
-    """Test whether actions, weighted by propensities, are unrelated to the days before.
+    """Test whether actions, weighted by propensities, are unrelated to the days before, and to the log's other columns.
 
     Args:
         panel: the rows.
@@ -113,6 +117,23 @@ def balance_check(
         columns: `[n, d]` blocks of columns of the state; None where states are counted.
         propensity: `[n]` of the logged action, logged or estimated.
     """
+    found = _by_past(panel, time, columns, propensity)
+    driven = Assignment.read(panel.data.manifest)
+    if driven is None or not driven.drivers:
+        return found
+    words, way_out = driven.words, driven.way_out
+    if found.ok is False:
+        words, way_out = f"{words}; {found.words}", f"{way_out}. {found.way_out}"
+    return BalanceCheck(False, words, way_out, found.dependences)
+
+
+def _by_past(
+    panel: Panel,
+    time: NDArray[np.int64],
+    columns: Sequence[NDArray[np.floating]] | None,
+    propensity: NDArray[np.floating],
+) -> BalanceCheck:
+    """Whether actions, weighted by propensities, are unrelated to the days before."""
     logged = panel.propensity is not None
     way_out = LOGGED if logged else ESTIMATED
     rows = rows_with_a_past(panel)

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from outlay.choosing.measure import Measure
 from outlay.choosing.settling_test import SettlingTest, plan_settling
+from outlay.core.assignment import Assignment
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import LogError
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.jobs.prepare import prepare
+from outlay.logs.drivers import assignment
 from outlay.logs.effects import Effect, contrast, effects
 from outlay.logs.findings import LEVELS, Finding
 from outlay.logs.link import link
@@ -76,6 +78,8 @@ class CheckReport:
             large to be prepared for it.
         balance: whether the old policy's actions depend on the past beyond the state (`estimators/balance.py`); None
             as for `state`.
+        assignment: columns and the calendar, with which actions go beyond what the campaign file says; None where there
+            was no choice.
         tried: where it is not enough and there is no `[log.history]`: whether so many past days are.
         test: where nothing that was tried is enough, the experiment that needs no state.
     """
@@ -99,6 +103,7 @@ class CheckReport:
     tried: tuple[TriedHistory, ...] = ()
     test: SettlingTest | None = None
     balance: BalanceCheck | None = None
+    assignment: Assignment | None = None
 
     @property
     def blocks(self) -> bool:
@@ -138,15 +143,18 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
         missing = facts.missing | _missing_features(log)
         findings += [*_empty_features(missing, facts.rows, log), *_many_values(log, facts.rows)]
         overlaps: list[Overlap] = []
-        verdict = pair = None
+        verdict = pair = driven = None
         table: list[Effect] = []
         if facts.users and facts.choices:
             overlaps = overlap(log, facts)
-            verdict = randomisation(log, facts, overlaps)
+            driven = assignment(log, facts)
+            verdict = randomisation(log, facts, overlaps, driven)
             pair = contrast(log, facts)
             table = effects(log, *pair) if pair else []
-            findings += _about_assignment(findings, verdict, forced=campaign.log.forced is not None)
+            if not driven.drivers:
+                findings += _about_assignment(findings, verdict, forced=campaign.log.forced is not None)
             findings += _about_choice(overlaps, pair, table)
+            findings += _about_drivers(driven)
         days = facts.last_time - facts.first_time + 1
         found, tried = None, list[TriedHistory]()
         if not any(finding.level == "error" for finding in findings) and facts.choices:
@@ -160,6 +168,7 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
             last=log.when(facts.last_time), actions=facts.actions, missing=missing, duplicates=facts.duplicates,
             findings=tuple(findings), overlap=tuple(overlaps), randomisation=verdict, contrast=pair,
             effects=tuple(table), state=state, balance=balance, tried=tuple(tried), test=test,
+            assignment=driven,
         )  # fmt: skip
 
 
@@ -226,7 +235,7 @@ def _many_values(log: Log, rows: int) -> list[Finding]:
 
 
 def _about_balance(balance: BalanceCheck | None) -> list[Finding]:
-    if balance is None or balance.ok is not False:
+    if balance is None or balance.ok is not False or not any(each.matters for each in balance.dependences):
         return []
     return [Finding("warning", "log.propensity", f"{balance.words}.", f"{balance.way_out}.", 0)]
 
@@ -282,6 +291,15 @@ def _about_assignment(found: list[Finding], verdict: Randomisation, *, forced: b
     else:
         way_out = "If only some rows had a choice, mark the others with log.forced; give log.propensity where known."
     return [Finding("warning", "log.action", verdict.verdict, way_out, 0)]
+
+
+def _about_drivers(driven: Assignment) -> list[Finding]:
+    beyond = "the stated propensities" if driven.stated else "the features"
+    return [
+        Finding("warning", each.name if each.role == "calendar" else f"column {each.name}",
+                f"beyond {beyond}, {each.words}.", f"Nothing is certified until you {each.way_out}.", 0)
+        for each in driven.drivers
+    ]  # fmt: skip
 
 
 def _about_choice(overlaps: list[Overlap], pair: tuple[float, float] | None, table: list[Effect]) -> list[Finding]:

@@ -30,6 +30,7 @@ from outlay.core.transitions import CLUSTERS, NAMES, SPLITS, USERS, Transitions
 from outlay.core.version import __version__
 from outlay.logs.blocks import Block, FeatureFiles, changed, find_features
 from outlay.logs.clustering import LEAST
+from outlay.logs.drivers import assignment
 from outlay.logs.encode import Columns, find_states, write_features, write_links, write_roles
 from outlay.logs.history import feature_terms, write_history
 from outlay.logs.link import complete, link
@@ -112,6 +113,7 @@ def _fill(
         report(0.08, "checking")
         facts = inspect(log)
         refuse(campaign, facts)
+        assigned = assignment(log, facts)
         table, rows, places = "roles", facts.rows, None
         if campaign.log.complete:
             report(0.18, "filling missing days")
@@ -148,7 +150,7 @@ def _fill(
             "rows": rows, "rows_in_log": facts.rows, "users": len(users),
             "actions": actions.tolist(), "segments": segments, "even": even,
             "first_time": log.when(facts.first_time), "last_time": log.when(facts.last_time),
-            "code_columns": encoding.groups,
+            "code_columns": encoding.groups, "assignment": assigned.to_dict(),
             **({} if clusters is None else {"clusters": clusters}),
             **({} if log.credited is None else {"events": asdict(log.credited) | {"words": log.credited.words}}),
             **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),

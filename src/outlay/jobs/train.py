@@ -257,7 +257,7 @@ def _data(
             f"cost, a candidate every {t.candidate_every}, discount {campaign.meta.discount:g}, users split "
             f"{list(t.shares)}."
         )
-    told = (data.manifest.get(part, {}).get("words") for part in ("ripeness", "hashed"))
+    told = (data.manifest.get(part, {}).get("words") for part in ("ripeness", "hashed", "assignment"))
     notes += [f"{words}." for words in told if words]
     for split, name in enumerate(SPLITS):
         if len(data.users_of(split)) == 0:

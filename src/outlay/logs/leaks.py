@@ -24,24 +24,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy import stats
 
 from outlay.logs.roles import Log
-from outlay.logs.source import ROW, Term
+from outlay.logs.sampled import SAMPLE, Array, Cells, Index, by_size, by_value, columns_of, numbers
+from outlay.logs.source import Term
 
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
-
-SAMPLE = 100_000  # rows looked at
-CELLS = 8_000_000  # feature values in memory at a time
-BINS = 32  # of a number
-VALUES = 200  # of a categorical feature that are told apart; rarer ones are one
 FALSE_ALARM = 1e-5  # chance of one in a log without leaks, over all features, values and actions
 MOVED = 0.05  # standard deviations of "has this value" by which an action moves it, at least
 STICKY = 4.0  # standard errors by which an action hangs on the one before
@@ -118,14 +109,6 @@ class _Weights:
         return cls(usable, actions, given.ravel(), 1 / p, (1 - p) / p**2)
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """Which of V values, or spans of values, each of the r rows has."""
-
-    of: Index
-    names: list[str]
-
-
 def leaks(log: Log, *, weighable: bool) -> list[Leak]:
     """Features of a linked log (tables `roles`, `users`, `links`) that leak, one entry for each.
 
@@ -161,46 +144,14 @@ def _sampled(log: Log, *, first: bool) -> _Rows:
         FROM (SELECT r.* FROM roles r {only} ORDER BY hash(r.row) LIMIT {SAMPLE}) r
         LEFT JOIN links k ON k.next_row = r.row LEFT JOIN roles b ON b.row = k.row""")
     table = log.source.table("SELECT action, reward, propensity, before, prior FROM sampled ORDER BY row")
-    return _Rows(*(_numbers(table.column(name)) for name in ("action", "reward", "propensity", "before", "prior")))
+    return _Rows(*(numbers(table.column(name)) for name in ("action", "reward", "propensity", "before", "prior")))
 
 
-def _looked_at(log: Log, terms: list[Term]) -> Iterator[tuple[Term, _Cells]]:
-    """The features on the sampled rows, some at a time."""
+def _looked_at(log: Log, terms: list[Term]) -> Iterator[tuple[Term, Cells]]:
+    """The features on the sampled rows."""
     categorical = set(log.categorical)
-    size = max(1, CELLS // SAMPLE)
-    for i in range(0, len(terms), size):
-        part = terms[i : i + size]
-        chosen = ", ".join(f"s.{name} AS {name}" for name in (f"__f{j}" for j in range(len(part))))
-        inner = ", ".join(f"{term.sql} AS __f{j}" for j, term in enumerate(part))
-        table = log.source.table(
-            f"SELECT {chosen} FROM (SELECT {ROW} AS __place, {inner} FROM log_numbered) s "
-            "JOIN sampled c ON c.row = s.__place ORDER BY c.row"
-        )
-        for j, term in enumerate(part):
-            column = table.column(f"__f{j}")
-            yield term, _by_value(column) if term in categorical else _by_size(_numbers(column))
-
-
-def _by_value(column: Any) -> _Cells:
-    """The commonest values; the others are one."""
-    encoded = column.combine_chunks().dictionary_encode()
-    texts = [*encoded.dictionary.cast(pa.string()).to_pylist(), "missing"]
-    code = np.asarray(encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False), np.intp)
-    order = np.argsort(-np.bincount(code, minlength=len(texts)), kind="stable")
-    place = np.full(len(texts), VALUES)
-    place[order[:VALUES]] = np.arange(min(VALUES, len(texts)))
-    return _Cells(place[code], [*(texts[i] for i in order[:VALUES]), "any of the rarer values"])
-
-
-def _by_size(x: Array) -> _Cells:
-    """Quantiles, with frequent values by themselves; what is missing is one more."""
-    known = np.isfinite(x)
-    if not known.any():
-        return _Cells(np.zeros(len(x), np.intp), ["missing"])
-    edges = np.unique(np.quantile(x[known], np.arange(1, BINS) / BINS, method="lower"))
-    of = np.where(known, np.searchsorted(edges, x, side="left"), len(edges) + 1)
-    names = [f"up to {edges[0]:.4g}", *(f"above {low:.4g}" for low in edges), "missing"]
-    return _Cells(of.astype(np.intp), names)
+    for term, column in zip(terms, columns_of(log, [term.sql for term in terms]), strict=True):
+        yield term, by_value(column) if term in categorical else by_size(numbers(column))
 
 
 def _kept(rows: _Rows) -> bool:
@@ -236,7 +187,7 @@ def _excess(weights: _Weights, of: Index) -> tuple[Array, Array, Array]:
     return off / n, z, implied / n
 
 
-def _moved(rows: _Rows, cells: _Cells, features: int) -> str | None:
+def _moved(rows: _Rows, cells: Cells, features: int) -> str | None:
     """That the day's own action moves a feature, in words, or None."""
     weights = rows.weights
     if weights is None:
@@ -257,7 +208,7 @@ def _moved(rows: _Rows, cells: _Cells, features: int) -> str | None:
     )
 
 
-def _determines(rows: _Rows, cells: _Cells) -> str | None:
+def _determines(rows: _Rows, cells: Cells) -> str | None:
     """That a feature determines the reward, in words, or None; a handful of rows says nothing."""
     if len(rows.reward) < CHANGES:
         return None
@@ -276,7 +227,3 @@ def _determines(rows: _Rows, cells: _Cells) -> str | None:
             return None
         explained += f", and {1 - left[later].sum() / change:.1%} of its change since the user's row before"
     return f"determines the reward: {explained} ({n:,} rows). Nothing that is known before the decision does"
-
-
-def _numbers(column: Any) -> Array:
-    return np.asarray(pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(), np.float64)

@@ -5,6 +5,8 @@ must not depend on anything known before: Cramér's V of action against each cat
 user's last action, the correlation ratio η for numeric features, both corrected for bias (0: no dependence, 1: a
 function). A dependence counts if it is large enough to matter and too large for chance (χ² or F test).
 
+The calendar and the log's other columns are looked at in `drivers.py`.
+
 Source: Bergsma (2013) for the corrected V; ε² of Kelley (1935) for η.
 """
 
@@ -16,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from outlay.core.assignment import Assignment
 from outlay.logs.quality import Facts
 from outlay.logs.roles import Log
 from outlay.logs.source import ROW
@@ -89,8 +92,17 @@ def overlap(log: Log, facts: Facts) -> list[Overlap]:
     return result
 
 
-def randomisation(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisation:
-    """Whether the assignment looks randomised."""
+def randomisation(log: Log, facts: Facts, overlaps: list[Overlap], driven: Assignment) -> Randomisation:
+    """Whether the assignment looks randomised; `driven` says what it goes with beyond what the campaign file tells."""
+    found = _by_features(log, facts, overlaps)
+    if not found.looks_randomised or not driven.drivers:
+        return found
+    words = driven.words[0].upper() + driven.words[1:]
+    return Randomisation(False, f"{words}. It does not look randomised.", found.stated, found.dependences)
+
+
+def _by_features(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisation:
+    """Whether the assignment looks randomised by features, the segment and the action before."""
     stated = log.campaign.log.propensity is not None
     if stated:
         if facts.propensities and facts.propensities.certain:
