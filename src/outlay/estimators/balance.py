@@ -36,8 +36,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.assignment import Assignment
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.markov import (
     FEWEST_USERS,
     PastDependence,
