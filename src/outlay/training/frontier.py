@@ -48,6 +48,7 @@ POOL = ("trees", "orthogonal")  # the learners that `auto` pools where states ar
 FOLDS = 4  # where the campaign says nothing, and a training for each takes little time:
 MOST_FOLDED = 30_000  # of logs with at most so many users, or where counting learns; else
 LEAST_FOLDS = 2  # which take the time of one training on one split: each learns from half as many users
+MOST_ROWS = 1_000_000  # measured so by default: with features, the evaluation of all users takes 10 kB of memory a row
 LEVEL = 0.05  # chance that the check finds fault where there is none
 
 Vector = NDArray[np.float64]
@@ -349,7 +350,8 @@ def _who_certifies(folds: Sequence[Transitions], campaign: Campaign) -> str:
     if count == 1:
         return (
             f"{certify:.0%} of the {users:,} users certify. With --folds {LEAST_FOLDS}, for which no fields are "
-            f"screened, all of them would, with intervals {certify**-0.5:.1f} times narrower."
+            f"screened, all of them would, with intervals {certify**-0.5:.1f} times narrower; evaluating takes "
+            f"{certify**-1:.1f} times the time and memory."
         )
     words = (
         f"Learned {count} times, each time without the users of one fold, who certify what was learned then: so all "
@@ -367,12 +369,14 @@ def _who_certifies(folds: Sequence[Transitions], campaign: Campaign) -> str:
 def _num_folds(data: Transitions, campaign: Campaign, oracle: str) -> int:
     """The number of folds: that of the campaign or, by default, FOLDS where training so many times is quick, else 2.
 
-    So every user certifies, whatever the size of the log.
+    So every user certifies, unless measuring all would take too much memory.
     """
     if campaign.train.folds is not None:
         return campaign.train.folds
     counts = oracle == "tabular" or (oracle == "auto" and countable(data) is not None and _well_counted(data))
-    return FOLDS if counts or len(data.users) <= MOST_FOLDED else LEAST_FOLDS
+    if counts or len(data.users) <= MOST_FOLDED:
+        return FOLDS
+    return LEAST_FOLDS if len(data) <= MOST_ROWS else 1
 
 
 def _check_users(folds: Sequence[Transitions], campaign: Campaign) -> None:
