@@ -14,11 +14,13 @@ import outlay
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.bundles.reference import forward
-from outlay.choosing.choose import TOGETHER, SolvedMixture, _learner_results, _preferred
+from outlay.choosing import choose
+from outlay.choosing.choose import TOGETHER, LearnerResult, SolvedMixture, _learner_results, _preferred
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import OutlayError
 from outlay.core.trees import Trees
+from outlay.training.portfolio import Effects, won
 
 SMALL = "folds = 1\nshares = [0.6, 0.2, 0.2]\nlayers = [16]\nembedding = 2\nbatch = 256\nepochs = 1.0\n"
 
@@ -55,6 +57,31 @@ def test_another_learner_is_taken_only_where_it_is_better_by_more_than_noise() -
     assert found[1].std_error == pytest.approx(0.1, rel=0.02)
     assert _learner_results({"first": own["first"]}, own["first"]) == ()
     assert _preferred({}) is None
+
+
+def test_learners_that_effects_do_not_tell_apart_are_all_in_the_pool() -> None:
+    """The mixture of all of them comes first then, and the words say on which figures it was taken."""
+    kept = [SimpleNamespace(policy=SimpleNamespace(learner=name)) for name in ("trees", "orthogonal")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choose, "best", lambda pool, *_: [each.policy.learner for each in pool])
+        for together, first in ((True, TOGETHER), (False, "trees")):
+            found = choose._by_learner(kept, None, False, together)  # type: ignore[arg-type]
+            assert next(iter(found)) == first
+            assert found[TOGETHER] == ["trees", "orthogonal"]  # type: ignore[comparison-overlap]
+    near, apart = (Effects({"trees": 0.1883, "orthogonal": 0.1883 - by}, by, 0.0003) for by in (0.0002, 0.001))
+    assert near.tie
+    assert not apart.tie
+    assert not Effects({}).tie
+    results = {name: [LearnerResult(name, 1.0, 0.0, 0.0), LearnerResult("other", 0.9, 0.1, 0.05)]
+               for name in (TOGETHER, "trees", "orthogonal")}  # fmt: skip
+    tie = won([results[TOGETHER]], [near], {"trees": 1.0})
+    assert "all together is taken" in tie
+    assert "trees 18.83%, orthogonal 18.81%; difference 0.02% ±0.06%, which does not tell the learners apart" in tie
+    assert "so trees comes first" in won([results["trees"]], [apart], {"trees": 1.0})
+    other = won([results["orthogonal"]], [apart], {"orthogonal": 1.0})
+    assert "measured to be better than trees by more than a standard error, although trees comes first" in other
+    for words in (tie, other):
+        assert "explain most" not in words
 
 
 def test_a_run_says_which_learner_won_and_serves_what_the_best_of_them_found(pooled: Run) -> None:

@@ -5,7 +5,8 @@ If the candidates cannot keep the limits, the spares and then the constant actio
 added where a mixture with them is better by more than noise, so no mixture is served that they visibly beat.
 
 Where there are several learners, each has its own best mixture, and so have all their policies together. The first one
-is served unless another is better by more than noise: the best of many noisy figures is mostly noise.
+is served unless another is better by more than noise: the best of many noisy figures is mostly noise. The first is that
+of the learner whose effects are known to be better; where nothing tells the learners apart, that of all together.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ def choose_among(
     *,
     weights: Vector | None = None,
     alone: bool = False,
+    together: bool = False,
 ) -> Selection:
     """Solve the weights of policies that were measured.
 
@@ -128,6 +130,7 @@ def choose_among(
         count: how many are to be mixed.
         weights: as of `choose`.
         alone: as of `choose`.
+        together: whether the mixture of all learners' policies comes first, and not that of the first learner.
 
     Raises:
         InfeasibleError: as `choose` does.
@@ -141,7 +144,7 @@ def choose_among(
         pool = [each for each in first if each.withheld is None]
         own = weights[known] / weights[known].sum()
         return _selection(pool, own, margins_of(pool, context), measured, measure)
-    by_learner = _by_learner(first, context, alone)
+    by_learner = _by_learner(first, context, alone, together)
     learned = _preferred(by_learner)
     if learned is None:
         learned = best(measured, context, alone)
@@ -197,12 +200,14 @@ def best(policies: Sequence[MeasuredPolicy], context: RunContext, alone: bool = 
     return None if weights is None else SolvedMixture(pool, *_refined(pool, weights, margin, context))
 
 
-def _by_learner(policies: list[MeasuredPolicy], context: RunContext, alone: bool) -> dict[str, SolvedMixture]:
+def _by_learner(
+    policies: list[MeasuredPolicy], context: RunContext, alone: bool, together: bool
+) -> dict[str, SolvedMixture]:
     """The best mixture of each learner's own policies, and that of all of them, where these keep the limits."""
     names = list(dict.fromkeys(each.policy.learner for each in policies))
     pools = {name: [each for each in policies if each.policy.learner == name] for name in names}
     if len(names) > 1:
-        pools[TOGETHER] = policies
+        pools = {TOGETHER: policies, **pools} if together else {**pools, TOGETHER: policies}
     solved = {name: best(pool, context, alone) for name, pool in pools.items()}
     return {name: each for name, each in solved.items() if each is not None}
 

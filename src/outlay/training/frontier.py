@@ -40,7 +40,7 @@ from outlay.training.best_responses import BestResponses, Elsewhere, NetworkTrai
 from outlay.training.column_generation import Gap, generate, pooled, words
 from outlay.training.game import Learned, check_possible, critic_context, spread_rows
 from outlay.training.joint_limits import check_together
-from outlay.training.portfolio import by_learner, scores, won
+from outlay.training.portfolio import Effects, by_learner, effects_of, won
 from outlay.training.record import course_of
 
 ROWS_A_PAIR = 30  # learn rows for each state and action, on average, with which `auto` takes the counted model
@@ -94,7 +94,7 @@ class FoldAnswers:
         fold: what it measured.
         check: whether costs fall as λ grows.
         gap: what its best responses would still add; None where that cannot be told, and `unknown` says why.
-        scores: of the learners (`portfolio.scores`), the best first; empty where there is one.
+        effects: of the learners, compared.
     """
 
     answers: list[BestResponses]
@@ -103,7 +103,7 @@ class FoldAnswers:
     check: CostsFall
     gap: Gap | None
     unknown: str | None
-    scores: dict[str, float]
+    effects: Effects
 
 
 def learn(
@@ -178,8 +178,8 @@ def learn(
         standings = [each.chosen.learner_results for each in found]
         record["learners"] = [[asdict(each) for each in fold] for fold in standings]
         record["weights_by_learner"] = by_learner(chosen)
-        record["effects_explained"] = [each.scores for each in found]
-        notes.append(won(standings, [each.scores for each in found], by_learner(chosen)))
+        record["effects_explained"] = [each.effects.explained for each in found]
+        notes.append(won(standings, [each.effects for each in found], by_learner(chosen)))
     notes.append(_who_certifies(folds, campaign))
     notes += [*_left_out(chosen), check.words, told_gap]
     if not data.steady and any(budget.per == "decision" for budget in campaign.budgets):
@@ -218,11 +218,11 @@ def _learn_fold(
         learners = learners_of(oracle)
         training = training_of(data, campaign, learners, seed, folder / "checkpoints", resume)
         answers = learn_all(learners, replace(training, elsewhere=elsewhere), within(report, 0, 0.8))
-    told_apart: dict[str, float] = {}
+    effects = Effects({})
     judge = next((each.judge for each in answers if each.judge is not None), None)
     if len(answers) > 1 and judge is not None and len(judge.rows):
-        told_apart = scores({each.learner: each.network for each in answers}, judge, data)
-        answers.sort(key=lambda each: -told_apart[each.learner])
+        effects = effects_of({each.learner: each.network for each in answers}, judge, data)
+        answers.sort(key=lambda each: -effects.explained[each.learner])
     context = critic_context(data, campaign, coords, oracle, seed, folder)
     every = sum(len(each.multiplier) for each in answers)
     report(0.8, f"measuring {every} policies")
@@ -265,7 +265,7 @@ def _learn_fold(
     if len(answers) == 1:
         kept, network = _in_one(kept, answers[0].network)
         answers = [replace(answers[0], network=network)]
-    chosen = choose_among(context, kept, at, len(kept))
+    chosen = choose_among(context, kept, at, len(kept), together=effects.tie)
     measured = [kept for kept in chosen.measured if kept.withheld is None]
     check = worst_of([falls([kept for kept in measured if kept.policy.learner == name])
                       for name in dict.fromkeys(policy.learner for policy in offered)])  # fmt: skip
@@ -273,9 +273,7 @@ def _learn_fold(
     gap, unknown = gaps.get(taken, (None, "policies of several of them are mixed"))
     # Constant actions stand in for policies that could not be measured.
     kept = _of_taken(measured, chosen, taken) or list(chosen.members)
-    return FoldAnswers(
-        answers, chosen, FoldPolicies(context, kept, chosen.measure.old()), check, gap, unknown, told_apart
-    )
+    return FoldAnswers(answers, chosen, FoldPolicies(context, kept, chosen.measure.old()), check, gap, unknown, effects)
 
 
 def training_of(
