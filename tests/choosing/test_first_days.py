@@ -49,6 +49,9 @@ def test_nothing_is_said_of_days_that_are_alike() -> None:
     loses = FirstDays.of(days(((0.45, 0.98),) * 7), "mixture", campaign(), steady=True)
     assert loses is not None
     assert (loses.words, loses.ends) == ("", None)
+    late = FirstDays.of(days(((0.45, 0.98), (0.55, 0.98), (0.45, 0.98))), "mixture", campaign(), steady=True)
+    assert late is not None
+    assert (late.words, late.ends) == ("", None)
 
 
 def test_without_days_or_a_reward_there_is_nothing_to_compare() -> None:

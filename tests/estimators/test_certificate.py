@@ -60,6 +60,14 @@ def test_the_bound_of_the_gain_is_one_sided() -> None:
     assert issue(1.0, 2.0).gain_bound == pytest.approx(0.1 - Spread.of(-PSI[:, 0]).above(1.6449), abs=1e-4)
 
 
+def test_a_reward_that_could_not_be_measured_takes_no_limit_away() -> None:
+    """The gain is unknown, and the certificate says nothing of it."""
+    found = certify([np.nan, 1.0], PSI, [2.0], ["coupon_cost"], gain=np.nan, gain_influence=np.nan * PSI[:, 0],
+                    confidence=0.95, withheld=NO_SUPPORT)  # fmt: skip
+    assert (found.certified, found.reason, found.withheld) == (True, None, None)
+    assert (found.gain, found.gain_bound, found.gain_most) == (None, None, None)
+
+
 @pytest.mark.parametrize("correlation", [0.0, 0.9, -0.9])
 def test_a_mixture_that_is_over_one_of_two_budgets_is_certified_in_at_most_five_percent(correlation: float) -> None:
     """The worst case: one truth just at its limit, the other far below; and both at the limit, which is rarer still."""

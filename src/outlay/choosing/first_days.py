@@ -69,7 +69,7 @@ class FirstDays:
             above_average=spend / average - 1 if average > 0 and money.sign > 0 else None,
             dearer=dearer,
             gains=tuple(gains),
-            ends=ends if 1 < ends <= len(gains) else None,
+            ends=ends if gains[0] > 0 and ends <= len(gains) else None,
         )
 
     @property
