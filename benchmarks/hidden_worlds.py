@@ -16,6 +16,8 @@ Every user acts or not on each day, with a coupon of 0, 1, 2 or 4:
     stock        the pull shrinks with what all users of the day are given, above what the log gave
     delay        a coupon that was not used stays valid: it is paid on a later active day, at most 14 days on
 
+    late         this share of the deal seekers joins on a day after the first, each with as many days as are left
+
     money        the reward of an active day is an amount of money instead of 1: log-normal of mean 1 with this σ
 
 The log has the activity of yesterday, where `told` the type, and where `noise` that many columns of noise.
@@ -177,6 +179,7 @@ class World:
     delay: bool = False
     targeted: bool = False
     money: float = 0.0
+    late: float = 0.0
     noise: int = 0
     history: int = 0
     columns: tuple[str, ...] = ("reward",)
@@ -190,13 +193,15 @@ class World:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         people, parts = People.draw(self, users, seed), []
+        joined = self._joined(people.type, seed)
         for day in range(self.days):
             features, chances = people.table(), people.chances()
             action = _drawn(chances, people.rng)
             reward, cost = people.act(action)
             chance = chances[np.arange(users), action]
-            columns = {"user_id": np.arange(users), "day": np.full(users, day), **features, "coupon": COUPONS[action]}
-            parts.append(pa.table({**columns, "reward": reward, "cost": cost, "p": chance}))
+            columns = {"user_id": np.arange(users), "day": joined + day, **features, "coupon": COUPONS[action]}
+            every = pa.table({**columns, "reward": reward, "cost": cost, "p": chance})
+            parts.append(every.filter(pa.array(joined + day < self.days)))
         pq.write_table(pa.concat_tables(parts), folder / "log.parquet")
         numeric = [f"n{i}" for i in range(self.noise)]
         text = CAMPAIGN.format(
@@ -210,6 +215,12 @@ class World:
         path = folder / "campaign.toml"
         path.write_text(text.replace("'", '"'))
         return path
+
+    def _joined(self, kind: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+        """`[users]` day of each user's first row."""
+        rng = np.random.default_rng([seed, 1])
+        late = (kind == 1) & (rng.random(len(kind)) < self.late)
+        return np.where(late, rng.integers(1, self.days, len(kind)), 0)
 
     def truth(self, policy: Policy, *, users: int = 160_000, days: int = 7, seed: int = 99) -> dict[str, float]:
         """Totals of the first k days; means of the first `days`, of days 15 to 28, and discounted: expected over days.
@@ -293,6 +304,9 @@ def _worlds() -> dict[str, World]:
         World("shocks", types=True, told=True, shocks=0.15),
         World("targeted", types=True, told=True, targeted=True),
         World("money", types=True, told=True, money=1.5),
+        World("late joiners", types=True, told=True, late=0.8),
+        World("late joiners, rich", types=True, told=True, late=0.8, noise=6),
+        World("late joiners, untold", types=True, late=0.8, suffices=False),
         World("delay", types=True, told=True, delay=True, suffices=False),
         World(
             "delay, past",

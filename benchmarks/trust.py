@@ -18,11 +18,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import outlay
-from hidden_worlds import WORLDS, World, logged, served
+from hidden_worlds import WORLDS as HIDDEN
+from hidden_worlds import World, logged, served
 from outlay.bundles.read import load_bundle
+from outlay.choosing.evaluation import Evaluation
 from outlay.core.target import Target
 from own_looks import count_looks_in
+from rare_payers import RARE, RarePayers
 
+WORLDS: dict[str, World | RarePayers] = {**HIDDEN, **RARE}
 LIMIT_SLACK = 0.002  # relative: the truth is simulated
 TRUTH_USERS, TRUTH_USERS_PAST = 160_000, 30_000  # the latter where policies look at the past, which takes longer
 
@@ -56,17 +60,25 @@ class Outcome:
     seconds: float
 
 
-def run(world: World, seed: int, users: int, folder: Path) -> Outcome:
-    """Train, evaluate and play one log."""
-    begin = time.time()
+def judged(world: World, seed: int, users: int, folder: Path) -> tuple[Evaluation, dict[str, dict[str, float]]]:
+    """Train on one log and evaluate; and play the mixture and the log's policy."""
     path = world.write(folder / "log", users, seed)
     trained = outlay.train(path, folder / "run", seed=seed)
     result = outlay.evaluate(trained)
-    certificate, window = result.certificate, result.window
-    days = window.days if window is not None else 7
+    days = result.window.days if result.window is not None else 7
     many = TRUTH_USERS_PAST if world.history else TRUTH_USERS
-    truth = {"mixture": world.truth(served(load_bundle(trained.bundle)), users=many, days=days),
-             "old": world.truth(logged, users=many, days=days)}  # fmt: skip
+    policies = {"mixture": served(load_bundle(trained.bundle)), "old": logged}
+    return result, {name: world.truth(policy, users=many, days=days) for name, policy in policies.items()}
+
+
+def run(world: World | RarePayers, seed: int, users: int, folder: Path) -> Outcome:
+    """Evaluate what is to be judged on one log, against the truth."""
+    begin = time.time()
+    if isinstance(world, RarePayers):
+        result, truth = world.judged(folder, users, seed)
+    else:
+        result, truth = judged(world, seed, users, folder)
+    certificate, window = result.certificate, result.window
     kind = "" if window is not None else "/discounted"
     spent, gain = truth["mixture"][f"coupon_cost{kind}"], [truth[n][f"reward{kind}"] for n in ("mixture", "old")]
     told = [e for e in (*result.estimates, *result.beside)

@@ -190,7 +190,7 @@ def joining_late() -> Transitions:
 
 @pytest.mark.parametrize("features", [False, True], ids=["counted", "features"])
 def test_totals_are_of_all_users_as_discounted_values_are(features: bool) -> None:
-    """By the model the late ones' 4 days bring 12; of those whose window covers 4 days, what was observed comes back."""
+    """By the model the late ones' 4 days bring 12; of those whose window covers 4, what was observed comes back."""
     panel = Panel.of(joining_late(), CERTIFY)
     hot = np.eye(2, dtype=np.float32)[np.asarray(panel.state)]
     evaluator = Evaluator(panel, FeatureBasis(hot, 2) if features else counted(panel))

@@ -90,3 +90,44 @@ def test_too_few_users_are_not_tested() -> None:
 ])  # fmt: skip
 def test_what_matters_is_beyond_chance_and_not_negligible(correlation: float, std_error: float, matters: bool) -> None:
     assert PastDependence("reward", "action", "last day", correlation, std_error).matters == matters
+
+
+def joining_late(
+    seed: int, *, differ: float, responds: float = 0.0, told: bool = False
+) -> tuple[Panel, NDArray[np.int64]]:
+    """A third of the users joins late; they are more active by `differ`, and by `responds` for each unit of action."""
+    rng = np.random.default_rng(seed)
+    users, days = 3_000, 8
+    joined = np.where(rng.random(users) < 1 / 3, rng.integers(1, days - 1, users), 0)
+    late = joined > 0
+    action = rng.integers(3, size=(users, days))
+    chance = 0.35 + 0.05 * action + late[:, None] * (differ + responds * (action - 1))
+    reward = rng.random((users, days)) < chance
+    there = np.arange(days) < (days - joined)[:, None]
+    state = np.repeat(late[:, None] & told, days, axis=1)
+    data = transitions(
+        user=np.repeat(np.arange(users), days)[there.ravel()], day=np.tile(np.arange(days), users)[there.ravel()],
+        state=state[there], action=action[there], outcome=np.column_stack([reward[there], (reward * action)[there]]),
+        num_states=2, num_actions=3, window=days - joined, propensity=np.full(there.sum(), 1 / 3),
+    )  # fmt: skip
+    panel = Panel.of(data, CERTIFY)
+    return panel, joined[panel.user] + panel.day
+
+
+@pytest.mark.parametrize(("differ", "responds"), [(0.1, 0.0), (0.0, 0.1)])
+def test_that_it_matters_when_a_user_joined_is_seen(differ: float, responds: float) -> None:
+    """Also where late users respond more, and are on average as active as the others."""
+    found = markov_check(*joining_late(1, differ=differ, responds=responds), None)
+    assert found.ok is False
+    assert found.dependences[0].lag == "joined"
+    assert "when a user joined still predicts" in found.words
+    assert found.refused is not None
+    assert "tells users who joined late from others" in found.refused
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_that_it_does_not_matter_passes(seed: int) -> None:
+    for differ, told in ((0.0, False), (0.1, True)):
+        found = markov_check(*joining_late(seed, differ=differ, told=told), None)
+        assert any(each.lag == "joined" for each in found.dependences)
+        assert found.ok

@@ -41,7 +41,8 @@ def window_of(data: Transitions) -> int | None:
     extrapolated: nothing holds the values of the days after the log to those that were seen. There k is as many days as
     hold all but `LITTLE` of the discounted weight, or as the log shows, if these are fewer: those that the windows of
     half the users cover who joined after its first day, if more than `LITTLE` of all did. Claims are about all users
-    (`estimators/sequential.py`), and users who joined late may be of a kind of their own. Without a tail (discount 0, or every path ends in a terminal row) there is nothing to extrapolate.
+    (`estimators/sequential.py`), and users who joined late may be of a kind of their own. Without a tail (discount 0,
+    or every path ends in a terminal row) there is nothing to extrapolate.
     """
     discount = data.campaign.meta.discount
     if discount == 0 or all(counted(data, split) for split in (SELECT, CERTIFY)):
