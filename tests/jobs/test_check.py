@@ -151,13 +151,16 @@ def test_effects_are_weighted_by_stated_propensities_and_cover_the_truth(tmp_pat
 
 
 def test_the_effect_of_a_hand_worked_log(tmp_path: Path) -> None:
-    """First actions 1, 1, 3, 3 and day totals 0, 1, 2, 3: ȳ(3) − ȳ(1) = 2.5 − 0.5; se² = ¼·½·2/1 per arm = ¼ + ¼."""
+    """First actions 1, 1, 3, 3 and day totals 0, 1, 2, 3: ȳ(3) − ȳ(1) = 2.5 − 0.5; se² = ¼·½·2/1 per arm = ¼ + ¼.
+
+    Two users an arm leave one degree of freedom.
+    """
     columns = {"user_id": [1, 2, 3, 4, 5], "day": [0] * 5, "coupon": [1.0, 1.0, 3.0, 3.0, 2.0], "level": [0] * 5,
                "active": [0.0, 1.0, 2.0, 3.0, 9.0]}  # fmt: skip
     report = check(campaign_file(tmp_path, columns, campaign="report_days = [1]"))
     [entry] = report.effects
     assert entry.effect == pytest.approx(2.0)
-    assert entry.high - entry.effect == pytest.approx(1.959964 * np.sqrt(0.5))
+    assert entry.high - entry.effect == pytest.approx(12.7062 * np.sqrt(0.5), rel=1e-5)
     assert entry.users == 4
 
 

@@ -3,7 +3,8 @@
     propensities   the behaviour model fits the log, where propensities are not logged
     reproduction   the fitted evaluation of the old policy gives its observed totals back
     state          given state and action, a user's earlier days say no more about what follows
-    balance        given the state, the old policy's actions do not depend on what users did before
+    balance        given the state, the old policy's actions do not depend on what users did before, nor on the
+                   calendar or another column of the log
     agreement      other estimators, some of which assume less, do not contradict the fitted evaluation of the policy
 
 A fitted evaluation that fails a check is shown, but not recommended, and certifies nothing. If it does not give the old

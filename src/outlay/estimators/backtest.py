@@ -11,6 +11,10 @@ followed. A day without a row of the user counts as 0. Days that differ are no e
 widened by what `DayEffects` found: by the shock of the predicted day, by what the shocks since t0 left behind, by those
 that the model was learned from, and along a trend.
 
+Between features a prediction may leave what it was learned from: columns that move with the days, as days since an
+event do, are held at the ends of what the first days showed, and means and intervals within what the outcome ever was.
+An interval that reaches there is `vague`: that the mean lies in it says nothing, and is not counted.
+
 Source: ours; out-of-time validation is textbook.
 """
 
@@ -47,6 +51,7 @@ class BacktestDay:
         predicted: by the model of the days before.
         low: of the interval around the prediction in which the observed mean should lie.
         high: the same.
+        vague: whether the interval reaches the least or the most that the outcome ever was in a row.
     """
 
     name: str
@@ -55,6 +60,7 @@ class BacktestDay:
     predicted: float
     low: float
     high: float
+    vague: bool = False
 
     @property
     def inside(self) -> bool:
@@ -108,15 +114,18 @@ def backtest(
         words = f"not made: {now.sum()} of these users have a row on day {split + 1}, and {FEWEST_USERS} are needed"
         return _none(words, confidence)
     found: list[BacktestDay] = []
+    least, most = grid.outcome.min(axis=(0, 1)), grid.outcome.max(axis=(0, 1))
     reach, z = quantile(0.5 + confidence / 2), student(quantile(0.5 + confidence / 2), freedom(panel.clusters))
     for ahead in range(min(length - split, split - FEWEST_LEARNED + 1, MOST_DAYS)):
         observed, predicted, error, age = _one(panel, grid, columns, split, ahead)
         for j, name in enumerate(panel.names):
-            value = float(predicted[j])
+            value = float(np.clip(predicted[j], least[j], most[j]))
             shock, drift = effects.ahead(name, value, ahead, learned=split - ahead, age=age)
             half = float(np.hypot(z * error[j], reach * shock))
-            low, high = value - half + min(drift, 0.0), value + half + max(drift, 0.0)
-            found.append(BacktestDay(name, split + ahead + 1, float(observed[j]), value, low, high))
+            ends = value - half + min(drift, 0.0), value + half + max(drift, 0.0)
+            low, high = (float(end) for end in np.clip(ends, least[j], most[j]))
+            vague = bool(low < high and (low <= least[j] or high >= most[j]))
+            found.append(BacktestDay(name, split + ahead + 1, float(observed[j]), value, low, high, vague))
     found.sort(key=lambda line: panel.names.index(line.name))
     return Backtest(split, int(now.sum()), confidence, tuple(found), _words(found, split, confidence))
 
@@ -187,7 +196,7 @@ def _by_columns(
     """The same by least squares on as many blocks of columns as the rows carry.
 
     Columns are less their means, so that what these rows never showed (the weekday of the predicted day, in a log of
-    one week) takes nothing from the prediction.
+    one week) takes nothing from the prediction; and no further than these rows went.
     """
     blocks, width = [np.asarray(columns[0], np.float32)], columns[0].shape[1]
     for block in columns[1:]:
@@ -196,6 +205,7 @@ def _by_columns(
             break
         blocks.append(np.asarray(block, np.float32))
     X, Q = (np.hstack([block[rows] for block in blocks]).astype(np.float64) for rows in (before, asked))
+    Q = np.clip(Q, X.min(axis=0), X.max(axis=0))
     centre = X.mean(axis=0)
     X, Q = X - centre, Q - centre
     scale = np.sqrt((X**2).mean(axis=0))
@@ -219,8 +229,11 @@ def _words(found: Sequence[BacktestDay], split: int, confidence: float) -> str:
         predicted, observed = (sum(getattr(line, what) for line in lines) / len(lines)
                                for what in ("predicted", "observed"))  # fmt: skip
         parts.append(f"{name} {predicted:.4g} a day, and it was {observed:.4g}")
-    inside, every = sum(line.inside for line in found), len(found)
+    telling = [line for line in found if not line.vague]
+    inside, vague = sum(line.inside for line in telling), len(found) - len(telling)
+    held = f"{inside} of {len(telling)} daily means within their {100 * confidence:.4g}% intervals"
+    if vague:
+        held = f"{held if telling else 'no daily mean is tested'}; {vague} intervals are too wide to say anything"
     return (
-        f"learned on days 1 to {split}, the model predicts for days {days[0]} to {days[-1]} {'; '.join(parts)} "
-        f"({inside} of {every} daily means within their {100 * confidence:.4g}% intervals)"
+        f"learned on days 1 to {split}, the model predicts for days {days[0]} to {days[-1]} {'; '.join(parts)} ({held})"
     )

@@ -7,18 +7,22 @@ y is the reward summed over a user's first k days; days without a row count 0. O
 and who had a choice in their first row are compared. Without stated propensities this is a plain difference of means:
 an effect only if the action was given at random.
 
-Source: Hájek (1971) for the ratio; the interval is normal.
+The interval is that of Student's t with as many degrees of freedom as the smaller arm has, (Σ wᵢ)² / Σ wᵢ² − 1: two
+users who happen to be alike say little. Users of an arm who are all alike are taken to differ as those of the other do.
+
+Source: Hájek (1971) for the ratio; Kish (1965) for the users that weights leave; the degrees of freedom bound those of
+Welch (1947) from below.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from outlay.logs.link import last_time
 from outlay.logs.quality import Facts
 from outlay.logs.roles import Log
+from outlay.ops.intervals import degrees, quantile, student
 
 CONFIDENCE = 0.95
 MIN_USERS = 2  # in each arm, for an interval
@@ -35,6 +39,24 @@ class Effect:
     low: float
     high: float
     users: int
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Users with one first action: their mean, the variance of one user, the users that weights leave, their number."""
+
+    mean: float
+    variance: float
+    worth: float
+    users: int
+
+
+def half_width(arm: Arm, other: Arm) -> float:
+    """Half the width of the interval of the difference of two means; 0 where all users are alike."""
+    error = math.hypot(*(
+        math.sqrt((mine.variance or its.variance) / mine.worth) for mine, its in ((arm, other), (other, arm))
+    ))  # fmt: skip
+    return student(quantile(0.5 + CONFIDENCE / 2), degrees(min(arm.worth, other.worth))) * error
 
 
 def contrast(log: Log, facts: Facts) -> tuple[float, float] | None:
@@ -66,7 +88,7 @@ def effects(log: Log, low: float, high: float) -> list[Effect]:
             SELECT segment, higher, count(*), sum(w), sum(w * y{k}), sum(w * w), sum(w * w * y{k}),
                 sum(w * w * y{k} * y{k})
             FROM arms WHERE span >= {k} GROUP BY GROUPING SETS ((segment, higher), (higher)) ORDER BY ALL""")
-        arms: dict[str | None, dict[bool, tuple[float, float, int]]] = {}
+        arms: dict[str | None, dict[bool, Arm]] = {}
         grouped = log.campaign.log.segment is not None
         for segment, higher, n, w, wy, ww, wwy, wwyy in sums:
             if segment is not None and not grouped:
@@ -74,17 +96,16 @@ def effects(log: Log, low: float, high: float) -> list[Effect]:
             mean = wy / w
             # Divided one after the other: weights of tiny probabilities have squares beyond what a float holds.
             spread = max(wwyy / w - 2 * mean * (wwy / w) + mean * mean * (ww / w), 0.0) / w
-            if not math.isfinite(spread):
+            worth = w / (ww / w)
+            if not math.isfinite(spread * worth):
                 continue  # nor can their interval be told
-            arms.setdefault(segment, {})[bool(higher)] = (mean, spread * n / max(n - 1, 1), int(n))
-        z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+            arms.setdefault(segment, {})[bool(higher)] = Arm(mean, spread * worth * n / max(n - 1, 1), worth, int(n))
         for segment, arm in arms.items():
-            if len(arm) < 2 or min(arm[False][2], arm[True][2]) < MIN_USERS:
+            if len(arm) < 2 or min(each.users for each in arm.values()) < MIN_USERS:
                 continue
-            effect = arm[True][0] - arm[False][0]
-            half = z * float(arm[True][1] + arm[False][1]) ** 0.5
+            effect, half = arm[True].mean - arm[False].mean, half_width(arm[True], arm[False])
             if half == 0:
                 continue  # a handful of users who are all alike tell no interval
-            users = arm[True][2] + arm[False][2]
+            users = arm[True].users + arm[False].users
             table.append(Effect(ALL if segment is None else segment, k, effect, effect - half, effect + half, users))
     return sorted(table, key=lambda e: (e.segment != ALL, e.segment, e.days))
