@@ -17,6 +17,11 @@ Every user acts or not on each day, with a coupon of 0, 1, 2 or 4:
     delay        a coupon that was not used stays valid: it is paid on a later active day, at most 14 days on
 
     late         this share of the deal seekers joins on a day after the first, each with as many days as are left
+    drift        a row per user, invited on one of 14 dates: activity rises by this much from first to last, and large
+                 coupons from 1 row in 10 to 9 in 10; the file has the date, no propensities, and declares a random draw
+    strata       a row per user: loyal ones get large coupons in 8 rows of 10, deal seekers in 2; the file has the type,
+                 but not among the features, no propensities, and declares a random draw
+    idle         coupons change nothing
 
     money        the reward of an active day is an amount of money instead of 1: log-normal of mean 1 with this σ
 
@@ -28,7 +33,7 @@ Source: ours; the kinds of worlds are those in which outside reviewers found cer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +56,8 @@ CAMPAIGN = """[campaign]
 name = "{name}"
 unit = "yuan"
 discount = {discount}
-horizon_days = 7
-report_days = [1, 7]
+horizon_days = {horizon}
+report_days = {report}
 none = 0.0
 
 [log]
@@ -92,6 +97,7 @@ class People:
     left: NDArray[np.int64]  # days that it stays valid
     intent: Floats
     noise: Floats
+    date: Floats = field(default_factory=lambda: np.zeros(0))  # of the invitation, from 0 to 1
     day: int = 0
     own_shocks: bool = False  # each user has shocks of its own: the expectation over days to come
     past: tuple[Floats, ...] = ()  # [users, 3] of each day: action, reward, cost
@@ -102,8 +108,8 @@ class People:
         rng = np.random.default_rng(seed)
         zeros = np.zeros(users)
         people = cls(world, rng, rng.integers(2, size=users), rng.integers(2, size=users), zeros + 0.2, zeros.copy(),
-                     zeros.copy(), np.zeros(users, np.int64), zeros, rng.normal(size=(users, world.noise)), day,
-                     own_shocks)  # fmt: skip
+                     zeros.copy(), np.zeros(users, np.int64), zeros, rng.normal(size=(users, world.noise)),
+                     rng.integers(14, size=users) / 13, day, own_shocks)  # fmt: skip
         people.intent = rng.normal(size=users)
         return people
 
@@ -115,6 +121,9 @@ class People:
     def chances(self) -> Floats:
         """`[users, K]` probabilities of the log's policy."""
         world, users = self.world, len(self.type)
+        if world.declared:
+            share = 0.1 + 0.8 * self.date if world.drift else np.array([0.8, 0.2])[self.type]
+            return np.stack([1 - share, 1 - share, share, share], axis=1) / 2
         if world.intent:
             large = np.where(self.intent > 0, 0.8, 0.2)[:, None]
             return np.hstack([1 - large, 1 - large, large, large]) / 2
@@ -131,6 +140,7 @@ class People:
         base, pull = np.zeros(users), np.full(users, 0.7)
         if world.types:
             base, pull = np.array([0.9, -0.9])[self.type], np.array([0.3, 1.1])[self.type]
+        base, pull = base + world.drift * self.date, pull * (not world.idle)
         if world.stock:
             pull = pull * np.clip(1 - world.stock * (coupon.mean() - COUPONS.mean()), 0.1, 2)
         shock = rng.normal(0, world.shocks, users if self.own_shocks else 1)
@@ -175,6 +185,9 @@ class World:
     shocks: float = 0.0
     trend: float = 0.0
     intent: float = 0.0
+    drift: float = 0.0
+    strata: bool = False
+    idle: bool = False
     stock: float = 0.0
     delay: bool = False
     targeted: bool = False
@@ -199,14 +212,20 @@ class World:
             action = _drawn(chances, people.rng)
             reward, cost = people.act(action)
             chance = chances[np.arange(users), action]
+            features |= {"type": people.type} if self.strata else {}
+            features |= (
+                {"date": (np.datetime64("2026-03-02") + np.rint(13 * people.date).astype(int))} if self.drift else {}
+            )
             columns = {"user_id": np.arange(users), "day": joined + day, **features, "coupon": COUPONS[action]}
-            every = pa.table({**columns, "reward": reward, "cost": cost, "p": chance})
+            stated = {} if self.declared else {"p": chance}
+            every = pa.table({**columns, "reward": reward, "cost": cost, **stated})
             parts.append(every.filter(pa.array(joined + day < self.days)))
         pq.write_table(pa.concat_tables(parts), folder / "log.parquet")
         numeric = [f"n{i}" for i in range(self.noise)]
         text = CAMPAIGN.format(
-            name=self.name, discount=0.9, at_most=self.at_most,
-            propensity="" if self.intent else 'propensity = "p"',
+            name=self.name, discount=0.9 if self.days > 1 else 0.0, at_most=self.at_most, horizon=self.horizon,
+            report=[1, 7] if self.days > 1 else [1],
+            propensity="" if self.intent else "randomised = true" if self.declared else 'propensity = "p"',
             more=f"[log.history]\ndays = {self.history}\ncolumns = {list(self.columns)}\n"
             f"summaries = {list(self.summaries)}" if self.history else "",
             categorical=["yesterday", *(["type"] if self.told else [])], numeric=numeric,
@@ -221,6 +240,16 @@ class World:
         rng = np.random.default_rng([seed, 1])
         late = (kind == 1) & (rng.random(len(kind)) < self.late)
         return np.where(late, rng.integers(1, self.days, len(kind)), 0)
+
+    @property
+    def horizon(self) -> int:
+        """Days that totals span."""
+        return 7 if self.days > 1 else 1
+
+    @property
+    def declared(self) -> bool:
+        """Whether the campaign file states no propensities, and declares that actions were drawn at random."""
+        return self.drift > 0 or self.strata
 
     def truth(self, policy: Policy, *, users: int = 160_000, days: int = 7, seed: int = 99) -> dict[str, float]:
         """Totals of the first k days; means of the first `days`, of days 15 to 28, and discounted: expected over days.
@@ -298,6 +327,8 @@ def _worlds() -> dict[str, World]:
             "fatigue, past", types=True, told=True, fatigue=0.3, history=7, columns=("action",), summaries=("decayed",)
         ),
         World("intent", types=True, told=True, intent=0.8, suffices=False),
+        World("dated", drift=1.5, idle=True, days=1, suffices=False),
+        World("strata", types=True, strata=True, idle=True, days=1, suffices=False),
         World("stock", types=True, told=True, stock=0.4, suffices=False),
         World("rising", types=True, told=True, trend=0.02),
         World("falling", types=True, told=True, trend=-0.02),

@@ -60,6 +60,7 @@ class RarePayers:
     stated: bool
 
     at_most = 0.9 * DISCOUNT * MEAN
+    horizon = 1
 
     def judged(self, folder: Path, users: int, seed: int) -> tuple[Evaluation, dict[str, dict[str, float]]]:
         """The evaluation of "10% for everybody" on one log, and the truth."""
@@ -81,8 +82,9 @@ class RarePayers:
         path.write_text(CAMPAIGN.format(limit=self.at_most, reserve=reserve))
         data = outlay.prepare(path, folder / "data")
         result = outlay.evaluate(data, policy=folder / "policy.parquet", learned_here=True)
-        new = {"reward/discounted": MEAN, "coupon_cost/discounted": DISCOUNT * MEAN, "reward/later": MEAN}
-        return result, {"mixture": new, "old": {**new, "coupon_cost/discounted": DISCOUNT * MEAN / 2}}
+        spent = {"mixture": DISCOUNT * MEAN, "old": DISCOUNT * MEAN / 2}
+        revenue = {"reward": MEAN, "reward@1": MEAN, "reward/later": MEAN}
+        return result, {name: {**revenue, "coupon_cost": cost, "coupon_cost@1": cost} for name, cost in spent.items()}
 
 
 RARE: Mapping[str, RarePayers] = {

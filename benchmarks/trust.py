@@ -65,7 +65,7 @@ def judged(world: World, seed: int, users: int, folder: Path) -> tuple[Evaluatio
     path = world.write(folder / "log", users, seed)
     trained = outlay.train(path, folder / "run", seed=seed)
     result = outlay.evaluate(trained)
-    days = result.window.days if result.window is not None else 7
+    days = result.window.days if result.window is not None else world.horizon
     many = TRUTH_USERS_PAST if world.history else TRUTH_USERS
     policies = {"mixture": served(load_bundle(trained.bundle)), "old": logged}
     return result, {name: world.truth(policy, users=many, days=days) for name, policy in policies.items()}
@@ -79,10 +79,10 @@ def run(world: World | RarePayers, seed: int, users: int, folder: Path) -> Outco
     else:
         result, truth = judged(world, seed, users, folder)
     certificate, window = result.certificate, result.window
-    kind = "" if window is not None else "/discounted"
+    kind = "" if window is not None or world.horizon == 1 else "/discounted"
     spent, gain = truth["mixture"][f"coupon_cost{kind}"], [truth[n][f"reward{kind}"] for n in ("mixture", "old")]
     told = [e for e in (*result.estimates, *result.beside)
-            if e.recommended and e.estimator == "fqe" and Target.parse(e.target).days == 7
+            if e.recommended and e.estimator == "fqe" and Target.parse(e.target).days == world.horizon
             and e.policy in (result.subject, "old") and e.low is not None and e.high is not None]  # fmt: skip
     held = sum(
         e.low <= truth["old" if e.policy == "old" else "mixture"][e.target] <= e.high  # type: ignore[operator]
