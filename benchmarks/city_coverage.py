@@ -35,7 +35,7 @@ import outlay
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.choosing.checks import Checks
-from outlay.choosing.estimates import PolicyEstimates, bias_of, estimate_policy
+from outlay.choosing.estimates import PolicyEstimates, estimate_policy
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.estimate import Estimate
@@ -191,8 +191,6 @@ def one_log(at: Ground, users: int, seed: int) -> Iterator[Answer]:
             balance = measure.state.balance(propensity)
             told[name] = Checks.of(each, seen, None, measure.state.markov_check, balance).with_cautions(each)
             rows = told[name].rows(data.campaign, 0.95)
-            if (bias := bias_of(told[name], measure.panel.names)) is not None:
-                rows = [bias.widened(e) if e.estimator == "fqe" else e for e in rows]
             yield from answers_of(at, users, seed, name, rows, at.truth[name])
         for name, other in [*((name, "old") for name in told), *PAIRS]:
             gain = told[name].rows_less(told[other] if other != "old" else old, data.campaign, 0.95)

@@ -37,7 +37,7 @@ import pyarrow.parquet as pq
 
 import outlay
 from evaluation_logs import Policy, World, rows_of
-from outlay.choosing.estimates import bias_of, estimate_policy
+from outlay.choosing.estimates import estimate_policy
 from outlay.choosing.evaluated_policy import EvaluatedPolicy, mixture_of
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
@@ -84,9 +84,7 @@ def on_one_log(kind: str, users: int, seed: int) -> list[Answer]:
     for name, policy in (("best response", best), ("softened", world.softened(best))):
         subject = EvaluatedPolicy(name, name, (rows_of(policy, np.asarray(at.panel.state)),), np.ones(1), (0,), "")
         estimates = estimate_policy(at, subject, at.panel.propensity)
-        found, bias = estimates.rows(data.campaign, CONFIDENCE), bias_of(estimates, at.panel.names)
-        if bias is not None:
-            found = [bias.widened(e) if e.estimator == "fqe" else e for e in found]
+        found = estimates.rows(data.campaign, CONFIDENCE)
         answers += list(_answers(found, truth_of(world.model, policy), kind, users, name))
     return answers
 

@@ -333,6 +333,10 @@ def _worlds() -> dict[str, World]:
         World("rising", types=True, told=True, trend=0.02),
         World("falling", types=True, told=True, trend=-0.02),
         World("shocks", types=True, told=True, shocks=0.15),
+        World("shocks 1%", types=True, told=True, shocks=0.022),  # of the mean reward: (1 − P) times the logit's
+        World("shocks 3%", types=True, told=True, shocks=0.066),
+        World("shocks 8%", types=True, told=True, shocks=0.18),
+        World("rising 0.3%", types=True, told=True, trend=0.0067),  # a day; *rising* is 0.9%
         World("targeted", types=True, told=True, targeted=True),
         World("money", types=True, told=True, money=1.5),
         World("late joiners", types=True, told=True, late=0.8),

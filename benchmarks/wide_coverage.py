@@ -29,7 +29,7 @@ import outlay
 from city_coverage import DAYS, Answer, Ground, Policy, always, answers_of, member, summary
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
-from outlay.choosing.estimates import bias_of, estimate_policy
+from outlay.choosing.estimates import estimate_policy
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import EVERYONE, Transitions
@@ -95,8 +95,6 @@ def one_log(
                                       (0,) * len(parts), name)  # fmt: skip
             each = estimate_policy(measure, subject, propensity, estimators=("fqe", "fqe2"))
             rows = each.rows(data.campaign, 0.95)
-            if (bias := bias_of(each, measure.panel.names)) is not None:
-                rows = [bias.widened(e) if e.estimator == "fqe" else e for e in rows]
             yield from answers_of(at, users, seed, name, rows, at.truth[name])
             gain = each.rows_less(old, data.campaign, 0.95)
             truth = {target: at.truth[name][target] - at.truth["old"][target] for target in at.truth[name]}

@@ -15,6 +15,7 @@ from conftest import Habit
 from outlay.choosing import certify as job
 from outlay.choosing.certify import certified, certify_frontier
 from outlay.choosing.curve import BudgetMixtures
+from outlay.choosing.estimates import assuming_less
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.folds import views
 from outlay.choosing.looks import looks
@@ -24,7 +25,7 @@ from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import FolderError
 from outlay.core.transitions import CERTIFY, EVERYONE
 from outlay.estimators.fitted import combine
-from outlay.estimators.joint import Joint
+from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.units import coordinates
 from outlay.jobs.frontier import frontier
@@ -67,6 +68,7 @@ def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_the
 
     fold = curve.stored.fold[np.flatnonzero(between @ curve.stored.weights)]
     x, influence, gain = np.zeros(2), np.zeros(len(data.users)), 0.0
+    less, its = 0.0, np.zeros(len(data.users))  # by the estimate that assumes less
     for k, view in enumerate(views(data, 4)):
         at, users = Measure(view, CERTIFY, bundle), view.users_of(CERTIFY)
         share = len(users) / len(data.users)
@@ -76,9 +78,20 @@ def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_the
         x += share * value
         influence[users] = psi[:, 1]
         gain += share * (value[0] - coordinates(at.old(), campaign)[0][0])
+        own, given = np.flatnonzero(fold == k).tolist(), at.propensity()
+        seconds = [assuming_less(at, at.actions(i), at.members()[i], given, ()) for i in own]
+        second = Joint(**mixed([each for each in seconds if each is not None], bundle.weights[fold == k] / share))
+        value, psi, _ = coordinates(second, campaign)
+        less += share * value[1]
+        its[users] = psi[:, 1]
     (line,) = certificate.budgets
     assert line.value == pytest.approx(x[1])
-    assert line.bound == pytest.approx(x[1] + Spread.of(influence).above(found.band.factor))
+    errs, second_family = Spread.of(influence), found.band.second
+    assert second_family is not None
+    above = errs.above(second_family.factor)
+    further = np.sqrt(its.var(ddof=1) / len(its) - errs.error**2)
+    bounds = [x[1] + errs.above(found.band.factor), less + np.hypot(above, second_family.factor * further)]
+    assert line.bound == pytest.approx(max(bounds), rel=1e-4)
     assert certificate.gain == pytest.approx(gain)
     assert found.looked(certificate).look == 2
     json.dumps(found.looked(certificate).to_dict(), allow_nan=False)
@@ -126,7 +139,8 @@ def test_what_stays_on_disk_says_nothing_of_any_user(run: Run) -> None:
     found = certify_frontier(run, run.data(), run.campaign)
     with np.load(run.folder / "frontier" / "band.npz") as file:
         assert max(file[name].size for name in file.files) == found.band.points.covariance.size
-        assert set(file.files) == {"value", "covariance", "tails", "gains", "users", "said"}
+        second = {"second_value", "second_covariance"}
+        assert set(file.files) == {"value", "covariance", "tails", "gains", "users", "said", *second}
 
 
 def test_a_run_without_a_frontier_has_no_band(finished: Path) -> None:

@@ -54,7 +54,8 @@ def found(budgets: int = 1, *, per: str = "decision", certified: float | None = 
             **sure, certified=kept,
             budget=budget, value=bought, low=bought - 2 * SE * times, high=bought + 2 * SE * times,
             spend=spends, spend_low=tuple(0.994 * s for s in spends), spend_high=tuple(1.006 * s for s in spends),
-            marginal=0.0 if slack else slope, margin=MARGIN * given / MOST * times, slack=slack,
+            marginal=0.0 if slack else slope, marginal_low=0.0 if slack else 0.8 * slope,
+            marginal_high=0.0 if slack else 1.2 * slope, margin=MARGIN * given / MOST * times, slack=slack,
             members=tuple(CurveMember(multiplier=(float(grid[i]), 0.12, 0.05)[:budgets], weight=w, fold=0)
                           for i, w in ((low, 1 - weight), (low + 1, weight)) if w > 0),
         )  # fmt: skip

@@ -123,11 +123,12 @@ def test_the_headline_says_what_the_campaigns_budget_buys_and_what_one_more_woul
     assert (
         "The campaign’s budget of 0.65 yuan per decision buys 0.473 active days per decision "
         "(95% interval 0.469 to 0.477). At that budget, one more yuan per decision buys 0.278 active days per "
-        "decision."
+        "decision (0.222 to 0.334)."
     ) in page().text
     assert (
         "The campaign’s budget of 19.5 yuan per user buys 14.19 active days per user in 30 days "
-        "(95% interval 14.07 to 14.31). At that budget, one more yuan per user over 30 days buys 0.278 active days."
+        "(95% interval 14.07 to 14.31). At that budget, one more yuan per user over 30 days buys 0.278 active days "
+        "(0.222 to 0.334)."
     ) in page(per="user").text
     assert "one more unit of money per decision buys" in _Page(render(with_unit(found(), "money"))).text
 

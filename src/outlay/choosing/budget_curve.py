@@ -37,6 +37,7 @@ class CurvePoint:
         spend: `[m]` costs in their budgets' units; `spend_low`, `spend_high`: their intervals.
         marginal: the marginal reward, of one more unit of the money budget: the slope of the objective just above the
             budget, as mixtures are chosen by it. Where states are not counted it includes what lasts beyond the log.
+        marginal_low, marginal_high: its interval, by the errors of what is measured on the log's days.
         margin: by how much the limit was lowered when choosing.
         slack: whether more is allowed than the most expensive useful policy spends.
         members: the policies of the mixture.
@@ -56,6 +57,8 @@ class CurvePoint:
     spend_low: tuple[float, ...]
     spend_high: tuple[float, ...]
     marginal: float
+    marginal_low: float
+    marginal_high: float
     margin: float
     slack: bool
     members: tuple[CurveMember, ...]

@@ -39,6 +39,7 @@ class GridProblem:
         alpha: of the look that will certify the whole curve.
         certify_users: users that the look will rest on, of all folds.
         folds: how many.
+        further: `[m]` how much more the estimate that assumes less errs (`candidates.further_errors`).
     """
 
     points: Points
@@ -48,6 +49,7 @@ class GridProblem:
     alpha: float
     certify_users: int
     folds: int
+    further: Vector | float = 0.0
 
     def solve(self, budget: float) -> tuple[Vector, float] | None:
         """Return weights `[L]` for a budget and the room they leave, or None where no mixture keeps the limits."""
@@ -95,7 +97,10 @@ class GridProblem:
         return budget
 
     def _room(self, campaign: Campaign) -> Vector:
-        return room(self.points, campaign, factor=self._factor, certify_users=self.certify_users, folds=self.folds)
+        return room(
+            self.points, campaign, factor=self._factor, certify_users=self.certify_users, folds=self.folds,
+            further=self.further,
+        )  # fmt: skip
 
     @cached_property
     def _factor(self) -> float:

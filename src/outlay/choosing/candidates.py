@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.bundles.in_memory import in_memory
 from outlay.bundles.write import BundleSpec, MemberSpec
+from outlay.choosing.estimates import assuming_less
 from outlay.choosing.looks import next_alpha
 from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import known_reserves
@@ -41,11 +42,13 @@ from outlay.core.trees import Trees
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, needed_days
+from outlay.estimators.weaker import further_error
 from outlay.ops.intervals import std_error
 
 BY_CHANCE = 4.0  # standard deviations: hardly one of hundreds of figures differs by more
 ROUNDING = 1e-2  # of a standard error: smaller differences are none
 TINY = 1e-12
+SAMPLED = 4  # policies whose errors are compared with those of an estimate that assumes less, which takes time
 TRAINED_WITH = ("jax", "equinox", "optax")
 
 Vector = NDArray[np.float64]
@@ -145,6 +148,8 @@ class MeasuredPolicy:
         reach: how far a user may go in influence (`estimators/reach.py`).
         objective: what mixtures maximise (`units.chosen_by`, `choosing/shrinkage.py`).
         objective_influence: `[U]` of each user on it.
+        further: `[m]` how much more the estimate that assumes less errs on the costs, as a multiple of the error of
+            `certifying` (`further_errors`).
     """
 
     policy: CandidatePolicy
@@ -157,6 +162,7 @@ class MeasuredPolicy:
     reach: Reach
     objective: float
     objective_influence: Vector
+    further: Vector
 
 
 def measure(context: RunContext, candidates: Sequence[CandidatePolicy]) -> tuple[list[MeasuredPolicy], Measure]:
@@ -171,8 +177,9 @@ def measure(context: RunContext, candidates: Sequence[CandidatePolicy]) -> tuple
         if not _disagree(smoothed, certifying, campaign):
             fits, used = smoothed, smooth
     fits = [_lower_error(one, other, campaign) for one, other in zip(fits, certifying, strict=True)]
+    further = further_errors(plain, certifying, campaign)
     measured = [
-        _measured(policy, fitted, plainly, campaign, plain.reach([plain.actions(i)]))
+        _measured(policy, fitted, plainly, campaign, plain.reach([plain.actions(i)]), further)
         for i, (policy, fitted, plainly) in enumerate(zip(candidates, fits, certifying, strict=True))
     ]
     return with_objectives(measured, context), used
@@ -228,24 +235,51 @@ def measure_further(
         measure: what measured those.
     """
     campaign, days = context.campaign, needed_days(context.campaign)
-    further = replace(measure, bundle=candidates_bundle(context, candidates))
+    wider = replace(measure, bundle=candidates_bundle(context, candidates))
     plain = replace(measure, smooth=False) if measure.smooth else measure
     networks = [each.policy.network for each in earlier[: len(measure.served.members)]]
     result = []
     for i, policy in enumerate(candidates):
         source = next((j for j, network in enumerate(networks) if network is policy.network), 0)
-        actions = further.actions(i)
+        actions = wider.actions(i)
         fitted = certifying = plain.evaluator(source).fit(actions, days=days)
         if measure.smooth:
             fitted = _lower_error(measure.evaluator(source).fit(actions, days=days), certifying, campaign)
-        result.append(_measured(policy, fitted, certifying, campaign, measure.reach([actions])))
-    return result, further.served
+        result.append(_measured(policy, fitted, certifying, campaign, measure.reach([actions]), earlier[0].further))
+    return result, wider.served
 
 
-def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPolicy]:
+def further_errors(at: Measure, fits: Sequence[Fitted], campaign: Campaign) -> Vector:
+    """`[m]` how much more an estimate that assumes less errs on the costs of policies, relative to their own errors.
+
+    The median over a few of the policies: what it depends on, the log's days and how it drew actions, they share.
+
+    Args:
+        at: what measured them; its bundle has them as members.
+        fits: what each was measured at.
+        campaign: budgets.
+    """
+    propensity, days, found = at.propensity(), needed_days(campaign), []
+    for i in np.unique(np.linspace(0, len(fits) - 1, SAMPLED).astype(int)):
+        second = assuming_less(at, at.actions(i), fits[i], propensity, days) or fits[i]
+        own, its = (std_error(coordinates(each, campaign)[1][:, 1:]) for each in (fits[i], second))
+        found.append(np.divide(further_error(own, its), own, out=np.full(len(own), np.nan), where=own > 0))
+    known = np.array(found)
+    ratios: Vector = np.array(
+        [np.median(each[np.isfinite(each)]) if np.isfinite(each).any() else 0 for each in known.T]
+    )
+    return ratios
+
+
+def constant_actions(context: RunContext, measure: Measure, further: Vector) -> list[MeasuredPolicy]:
     """Measure policies that look at no state.
 
     They are always the same action if all rows allow it, else the cheapest of what each row allows.
+
+    Args:
+        context: what all policies share.
+        measure: what measured the others.
+        further: `[m]` of the others (`further_errors`).
     """
     data, plain = context.data, replace(measure, smooth=False)
     schema, count, budgets = context.seen.schema, data.num_actions, context.campaign.budgets
@@ -263,7 +297,7 @@ def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPoli
         actions = np.where(data.allowed(measure.panel.rows), preference, -np.inf).argmax(axis=1)
         certifying = plain.evaluator().fit(actions, days=days)
         fitted = measure.evaluator().fit(actions, days=days) if measure.smooth else certifying
-        result.append(_measured(policy, fitted, certifying, context.campaign, plain.reach([actions])))
+        result.append(_measured(policy, fitted, certifying, context.campaign, plain.reach([actions]), further))
     return result
 
 
@@ -296,7 +330,7 @@ def _lower_error(smooth: Fitted, plain: Fitted, campaign: Campaign) -> Fitted:
 
 
 def _measured(
-    policy: CandidatePolicy, fitted: Fitted, certifying: Fitted, campaign: Campaign, reach: Reach
+    policy: CandidatePolicy, fitted: Fitted, certifying: Fitted, campaign: Campaign, reach: Reach, further: Vector
 ) -> MeasuredPolicy:
     values, influence, _ = coordinates(fitted, campaign)
     value, objective_influence = chosen_by(fitted, campaign)
@@ -314,6 +348,7 @@ def _measured(
         largest(certifying, campaign, reach),
         value,
         objective_influence,
+        further,
     )
 
 

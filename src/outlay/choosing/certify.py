@@ -15,6 +15,7 @@ import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from outlay.bundles.read import load_bundle
 from outlay.choosing.checks import Checks
 from outlay.choosing.estimates import (
     PolicyEstimates,
-    bias_by_paths,
+    assuming_less,
     extrapolates,
     gain_doubt,
     single_steps,
@@ -55,11 +56,11 @@ from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.frontier import Points, needed
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.observed import Reproduction, observe, reproduces
-from outlay.estimators.path_bias import BY_CHANCE, SECOND_BY_CHANCE, PathBias, between
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import missing, needed_days, objective
 
 BAND = "band.npz"
+J = TypeVar("J", bound=Joint)
 
 
 @dataclass(frozen=True)
@@ -120,24 +121,23 @@ def certify_frontier(
     check = reproduces(observe(at.panel, days=at.days), at.old_as_observed(old), at.state.day_effects)
     balance = at.state.balance(at.propensity())
     folds = _measured(at, campaign, check, balance, within(report, 0, 0.9))
-    withheld, reaches, biases, doubts = [], [], [], []
+    shares = [[weights[used[stored.fold[used] == k]] for k in range(len(folds))] for weights in stored.weights]
+    withheld, reaches, doubts = [], [], []
     aim = objective(campaign)
     base = unseen(old, at.panel.names, at.varies([None]))[old.column(aim)]
 
     def mixtures() -> Iterator[Fitted]:
-        for weights in stored.weights:
-            shares = [weights[used[stored.fold[used] == k]] for k in range(len(folds))]
-            live = [policy for fold, share in zip(folds, shares, strict=True)
+        for by_fold in shares:
+            live = [policy for fold, share in zip(folds, by_fold, strict=True)
                     for policy, weight in zip(fold, share, strict=True) if weight > 0]  # fmt: skip
             whole = at.pool([
                 combine([policy.fitted for policy in fold], share / share.sum())
-                for fold, share in zip(folds, shares, strict=True)
+                for fold, share in zip(folds, by_fold, strict=True)
             ])  # fmt: skip
-            biases.append(_bias(at, folds, shares, whole))
             alone = next((policy.withheld for policy in live if policy.withheld is not None), None)
             far = extrapolates(whole) if at.sequential else None
             withheld.append(alone or (None if far is None else Reason(ReasonKind.NOT_CHECKED, {"found": far})))
-            weight = np.concatenate([share[share > 0] for share in shares])
+            weight = np.concatenate([share[share > 0] for share in by_fold])
             reach = Reach.mixed([policy.reach for policy in live], weight / weight.sum())
             reaches.append(largest(whole, campaign, reach))
             varies = np.any([policy.varies for policy in live], axis=0)
@@ -147,17 +147,25 @@ def certify_frontier(
         reaches.append(largest(old, campaign, at.reach([None])))
         yield old
 
+    def assuming_less_of_them() -> Iterator[Joint]:
+        for by_fold in shares:
+            yield at.pool_joint([
+                Joint(**mixed([policy.second for policy in fold], share / share.sum()))
+                for fold, share in zip(folds, by_fold, strict=True)
+            ])  # fmt: skip
+        yield at.fit_second(None) or old
+
     points = Points.of(mixtures(), campaign, reaches=reaches)
+    second = Points.of(assuming_less_of_them(), campaign)
     doubt = check.refused or refused or at.state.markov_check.refused or balance.refused
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
             handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
-            users=points.users,
+            users=points.users, second_value=second.value, second_covariance=second.covariance,
             said=json.dumps({"withheld": [None if reason is None else asdict(reason) for reason in withheld],
                              "refused": None if doubt is None else asdict(doubt),
                              "doubts": doubts, "window": at.window, "clusters": points.clusters,
-                             "days": asdict(at.state.day_effects), "unbelieved": reaches[-1].unbelieved.tolist(),
-                             "bias": [asdict(bias) for bias in biases if bias is not None]}),
+                             "days": asdict(at.state.day_effects), "unbelieved": reaches[-1].unbelieved.tolist()}),
         )  # fmt: skip
     found = certified(run, data, campaign)
     assert found is not None
@@ -178,16 +186,16 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         with path.open("rb") as handle, np.load(handle) as file:
             part = {name: file[name] for name in file.files}
         said = json.loads(str(part["said"]))
-        if "doubts" not in said:  # of an older version: it is measured again, as the same look
+        if "second_value" not in part:  # of an older version, whose bounds trusted the fitted evaluation alone
             return None
         reasons = TypeAdapter(tuple[Reason | None, ...]).validate_python((said["refused"], *said["withheld"]))
         doubts, window = said["doubts"], said.get("window")
         days = TypeAdapter(DayEffects | None).validate_python(said.get("days"))
-        biases = TypeAdapter(tuple[PathBias, ...]).validate_python(said.get("bias", ()))
-        covariance, users = part["covariance"], int(part["users"])
-        points = Points(
-            part["value"], covariance, covariance, users, part["tails"], part["gains"], said.get("clusters")
-        )
+        second, points = (
+            Points(part[f"{kind}value"], part[f"{kind}covariance"], part[f"{kind}covariance"], int(part["users"]),
+                   part["tails"], part["gains"], said.get("clusters"))
+            for kind in ("second_", "")
+        )  # fmt: skip
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
     view = views(data, len(stored.shares))[0]
@@ -202,9 +210,9 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         confidence=1 - alpha,
         window=claimed(campaign, window),
         days=days,
-        biases=biases,
         unbelieved=tuple(said.get("unbelieved", ())),
         doubts=doubts,
+        second=second,
     )
     return Certified(band, number, alpha)
 
@@ -218,27 +226,14 @@ class _Policy:
         reach: how far outcomes may go beyond what these users have shown.
         varies: `[1+m]` whether reward and costs differ in the log where it gave what the policy gives.
         withheld: why there are none that could be believed, or None.
-        bias: of the fitted means (`path_bias.py`); None where nothing else tells it.
+        second: the same by an estimate that assumes less.
     """
 
     fitted: Fitted
     reach: Reach
     varies: NDArray[np.bool_]
     withheld: Reason | None
-    bias: Joint | None
-
-
-def _bias(
-    at: Measure, folds: Sequence[Sequence[_Policy]], shares: Sequence[NDArray[np.float64]], whole: Fitted
-) -> PathBias | None:
-    """The bias of a mixture that takes these shares of the policies of each fold."""
-    parts = []
-    for fold, share in zip(folds, shares, strict=True):
-        biases = [policy.bias for policy in fold]
-        if any(bias is None for bias in biases):
-            return None
-        parts.append(Joint(**mixed([bias for bias in biases if bias is not None], share / share.sum())))
-    return PathBias.of(at.pool_joint(parts), whole, BY_CHANCE if at.counted else SECOND_BY_CHANCE)
+    second: Joint
 
 
 def _measured(
@@ -262,14 +257,20 @@ def _measured(
                 steps = single_steps(part, policy, propensity)
                 told = PolicyEstimates(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
                 reason = Checks.of(told, check, behaviour, at.state.markov_check, balance).agreement.reason
-            columns = [fitted.column(name) for name in names]
-            kept = fitted.picked(names, columns, [1.0] * len(names))
-            bias = bias_by_paths(part, policy, propensity)
-            if bias is None and (second := part.fit_second(policy.parts[0])) is not None:
-                bias = between(fitted, second, part.panel.names)
-            policies.append(_Policy(kept, part.reach(policy.parts), part.varies(policy.parts), reason, bias))
+            second = assuming_less(part, policy.parts[0], fitted, propensity, days) or fitted
+            absent = missing(second, campaign)
+            reason = reason or (None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent}))
+            policies.append(
+                _Policy(_picked(fitted, names), part.reach(policy.parts), part.varies(policy.parts), reason,
+                        _picked(second, names))
+            )  # fmt: skip
         found.append(policies)
     return found
+
+
+def _picked(joint: J, names: Sequence[str]) -> J:
+    """The numbers that mixtures are computed in."""
+    return joint.picked(names, [joint.column(name) for name in names], [1.0] * len(names))
 
 
 def _identity(stored: StoredFrontier) -> str:

@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.choosing.estimates import assuming_less
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.certificate import LIKELY
 from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.units import coordinates, decisions, displayed, needed_days
-from outlay.ops.intervals import quantile
+from outlay.estimators.weaker import above_second
+from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
 from outlay.ops.skewed import Spread
 
@@ -136,47 +139,59 @@ class AgainstConstants:
     keep: bool
 
 
-def against_constants(
-    fitted: Fitted, constants: ConstantActions, campaign: Campaign, confidence: float
+def beside_constants(
+    at: Measure,
+    fitted: Fitted,
+    campaign: Campaign,
+    confidence: float,
+    *,
+    second: Joint | None,
+    propensity: NDArray[np.float64],
 ) -> AgainstConstants | None:
     """What a policy adds to the best constant actions that spend no more than it does.
 
-    The constants are chosen on the same users, so that what both spend is alike to the last digit: to other users the
-    same shares cost some percent more or less, and that would be taken for a gain. It favours the constants a little.
+    The constants are measured and chosen on the same users, so that what both spend is alike to the last digit: to
+    other users the same shares cost some percent more or less, and that would be taken for a gain. It favours the
+    constants a little.
 
     Args:
+        at: the users whom the policy was measured on.
         fitted: of the policy.
-        constants: measured on the same users.
         campaign: budgets.
         confidence: of the bound, one-sided.
+        second: an estimate of the policy that assumes less: the bound is then the weaker of the two.
+        propensity: `[n]` of the logged action in each row.
 
     Returns:
-        None where a figure is withheld.
+        None without constants, and where a figure is withheld.
     """
-    money = campaign.budgets[campaign.money]
+    constants, money = ConstantActions.of(at, campaign), campaign.budgets[campaign.money]
     shown = displayed(fitted, campaign)
     spend = float(shown.value[shown.column(money.name)])
-    if not np.isfinite(spend):
+    if constants is None or not np.isfinite(spend):
         return None
     if money.sign > 0:
         campaign = campaign.with_money_limit(min(money.limit, spend))
     found = constants.best(campaign)
-    whole = combine([constants.fits[constants.actions.index(a)] for a in found.actions], found.weights)
+    fits = [constants.fits[constants.actions.index(a)] for a in found.actions]
+    whole = combine(fits, found.weights)
     (x, influence, _), (its, other, _) = coordinates(fitted, campaign), coordinates(whole, campaign)
-    gain = float(x[0] - its[0])
     less = Spread.of_gain(other[:, 0] - influence[:, 0], clustered=fitted.clusters is not None)
-    bound, likely = (gain - float(less.above(quantile(level))) for level in (confidence, LIKELY))
-    if np.isnan(bound):
+    gain = float(x[0] - its[0])
+    bounds = [gain - float(less.above(quantile(level))) for level in (confidence, LIKELY)]
+    if np.isnan(bounds[0]):
         return None
+    if second is not None:
+        days, parts = needed_days(campaign), zip(found.actions, fits, strict=True)
+        seconds = [assuming_less(at, np.full(len(at.panel), a), fit, propensity, days) or fit for a, fit in parts]
+        mine, own, _ = coordinates(second, campaign)
+        theirs, other, _ = coordinates(Joint(**mixed(seconds, found.weights)), campaign)
+        ahead, error = mine[0] - theirs[0], std_error(own[:, 0] - other[:, 0])
+        below = [ahead - float(above_second(less, error, quantile(level))) for level in (confidence, LIKELY)]
+        bounds = [float(np.minimum(*each)) for each in zip(bounds, below, strict=True)]
     cost = displayed(whole, campaign)
+    bound, likely = (each if np.isfinite(each) else None for each in bounds)
     return AgainstConstants(
-        words=found.words(constants.data), gain=gain, gain_bound=bound if np.isfinite(bound) else None,
-        gain_likely=likely if np.isfinite(likely) else None,
+        words=found.words(constants.data), gain=gain, gain_bound=bound, gain_likely=likely,
         value=float(its[0]), spend=float(cost.value[cost.column(money.name)]), keep=found.missed is None,
     )  # fmt: skip
-
-
-def beside_constants(at: Measure, fitted: Fitted, campaign: Campaign, confidence: float) -> AgainstConstants | None:
-    """The same, with the constants measured on the users whom the policy was `fitted` on; None without constants."""
-    actions = ConstantActions.of(at, campaign)
-    return None if actions is None else against_constants(fitted, actions, campaign, confidence)

@@ -25,9 +25,10 @@ from outlay.choosing.window import claims_window, window_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.progress import Progress
+from outlay.core.target import Target
 from outlay.core.transitions import Transitions
 from outlay.core.wording import advised
-from outlay.estimators.frontier import shown
+from outlay.estimators.frontier import Points, shown
 from outlay.estimators.units import objective
 from outlay.ops.intervals import interval
 
@@ -45,6 +46,7 @@ class BudgetMixtures:
         campaign: limits and confidence. Mixtures stay those that training chose, with the room of its confidence.
         data: the transitions.
         money: the budget that moves.
+        days: how days differ, which widens every interval.
     """
 
     def __init__(self, stored: StoredFrontier, campaign: Campaign, data: Transitions) -> None:
@@ -57,16 +59,17 @@ class BudgetMixtures:
 
         Raises:
             InfeasibleError: if the other limits cannot be kept however much is spent.
-            FolderError: if an older version measured the policies, which extrapolated between features.
+            FolderError: if an older version measured the policies, which extrapolated between features, or did not look
+                how days differ.
         """
-        if stored.manifest["window"] != window_of(views(data, len(stored.shares))[0]):
-            raise FolderError("was measured by an older version, whose discounted figures would be extrapolated.",
+        if stored.days is None or stored.manifest["window"] != window_of(views(data, len(stored.shares))[0]):
+            raise FolderError("was measured by an older version, whose figures or intervals were others.",
                               file=stored.folder, way_out=AGAIN)  # fmt: skip
         if not len(stored.budgets):
             raise InfeasibleError(stored.manifest["no_curve"], file=stored.folder,
                                   way_out="Change the limits in the campaign file, and train again.")  # fmt: skip
         self.stored, self.campaign, self.data = stored, campaign, data
-        self.money = campaign.budgets[campaign.money]
+        self.money, self.days = campaign.budgets[campaign.money], stored.days
 
     @property
     def least(self) -> float:
@@ -91,13 +94,15 @@ class BudgetMixtures:
         between, stored = self.between(budget), self.stored
         weights = between @ stored.weights
         value, error = stored.points.shown(between, self.campaign)
-        low, high = interval(value, error, self.campaign.train.confidence, stored.points.freedom)
+        low, high = self.ends(value, error, stored.points)
+        marginal, least, most = self._slope(budget)
         slack = budget > self.most * (1 + ROUNDING)
         return CurvePoint(
             budget=float(budget),
             value=float(value[0]), low=float(low[0]), high=float(high[0]),
             spend=tuple(value[1:].tolist()), spend_low=tuple(low[1:].tolist()), spend_high=tuple(high[1:].tolist()),
-            marginal=0.0 if slack else self._slope(budget),
+            marginal=0.0 if slack else marginal,
+            marginal_low=0.0 if slack else least, marginal_high=0.0 if slack else most,
             margin=float(between @ stored.room) / self._decisions(between),
             slack=slack,
             members=tuple(CurveMember(multiplier=tuple(stored.multiplier[i].tolist()), weight=float(weights[i]),
@@ -130,14 +135,29 @@ class BudgetMixtures:
         budgets = self.stored.budgets
         return np.array([np.interp(budget, budgets, one) for one in np.eye(len(budgets))])
 
-    def _slope(self, budget: float) -> float:
-        budgets = self.stored.budgets
+    def ends(self, value: Vector, error: Vector, points: Points) -> tuple[Vector, Vector]:
+        """Return `[1+m]` both ends of the intervals of objective and costs, with what days add to them."""
+        names = [objective(self.campaign), *(budget.name for budget in self.campaign.budgets)]
+        confidence = self.campaign.train.confidence
+        low, high = interval(value, error, confidence, points.freedom)
+        for j, name in enumerate(names):
+            low[j], high[j] = self.days.ends(Target.parse(name), (value[j], low[j], high[j]), confidence)
+        return low, high
+
+    def _slope(self, budget: float) -> tuple[float, float, float]:
+        """Return the marginal reward above a budget, and both ends of its interval: it is a gain over a little less."""
+        budgets, points = self.stored.budgets, self.stored.points
         if len(budgets) < 2:
-            return 0.0
+            return 0.0, 0.0, 0.0
         place = min(int(np.searchsorted(budgets, budget, side="right")), len(budgets) - 1)
         step = np.zeros(len(budgets))
         step[[place, place - 1]] = 1, -1
-        return max(0.0, float(step @ self.stored.aim) / float(step @ budgets))
+        step /= float(step @ budgets)
+        value, confidence = float(step @ self.stored.aim), self.campaign.train.confidence
+        error = float(np.sqrt(max(points.mixture(step)[1][0, 0], 0.0)))
+        low, high = (float(end) for end in interval(value, error, confidence, points.freedom))
+        ends = self.days.ends(Target.parse(objective(self.campaign)), (value, low, high), confidence, gain=True)
+        return max(0.0, value), *ends
 
     def _decisions(self, between: Vector) -> float:
         """Return x₁ of a mixture where limits are per decision: a coordinate is x₁ times the cost."""
@@ -169,7 +189,7 @@ def curve_of(
         users=stored.points.users,
         curve=tuple(_points(mixtures, known, report)),
         requested=tuple(_bounded(point, mixtures, known) for point in map(mixtures.point, budgets)),
-        old=_old(stored, campaign),
+        old=_old(mixtures),
         policies=tuple(
             SinglePolicy(multiplier=tuple(multiplier.tolist()), fold=int(fold), value=float(figures[0]),
                          spend=tuple(figures[1:].tolist()))
@@ -191,11 +211,12 @@ def _points(mixtures: BudgetMixtures, known: Certified | None, report: Progress)
         yield _bounded(mixtures.point(float(budget)), mixtures, known)
 
 
-def _old(stored: StoredFrontier, campaign: Campaign) -> OldPolicy | None:
-    value, error = stored.old.shown(np.ones(1), campaign)
+def _old(mixtures: BudgetMixtures) -> OldPolicy | None:
+    old = mixtures.stored.old
+    value, error = old.shown(np.ones(1), mixtures.campaign)
     if not np.isfinite([*value, *error]).all():
         return None
-    low, high = interval(value, error, campaign.train.confidence, stored.old.freedom)
+    low, high = mixtures.ends(value, error, old)
     return OldPolicy(value=float(value[0]), low=float(low[0]), high=float(high[0]), spend=tuple(value[1:].tolist()))
 
 

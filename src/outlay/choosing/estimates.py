@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 
 from outlay.choosing.estimators import ESTIMATORS, Question
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
-from outlay.choosing.measure import Measure
+from outlay.choosing.measure import Measure, Part
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target
 from outlay.estimators import fitted
 from outlay.estimators.importance import few_users, mean_ratio, off_one, row_ratios
 from outlay.estimators.joint import Joint, mixed
-from outlay.estimators.path_bias import SECOND_BY_CHANCE, PathBias, between
+from outlay.estimators.path_bias import PathBias, corrected
 from outlay.estimators.sequential import FEWEST, HARDLY_ANY
-from outlay.estimators.units import counts_decisions, displayed, estimates
+from outlay.estimators.units import coordinates, counts_decisions, displayed, estimates
+from outlay.estimators.weaker import Second, hull
 from outlay.estimators.windowed import room
 
 EXTRAPOLATED = 0.6  # share of the users' weight whose values may be extrapolated beyond what the log shows
@@ -44,8 +45,9 @@ class PolicyEstimates:
             counted, or if they were not wanted.
         by_day: whether the fitted values go day by day and weight rows by propensities (`sequential.py`).
         vague: why the log's decisions cannot confirm the fitted values then, or None.
-        bias: of the fitted means, by paths of the log (`path_bias.py`); None where states are not counted, for the
-            log's own policy, or if it was not wanted.
+        second: the fitted evaluation with its bias by paths of the log (`path_bias.py`), where states are counted, or
+            `fqe2`: an estimate that assumes less. None for the log's own policy where states are counted, and if it was
+            not wanted.
     """
 
     policy: EvaluatedPolicy
@@ -54,7 +56,7 @@ class PolicyEstimates:
     steps: Joint | None = None
     by_day: bool = False
     vague: str | None = None
-    bias: Joint | None = None
+    second: Joint | None = None
 
     @property
     def fitted(self) -> fitted.Fitted:
@@ -71,14 +73,19 @@ class PolicyEstimates:
         return replace(self, cautions={**self.cautions, estimator: own})
 
     def rows(self, campaign: Campaign, confidence: float) -> list[Estimate]:
-        """Return the estimates as tables show them, estimator by estimator."""
+        """Return the estimates as tables show them, estimator by estimator; fitted ones with the weaker interval."""
         rows: list[Estimate] = []
+        policy = self.policy.name
         for name, joint in self.joints.items():
             cautions = self.cautions[name]
             if ESTIMATORS[name].totals_only:
-                rows += joint.estimates(self.policy.name, name, confidence=confidence, cautions=cautions)
-            else:
-                rows += estimates(joint, campaign, self.policy.name, name, confidence=confidence, cautions=cautions)
+                rows += joint.estimates(policy, name, confidence=confidence, cautions=cautions)
+                continue
+            mine = estimates(joint, campaign, policy, name, confidence=confidence, cautions=cautions)
+            if name == "fqe" and self.second is not None:
+                its = {e.target: e for e in estimates(self.second, campaign, policy, name, confidence=confidence)}
+                mine = [hull(e, its[e.target]) for e in mine]
+            rows += mine
         return rows
 
     def rows_less(self, other: PolicyEstimates, campaign: Campaign, confidence: float) -> list[Estimate]:
@@ -93,8 +100,26 @@ class PolicyEstimates:
             a, b = pair if ESTIMATORS[name].totals_only else [displayed(j, campaign) for j in pair]
             difference = a.minus(b)
             cautions = [doubts.get((name, target)) for target in difference.targets]
-            rows += difference.estimates(self.policy.name, name, confidence=confidence, cautions=cautions)
+            found = difference.estimates(self.policy.name, name, confidence=confidence, cautions=cautions)
+            if name == "fqe" and (self.second is not None or other.second is not None):
+                mine_less, its_less = (displayed(each.second or each.fitted, campaign) for each in (self, other))
+                less = mine_less.minus(its_less).estimates(self.policy.name, name, confidence=confidence)
+                by = {e.target: e for e in less}
+                found = [hull(e, by[e.target]) for e in found]
+            rows += found
         return rows
+
+    def second_less(self, old: PolicyEstimates, campaign: Campaign) -> Second | None:
+        """Return what the estimate that assumes less says of the coordinates, and of the gain over the old policy."""
+        if self.second is None:
+            return None
+        x, influence, _ = coordinates(self.second, campaign)
+        its, other, _ = coordinates(old.second or old.fitted, campaign)
+        return Second(x, influence, float(x[0] - its[0]), influence[:, 0] - other[:, 0])
+
+    def bias(self, names: Sequence[str]) -> PathBias | None:
+        """Return how far the estimate that assumes less is from the fitted means of `names`."""
+        return None if self.second is None else PathBias.of(self.fitted, self.second, names)
 
 
 def estimate_policy(
@@ -142,8 +167,10 @@ def estimate_policy(
                 ]
         if measure.sequential:
             vague = too_few_follow(measure, policy, propensity, whole) or extrapolates(whole)
-    bias = None if among is not None or "dr" not in estimators else bias_by_paths(measure, policy, propensity)
-    return PolicyEstimates(policy, joints, cautions, steps, measure.sequential, vague, bias)
+    second = joints.get("fqe2")
+    if measure.counted and among is None and "dr" in estimators:
+        second = _corrected(measure, policy, propensity, joints["fqe"])
+    return PolicyEstimates(policy, joints, cautions, steps, measure.sequential, vague, second)
 
 
 def extrapolates(whole: fitted.Fitted) -> str | None:
@@ -185,24 +212,33 @@ def single_steps(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[
     return Joint(**mixed(parts, policy.weights))
 
 
-def bias_by_paths(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.float64]) -> Joint | None:
-    """Return what paths of the log say of the error of a policy's fitted means.
+def assuming_less(
+    measure: Measure, part: Part, fitted: Joint, propensity: NDArray[np.float64], days: Sequence[int]
+) -> Joint | None:
+    """Return an estimate of a policy that assumes less than its fitted evaluation.
 
-    None where states are not counted, and for the log's own policy.
+    None for the log's own policy where states are counted: its fitted means are what was observed.
+
+    Args:
+        measure: the users.
+        part: the policy, as `Panel.follow` takes it.
+        fitted: its fitted evaluation on the same users.
+        propensity: `[n]` of the logged action in each row.
+        days: horizons of the totals, where states are counted.
     """
-    if not measure.counted or measure.window is not None or all(part is None for part in policy.parts):
-        return None
-    parts = [measure.path_bias(part, propensity) for part in policy.parts]
-    return Joint(**mixed(parts, policy.weights))
+    if not measure.counted:
+        return measure.fit_second(part)
+    return None if part is None else corrected(fitted, measure.path_bias(part, propensity, days))
 
 
-def bias_of(new: PolicyEstimates, names: Sequence[str]) -> PathBias | None:
-    """Return the bias of the fitted means: by paths of the log or, where states are not counted, by `fqe2`."""
-    if new.bias is not None:
-        return PathBias.of(new.bias, new.fitted)
-    if "fqe2" not in new.joints:
+def _corrected(
+    measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.float64], fitted: Joint
+) -> Joint | None:
+    """The same of a mixture, where states are counted."""
+    if all(part is None for part in policy.parts):
         return None
-    return PathBias.of(between(new.fitted, new.joints["fqe2"], names), new.fitted, SECOND_BY_CHANCE)
+    parts = [measure.path_bias(part, propensity, measure.days) for part in policy.parts]
+    return corrected(fitted, Joint(**mixed(parts, policy.weights)))
 
 
 def gain_doubt(new: Joint, old: Joint, target: str, cautions: Sequence[str | None]) -> str | None:

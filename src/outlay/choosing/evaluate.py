@@ -12,7 +12,7 @@ from outlay.choosing.certify import certify_frontier
 from outlay.choosing.checks import Checks
 from outlay.choosing.constants import beside_constants, constants_of
 from outlay.choosing.diagnostics import daily, matching_paths, overlap, shares
-from outlay.choosing.estimates import PolicyEstimates, bias_of, estimate_policy, gain_doubt
+from outlay.choosing.estimates import PolicyEstimates, estimate_policy, gain_doubt
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, mixture_of
 from outlay.choosing.evaluation import CurveLook, Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.choosing.first_days import FirstDays
@@ -44,7 +44,6 @@ from outlay.estimators.certificate import (
 )
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, of_some, reproduces
-from outlay.estimators.path_bias import PathBias
 from outlay.estimators.reach import largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
 
@@ -100,8 +99,7 @@ def evaluate_policy(
     report(0.7, "segments")
     segments = tuple(_segments(measure, new, old, propensity, checks, campaign))
     report(0.8, "the certificate")
-    bias = bias_of(new, measure.panel.names)
-    certificate = unless_unassigned(_certified(measure, new, old, campaign, checks.refused, bias), campaign)
+    certificate = unless_unassigned(_certified(measure, new, old, campaign, checks.refused), campaign)
     if run is not None and measure.lags is not None:
         certificate = unless_approximate(certificate)
     curve = None if run is None else _curve(measure, run, campaign, checks.refused, report)
@@ -112,10 +110,10 @@ def evaluate_policy(
         tuple(days.widened(e, level) for e in _shown(each, measure, campaign))
         for each in ([*observations, *rows], new.rows(campaign, level))
     )
-    if bias is not None:
-        mine = tuple(bias.widened(e) if e.estimator == "fqe" else e for e in mine)
     beside_limits = ruled_out([*mine, *beside], campaign)
-    yardstick = beside_constants(measure, new.fitted, campaign, certificate.confidence)
+    yardstick = beside_constants(
+        measure, new.fitted, campaign, certificate.confidence, second=new.second, propensity=propensity
+    )
     graded = grade(certificate, yardstick if beside_limits else None, ruled_out=bool(beside_limits))
     course = (*daily("old", old.fitted), *daily(policy.name, new.fitted))
     first_days = FirstDays.of(course, policy.name, campaign, steady=measure.data.steady)
@@ -158,7 +156,7 @@ def evaluate_policy(
             balance=checks.balance,
             days=days,
             backtest=measure.state.backtest(level),
-            path_bias=bias,
+            path_bias=new.bias(measure.panel.names),
             agreement=checks.agreement,
             paths=matching_paths(weighed, campaign.meta.report_days),
             overlap=overlap(measure, policy, propensity),
@@ -199,25 +197,24 @@ def _members(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.f
 
 
 def _certified(
-    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: Reason | None,
-    bias: PathBias | None,
-) -> Certificate:  # fmt: skip
+    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: Reason | None
+) -> Certificate:
     """Certify a policy, and count the look."""
     number, alpha = look(measure.data, new.policy.identity, campaign.train.confidence, measure.data.certifying)
-    certificate = _bounded(measure, new, old, campaign, refused, bias, 1 - alpha)
-    likely = _bounded(measure, new, old, campaign, refused, bias, LIKELY).gain_bound
+    certificate = _bounded(measure, new, old, campaign, refused, 1 - alpha)
+    likely = _bounded(measure, new, old, campaign, refused, LIKELY).gain_bound
     return unless_shared(replace(certificate, look=number, alpha=alpha, gain_likely=likely), campaign)
 
 
 def _bounded(
     measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: Reason | None,
-    bias: PathBias | None, confidence: float,
+    confidence: float,
 ) -> Certificate:  # fmt: skip
     """Bound what a policy costs and gains at a confidence, with all that is allowed for."""
     x, influence, limits = coordinates(new.fitted, campaign)
     x_old, influence_old, _ = coordinates(old.fitted, campaign)
     gain, gain_influence = float(x[0] - x_old[0]), influence[:, 0] - influence_old[:, 0]
-    absent = missing(new.fitted, campaign)
+    absent = missing(new.fitted, campaign) or (None if new.second is None else missing(new.second, campaign))
     reason = refused or (None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent}))
     if refused is not None:
         x, gain = np.full_like(x, np.nan), float("nan")
@@ -235,15 +232,14 @@ def _bounded(
         reach=largest(new.fitted, campaign, measure.reach(new.policy.parts, new.policy.weights)),
         old_reach=largest(old.fitted, campaign, measure.reach(OLD.parts)),
         clusters=new.fitted.clusters,
+        second=new.second_less(old, campaign),
     )
     aim = objective(campaign)
     known = [each.cautions["fqe"][each.fitted.column(aim)] for each in (new, old)]
     if gain_doubt(new.fitted, old.fitted, aim, known) is not None:
         certificate = replace(certificate, gain_bound=None, gain_most=None)
-    certificate = measure.state.day_effects.widened_certificate(
-        replace(certificate, window=claimed(campaign, measure.window))
-    )
-    return certificate if bias is None else bias.widened_certificate(certificate, float(x[0]))
+    certificate = replace(certificate, window=claimed(campaign, measure.window))
+    return measure.state.day_effects.widened_certificate(certificate)
 
 
 def _curve(

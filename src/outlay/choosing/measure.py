@@ -166,9 +166,9 @@ class Measure:
         sample = Sample.of(self.panel, self.basis(_number(source)))
         return weighted_residuals(sample, policy, propensity, days=days)
 
-    def path_bias(self, policy: Part, propensity: NDArray[np.float64]) -> Joint:
-        """What paths of the log say of the error of the fitted means, where states are counted (`path_bias.py`)."""
-        return path_bias.estimate(self.panel, policy, propensity)
+    def path_bias(self, policy: Part, propensity: NDArray[np.float64], days: Sequence[int]) -> Joint:
+        """What paths of the log say of the error of fitted means and totals, where states are counted."""
+        return path_bias.estimate(self.panel, policy, propensity, self._before, days=days, window=self.window)
 
     def pool(self, fits: Sequence[Fitted]) -> Fitted:
         """One estimate from that of every fold: the only one."""

@@ -119,10 +119,10 @@ class Rotation(Measure):
             lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)), policy, source, None, propensity,
         )  # fmt: skip
 
-    def path_bias(self, policy: Part, propensity: Array) -> Joint:
+    def path_bias(self, policy: Part, propensity: Array, days: Sequence[int]) -> Joint:
         """As in `Measure`."""
         return self._each(
-            "paths", lambda at, _, part, __, given: at.path_bias(part, given),
+            "paths", lambda at, _, part, __, given: at.path_bias(part, given, days),
             lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)), policy, None, None, propensity,
         )  # fmt: skip
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from outlay.bundles.write import BundleSpec, MemberSpec
 from outlay.choosing.budget_grid import GridProblem, solve_grid
@@ -27,6 +28,7 @@ from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.files import new_folder, read_manifest, write_manifest
 from outlay.core.network import NetworkArrays, read_network, write_network
 from outlay.core.transitions import Transitions
+from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points, pooled, shown
 
@@ -59,6 +61,7 @@ class StoredFrontier:
         old: the same of the log's policy.
         shares: `[K]` of the folds: n_k / n.
         scale: `[m]` one unit of violation of each limit.
+        days: how the log's days differ, which widens every interval; None in a run of an older version.
         manifest: heads, imitation_threshold, data_hash, seed, check, and look: which look at the *certify* users would
             have been its, after that of the run's own mixture, when it was trained. Mixtures keep the room that this
             look needs, however many looks others take before it, so that a budget is always the same bundle. And
@@ -81,6 +84,7 @@ class StoredFrontier:
     old: Points
     shares: Vector
     scale: Vector
+    days: DayEffects | None
     manifest: dict[str, Any]
 
     @classmethod
@@ -104,6 +108,7 @@ class StoredFrontier:
                 points=Points(**grid, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 old=Points(**old, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 **{name: part[name] for name in PARTS},
+                days=TypeAdapter(DayEffects | None).validate_python(manifest.get("days")),
                 manifest={name: manifest[name] for name in
                           ("heads", "imitation_threshold", "data_hash", "seed", "check", "look", "window", "no_curve")},
             )  # fmt: skip
@@ -170,11 +175,13 @@ class FoldPolicies:
         context: what they share.
         measured: those that could be measured.
         old: the log's policy on the same *select* users.
+        days: how days differ, by these users.
     """
 
     context: RunContext
     measured: list[MeasuredPolicy]
     old: Fitted
+    days: DayEffects
 
 
 def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> None:
@@ -190,8 +197,8 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
     alpha, users = alpha_of(look, campaign.train.confidence), data.independent(data.certifying)
     aims = [np.array([kept.objective for kept in fold.measured]) for fold in folds]
     problems = [
-        GridProblem(each, aim, campaign, context.scale, alpha, users, len(folds))
-        for each, aim in zip(points, aims, strict=True)
+        GridProblem(each, aim, campaign, context.scale, alpha, users, len(folds), fold.measured[0].further)
+        for each, aim, fold in zip(points, aims, folds, strict=True)
     ]
     budgets, weights, rooms, no_curve = _grid(problems)
     log = pooled([Points.of([fold.old], campaign) for fold in folds], shares)
@@ -219,7 +226,7 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
         write_manifest(temporary, "frontier", {
             "data_hash": data.manifest["data_hash"], "heads": list(context.heads), "users": mixtures.users,
             "imitation_threshold": context.imitation_threshold, "seed": context.seed, "check": check,
-            "look": look, "window": window_of(data), "no_curve": no_curve,
+            "look": look, "window": window_of(data), "no_curve": no_curve, "days": asdict(folds[0].days),
             **({} if mixtures.clusters is None else {"clusters": mixtures.clusters}),
         })  # fmt: skip
 

@@ -210,6 +210,12 @@ def _mixture(members: Sequence[CurveMember], folds: int) -> str:
     return f"{multipliers[order[0]]} to {multipliers[order[-1]]}, {len(members)} members"
 
 
+def _marginal(point: CurvePoint) -> str:
+    """`0.0312 (0.028 to 0.034)`."""
+    ends = f" ({_near(point.marginal_low):.2g} to {_near(point.marginal_high):.2g})"
+    return f"{_near(point.marginal):.3g}{'' if point.slack else ends}"
+
+
 def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     """A table of the curve, and below it what the requested budgets buy and what is certified."""
     from outlay.pages.frontier_words import CERTIFIED, beside_run, losses
@@ -226,7 +232,7 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
         spends = [f"{_near(s):.4g} ±{_near(h - s):.2g}" for s, h in zip(point.spend, point.spend_high, strict=True)]
         mixture = _mixture(point.members, curve.folds)
         return (f"{point.budget:.4g}{mark}", f"{point.value:.4f} ±{point.high - point.value:.4f}", spends[place],
-                *(s for j, s in enumerate(spends) if j != place), f"{_near(point.marginal):.3g}", mixture,
+                *(s for j, s in enumerate(spends) if j != place), _marginal(point), mixture,
                 *(() if point.certified is None else ("yes" if point.certified else "no",)))  # fmt: skip
 
     every = max(1, (len(curve.curve) - 1) // 10)
@@ -241,7 +247,7 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     if money.limit < curve.least:
         show(f"The campaign's own limit, {money.limit:g}, lies below the curve.")
     for point in curve.requested:
-        words = f"At {point.budget:.4g}, one more {curve.unit} per {money.per} buys {point.marginal:.3g} {reward}."
+        words = f"At {point.budget:.4g}, one more {curve.unit} per {money.per} buys {_marginal(point)} {reward}."
         if point.slack:
             words = f"At {point.budget:.4g} there is money to spare: above {curve.most:.4g} it buys nothing more."
         show(words + (f" It is {point.certificate}." if point.certified is False else ""))

@@ -32,7 +32,6 @@ class ReasonKind(StrEnum):
     FEW_USERS = "few users"
     LIMIT = "limit"  # a bound breaks its limit, or there is none; the lines of the certificate say which
     DAYS = "days"  # the same, for what days add to it
-    PATHS = "paths"  # the same, for what paths of the log add to it
 
 
 # No certificate has bounds where one of these stands against its figures.
@@ -60,7 +59,6 @@ WORDS = {
     ReasonKind.FEW_USERS: "it rests on {count} {units}, and {needed} are needed",
     ReasonKind.LIMIT: "a limit is not kept",
     ReasonKind.DAYS: "as days differ ({found})",
-    ReasonKind.PATHS: "since {found}",
 }  # fmt: skip
 
 

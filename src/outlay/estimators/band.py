@@ -7,6 +7,9 @@ above_lj is k·se_lj, and more where the error is skewed (`ops/skewed.py`). Wher
 is, however α was chosen and however often one looked again. Gains over the old policy are a family of their own:
 g_l − below_l, with another k', all lie below the true gains with probability 1 − α.
 
+Where an estimate that assumes less was made of each policy, its bounds are a second family, with k of its own, and of
+every mixture the weaker of its two bounds counts (`weaker.py`).
+
 A bound of the mixture with its own, smaller standard error would not be covered by this family; it is not used.
 
 Source: sup-t bands as in `ops/simultaneous.py`; that they carry over to mixtures is ours.
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +30,33 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.certificate import LIKELY, Certificate, issue, unless_shared, unless_unassigned
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.frontier import Points
-from outlay.estimators.path_bias import PathBias, mixed
 from outlay.estimators.units import objective
+from outlay.estimators.weaker import above_second
 from outlay.ops.intervals import interval, quantile
 from outlay.ops.simultaneous import critical_value
 from outlay.ops.skewed import Spread
 
 Array = NDArray[np.float64]
+
+
+class Family(NamedTuple):
+    """Bounds that hold together.
+
+    Attributes:
+        points: the policies, then the old policy.
+        factor: k of the costs.
+        gain_factor: k' of the gains.
+    """
+
+    points: Points
+    factor: float
+    gain_factor: float
+
+    @classmethod
+    def of(cls, points: Points, campaign: Campaign, confidence: float) -> Family:
+        """Return the factors with which costs, and gains, hold together with this probability."""
+        alpha, policies = 1 - confidence, np.arange(len(points) - 1)
+        return cls(points, points.only(policies).factor(campaign, alpha), critical_value(_gains(points)[1], alpha))
 
 
 @dataclass(frozen=True)
@@ -49,10 +73,9 @@ class Band:
         window: days of a user that the figures are about, each weighing the same; None: all, discounted, or the horizon
             of budgets per user.
         days: how days differ, which widens every bound; None where that was not measured.
-        biases: `[L]` of the fitted means, by paths of the log, which move the bounds; empty where states are not
-            counted.
         unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
         doubts: `[L]` why a bound of the gain of a policy is not to be relied on, or None; empty: of none.
+        second: the bounds of the same policies by an estimate that assumes less; None where there is none.
     """
 
     points: Points
@@ -63,9 +86,9 @@ class Band:
     gain_factor: float
     window: int | None = None
     days: DayEffects | None = None
-    biases: tuple[PathBias, ...] = ()
     unbelieved: tuple[int, ...] = ()
     doubts: tuple[str | None, ...] = ()
+    second: Family | None = None
 
     @classmethod
     def of(
@@ -78,11 +101,11 @@ class Band:
         confidence: float,
         window: int | None = None,
         days: DayEffects | None = None,
-        biases: tuple[PathBias, ...] = (),
         unbelieved: tuple[int, ...] = (),
         doubts: Sequence[str | None] = (),
+        second: Points | None = None,
     ) -> Band:
-        """Return the bounds, with both factors computed.
+        """Return the bounds, with their factors computed.
 
         Args:
             points: the L policies, then the old policy, measured on *certify* users.
@@ -92,23 +115,23 @@ class Band:
             confidence: 1 − α.
             window: days of a user that the figures are about.
             days: how days differ.
-            biases: `[L]` of the fitted means, by paths of the log; empty where states are not counted.
             unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
             doubts: `[L]` why a bound of the gain of a policy is not to be relied on, or None; empty: of none.
+            second: the same points by an estimate that assumes less.
         """
-        alpha = 1 - confidence
+        own = Family.of(points, campaign, confidence)
         return cls(
             points=points,
             withheld=tuple(withheld),
             refused=refused,
             confidence=confidence,
-            factor=points.only(np.arange(len(withheld))).factor(campaign, alpha),
-            gain_factor=critical_value(_gains(points)[1], alpha),
+            factor=own.factor,
+            gain_factor=own.gain_factor,
             window=window,
             days=days,
-            biases=biases,
             unbelieved=unbelieved,
             doubts=tuple(doubts),
+            second=None if second is None else Family.of(second, campaign, confidence),
         )
 
     def __len__(self) -> int:
@@ -116,7 +139,9 @@ class Band:
 
     def certificate(self, weights: Array, campaign: Campaign) -> Certificate:
         """Return the certificate of the mixture `[L]` under this campaign's limits; it costs no further look."""
-        alone = replace(self, confidence=LIKELY, gain_factor=quantile(LIKELY))  # a gain that may pass for likely
+        z = quantile(LIKELY)  # at which a gain may pass for likely, alone
+        second = None if self.second is None else self.second._replace(gain_factor=z)
+        alone = replace(self, confidence=LIKELY, gain_factor=z, second=second)
         likely = alone._bounded(weights, campaign).gain_bound
         certificate = replace(self._bounded(weights, campaign), gain_likely=likely)
         return unless_unassigned(unless_shared(certificate, campaign), campaign)
@@ -131,11 +156,22 @@ class Band:
         gain, covariance = _gains(self.points)
         error, (third, up, down) = np.sqrt(np.maximum(np.diag(covariance), 0)), self.points.gains[:-1].T
         count, clustered = self.points.independent, self.points.clusters is not None
-        more = Spread(count, error, third, up, clustered).above(self.gain_factor)
-        less = Spread(count, error, -third, down, clustered).above(self.gain_factor)
+        more, less = (Spread(count, error, sign * third, largest, clustered) for sign, largest in ((1, up), (-1, down)))
+        least, most = gain - less.above(self.gain_factor), gain + more.above(self.gain_factor)
+        least, most = share @ least[used], share @ most[used]
+        if self.second is not None:
+            x, errors = self.second.points.only(used).coordinates(campaign)
+            reach = above_second(spread, errors[:, 1:], self.second.factor)
+            bound = np.maximum(bound, share @ (x[:, 1:] + reach))
+            its, covariance = _gains(self.second.points)
+            error = np.sqrt(np.maximum(np.diag(covariance), 0))
+            above, below = (above_second(each, error, self.second.gain_factor) for each in (more, less))
+            least = np.minimum(least, share @ (its - below)[used])
+            most = np.maximum(most, share @ (its + above)[used])
         reason = self._against(used)
         if _doubts(reason):
             value, bound, gain = (np.full_like(number, np.nan) for number in (value, bound, gain))
+            least, most = np.full_like(least, np.nan), np.full_like(most, np.nan)
         ones = float(share @ part.value[:, -1])
         certificate = issue(
             value,
@@ -144,8 +180,8 @@ class Band:
             [budget.name for budget in campaign.budgets],
             users=self.points.users,
             gain=float(share @ gain[used]),
-            gain_bound=float(share @ (gain - less)[used]),
-            gain_most=float(share @ (gain + more)[used]),
+            gain_bound=float(least),
+            gain_most=float(most),
             confidence=self.confidence,
             signs=[budget.sign for budget in campaign.budgets],
             decisions=[ones if budget.per == "decision" and ones > 0 else 1.0 for budget in campaign.budgets],
@@ -160,9 +196,6 @@ class Band:
             certificate = replace(certificate, gain_bound=None, gain_most=None)
         if self.days is not None:
             certificate = self.days.widened_certificate(certificate)
-        if self.biases:
-            bias = mixed([self.biases[i] for i in used], share)
-            certificate = bias.widened_certificate(certificate, float(share @ part.value[:, 0]))
         return certificate
 
     def _against(self, policies: NDArray[np.intp]) -> Reason | None:
@@ -182,6 +215,10 @@ class Band:
             words = None if reason is None else reason.words
             value, error = part.shown(each[used], campaign)
             low, high = interval(value, error, campaign.train.confidence, self.points.freedom)
+            if self.second is not None:
+                shown = self.second.points.only(used).shown(each[used], campaign)
+                its = interval(*shown, campaign.train.confidence, self.points.freedom)
+                low, high = np.minimum(low, its[0]), np.maximum(high, its[1])
             for t, target in enumerate((objective(campaign), *(budget.name for budget in campaign.budgets))):
                 if not np.isfinite(value[t]):
                     estimates.append(Estimate(policy=policy, estimator="fqe", target=target, value=None,

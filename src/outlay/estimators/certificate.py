@@ -12,6 +12,9 @@ them on *select* is certified on *certify* with probability 1 − β:
 
     margin_j = above_j + z_{1−β}·√(se_select² + se_certify²)
 
+Where an estimate that assumes less than the fitted one was made, both above_j and se_certify are those of the weaker
+of the two bounds (`weaker.py`).
+
 A budget that the campaign file calls `shared` costs or brings something else when others get more of it. A log shows
 only what happened at its own level, so no bound holds for another policy, and nothing is certified (`unless_shared`).
 
@@ -33,7 +36,8 @@ from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.clusters import Clusters
 from outlay.estimators.reach import Reach
-from outlay.ops.intervals import quantile
+from outlay.estimators.weaker import Second, above_second
+from outlay.ops.intervals import quantile, std_error
 from outlay.ops.skewed import FEWEST, Spread
 
 CONDITIONS = (
@@ -165,6 +169,7 @@ def certify(
     reach: Reach | None = None,
     old_reach: Reach | None = None,
     clusters: Clusters | None = None,
+    second: Second | None = None,
 ) -> Certificate:
     """The certificate of one mixture, looked at once.
 
@@ -183,23 +188,31 @@ def certify(
         reach: how far a user may go in influence beyond what was seen; None: nothing is known, or on record.
         old_reach: the same of the old policy.
         clusters: of the users, by which the influence is; None where every user is independent.
+        second: the same by an estimate that assumes less; every bound is then the weaker of the two.
     """
     value, factor = np.asarray(x, np.float64)[1:], quantile(confidence)
     clustered = clusters is not None
     far = Reach.unknown(len(names)) if reach is None else reach
     spread = Spread.of(influence[:, 1:], far.known, far.beyond, clustered=clustered)
-    most = far.reward if old_reach is None else max(far.reward, old_reach.reward)
-    more, less = (Spread.of_gain(sign * gain_influence, most, clustered=clustered).above(factor) for sign in (1, -1))
+    beyond = far.reward if old_reach is None else max(far.reward, old_reach.reward)
+    up, down = (Spread.of_gain(sign * gain_influence, beyond, clustered=clustered) for sign in (1, -1))
+    bound = value + spread.above(factor)
+    least, most = gain - down.above(factor), gain + up.above(factor)
+    if second is not None:
+        bound = np.maximum(bound, second.x[1:] + above_second(spread, std_error(second.influence[:, 1:]), factor))
+        error = std_error(second.gain_influence)
+        least = np.minimum(least, second.gain - above_second(down, error, factor))
+        most = np.maximum(most, second.gain + above_second(up, error, factor))
     return issue(
         value,
-        value + spread.above(factor),
+        bound,
         limits,
         names,
         users=len(influence) if clusters is None else len(clusters.index),
         clusters=None if clusters is None else clusters.count,
         gain=gain,
-        gain_bound=float(gain - less),
-        gain_most=float(gain + more),
+        gain_bound=float(least),
+        gain_most=float(most),
         confidence=confidence,
         signs=signs,
         decisions=decisions,
@@ -299,7 +312,9 @@ def unless_approximate(certificate: Certificate) -> Certificate:
     return replace(certificate, reason=Reason(ReasonKind.APPROXIMATE))
 
 
-def margins(se_select: ArrayLike, certifying: Spread, *, factor: float, margin: float) -> NDArray[np.float64]:
+def margins(
+    se_select: ArrayLike, certifying: Spread, *, factor: float, margin: float, further: ArrayLike = 0.0
+) -> NDArray[np.float64]:
     """How much to lower each limit when choosing, `[…]`.
 
     Args:
@@ -307,12 +322,15 @@ def margins(se_select: ArrayLike, certifying: Spread, *, factor: float, margin: 
         certifying: `[…]` how the estimates are expected to err on the users that certify.
         factor: z_{1−α} of the certificate, or k of many policies together.
         margin: 1 − β, the wanted chance that a mixture on its lowered limit is certified.
+        further: how much more an estimate that assumes less errs than the one that certifies, as a multiple of the
+            error of the latter (`weaker.further_error`); 0 where there is none.
 
     Where the certificate will have no bound, the margin is the normal one: no margin could help it.
     """
-    both: NDArray[np.float64] = np.hypot(np.asarray(se_select, np.float64), certifying.error)
-    above = certifying.above(factor)
-    return np.where(np.isposinf(above), factor * certifying.error, above) + quantile(margin) * both
+    error: NDArray[np.float64] = certifying.error * np.hypot(1.0, further)
+    above = above_second(certifying, error, factor)
+    both = np.hypot(np.asarray(se_select, np.float64), error)
+    return np.where(np.isposinf(above), factor * error, above) + quantile(margin) * both
 
 
 def _words(reason: Reason | None, lines: Sequence[BudgetBound]) -> str:
@@ -322,7 +340,7 @@ def _words(reason: Reason | None, lines: Sequence[BudgetBound]) -> str:
     broken = ", ".join(line.words for line in lines if not line.kept)
     if reason.kind is ReasonKind.LIMIT:
         return f"not certified: {broken}"
-    if reason.kind in (ReasonKind.DAYS, ReasonKind.PATHS):
+    if reason.kind is ReasonKind.DAYS:
         return f"not certified: {broken}, {reason.words}"
     if reason.withholds and any(line.value is None for line in lines):
         return f"not certified: {broken} ({reason.words})"

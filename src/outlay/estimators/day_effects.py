@@ -4,20 +4,26 @@ Users are many and days are few. A holiday, a storm or a campaign of a rival mov
 number of users averages that out. If the question is what other days will bring, an error by user alone is too small.
 
     r_d   = mean residual of an outcome on calendar day d, given state and action      (D days, n_d rows)
-    Q     = Σ_d (r_d − r̄)² / se_d²                 days differ by more than chance: Q beyond χ² with D − 1 degrees
-    τ²    = Σ_d (r_d − r̄)² / (D − 1) − mean se_d²   variance of a day's shock;  0 if they do not differ
+    τ²    = max(0, Σ_d (r_d − r̄)² / (D − 1) − mean se_d²)     variance of a day's shock
     ψ_l   = how much of a surprise in the outcome is still there l days later          (local projections, by row)
     W_e   = Σ_{l < k−e} ψ_l                         what a shock on a user's day e adds to a total of k days
     ℓ²    = Σ_c (Σ_e share of users who began on day c − e · W_e)² / k²
     error = |value| · τ/|mean| · ℓ · t_{D−1} / z    added to the standard error by user, in quadrature
 
+τ is always estimated and always added: a test of whether days differ would say "no" of shocks that are as large as the
+error by user, and few days are no reason to take them for none. Where it is 0, t_{D−1} covers what it may have missed.
 A shock is taken to multiply: it moves a policy that brings twice as much twice as far, so that of a difference between
-policies it moves only the difference. A straight line through the r_d that is beyond chance is a trend: the days to
-come will differ from the log's by slope · A · mean W if it goes on, which is added to the error on the side to
-which it goes. A is D, or where means are discounted how far their mean day lies behind that of the log,
+policies it moves only the difference.
+
+A straight line through the r_d that is beyond chance (by a normal test, as the scatter around it is never taken to be
+less than the known noise of means) is a trend: the days to come will differ from the log's by slope · A · mean W if it
+goes on. That is added on the side to which it goes, and A · mean W times the error of the slope to the standard error,
+in quadrature. A is D, or where means are discounted how far their mean day lies behind that of the log,
 (D+1)/2 + γ/(1−γ), if that is more. A gain may move twice as far, relative, and to both sides: it is how many users are
-in a state times what the policy adds there, and a trend may move both. Effects of days that the features tell are not
-shocks. In a log of one week, a weekday feature tells them all.
+in a state times what the policy adds there, and a trend may move both. Where no line is found, days to come are taken
+to be like the log's, as every certificate says: the error of a slope that nobody saw would make any interval
+√(1 + 12) times as wide. Effects of days that the features tell are not shocks. In a log of one week, a weekday feature
+tells them all.
 
 Source: Jordà (2005) for local projections; Cameron and Miller (2015) for few clusters; the rest: ours.
 """
@@ -40,9 +46,9 @@ from outlay.estimators.state_residuals import off_state
 from outlay.ops.intervals import quantile
 
 Array = NDArray[np.float64]
-BY_CHANCE = 1e-3  # chance that days are said to differ, or to have a trend, where they do not
+BY_CHANCE = 1e-3  # chance that days are said to differ where they do not; no interval depends on it
+SLOPE_BY_CHANCE = 0.05  # chance that they are taken to have a trend where they have none
 FEWEST_DAYS, FEWEST_ROWS = 4, 100  # with which a day counts, and days that are looked at
-NEGLIGIBLE = 0.002  # of the mean outcome: a smaller shock is none
 MODERATE = 0.25  # of the mean outcome: the largest shock that a model of days that are alike is allowed to miss
 MOST_ROWS = 300_000  # looked at
 MOST_RESPONSE = 14  # days over which a surprise is followed
@@ -54,15 +60,19 @@ class OutcomeByDay:
 
     Attributes:
         name: `reward` or a budget.
-        shock: standard deviation of a day's shock, τ/|mean|; 0 if days do not differ by more than chance.
+        shock: standard deviation of a day's shock, τ/|mean|.
         trend: change a day that state and action do not explain, relative; 0 if there is none beyond chance.
         response: `[L]` ψ_0 = 1, ψ_1, …: what is left of a surprise after 0, 1, … days.
+        trend_error: standard error of the trend; 0 if there is none.
+        beyond_chance: whether the shocks are: so much that others should be told.
     """
 
     name: str
     shock: float
     trend: float
     response: tuple[float, ...]
+    trend_error: float = 0.0
+    beyond_chance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,36 +97,39 @@ class DayEffects:
 
     @property
     def differ(self) -> bool:
-        """Whether any outcome has shocks or a trend."""
-        return any(outcome.shock > 0 or outcome.trend != 0 for outcome in self.outcomes)
+        """Whether any outcome has shocks beyond chance, or a trend."""
+        return any(outcome.beyond_chance or outcome.trend != 0 for outcome in self.outcomes)
 
     @property
     def moderate(self) -> bool:
         """Whether shocks are small enough that what is alike on all days still says something of each of them."""
         return all(outcome.shock <= MODERATE for outcome in self.outcomes)
 
-    def error(self, target: Target, value: float) -> float:
-        """The standard error that shocks add to a number, in its unit."""
-        outcome = next((each for each in self.outcomes if each.name == target.name), None)
-        if outcome is None or outcome.shock == 0:
+    def error(self, target: Target, value: float, *, twice: bool = False) -> float:
+        """The standard error that shocks, and the error of a trend, add to a number, in its unit.
+
+        `twice`: the number is a gain, which a trend may move twice as far.
+        """
+        outcome = self._outcome(target.name)
+        if outcome is None:
             return 0.0
         sums = self._sums(outcome, target)
         loads = np.convolve(self.begin, sums) / len(sums)
-        few = float(stats.t.ppf(0.975, self.days - 1)) / quantile(0.975)
-        return abs(value) * outcome.shock * few * float(np.sqrt((loads**2).sum()))
+        shocks = outcome.shock * self._few * float(np.sqrt((loads**2).sum()))
+        slope = (1 + twice) * outcome.trend_error * self._reach(target) * float(sums.mean())
+        return abs(value) * float(np.hypot(shocks, slope))
 
     def lasting(self, target: Target) -> float:
         """How much more a lasting change of a day's outcome changes a mean over days, as surprises last: 1 or more."""
-        outcome = next((each for each in self.outcomes if each.name == target.name), None)
+        outcome = self._outcome(target.name)
         return 1.0 if outcome is None else max(1.0, float(self._sums(outcome, target).mean()))
 
     def drift(self, target: Target, value: float) -> float:
         """By how much later days will differ from the log's if the trend goes on, in the number's unit; may be < 0."""
-        outcome = next((each for each in self.outcomes if each.name == target.name), None)
+        outcome = self._outcome(target.name)
         if outcome is None or outcome.trend == 0:
             return 0.0
-        ahead = self.days if target.days else max(self.days, self.ahead_days)
-        return abs(value) * outcome.trend * ahead * float(self._sums(outcome, target).mean())
+        return abs(value) * outcome.trend * self._reach(target) * float(self._sums(outcome, target).mean())
 
     def ahead(self, name: str, value: float, days: int, *, learned: int, age: float) -> tuple[float, float]:
         """What days add to a prediction of one day's mean, some days ahead, from a model of earlier days.
@@ -131,15 +144,28 @@ class DayEffects:
         Returns:
             The standard error of shocks, and how far a trend leads away from the prediction (it may be < 0).
         """
-        outcome = next((each for each in self.outcomes if each.name == name), None)
+        outcome = self._outcome(name)
         if outcome is None or not (outcome.shock or outcome.trend):
             return 0.0, 0.0
         response = np.zeros(days + 1)
         told = outcome.response[: days + 1]
         response[: len(told)] = told
-        few = float(stats.t.ppf(0.975, self.days - 1)) / quantile(0.975)
         spread = float(np.sqrt((response**2).sum() + response.sum() ** 2 / max(learned, 1)))
-        return abs(value) * outcome.shock * few * spread, abs(value) * outcome.trend * age * float(response.sum())
+        lasting = age * float(response.sum())
+        error = np.hypot(outcome.shock * self._few * spread, outcome.trend_error * lasting)
+        return abs(value) * float(error), abs(value) * outcome.trend * lasting
+
+    def _outcome(self, name: str) -> OutcomeByDay | None:
+        return next((each for each in self.outcomes if each.name == name), None)
+
+    @property
+    def _few(self) -> float:
+        """t_{D−1} / z."""
+        return float(stats.t.ppf(0.975, self.days - 1)) / quantile(0.975)
+
+    def _reach(self, target: Target) -> float:
+        """A."""
+        return self.days if target.days else max(self.days, self.ahead_days)
 
     def _sums(self, outcome: OutcomeByDay, target: Target) -> Array:
         """`[k]` W_e."""
@@ -148,25 +174,39 @@ class DayEffects:
         response[: len(told)] = told
         return np.asarray(np.cumsum(response)[::-1])
 
+    def ends(
+        self, target: Target, interval: tuple[float, float, float], confidence: float, *, gain: bool = False
+    ) -> tuple[float, float]:
+        """Both ends of an interval with what days add to it.
+
+        Args:
+            target: what it is about.
+            interval: value, low, high.
+            confidence: two-sided.
+            gain: whether it is a gain, which a trend may move twice as far, and to both sides.
+        """
+        value, low, high = interval
+        reach = quantile(0.5 + confidence / 2) * self.error(target, value, twice=gain)
+        drift = self.drift(target, value)
+        down, up = (2 * abs(drift),) * 2 if gain else (max(-drift, 0.0), max(drift, 0.0))
+        return value - float(np.hypot(value - low, reach)) - down, value + float(np.hypot(high - value, reach)) + up
+
     def widened(self, estimate: Estimate, confidence: float) -> Estimate:
         """An estimate with what days add to its standard error and its interval."""
-        if not self.differ or estimate.value is None or estimate.std_error is None:
+        if estimate.value is None or estimate.std_error is None:
             return estimate
         assert estimate.low is not None
         assert estimate.high is not None
         target, value = Target.parse(estimate.target), estimate.value
-        more, drift = self.error(target, value), self.drift(target, value)
-        reach = quantile(0.5 + confidence / 2) * more
-        return replace(
-            estimate,
-            low=value - float(np.hypot(value - estimate.low, reach)) + min(drift, 0.0),
-            high=value + float(np.hypot(estimate.high - value, reach)) + max(drift, 0.0),
-            std_error=float(np.hypot(estimate.std_error, more)),
-        )
+        more = self.error(target, value)
+        if not more and not self.drift(target, value):
+            return estimate
+        low, high = self.ends(target, (value, estimate.low, estimate.high), confidence)
+        return replace(estimate, low=low, high=high, std_error=float(np.hypot(estimate.std_error, more)))
 
     def widened_certificate(self, certificate: Certificate) -> Certificate:
         """A certificate with what days add to its bounds; one that no longer keeps a limit is none."""
-        if not self.differ or certificate.withheld is not None:
+        if certificate.withheld is not None:
             return certificate
         z = quantile(certificate.confidence)
         budgets = tuple(self._bound(line, z) for line in certificate.budgets)
@@ -176,9 +216,8 @@ class DayEffects:
         gain, reward = certificate.gain, Target("reward", certificate.window)
         least, most = certificate.gain_bound, certificate.gain_most
         if gain is not None and least is not None and most is not None:
-            reach, drift = z * self.error(reward, gain), 2 * abs(self.drift(reward, gain))
-            least = gain - float(np.hypot(gain - least, reach)) - drift
-            most = gain + float(np.hypot(most - gain, reach)) + drift
+            both = 2 * certificate.confidence - 1
+            least, most = self.ends(reward, (gain, least, most), both, gain=True)
         return replace(certificate, budgets=budgets, reason=reason, gain_bound=least, gain_most=most)
 
     def _bound(self, line: BudgetBound, z: float) -> BudgetBound:
@@ -217,21 +256,24 @@ def day_effects(
     residual = off_state(panel, rows, columns, panel.outcome[rows])
     found = []
     for j, name in enumerate(panel.names):
-        shock, trend = _between(residual[:, j], at, day)
         mean = abs(float(panel.outcome[rows, j].mean())) or np.inf
+        shock, trend, error, beyond = _between(residual[:, j], at, day)
         own = (
             residual[:, j] - (np.bincount(at, residual[:, j]) / np.bincount(at))[at]
         )  # a user's surprise, not the day's
         response = _response(panel, rows, own, panel.outcome[:, j], min(span, MOST_RESPONSE))
-        shock, trend = (x / mean if abs(x) / mean > NEGLIGIBLE / divisor else 0.0
-                        for x, divisor in ((shock, 1), (trend, len(day))))  # fmt: skip
-        found.append(OutcomeByDay(name, shock, trend, response))
+        found.append(OutcomeByDay(name, shock / mean, trend / mean, response, error / mean, beyond))
     ahead = 0.0 if window else (len(day) + 1) / 2 + panel.discount / (1 - panel.discount)
     return DayEffects(tuple(found), len(day), tuple(began.tolist()), span, _words(found, len(day)), ahead)
 
 
-def _between(residual: Array, at: NDArray[np.intp], day: NDArray[np.int64]) -> tuple[float, float]:
-    """Standard deviation of a day's shock and slope a day, in the unit of the residual; 0 where chance would do."""
+def _between(residual: Array, at: NDArray[np.intp], day: NDArray[np.int64]) -> tuple[float, float, float, bool]:
+    """Of an outcome, in the unit of its residual `[r]`.
+
+    Returns:
+        Standard deviation of a day's shock; slope a day and its error, both 0 where chance would do; whether the shocks
+        are beyond chance.
+    """
     count = np.bincount(at)
     mean = np.bincount(at, residual) / count
     noise = np.maximum(np.bincount(at, residual**2) / count - mean**2, 1e-300) / count
@@ -240,13 +282,12 @@ def _between(residual: Array, at: NDArray[np.intp], day: NDArray[np.int64]) -> t
     rest = mean - slope * x
     rest -= np.average(rest, weights=1 / noise)
     scatter = max(float((rest**2 / noise).sum()) / (len(day) - 2), 1.0)
-    error = np.sqrt(scatter / (x**2 / noise).sum())
-    if stats.t.sf(abs(slope) / error, len(day) - 2) * 2 > BY_CHANCE:
-        slope, rest = 0.0, mean - np.average(mean, weights=1 / noise)
+    error = float(np.sqrt(scatter / (x**2 / noise).sum()))
+    if 2 * stats.norm.sf(abs(slope) / error) > SLOPE_BY_CHANCE:
+        slope, error, rest = 0.0, 0.0, mean - np.average(mean, weights=1 / noise)
     degrees = len(day) - 1 - (slope != 0)
-    if stats.chi2.sf((rest**2 / noise).sum(), degrees) > BY_CHANCE:
-        return 0.0, slope
-    return float(np.sqrt(max((rest**2).sum() / degrees - noise.mean(), 0.0))), slope
+    beyond = bool(stats.chi2.sf((rest**2 / noise).sum(), degrees) <= BY_CHANCE)
+    return float(np.sqrt(max((rest**2).sum() / degrees - noise.mean(), 0.0))), slope, error, beyond
 
 
 def _response(panel: Panel, rows: NDArray[np.intp], residual: Array, outcome: Array, length: int) -> tuple[float, ...]:
@@ -267,7 +308,7 @@ def _response(panel: Panel, rows: NDArray[np.intp], residual: Array, outcome: Ar
 def _words(outcomes: Sequence[OutcomeByDay], days: int) -> str:
     parts = []
     for each in outcomes:
-        if each.shock > 0:
+        if each.beyond_chance:
             parts.append(f"{each.name} by {100 * each.shock:.2g}% from day to day")
         if each.trend:
             parts.append(f"{each.name} {'rises' if each.trend > 0 else 'falls'} by {100 * abs(each.trend):.2g}% a day")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.target import Target
@@ -225,7 +225,15 @@ def solve(points: Points, aim: Array, campaign: Campaign, scale: Array, margin: 
     return solve_mixture(raised, limits, scale)
 
 
-def room(points: Points, campaign: Campaign, *, factor: float, certify_users: int, folds: int = 1) -> Array:
+def room(
+    points: Points,
+    campaign: Campaign,
+    *,
+    factor: float,
+    certify_users: int,
+    folds: int = 1,
+    further: ArrayLike = 0.0,
+) -> Array:
     """`[L, m]` by which to raise each policy's costs, so that what is chosen is likely to be certified.
 
     Args:
@@ -234,10 +242,13 @@ def room(points: Points, campaign: Campaign, *, factor: float, certify_users: in
         factor: k of the certificate to come (`Points.factor`).
         certify_users: that it will rest on, or clusters of them.
         folds: how many mixtures are mixed, each chosen on users of its own, so that their errors cancel in part.
+        further: `[m]` as `margins` takes it.
     """
     _, errors = points.coordinates(campaign)
     certifying = points.spread(campaign).scaled(certify_users)
-    return margins(errors[:, 1:] / np.sqrt(folds), certifying, factor=factor, margin=campaign.train.margin)
+    return margins(
+        errors[:, 1:] / np.sqrt(folds), certifying, factor=factor, margin=campaign.train.margin, further=further
+    )
 
 
 def _together(fits: Iterable[Joint], names: list[str]) -> tuple[Array, Array, tuple[int, int | None]]:

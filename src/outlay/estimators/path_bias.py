@@ -1,34 +1,40 @@
 """What the log's own paths say of the error of a fitted mean, without the assumption that the state is enough.
 
-A fitted evaluation believes that state and action say all that matters. Then the residuals of the policy's values have
-mean zero whatever happened before, and are unrelated to how far a user's earlier days went the policy's way by chance.
-If they are related, that is the error of the fitted mean, to first order in how far those days are from the log's:
+A fitted evaluation on counted states believes that state and action say all that matters, on every day alike. Then the
+residuals of the policy's values have mean zero on each day, and are unrelated to how far a user's earlier days went the
+policy's way by chance. What mean they have, and how far they are related, is the error of the fitted mean, to first
+order in how far those days are from the log's:
 
     δ_t   = (1−γ) x_t + γ^Δ V(s_{t+1}) − V(s_t)      V of the policy on counted states, rows weighted by ρ_t
     ρ_t   = π(a_t) / p(a_t)
     c_t   = Σ_{s < t} (ρ_s − 1)                      derivative of the weight of the days before, at π = p
-    β_d   = mean of ρ_t (c_t − E[c | s_t, a_t]) δ_t over the users with a row on their day d
+    ĉ_t   = what summaries of the days before tell of c_t − E[c | s_t, a_t], by least squares, day by day
+    β_d   = mean of ρ_t (1 + ĉ_t) δ_t over the users with a row on their day d
     bias  = Σ_d ω_d β_d                              ω_d = γ^d; days after the log count as its later half
 
+For the total of the first k days δ_t has the values of the days that are left, V_{k−d}, ω_d is 1, and the mean is over
+the users whose k days the log shows. The fitted mean plus its bias is an estimate that assumes less (`corrected`), and
+its bound counts where it is the weaker one (`weaker.py`).
+
+With c_t in the place of ĉ_t nothing would be assumed of what the state leaves out, but the error would be 3 to 9 times
+that of ĉ_t, and in a month with 22 actions 25% of the mean. So it is assumed that what the state leaves out shows in
+the summaries with which the state is tested (`markov.py`): means over the days before, and the last of them.
+
 Where states are not counted the fitted mean does not rest on the state alone, but on values and weights that are linear
-in features. There the bias is the difference to the second fitted evaluation, whose features know how far a user's days
-went the policy's way: it has less bias and more noise (`sequential.py`).
+in features. There the estimate that assumes less is the second fitted evaluation, whose features know how far a user's
+days went the policy's way: it has less bias and more noise (`sequential.py`).
 
-Any policy shows some bias by chance. What is beyond some standard errors moves the bounds of the certificate:
-
-    allowance = sign(bias) · max(0, |bias| − c · error)      c = 3 where states are counted, else 1
-
-Assumptions: the propensities are right, and users do not influence each other. Being the first term of an expansion, it
+Assumptions: propensities are right, and users do not influence each other. Being the first terms of an expansion, it
 tells direction and size rather than the exact error. It sees only what shows within the days of the log.
 
 Source: Robins (1986) for what follows from propensities alone; Jiang and Li (2016) for the residuals along paths, of
-which this is the part that is linear in earlier days.
+which this is the part that is linear in earlier days; the projection on summaries: ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,21 +42,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
-from outlay.core.estimate import Estimate
-from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
-from outlay.estimators.certificate import BudgetBound, Certificate
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import Joint
 from outlay.estimators.panel import Panel
-from outlay.estimators.windowed import discounted_weights
+from outlay.estimators.windowed import discounted_weights, over_window
 
 Array = NDArray[np.float64]
-BY_CHANCE = 3.0  # standard errors: where the state is enough, one outcome in 370 has an allowance
-# Of the difference to the second fitted evaluation: in logs with hidden types and their past the first one was 3% too
-# high, so that an allowance in a third of the logs without need is the smaller evil.
-SECOND_BY_CHANCE = 1.0
+ROUNDING = 1e-6  # of a mean: a smaller difference between two ways to add up the same numbers is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +59,35 @@ class OutcomeBias:
 
     Attributes:
         name: `reward` or a budget.
-        value: the truth less the fitted mean, relative to the latter.
-        std_error: of it, by user or by cluster.
-        by_chance: standard errors that are not allowed for.
+        mean: the fitted mean.
+        value: the estimate that assumes less, less the fitted mean; in its unit.
+        std_error: of this difference, by user or by cluster.
     """
 
     name: str
+    mean: float
     value: float
     std_error: float
-    by_chance: float = BY_CHANCE
 
     @property
-    def allowance(self) -> float:
-        """What of it is beyond chance, with its sign; 0 where nothing is."""
-        beyond = max(0.0, abs(self.value) - self.by_chance * self.std_error)
-        return float(np.copysign(beyond, self.value)) if beyond else 0.0
+    def none(self) -> bool:
+        """Whether the two are the same but for rounding."""
+        return max(abs(self.value), self.std_error) <= ROUNDING * abs(self.mean)
+
+    @property
+    def words(self) -> str:
+        """`reward by -0.7% ± 0.9%`; in the unit of the mean where that is 0."""
+        if not self.mean:
+            return f"{self.name} by {self.value:+.2g} ± {self.std_error:.2g}"
+        share, error = (100 * x / abs(self.mean) for x in (self.value, self.std_error))
+        if max(abs(share), error) < 0.05:
+            return f"{self.name} by less than 0.1%"
+        return f"{self.name} by {share:+.1f}% ± {error:.1f}%"
 
 
 @dataclass(frozen=True, slots=True)
 class PathBias:
-    """The errors of the fitted means of one policy, by what the log's paths say.
+    """What an estimate that assumes less says of the fitted means of one policy.
 
     Attributes:
         outcomes: reward and costs.
@@ -89,119 +98,226 @@ class PathBias:
     words: str
 
     @classmethod
-    def of(cls, bias: Joint, fitted: Joint, by_chance: float = BY_CHANCE) -> PathBias:
-        """Judge an estimated bias (`estimate`, `between`) of the means of a fitted evaluation."""
-        places = [_mean_per_day(fitted, name) for name in bias.targets]
-        means = [abs(float(fitted.value[column])) / days for column, days in places]
-        outcomes = tuple(
-            OutcomeBias(name, float(value) / mean, float(error) / mean, by_chance)
-            for name, value, error, mean in zip(bias.targets, bias.value, bias.std_error, means, strict=True)
-            if np.isfinite(mean) and mean > 0 and np.isfinite(error)
-        )
-        return cls(outcomes, _words(outcomes))
+    def of(cls, fitted: Joint, second: Joint, names: Sequence[str]) -> PathBias:
+        """Compare the means of `names`, `reward` and the budgets, with those of an estimate that assumes less.
 
-    def widened(self, estimate: Estimate) -> Estimate:
-        """A fitted estimate with an interval that allows for the bias; a first day has none."""
-        target = Target.parse(estimate.target)
-        allowance = next((each.allowance for each in self.outcomes if each.name == target.name), 0.0)
-        if estimate.value is None or estimate.low is None or estimate.high is None or target.days == 1 or not allowance:
-            return estimate
-        moved = allowance * abs(estimate.value)
-        return replace(estimate, low=estimate.low + min(moved, 0.0), high=estimate.high + max(moved, 0.0))
-
-    def widened_certificate(self, certificate: Certificate, objective: float) -> Certificate:
-        """A certificate whose bounds allow for the bias; one that no longer keeps a limit is none.
-
-        Args:
-            certificate: as it was issued.
-            objective: the fitted objective of its policy, in the unit of its gain.
+        Where budgets are per user only totals were estimated, and the one over the most days is taken.
         """
-        allowance = {each.name: each.allowance for each in self.outcomes}
-        if certificate.withheld is not None or not any(allowance.values()):
-            return certificate
-        budgets = tuple(_moved(line, allowance.get(line.budget, 0.0)) for line in certificate.budgets)
-        reason = certificate.reason
-        if certificate.certified and not all(line.kept for line in budgets):
-            reason = Reason(ReasonKind.PATHS, {"found": self.words})
-        least, most = certificate.gain_bound, certificate.gain_most
-        moved = allowance.get("reward", 0.0) * abs(objective)
-        return replace(
-            certificate,
-            budgets=budgets,
-            reason=reason,
-            gain_bound=None if least is None else least + min(moved, 0.0),
-            gain_most=None if most is None else most + max(moved, 0.0),
-        )
+        less, outcomes = second.minus(fitted), []
+        for name in names:
+            column = less.column(_told(less, name))
+            mean, value = float(fitted.value[fitted.column(less.targets[column])]), float(less.value[column])
+            error = float(less.std_error[column])
+            if np.isfinite([mean, value, error]).all():
+                outcomes.append(OutcomeBias(name, mean, value, error))
+        return cls(tuple(outcomes), _words(outcomes))
 
 
-def mixed(biases: Sequence[PathBias], weights: Array) -> PathBias:
-    """The allowances of a mixture of policies, of which each has its own; errors as if they went together."""
-    used = [(each, float(weight)) for each, weight in zip(biases, weights, strict=True) if weight > 0]
-    first = used[0][0].outcomes
-    outcomes = tuple(
-        OutcomeBias(outcome.name, sum(w * each.outcomes[j].value for each, w in used),
-                    sum(w * each.outcomes[j].std_error for each, w in used), outcome.by_chance)
-        for j, outcome in enumerate(first)
-    )  # fmt: skip
-    return PathBias(outcomes, _words(outcomes))
+def corrected(fitted: Joint, bias: Joint) -> Joint:
+    """The estimate that assumes less: the fitted one plus its bias, in the targets for which that was estimated."""
+    value, influence = fitted.value.copy(), fitted.influence.copy()
+    for j, target in enumerate(bias.targets):
+        if target in fitted.targets:
+            column = fitted.column(target)
+            value[column] += bias.value[j]
+            influence[:, column] += bias.influence[:, j]
+    return Joint(fitted.targets, value, influence, fitted.mass, fitted.withheld, fitted.clusters)
 
 
-def estimate(panel: Panel, policy: NDArray[Any] | None, propensity: NDArray[np.floating]) -> Joint:
-    """Estimate the bias of a policy's fitted means, per day, on counted states.
+def estimate(
+    panel: Panel,
+    policy: NDArray[Any] | None,
+    propensity: NDArray[np.floating],
+    past: NDArray[np.floating],
+    *,
+    days: Sequence[int] = (),
+    window: int | None = None,
+) -> Joint:
+    """Estimate the bias of a policy's fitted means, per day, and of its totals, on counted states.
 
     Args:
         panel: the rows; their states are counted.
         policy: as `Panel.follow` takes it: `[n]`, `[n, K]`, or None, whose bias is 0.
         propensity: `[n]` of the logged action.
+        past: `[n, q]` summaries of the days before each row (`row_features.days_before`).
+        days: k of the totals.
+        window: days of the means that stand in the place of the discounted ones, or None; among `days`.
 
     Returns:
-        A joint of reward and costs; `mass` `[U, 1+m]` counts each user's rows.
+        A joint of reward and costs, and of their totals; 0 where no user's window covers the days.
 
     Raises:
         LogError: if the policy is not allowed, or a propensity of a row with a choice is missing or outside (0, 1].
     """
     _, ratio = row_ratios(panel, policy, propensity)
     assert ratio is not None  # propensities were given
-    assert panel.state is not None
-    closed = (panel.following >= 0) | panel.terminal  # the log says what comes after the row
-    rows = np.flatnonzero(closed & (ratio > 0))
-    weight, user, day = ratio[rows], panel.user[rows], panel.day[rows]
-    earlier = _before(panel, ratio - 1.0)[rows]
-    cell = panel.state[rows] * panel.data.num_actions + panel.action[rows]
-    earlier -= (np.bincount(cell, weight * earlier) / np.maximum(np.bincount(cell, weight), 1e-300))[cell]
-    users_then = np.bincount(panel.day[closed], minlength=1)  # of one day at least, where nothing can be said
-    later = discounted_weights(len(users_then), panel.discount) / (1 - panel.discount)
-    weight = (later / np.maximum(users_then, 1))[day] * weight * earlier
-    residual = _residuals(panel, rows, ratio[rows]) if len(rows) else panel.outcome[rows]
-    own = panel.num_users * np.stack([np.bincount(user, weight * r, panel.num_users) for r in residual.T], axis=1)
+    followed = _Followed.of(panel, np.flatnonzero(ratio > 0), ratio)
+    # 1 + ĉ
+    earlier = 1 + _predicted(followed, _before(panel, ratio - 1.0)[followed.rows], past[followed.rows])
+    spans = sorted(set(days))
+    parts = [_of_means(panel, followed, earlier), *_of_totals(panel, followed, earlier, spans)]
+    names = [*panel.names, *(str(Target(name, k)) for k in spans for name in panel.names)]
+    users = panel.num_users
+    own = users * np.stack([np.bincount(followed.user, x, users) for part in parts for x in part.T], axis=1)
     value = own.mean(axis=0)
-    mass = np.bincount(user, minlength=panel.num_users)[:, None].astype(np.float64)
-    return Joint(
-        targets=panel.names,
+    whole = Joint(
+        targets=tuple(names),
         value=value,
         influence=by_cluster(own - value, panel.clusters),
-        mass=np.repeat(mass, len(panel.names), axis=1),
-        withheld=(None,) * len(panel.names),
+        mass=np.ones((users, len(names))),
+        withheld=(None,) * len(names),
         clusters=panel.clusters,
     )
+    return over_window(whole, panel.names, window)
 
 
-def between(fitted: Joint, second: Joint, names: Sequence[str]) -> Joint:
-    """The difference of a second fitted evaluation of a policy to the first, in the means a day of `names`."""
-    less = second.minus(fitted)
-    places = [_mean_per_day(less, name) for name in names]
-    return less.picked(names, [column for column, _ in places], [1 / days for _, days in places])
-
-
-def _mean_per_day(joint: Joint, name: str) -> tuple[int, int]:
-    """The column that tells the mean of an outcome, and the days to divide it by.
-
-    Where budgets are per user only totals were estimated, and the one over the most days is taken.
-    """
+def _told(joint: Joint, name: str) -> str:
+    """The target that tells the mean of an outcome, or its total over the most days."""
     if name in joint.targets:
-        return joint.column(name), 1
+        return name
     days = max(target.days or 0 for text in joint.targets if (target := Target.parse(text)).name == name)
-    return joint.column(str(Target(name, days))), days
+    return str(Target(name, days))
+
+
+@dataclass(frozen=True)
+class _Followed:
+    """The r rows in which the log did what the policy may do.
+
+    Attributes:
+        rows: `[r]` places in the panel.
+        weight: `[r]` ρ.
+        user, day: `[r]`.
+        cell: `[r]` number of its state and action.
+        state: `[r]`.
+        there: `[r]` state of the next row; its own where there is none.
+        goes_on: `[r]` whether there is a next row.
+        terminal: `[r]` whether the user has left.
+        gap: `[r]` days to the next row.
+        left: `[r]` days of the log from here on, this one included.
+        outcome: `[r, 1+m]`.
+        states: their number.
+    """
+
+    rows: NDArray[np.intp]
+    weight: Array
+    user: NDArray[np.intp]
+    day: NDArray[np.int64]
+    cell: NDArray[np.intp]
+    state: NDArray[np.intp]
+    there: NDArray[np.intp]
+    goes_on: NDArray[np.bool_]
+    terminal: NDArray[np.bool_]
+    gap: NDArray[np.int64]
+    left: NDArray[np.int64]
+    outcome: Array
+    states: int
+
+    @classmethod
+    def of(cls, panel: Panel, rows: NDArray[np.intp], ratio: Array) -> _Followed:
+        """Collect them."""
+        assert panel.state is not None
+        state, following, user, day = panel.state[rows], panel.following[rows], panel.user[rows], panel.day[rows]
+        return cls(
+            rows=rows, weight=ratio[rows], user=user, day=day,
+            cell=state * panel.data.num_actions + panel.action[rows], state=state,
+            there=np.where(following >= 0, panel.state[np.maximum(following, 0)], state), goes_on=following >= 0,
+            terminal=panel.terminal[rows], gap=panel.gap[rows], left=panel.window[user] - day,
+            outcome=panel.outcome[rows], states=int(panel.state.max()) + 1,
+        )  # fmt: skip
+
+    def mean(self, x: Array, known: NDArray[np.bool_]) -> tuple[Array, Array]:
+        """`[states, q]` weighted means of `x` `[r, q]` over the `known` rows, and each row's share `[r]` in its own.
+
+        A state without such a row gets the mean of the others.
+        """
+        weight = self.weight * known
+        total = np.bincount(self.state, weight, self.states)
+        sums = np.stack([np.bincount(self.state, weight * column, self.states) for column in x.T], axis=1)
+        others = sums.sum(axis=0) / max(total.sum(), 1e-300)
+        means = np.where(total[:, None] > 0, sums / np.maximum(total, 1e-300)[:, None], others)
+        return means, weight / np.maximum(total, 1e-300)[self.state]
+
+    def moved(self, each: Array) -> Array:
+        """`[states]` sums of `[r]` over the rows that lead to a state."""
+        return np.asarray(np.bincount(self.there, each, self.states))
+
+    def met(self, each: Array) -> Array:
+        """`[states]` sums of `[r]` over the rows in a state."""
+        return np.asarray(np.bincount(self.state, each, self.states))
+
+
+def _predicted(followed: _Followed, earlier: Array, past: NDArray[np.floating]) -> Array:
+    """`[r]` what of c the summaries of the past tell, given state, action and day: by least squares, day by day."""
+    told = np.zeros(len(earlier))
+    for d in range(1, int(followed.day.max(initial=0)) + 1):
+        then = np.flatnonzero(followed.day == d)
+        both = np.column_stack([past[then], earlier[then]]).astype(np.float64)
+        _, at = np.unique(followed.cell[then], return_inverse=True)
+        w = followed.weight[then]
+        total = np.maximum(np.bincount(at, w), 1e-300)
+        both -= np.stack([np.bincount(at, w * column) / total for column in both.T], axis=1)[at]
+        v, c = both[:, :-1], both[:, -1]
+        told[then] = v @ np.linalg.lstsq((v * w[:, None]).T @ v, v.T @ (w * c), rcond=1e-9)[0]
+    return told
+
+
+# What each row adds to the bias, `[r, 1+m]`: Σ over rows is the bias, and Σ over a user's rows what the user adds to
+# its error. V errs as well: by (I − M)⁻¹ times the mean residual of each state, M its moves, and that moves the bias by
+# its derivative a. The mean residuals are 0 in the sample, so this changes the error alone.
+
+
+def _of_means(panel: Panel, followed: _Followed, earlier: Array) -> Array:
+    """Of the means."""
+    closed = (panel.following >= 0) | panel.terminal  # the log says what comes after the row
+    users_then = np.bincount(panel.day[closed], minlength=1)  # of one day at least, where nothing can be said
+    later = discounted_weights(len(users_then), panel.discount) / (1 - panel.discount)
+    known = closed[followed.rows]
+    if not known.any():
+        return np.zeros_like(followed.outcome)
+    fade = np.where(followed.goes_on, panel.discount ** followed.gap.astype(np.float64), 0.0)
+    now = (1 - panel.discount) * followed.outcome
+    brings, share = followed.mean(now, known)
+    alone = followed.met(share) == 0  # states without a row: all later days are as the mean of the others
+    brings[alone] /= 1 - panel.discount
+    moves = sparse.csc_matrix((share * fade, (followed.state, followed.there)), shape=(followed.states,) * 2)
+    system = sparse.identity(followed.states, format="csc") - moves
+    value = np.reshape(spsolve(system, brings), brings.shape)
+    each = known * (later / np.maximum(users_then, 1))[np.minimum(followed.day, len(later) - 1)]
+    each = each * followed.weight * earlier
+    derivative = followed.moved(each * fade) - followed.met(each)
+    through = np.reshape(spsolve(sparse.csc_matrix(system.T), derivative), -1)
+    residual = now + fade[:, None] * value[followed.there] - value[followed.state]
+    own: Array = (each + share * through[followed.state])[:, None] * residual
+    return own
+
+
+def _of_totals(panel: Panel, followed: _Followed, earlier: Array, spans: Sequence[int]) -> list[Array]:
+    """Of the total of each of some numbers of days: with V_h of the h days that are left."""
+    value = np.zeros((max(spans, default=0) + 1, followed.states, followed.outcome.shape[1]))
+    shares = [np.zeros(0)]
+
+    def brings(h: int) -> Array:
+        goes = followed.goes_on & (followed.gap < h)
+        return followed.outcome + np.where(goes[:, None], value[np.maximum(h - followed.gap, 0), followed.there], 0.0)
+
+    for h in range(1, len(value)):
+        value[h], share = followed.mean(brings(h), followed.goes_on | followed.terminal | (followed.left >= h))
+        shares.append(share)
+    found = []
+    for k in spans:
+        covers = panel.covers(k)
+        own, through = np.zeros_like(followed.outcome), np.zeros((k + 1, followed.states))
+        for h in range(k, 0, -1):
+            then = (shares[h] > 0) & (followed.day == k - h) & covers[followed.user]
+            each = then * followed.weight * earlier / max(1, covers.sum())
+            through[h] -= followed.met(each)
+            each = each + shares[h] * through[h][followed.state]
+            own += each[:, None] * (brings(h) - value[h][followed.state])
+            for gap in np.unique(followed.gap[followed.goes_on & (followed.gap < h)]):
+                leads = followed.goes_on & (followed.gap == gap)
+                through[h - gap] += followed.moved(each * leads)
+        found.append(own)
+    return found
 
 
 def _before(panel: Panel, change: Array) -> Array:
@@ -215,37 +331,13 @@ def _before(panel: Panel, change: Array) -> Array:
     return total
 
 
-def _residuals(panel: Panel, rows: NDArray[np.intp], weight: Array) -> Array:
-    """`[r, 1+m]` δ of some rows with weights `[r]`; a state without any is taken to be worth the mean of the others."""
-    assert panel.state is not None
-    state = panel.state[rows]
-    states = int(panel.state.max()) + 1
-    total = np.bincount(state, weight, states)
-    goes_on = panel.following[rows] >= 0
-    there = panel.state[np.where(goes_on, panel.following[rows], 0)]
-    fade = np.where(goes_on, panel.discount ** panel.gap[rows].astype(np.float64), 0.0)
-    now = (1 - panel.discount) * panel.outcome[rows]
-    share = weight / total[state]
-    moves = sparse.csc_matrix((share * fade, (state, there)), shape=(states, states))
-    brings = np.stack([np.bincount(state, share * x, states) for x in now.T], axis=1)
-    met = total > 0
-    brings[~met] = np.average(brings, axis=0, weights=total) / (1 - panel.discount)
-    value = np.reshape(spsolve(sparse.identity(states, format="csc") - moves, brings), brings.shape)
-    found: Array = now + fade[:, None] * value[there] - value[state]
-    return found
-
-
-def _moved(line: BudgetBound, allowance: float) -> BudgetBound:
-    """A line whose bound allows for costs that differ from the fitted ones by `allowance`, relative."""
-    if line.value is None or line.bound is None:
-        return line
-    side = -1 if line.floor else 1
-    bound = line.bound + side * max(side * allowance * abs(line.value), 0.0)
-    return replace(line, bound=bound, kept=line.kept and side * (line.limit - bound) >= 0)
-
-
 def _words(outcomes: Sequence[OutcomeBias]) -> str:
-    told = ", ".join(f"{each.name} by {each.value:+.1%} ± {each.std_error:.1%}" for each in outcomes)
-    if any(each.allowance for each in outcomes):
-        return f"estimates that assume less contradict the fitted means beyond chance ({told})"
-    return f"estimates that assume less do not contradict the fitted means ({told})" if told else "not compared"
+    if not outcomes:
+        return "not compared"
+    told = [each.words for each in outcomes if not each.none]
+    if not told:
+        return "estimates that assume less give the same means"
+    return (
+        f"estimates that assume less differ from the fitted means ({', '.join(told)}, ± one standard error); every "
+        "interval and bound is the weaker of the two"
+    )

@@ -28,6 +28,7 @@ from outlay.choosing.certify import Certified, certified, certify_frontier
 from outlay.choosing.constants import beside_constants
 from outlay.choosing.curve import BudgetMixtures, curve_of
 from outlay.choosing.diagnostics import daily
+from outlay.choosing.estimates import assuming_less
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.first_days import FirstDays
 from outlay.choosing.rotation import measured_on
@@ -38,6 +39,8 @@ from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
 from outlay.core.progress import Progress, silent, within
 from outlay.estimators.fitted import combine
+from outlay.estimators.joint import Joint, mixed
+from outlay.estimators.units import needed_days
 from outlay.pages.frontier import render
 
 
@@ -134,9 +137,17 @@ def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Cert
     weights = between @ mixtures.stored.weights
     measure = measured_on(mixtures.data, bundle, mixtures.stored.fold_weights(weights))
     mixture = mixture_of(measure, "")
-    parts = zip(mixture.parts, mixture.features, strict=True)
-    fitted = combine([measure.fit(*part) for part in parts], mixture.weights)
-    constants = beside_constants(measure, fitted, campaign, certificate.confidence)
+    propensity, days = measure.propensity(), needed_days(campaign)
+    fits = [measure.fit(*part) for part in zip(mixture.parts, mixture.features, strict=True)]
+    seconds = [
+        assuming_less(measure, part, fit, propensity, days) or fit
+        for part, fit in zip(mixture.parts, fits, strict=True)
+    ]
+    fitted = combine(fits, mixture.weights)
+    constants = beside_constants(
+        measure, fitted, campaign, certificate.confidence,
+        second=Joint(**mixed(seconds, mixture.weights)), propensity=propensity,
+    )  # fmt: skip
     course = (*daily("old", measure.old()), *daily("mixture", fitted))
     first_days = FirstDays.of(course, "mixture", campaign, steady=mixtures.data.steady)
     update_certificate(folder, [estimate.to_dict() for estimate in estimates], known.looked(certificate).to_dict())

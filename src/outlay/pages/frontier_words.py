@@ -90,7 +90,8 @@ class CurveWording:
         if point.slack or point.marginal <= 0:
             spent = words.number(point.spend[self.place], self.spend_digits[self.place])
             return f"more money buys nothing with these policies: they spend {spent} at most"
-        return f"{self.more} buys {words.number(point.marginal)} {self.brief}"
+        low, high = (words.number(end) for end in (point.marginal_low, point.marginal_high))
+        return f"{self.more} buys {words.number(point.marginal)} {self.brief} ({low} to {high})"
 
     def mixture(self, point: CurvePoint) -> str:
         """A line per member: its λ and its share of users."""
