@@ -312,8 +312,9 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
     """The verdict is given the best constant actions that spend no more, measured on the certify users."""
     given: list[Any] = []
 
-    def seen(*_: Any, constants: Any = None) -> str:
+    def seen(*_: Any, constants: Any = None, first_days: Any = None) -> str:
         given.append(constants)
+        assert len(first_days.gains) > 1
         return "said"
 
     monkeypatch.setattr("outlay.jobs.frontier.verdict", seen)
