@@ -8,7 +8,7 @@ from outlay.choosing.diagnostics import DayMeans
 from outlay.choosing.first_days import FirstDays
 from small_logs import campaign
 
-OLD = ((0.5, 1.0),) * 7
+OLD = ((0.5, 1.0), (0.5, 1.0), *((0.5, 1.1),) * 5)
 FADING = ((0.55, 1.44), (0.54, 1.2), (0.52, 1.02), (0.51, 0.9), (0.505, 0.8), (0.498, 0.8), (0.494, 0.8))
 
 
@@ -21,14 +21,14 @@ def days(new: tuple[tuple[float, float], ...], old: tuple[tuple[float, float], .
 def test_a_peak_and_a_gain_that_ends_are_told_with_their_figures() -> None:
     found = FirstDays.of(days(FADING), "mixture", campaign(), steady=True)
     assert found is not None
-    assert (found.spend, found.dearer, found.ends) == (1.44, 3, 6)
+    assert (found.spend, found.dearer, found.beyond_average, found.ends) == (1.44, 2, 3, 6)
     assert found.above_old == pytest.approx(0.44)
     assert found.above_average == pytest.approx(0.44)
     assert found.gains[-1] == pytest.approx(-0.012)
     assert found.words == (
-        "Day one costs 1.44 cost a user, 44% more than the old policy's and 44% above the limit's average; the first 3 "
-        "days cost more than the old policy's. The daily gain ends: r is +10.0% on day 1, and from day 6 on not above "
-        "the old policy's (-1.2% on day 7)."
+        "Day one costs 1.44 cost a user, 44% above the old policy's and 44% above the limit's average; the first 2 "
+        "days are above the old policy's; the first 3 days are above the limit's average. The daily gain ends: r is "
+        "+10.0% on day 1, and from day 6 on not above the old policy's (-1.2% on day 7)."
     )
 
 

@@ -26,7 +26,9 @@ class FirstDays:
         above_old: the same over what the old policy spends on day one, less 1; None where that is nothing.
         above_average: over what the limit allows on an average day, less 1; None where that cannot be said, as users
             do not decide every day.
-        dearer: the first days in a row that cost more than the old policy's.
+        dearer: the first days in a row that cost more than the same days of the old policy.
+        beyond_average: the first days in a row that cost more than the limit allows on average; 0 where that cannot be
+            said.
         gains: `[D]` reward of each day over that of the old policy, less 1.
         ends: the day from which on no day brings more than the old policy's; None where the last one still does, or
             the first did not.
@@ -38,6 +40,7 @@ class FirstDays:
     above_old: float | None
     above_average: float | None
     dearer: int
+    beyond_average: int
     gains: tuple[float, ...]
     ends: int | None
 
@@ -58,7 +61,7 @@ class FirstDays:
         spends = [(mine.costs[campaign.money], its.costs[campaign.money]) for mine, its in zip(new, old, strict=False)]
         average = money.limit / campaign.meta.horizon_days if money.per == "user" else money.limit if steady else 0.0
         gains = [mine.reward / its.reward - 1 for mine, its in zip(new, old, strict=False)]
-        dearer = next((day for day, (mine, its) in enumerate(spends) if mine <= its), len(spends))
+        known = average > 0 and money.sign > 0
         ends = 1 + max((day for day, gain in enumerate(gains, start=1) if gain > 0), default=0)
         spend, before = spends[0]
         return cls(
@@ -66,8 +69,9 @@ class FirstDays:
             reward=campaign.reward_label,
             spend=spend,
             above_old=spend / before - 1 if before > 0 else None,
-            above_average=spend / average - 1 if average > 0 and money.sign > 0 else None,
-            dearer=dearer,
+            above_average=spend / average - 1 if known else None,
+            dearer=_first([mine > its for mine, its in spends]),
+            beyond_average=_first([known and mine > average for mine, _ in spends]),
             gains=tuple(gains),
             ends=ends if gains[0] > 0 and ends <= len(gains) else None,
         )
@@ -75,18 +79,18 @@ class FirstDays:
     @property
     def words(self) -> str:
         """What a reader of totals would not expect, in a sentence or two; empty where there is nothing."""
-        beyond = [
-            f"{100 * share:.0f}% {against}"
-            for share, against in (
-                (self.above_old, "more than the old policy's"),
-                (self.above_average, "above the limit's average"),
-            )
-            if share is not None and share > SAME
-        ]
+        beyond, days = [], []
+        for share, count, against in (
+            (self.above_old, self.dearer, "the old policy's"),
+            (self.above_average, self.beyond_average, "the limit's average"),
+        ):
+            if share is not None and share > SAME:
+                beyond.append(f"{100 * share:.0f}% above {against}")
+                days += [f"the first {count} days are above {against}"] if count > 1 else []
         told = []
         if beyond:
-            more = f"; the first {self.dearer} days cost more than the old policy's" if self.dearer > 1 else ""
-            told.append(f"Day one costs {self.spend:.4g} {self.money} a user, {' and '.join(beyond)}{more}.")
+            first = f"Day one costs {self.spend:.4g} {self.money} a user, {' and '.join(beyond)}"
+            told.append(f"{'; '.join([first, *days])}.")
         if self.ends is not None:
             last = len(self.gains)
             told.append(
@@ -94,3 +98,8 @@ class FirstDays:
                 f"on not above the old policy's ({100 * self.gains[-1]:+.1f}% on day {last})."
             )
         return " ".join(told)
+
+
+def _first(above: Sequence[bool]) -> int:
+    """How many of them are true before the first that is not."""
+    return next((place for place, each in enumerate(above) if not each), len(above))
