@@ -43,7 +43,7 @@ def transitions(
     num_states: int,
     num_actions: int,
     about: Campaign | None = None,
-    window: int | None = None,
+    window: ArrayLike | None = None,
     terminal: ArrayLike | None = None,
     forced: ArrayLike | None = None,
     propensity: ArrayLike | None = None,

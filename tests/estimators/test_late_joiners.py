@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -88,7 +89,7 @@ def z(found: Joint, given: int, days: int = DAYS) -> float:
 
 @pytest.mark.parametrize("by_type", [True, False])
 @pytest.mark.parametrize("engine", [by_day, counted])
-def test_every_total_is_of_all_users(by_type: bool, engine: type[Evaluator]) -> None:
+def test_every_total_is_of_all_users(by_type: bool, engine: Callable[[Transitions], Evaluator | Sequential]) -> None:
     """Before, a total of 5 days was that of users who were there from the beginning: 0.86 of the truth."""
     at = engine(log(30_000, 1, by_type=by_type))
     for given in (0, 1):
@@ -101,7 +102,9 @@ def test_every_total_is_of_all_users(by_type: bool, engine: type[Evaluator]) -> 
 
 @pytest.mark.parametrize("by_type", [True, False])
 @pytest.mark.parametrize("engine", [by_day, counted])
-def test_intervals_hold_the_truth_as_often_as_they_say(by_type: bool, engine: type[Evaluator]) -> None:
+def test_intervals_hold_the_truth_as_often_as_they_say(
+    by_type: bool, engine: Callable[[Transitions], Evaluator | Sequential]
+) -> None:
     """200 logs of 600 users: a total, and a gain."""
     total, gain = [], []
     for seed in range(200):
@@ -151,7 +154,7 @@ def test_where_all_windows_are_alike_nothing_changes() -> None:
     np.testing.assert_allclose(one.value, other.value)
 
 
-def test_a_user_without_further_rows_brings_nothing_until_the_log_ends(tmp_path: object) -> None:
+def test_a_user_without_further_rows_brings_nothing_until_the_log_ends() -> None:
     """Days without a row inside the window are known: they brought 0."""
     data = log(3_000, 5, by_type=False)
     quits = (np.asarray(data.user) % 3 == 0) & (np.asarray(data.users["window"])[np.asarray(data.user)] == DAYS)

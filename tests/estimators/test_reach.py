@@ -72,9 +72,17 @@ def test_a_reward_counts_by_its_size_and_a_cost_towards_its_limit() -> None:
     assert towards(np.array([[-3.0, 2.0]]), under(-1)).tolist() == [[3, -2]]
 
 
-def test_of_a_mixture_a_user_may_lack_what_each_part_lacks() -> None:
-    def reach(known: float, beyond: float) -> Reach:
-        return Reach(np.array([known]), np.array([beyond]), beyond, np.array([7]))
+def reach(known: float, record: float, shown: float) -> Reach:
+    return Reach(np.array([known]), np.full(2, record), np.full(2, shown), np.array([7]))
 
-    found = Reach.mixed([reach(2, 10), reach(5, 0)], [0.75, 0.25])
-    assert (found.known, found.beyond, found.reward, found.unbelieved) == (5, 7.5, 7.5, 7)
+
+def test_of_a_mixture_a_user_may_lack_what_each_part_lacks() -> None:
+    found = Reach.mixed([reach(2, 12, 2), reach(5, 12, 14)], [0.75, 0.25])
+    assert found.known[0] == 5
+    assert found.beyond == pytest.approx([7.5, 7.5])
+    assert Reach.mixed([reach(2, 12, 2)], [1.0]).beyond == pytest.approx([10, 10])
+    assert found.unbelieved[0] == 7
+
+
+def test_of_policies_on_users_of_their_own_one_showing_is_enough() -> None:
+    assert Reach.pooled([reach(2, 12, 2), reach(5, 12, 11)]).beyond == pytest.approx([1, 1])

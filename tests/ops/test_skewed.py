@@ -62,7 +62,7 @@ def test_few_events_have_a_bound_where_the_largest_is_known(count: int) -> None:
 def test_a_smooth_sample_does_not_make_a_larger_event_impossible() -> None:
     """One user in 10,000 costs 1,200: of 6,000 users 55% have none of them, and look as if there were none."""
     rng, samples, users, firm = np.random.default_rng(0), 200, 6_000, 1_200.0
-    x = (rng.random((users, samples)) < 0.3) * np.exp(0.5 * rng.standard_normal((users, samples)))
+    x = np.where(rng.random((users, samples)) < 0.3, np.exp(0.5 * rng.standard_normal((users, samples))), 0.0)
     x[rng.random((users, samples)) < 1e-4] = firm
     true = 0.3 * np.exp(0.125) * (1 - 1e-4) + 1e-4 * firm
     assert np.mean(upper_bound(x.mean(axis=0), x, 1 - ALPHA) < true) > 0.5, "nothing is known of firms"

@@ -137,9 +137,12 @@ def certify_frontier(
             alone = next((policy.withheld for policy in live if policy.withheld is not None), None)
             far = extrapolates(whole) if at.sequential else None
             withheld.append(alone or (None if far is None else Reason(ReasonKind.NOT_CHECKED, {"found": far})))
-            weight = np.concatenate([share[share > 0] for share in by_fold])
-            reach = Reach.mixed([policy.reach for policy in live], weight / weight.sum())
-            reaches.append(largest(whole, campaign, reach))
+            apart = [
+                Reach.mixed([p.reach for p, weight in zip(fold, share, strict=True) if weight > 0],
+                            share[share > 0] / share.sum())
+                for fold, share in zip(folds, by_fold, strict=True)
+            ]  # fmt: skip
+            reaches.append(largest(whole, campaign, Reach.pooled(apart)))
             varies = np.any([policy.varies for policy in live], axis=0)
             own = unseen(whole, at.panel.names, varies)[whole.column(aim)]
             doubts.append(gain_doubt(whole, old, aim, (own, base)))

@@ -288,7 +288,7 @@ def _margin(members: list[MeasuredPolicy], weights: Vector, context: RunContext)
         parts = [w * coordinates(fitted, context.campaign)[1][:, 1:] for fitted, w in zip(fits, weights, strict=True)]
         influence.append(np.sum(parts, axis=0))
     known = weights @ np.array([each.reach.known for each in members])
-    beyond = weights @ np.array([each.reach.beyond for each in members])
+    beyond = weights @ np.array([each.reach.beyond[1:] for each in members])
     data, margin = context.data, context.campaign.train.margin
     spread = Spread.of(influence[1], known, beyond, clustered=data.cluster is not None)
     certifying = spread.scaled(data.independent(data.certifying))

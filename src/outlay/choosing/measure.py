@@ -248,8 +248,7 @@ class Measure:
         stated = np.fmax(possible, self._stated)[given].max(axis=0)
         floors = np.array([budget.sign < 0 for budget in self.data.campaign.budgets])
         record[1:] = np.where(floors, record[1:], np.maximum(record[1:], stated))
-        beyond = np.maximum(record - shown, 0)
-        return Reach(self._known_costs[given].max(axis=0), beyond[1:], float(beyond[0]), self._unbelieved)
+        return Reach(self._known_costs[given].max(axis=0), record, shown, self._unbelieved)
 
     def _followed(self, part: Part) -> NDArray[np.intp]:
         """Rows of the panel in which the log did what a policy does."""

@@ -26,7 +26,7 @@ class Window:
     Attributes:
         days: k.
         beyond: share γ^k of the discounted weight that lies after them.
-        words: one or two sentences that say so.
+        words: sentences that say so.
     """
 
     days: int
@@ -88,9 +88,16 @@ def claims_window(data: Transitions) -> Window | None:
     seen = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in zip(names, least, most, strict=True))
     span = "first day" if days == 1 else f"first {days} days"
     what = "Claims" if claimed(campaign, days) else "Means per day and per decision"
+    late = float((windows < windows.max()).mean()) if len(windows := np.asarray(data.users["window"])) else 0.0
+    joined = (
+        f" They are of all users, {late:.0%} of whom joined after the log's first day: the mean over all rows of the "
+        "log is another figure, in which these have fewer rows."
+        if late > LITTLE
+        else ""
+    )
     words = (
         f"{what} are about a user's {span} in the log, each weighing the same: the states are too many to count, and "
         f"what comes after is not claimed. {100 * beyond:.2g}% of the discounted weight (discount "
-        f"{campaign.meta.discount:g}) lies there, where the log gives no more than the range of a row ({seen})."
+        f"{campaign.meta.discount:g}) lies there, where the log gives no more than the range of a row ({seen}).{joined}"
     )
     return Window(days, beyond, words)

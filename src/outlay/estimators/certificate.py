@@ -193,8 +193,8 @@ def certify(
     value, factor = np.asarray(x, np.float64)[1:], quantile(confidence)
     clustered = clusters is not None
     far = Reach.unknown(len(names)) if reach is None else reach
-    spread = Spread.of(influence[:, 1:], far.known, far.beyond, clustered=clustered)
-    beyond = far.reward if old_reach is None else max(far.reward, old_reach.reward)
+    spread = Spread.of(influence[:, 1:], far.known, far.beyond[1:], clustered=clustered)
+    beyond = max(each.beyond[0] for each in (far, old_reach) if each is not None)
     up, down = (Spread.of_gain(sign * gain_influence, beyond, clustered=clustered) for sign in (1, -1))
     bound = value + spread.above(factor)
     least, most = gain - down.above(factor), gain + up.above(factor)

@@ -82,7 +82,7 @@ class Points:
         far = [Reach.unknown(len(signs))] * len(value) if reaches is None else list(reaches)
         tails = [_tails(influence[:, i], signs, reach) for i, reach in enumerate(far)]
         gains = [
-            _gain_tails(influence[:, i, 0] - influence[:, -1, 0], max(reach.reward, far[-1].reward))
+            _gain_tails(influence[:, i, 0] - influence[:, -1, 0], max(reach.beyond[0], far[-1].beyond[0]))
             for i, reach in enumerate(far)
         ]
         return cls(value, covariance, exact, units[0], np.array(tails), np.array(gains), units[1])
@@ -280,7 +280,7 @@ def _tails(influence: Array, signs: Array, reach: Reach) -> Array:
     """`[m, 7]` of one policy, from its influences `[U, T]`."""
     cost, ones = signs * influence[:, 1:-1], influence[:, -1:]
     moments = [(cost ** (3 - power) * ones**power).sum(axis=0) for power in range(4)]
-    more = Spread.of(cost, reach.known, reach.beyond).largest
+    more = Spread.of(cost, reach.known, reach.beyond[1:]).largest
     up, down = (np.broadcast_to(Spread.of(sign * ones, 0.0).largest, more.shape) for sign in (1, -1))
     return np.stack([*moments, more, up, down], axis=1)
 

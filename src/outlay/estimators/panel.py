@@ -271,8 +271,7 @@ class Panel:
         if self.covers(days).all():
             return np.ones((days, self.num_users))
         day = np.arange(days)[:, None]
-        known: NDArray[np.float64] = 1.0 * ((self.window > day + self._longest_gap) | (self.window >= days))
-        return known
+        return np.asarray((self.window > day + self._longest_gap) | (self.window >= days), np.float64)
 
     @cached_property
     def _longest_gap(self) -> int:

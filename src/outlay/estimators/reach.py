@@ -22,7 +22,7 @@ Source: ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,29 +47,42 @@ class Reach:
 
     Attributes:
         known: `[m]` the most by which a cost can leave its mean towards the limit; +∞ where nothing says it.
-        beyond: `[m]` by how much the costs on record or possible exceed those that were shown.
-        reward: the same of the size of the reward.
+        record: `[1+m]` the largest reward, by its size, and costs that are on record or possible.
+        shown: `[1+m]` the largest that those who were measured have shown.
         unbelieved: `[m]` rows of the log that cost more than the campaign file states as the largest cost.
     """
 
     known: Array
-    beyond: Array
-    reward: float
+    record: Array
+    shown: Array
     unbelieved: NDArray[np.int64]
+
+    @property
+    def beyond(self) -> Array:
+        """`[1+m]` by how much those on record or possible exceed what was shown."""
+        return np.maximum(self.record - self.shown, 0.0)
 
     @classmethod
     def unknown(cls, budgets: int) -> Reach:
         """Return that of a policy of which nothing is known, or on record, but what was measured."""
-        return cls(np.full(budgets, np.inf), np.zeros(budgets), 0.0, np.zeros(budgets, np.int64))
+        zeros = np.zeros(1 + budgets)
+        return cls(np.full(budgets, np.inf), zeros, zeros, np.zeros(budgets, np.int64))
 
     @classmethod
     def mixed(cls, parts: Sequence[Reach], weights: ArrayLike) -> Reach:
-        """Return that of the mixture of policies with weights above 0."""
+        """Return that of the mixture of policies with weights above 0, measured on the same users."""
         share = np.asarray(weights, np.float64)
+        together = cls.pooled(parts)
+        lacking = share @ np.array([np.maximum(together.record - part.shown, 0.0) for part in parts])
+        return replace(together, shown=together.record - lacking)
+
+    @classmethod
+    def pooled(cls, parts: Sequence[Reach]) -> Reach:
+        """Return that of policies which were measured each on users of its own."""
         return cls(
             known=np.max([part.known for part in parts], axis=0),
-            beyond=share @ np.array([part.beyond for part in parts]),
-            reward=float(share @ np.array([part.reward for part in parts])),
+            record=np.max([part.record for part in parts], axis=0),
+            shown=np.max([part.shown for part in parts], axis=0),
             unbelieved=parts[0].unbelieved,
         )
 
@@ -146,18 +159,12 @@ def largest(joint: Joint, campaign: Campaign, reach: Reach) -> Reach:
         reach: of the policy, by row.
     """
     horizon = campaign.meta.horizon_days
-    weights = np.array([
-        horizon * _heaviest(joint, str(Target(budget.name, horizon)))
-        if budget.per == "user"
-        else _heaviest(joint, budget.name)
-        for budget in campaign.budgets
-    ])  # fmt: skip
-    return Reach(
-        known=weights * reach.known,
-        beyond=weights * reach.beyond,
-        reward=days_counted(campaign) * _heaviest(joint, objective(campaign)) * reach.reward,
-        unbelieved=reach.unbelieved,
-    )
+    heaviest = [days_counted(campaign) * _heaviest(joint, objective(campaign))]
+    for budget in campaign.budgets:
+        days, target = (horizon, Target(budget.name, horizon)) if budget.per == "user" else (1, Target(budget.name))
+        heaviest.append(days * _heaviest(joint, str(target)))
+    weights = np.array(heaviest)
+    return replace(reach, known=weights[1:] * reach.known, record=weights * reach.record, shown=weights * reach.shown)
 
 
 def _heaviest(joint: Joint, target: str) -> float:
