@@ -327,8 +327,8 @@ def _worlds() -> dict[str, World]:
             "fatigue, past", types=True, told=True, fatigue=0.3, history=7, columns=("action",), summaries=("decayed",)
         ),
         World("intent", types=True, told=True, intent=0.8, suffices=False),
-        World("dated", drift=1.5, idle=True, days=1, suffices=False),
-        World("strata", types=True, strata=True, idle=True, days=1, suffices=False),
+        World("dated", drift=3.0, idle=True, days=1, at_most=2.5, suffices=False),
+        World("strata", types=True, strata=True, idle=True, days=1, at_most=2.5, suffices=False),
         World("stock", types=True, told=True, stock=0.4, suffices=False),
         World("rising", types=True, told=True, trend=0.02),
         World("falling", types=True, told=True, trend=-0.02),
