@@ -114,7 +114,7 @@ def _off_cells(cell: Index, days: NDArray[np.float32], values: Array, fold: Inde
     size, left = int(cell.max(initial=-1)) + 1, np.empty(values.shape)
     for k in range(FOLDS):
         seen, others = np.flatnonzero(fold == k), np.flatnonzero(np.isin(fold, (k + share) % FOLDS))
-        mean, mean_day = (_means(cell[others], part[others], size) for part in (values, days))
+        mean, mean_day = (_means(cell[others], np.asarray(part[others], np.float64), size) for part in (values, days))
         off, off_day = values - mean[cell], days - mean_day[cell]
         gram, moments = off_day[others].T @ off_day[others], off_day[others].T @ off[others]
         left[seen] = off[seen] - off_day[seen] @ _solved(gram, moments)

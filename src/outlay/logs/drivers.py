@@ -42,9 +42,10 @@ from outlay.core.assignment import Assignment, Driver, Role
 from outlay.core.history import History
 from outlay.logs.quality import Facts
 from outlay.logs.randomisation import CHANCE, STRONG, WEAK
+from outlay.logs.reading import quoted
 from outlay.logs.roles import Log
 from outlay.logs.sampled import CELLS, SAMPLE, Array, Cells, Index, by_size, by_value, columns_of, numbers
-from outlay.logs.source import NUMBERS, ROW, quoted
+from outlay.logs.source import NUMBERS, ROW
 
 MOST_ACTIONS = 20  # the commonest
 EXPECTED = 20  # times that each action comes, and does not, in a cell: rarer values are put together

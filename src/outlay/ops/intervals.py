@@ -29,7 +29,7 @@ def quantile(probability: float) -> float:
     return float(ndtri(probability))
 
 
-def degrees(clusters: int) -> float:
+def degrees(clusters: float) -> float:
     """Return the degrees of freedom of a standard error from this many clusters; +∞ from MANY_CLUSTERS on."""
     return float("inf") if clusters >= MANY_CLUSTERS else float(max(clusters - 1, 1))
 

@@ -1,7 +1,8 @@
 """The campaign file of an exported log: the bundle's campaign, adapted to the exported columns.
 
 User, time, action, propensity, forced and eligible refer to the exported columns, and the cost of money to the amount
-paid. Reward and other costs keep their expressions, since each kind of outcome is a column of that name.
+paid. Reward and other costs keep their expressions, since each kind of outcome is a column of that name; what else
+follows from a decision is listed under log.outcomes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,19 @@ from outlay.serve.user_days.layout import FEATURE, FOLDER, KIND, LogLayout
 
 SOURCE = f"log/{FOLDER}=*/*.parquet"
 FILE = "campaign.toml"
+FOLLOWING = (
+    "marginal",
+    "reason",
+    "member",
+    "given",
+    "refused",
+    "decisions",
+    "offers",
+    "paid",
+    "reserved_minor",
+    "held_minor",
+    "paid_minor",
+)  # columns that come with the draw of the action, or after it
 HEADER = "# The log of decisions written by outlay export-log: a row per user and day. An edited file is kept.\n"
 
 
@@ -54,6 +68,7 @@ def campaign_of(
     )[0]
     _put(log, "propensity", names["propensity"] if drew else None)  # omitted if nothing was random
     _put(log, "eligible", names["eligible"] if listed else None)
+    log["outcomes"] = [name for role, name in names.items() if role in FOLLOWING or role.startswith(KIND)]
     features = log["features"]
     for part in ("categorical", "numeric"):
         features[part] = [names[FEATURE + name] for name in bundle["features"][part] if name not in summaries]
