@@ -84,7 +84,7 @@ def of_mixtures(learned: Learned, curve: CityCurve, values: PolicyValues, budget
         for kept in chosen.measured
         if kept.withheld is None and kept.policy.number is not None and taken in (TOGETHER, kept.policy.learner)
     ]
-    constants = constant_actions(context, chosen.measure, chosen.measured[0].further)
+    constants = constant_actions(context, chosen.measure)
     policies = {id(kept): act(chosen.measure.served, i) for i, kept in enumerate(chosen.measured)}
     policies |= {id(kept): always(action) for action, kept in enumerate(constants)}
     true: dict[int, Vector] = {}

@@ -76,14 +76,14 @@ def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log:
         parts = [[w * coordinates(getattr(k, fit), campaign)[1][:, 1] for k, w in zip(kept, weights, strict=True)]
                  for fit in ("fitted", "certifying")]  # fmt: skip
         select, certify = (np.sum(part, axis=0) for part in parts)
-        certifying, further = Spread.of(certify).scaled(users[1]), kept[0].further[0]
+        certifying, further = Spread.of(certify).scaled(users[1]), weights @ [k.further[0] for k in kept]
         above = np.hypot(certifying.above(norm.isf(0.025)), norm.isf(0.025) * further * certifying.error)
         both = np.hypot(std_error(select), certifying.error * np.hypot(1, further))  # of the estimate that assumes less
         return float(above + norm.isf(0.1) * both)
 
     alone = [room([kept], np.ones(1)) for kept in found.members]
     assert found.margin[0] == pytest.approx(room(found.members, found.weights), rel=2e-3)
-    assert found.margin[0] < 0.95 * (found.weights @ alone)
+    assert found.margin[0] < 0.97 * (found.weights @ alone)
     spend = found.weights @ [kept.coordinates[1] for kept in found.members]
     assert spend + found.margin[0] == pytest.approx(2.2, abs=1e-3)
 

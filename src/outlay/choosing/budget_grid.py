@@ -39,7 +39,7 @@ class GridProblem:
         alpha: of the look that will certify the whole curve.
         certify_users: users that the look will rest on, of all folds.
         folds: how many.
-        further: `[m]` how much more the estimate that assumes less errs (`candidates.further_errors`).
+        further: `[L, m]` how much more the estimate that assumes less errs (`candidates.further_errors`).
     """
 
     points: Points

@@ -16,7 +16,7 @@ Source: Hausman (1978) for the test.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -48,7 +48,7 @@ from outlay.ops.intervals import std_error
 BY_CHANCE = 4.0  # standard deviations: hardly one of hundreds of figures differs by more
 ROUNDING = 1e-2  # of a standard error: smaller differences are none
 TINY = 1e-12
-SAMPLED = 4  # policies whose errors are compared with those of an estimate that assumes less, which takes time
+SAMPLED = 5  # policies whose errors are compared with those of an estimate that assumes less
 TRAINED_WITH = ("jax", "equinox", "optax")
 
 Vector = NDArray[np.float64]
@@ -177,10 +177,10 @@ def measure(context: RunContext, candidates: Sequence[CandidatePolicy]) -> tuple
         if not _disagree(smoothed, certifying, campaign):
             fits, used = smoothed, smooth
     fits = [_lower_error(one, other, campaign) for one, other in zip(fits, certifying, strict=True)]
-    further = further_errors(plain, certifying, campaign)
+    further = further_errors(plain, plain.actions, certifying, campaign)
     measured = [
-        _measured(policy, fitted, plainly, campaign, plain.reach([plain.actions(i)]), further)
-        for i, (policy, fitted, plainly) in enumerate(zip(candidates, fits, certifying, strict=True))
+        _measured(policy, fitted, plainly, campaign, plain.reach([plain.actions(i)]), own)
+        for i, (policy, fitted, plainly, own) in enumerate(zip(candidates, fits, certifying, further, strict=True))
     ]
     return with_objectives(measured, context), used
 
@@ -249,37 +249,56 @@ def measure_further(
     return result, wider.served
 
 
-def further_errors(at: Measure, fits: Sequence[Fitted], campaign: Campaign) -> Vector:
-    """`[m]` how much more an estimate that assumes less errs on the costs of policies, relative to their own errors.
+def further_errors(
+    at: Measure, actions: Callable[[int], NDArray[np.int64]], fits: Sequence[Fitted], campaign: Campaign
+) -> Vector:
+    """`[k, m]` how much more an estimate that assumes less errs on the costs of policies, relative to their own errors.
 
-    The median over a few of the policies: what it depends on, the log's days and how it drew actions, they share.
+    It takes time, and is alike for policies that cost alike: a few of them, from the cheapest to the dearest, are
+    estimated, and what the others have lies between.
 
     Args:
-        at: what measured them; its bundle has them as members.
+        at: what measured the k policies.
+        actions: of each, by its number.
         fits: what each was measured at.
         campaign: budgets.
     """
+    cost = np.array([coordinates(fitted, campaign)[0][1:] for fitted in fits])
+    known = np.flatnonzero(np.isfinite(cost).all(axis=1))
+    ratios = np.zeros_like(cost)
+    if not len(known):
+        return ratios
+    by_cost = known[np.argsort(cost[known, campaign.money], kind="stable")]
+    sample = by_cost[np.unique(np.linspace(0, len(by_cost) - 1, SAMPLED).astype(int))]
     propensity, days, found = at.propensity(), needed_days(campaign), []
-    for i in np.unique(np.linspace(0, len(fits) - 1, SAMPLED).astype(int)):
-        second = assuming_less(at, at.actions(i), fits[i], propensity, days) or fits[i]
+    for i in sample.tolist():
+        second = assuming_less(at, actions(i), fits[i], propensity, days) or fits[i]
         own, its = (std_error(coordinates(each, campaign)[1][:, 1:]) for each in (fits[i], second))
         found.append(np.divide(further_error(own, its), own, out=np.full(len(own), np.nan), where=own > 0))
-    known = np.array(found)
-    ratios: Vector = np.array(
-        [np.median(each[np.isfinite(each)]) if np.isfinite(each).any() else 0 for each in known.T]
-    )
+    for j, each in enumerate(np.array(found).T):
+        ratios[:, j] = _interpolated(cost[:, j], cost[sample, j], each)
     return ratios
 
 
-def constant_actions(context: RunContext, measure: Measure, further: Vector) -> list[MeasuredPolicy]:
+def _between(earlier: Sequence[MeasuredPolicy], cost: Vector) -> Vector:
+    """`[m]` of `further_errors` for a policy of these costs `[m]`, from those that were measured earlier."""
+    theirs, further = (np.array(each) for each in zip(*((k.coordinates[1:], k.further) for k in earlier), strict=True))
+    return np.array([_interpolated(cost[j : j + 1], theirs[:, j], further[:, j])[0] for j in range(len(cost))])
+
+
+def _interpolated(at: Vector, x: Vector, y: Vector) -> Vector:
+    """`[k]` y at other places than x, linear between them and level beyond; 0 where nothing is known."""
+    known = np.isfinite(x) & np.isfinite(y)
+    if not known.any():
+        return np.zeros(len(at))
+    order = np.argsort(x[known], kind="stable")
+    return np.where(np.isfinite(at), np.interp(at, x[known][order], y[known][order]), 0.0)
+
+
+def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPolicy]:
     """Measure policies that look at no state.
 
     They are always the same action if all rows allow it, else the cheapest of what each row allows.
-
-    Args:
-        context: what all policies share.
-        measure: what measured the others.
-        further: `[m]` of the others (`further_errors`).
     """
     data, plain = context.data, replace(measure, smooth=False)
     schema, count, budgets = context.seen.schema, data.num_actions, context.campaign.budgets
@@ -290,15 +309,20 @@ def constant_actions(context: RunContext, measure: Measure, further: Vector) -> 
         for j, budget in enumerate(budgets):
             name = f"always the {'least' if budget.sign > 0 else 'most'} {budget.name} allowed"
             preferences[name] = -budget.sign * _ranks(_mean_cost(measure, j))
-    result = []
+    policies, actions, certifying, fits = [], [], [], []
     for name, preference in preferences.items():
         network = preferring_network(preference, schema.sizes, 2 * len(schema.numeric), heads)
-        policy = CandidatePolicy(name, network, np.zeros(len(budgets)), np.eye(heads)[0])
-        actions = np.where(data.allowed(measure.panel.rows), preference, -np.inf).argmax(axis=1)
-        certifying = plain.evaluator().fit(actions, days=days)
-        fitted = measure.evaluator().fit(actions, days=days) if measure.smooth else certifying
-        result.append(_measured(policy, fitted, certifying, context.campaign, plain.reach([actions]), further))
-    return result
+        policies.append(CandidatePolicy(name, network, np.zeros(len(budgets)), np.eye(heads)[0]))
+        actions.append(np.where(data.allowed(measure.panel.rows), preference, -np.inf).argmax(axis=1))
+        certifying.append(plain.evaluator().fit(actions[-1], days=days))
+        fits.append(measure.evaluator().fit(actions[-1], days=days) if measure.smooth else certifying[-1])
+    further = (
+        further_errors(plain, lambda i: actions[i], certifying, context.campaign) if policies else np.empty((0, 0))
+    )
+    return [
+        _measured(policy, fitted, plainly, context.campaign, plain.reach([action]), own)
+        for policy, fitted, plainly, action, own in zip(policies, fits, certifying, actions, further, strict=True)
+    ]
 
 
 def _mean_cost(measure: Measure, j: int) -> Vector:

@@ -149,7 +149,7 @@ def choose_among(
     if learned is None:
         learned = best(measured, context, alone)
     results = _learner_results(by_learner, learned)
-    every = [*measured, *constant_actions(context, measure, measured[0].further)]
+    every = [*measured, *constant_actions(context, measure)]
     solved = with_constants(learned, best(every, context, alone), context)
     if solved is not None:
         selection = _selection(solved.pool, solved.weights, solved.margin, measured, measure)
@@ -295,7 +295,7 @@ def _margin(members: list[MeasuredPolicy], weights: Vector, context: RunContext)
     # The folds' mixtures are certified as one, and were chosen on users who have nobody in common.
     return margins(
         std_error(influence[0]) / np.sqrt(data.folds), certifying, factor=quantile(1 - context.alpha), margin=margin,
-        further=members[0].further,
+        further=weights @ np.array([each.further for each in members]),
     )  # fmt: skip
 
 

@@ -197,7 +197,16 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
     alpha, users = alpha_of(look, campaign.train.confidence), data.independent(data.certifying)
     aims = [np.array([kept.objective for kept in fold.measured]) for fold in folds]
     problems = [
-        GridProblem(each, aim, campaign, context.scale, alpha, users, len(folds), fold.measured[0].further)
+        GridProblem(
+            each,
+            aim,
+            campaign,
+            context.scale,
+            alpha,
+            users,
+            len(folds),
+            np.array([kept.further for kept in fold.measured]),
+        )
         for each, aim, fold in zip(points, aims, folds, strict=True)
     ]
     budgets, weights, rooms, no_curve = _grid(problems)

@@ -242,7 +242,7 @@ def room(
         factor: k of the certificate to come (`Points.factor`).
         certify_users: that it will rest on, or clusters of them.
         folds: how many mixtures are mixed, each chosen on users of its own, so that their errors cancel in part.
-        further: `[m]` as `margins` takes it.
+        further: `[L, m]` as `margins` takes it.
     """
     _, errors = points.coordinates(campaign)
     certifying = points.spread(campaign).scaled(certify_users)
