@@ -42,13 +42,16 @@ def test_what_is_saved_comes_back(halfway: tuple[Game, GameProgress], tmp_path: 
     checkpoint.save_game(tmp_path / "checkpoints", progress, KEY)
     found = checkpoint.load_game(tmp_path / "checkpoints", of, KEY)
     assert same(found.player, progress.player)
+    assert np.array_equal(found.multiplier, progress.multiplier)
+    assert (found.rounds, found.first) == (progress.rounds, progress.first)
+    assert same(found.unsettled, progress.unsettled)
     assert sorted(found.networks) == sorted(progress.networks)
     for number, network in progress.networks.items():
         assert same(found.networks[number], network)
     assert len(found.candidates) == 6
     for a, b in zip(found.candidates, progress.candidates, strict=True):
         assert (a.number, a.step, a.loss) == (b.number, b.step, b.loss)
-        for name in ("multiplier", "critic", "measured"):
+        for name in ("multiplier", "critic", "acting", "measured"):
             assert np.array_equal(getattr(a, name), getattr(b, name))
     assert found.kept == progress.kept
     assert found.seconds == progress.seconds

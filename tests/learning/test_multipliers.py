@@ -1,6 +1,6 @@
 import numpy as np
 
-from outlay.learning.multipliers import ogd_step
+from outlay.learning.multipliers import bisected, ogd_step
 
 
 def test_a_step_moves_by_the_excess_over_the_root_of_the_step_number() -> None:
@@ -27,3 +27,17 @@ def test_the_average_regret_vanishes_against_the_best_fixed_multiplier() -> None
         won += float(multiplier[0] * excess)
         multiplier = ogd_step(multiplier, np.array([excess]), t, 1.0)
     assert max(0.0, excesses.sum()) - won <= 1.5 * np.sqrt(len(excesses))
+
+
+def test_bisection_finds_the_price_at_which_a_falling_cost_meets_its_limit() -> None:
+    over: list[bool] = []
+    for _ in range(30):
+        over.append(bisected(over, 8.0) < 0.37)
+    assert abs(bisected(over, 8.0) - 0.37) < 1e-7
+
+
+def test_bisection_asks_no_price_where_the_limit_is_kept_without() -> None:
+    assert bisected([], 8.0) == 0.0
+    assert bisected([False, False], 8.0) == 0.0
+    assert bisected([True], 8.0) == 4.0
+    assert bisected([True, True, False], 8.0) == 5.0

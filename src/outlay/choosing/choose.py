@@ -22,6 +22,7 @@ from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunConte
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
+from outlay.core.transitions import SELECT
 from outlay.estimators.certificate import margins
 from outlay.estimators.units import coordinates
 from outlay.ops.intervals import quantile, std_error
@@ -101,7 +102,8 @@ def choose(
         context: what they share.
         candidates: the policies to mix.
         spares: added if those cannot keep the limits.
-        weights: `[k]` of the candidates, to be kept as they are; None solves them.
+        weights: `[k]` of the candidates, to be kept as they are, whether the candidates can be measured or not; None
+            solves them.
         alone: serve one policy: the best of candidates, else of these and spares, else of all and constant actions.
 
     Raises:
@@ -137,13 +139,8 @@ def choose_among(
     """
     limits = np.array([b.sign * b.limit for b in context.campaign.budgets])
     first = measured[:count]
-    if weights is not None:
-        known = np.array([each.withheld is None for each in first])
-        if not (weights * known).any():
-            raise _infeasible(first, [], limits, context.campaign)
-        pool = [each for each in first if each.withheld is None]
-        own = weights[known] / weights[known].sum()
-        return _selection(pool, own, margins_of(pool, context), measured, measure)
+    if weights is not None:  # no cost is raised, and nothing has to be known of them
+        return _selection(first, weights, np.zeros((count, len(limits))), measured, measure)
     by_learner = _by_learner(first, context, alone, together)
     learned = _preferred(by_learner)
     if learned is None:
@@ -159,6 +156,15 @@ def choose_among(
     if pool and not alone and (exact := solve_mixture(to_solve(pool), limits, context.scale)).feasible:
         return _selection(pool, exact.weights, margins_of(pool, context), measured, measure)
     raise _infeasible(every, pool, limits, context.campaign)
+
+
+def room(context: RunContext) -> Vector:
+    """Return `[m]` by how much the costs of the best mixture of constant actions are raised; 0 where none keeps limits.
+
+    A mixture near the limits needs about as much, whatever its policies are.
+    """
+    solved = best(constant_actions(context, Measure(context.data, SELECT, None, long_run=True)), context)
+    return np.zeros(len(context.campaign.budgets)) if solved is None else solved.weights @ solved.margin
 
 
 def to_solve(pool: Sequence[MeasuredPolicy]) -> Vector:

@@ -29,14 +29,14 @@ class MemberRecord:
         weight: share of users who get it, in (0, 1].
         multiplier: `[m]` λ that it answers, reward per unit of cost.
         critic: measurement by the critic of the training; None without one.
-        fitted: measurement by the fitted evaluation of the fixed policy.
+        fitted: measurement by the fitted evaluation of the fixed policy; None if *select* users are too few to tell.
         step: gradient step at which it was found; None for a constant action.
     """
 
     weight: float
     multiplier: Vector
     critic: Vector | None
-    fitted: Vector
+    fitted: Vector | None
     step: int | None
 
 

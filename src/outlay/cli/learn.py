@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from outlay.choosing.budget_curve import BudgetCurve, CurveMember, CurvePoint
+    from outlay.choosing.run import Run
     from outlay.comparing.results import Comparison, SeedMean
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from outlay.choosing.budget_curve import BudgetCurve, CurveMember, CurvePoint
+    from outlay.choosing.run import Run
 
     Method = str
 else:
@@ -51,8 +53,12 @@ def train(
     source: Annotated[Path, typer.Argument(metavar="CAMPAIGN_OR_DATA", help="campaign.toml, or a DATA folder.")],
     out: Annotated[Path, typer.Option("--out", help="The RUN folder to write.")],
     method: Annotated[
-        Method, typer.Option(help="frontier: one training for every budget; two-stage predicts and prices instead.")
-    ] = "frontier",
+        Method | None,
+        typer.Option(
+            help="frontier: one training for every budget; two-stage predicts and prices instead. "
+            "Default: frontier; with --preset paper aim-greedy."
+        ),
+    ] = None,
     oracle: Annotated[
         Oracle,
         typer.Option(
@@ -68,7 +74,10 @@ def train(
     ] = None,
     preset: Annotated[
         Preset | None,
-        typer.Option(help="paper: the paper's schedule, the rule's own weights, and no threshold on bcq's actions."),
+        typer.Option(
+            help="paper: its method (aim-greedy, bcq) and schedule, the rule's own weights; no folds, no screening, no "
+            "threshold on bcq's actions. λ is stepped in raw (1−γ)·J; the paper's J is 1/(1−γ) times that."
+        ),
     ] = None,
     folds: Annotated[
         int | None,
@@ -132,22 +141,27 @@ def _train_seeds(
     if as_json:
         print_json([{"run": str(run.folder), **run.manifest} for run in runs])
     elif not quiet:
-        means = [[sum(m["weight"] * m["fitted"][i] for m in run.manifest["members"])
-                  for i in range(1 + len(run.campaign.budgets))] for run in runs]  # fmt: skip
-        rows = [
-            (str(run.folder), f"{run.manifest['seconds']:.0f}", *mean) for run, mean in zip(runs, means, strict=True)
-        ]
+        rows = [(str(run.folder), f"{run.manifest['seconds']:.0f}", *_fitted_mean(run)) for run in runs]
         table(
             "As select users measure it", ("", "seconds", "reward", *(b.name for b in runs[0].campaign.budgets)), rows
         )
         stdout.print(f"{out} written. Next: outlay evaluate {runs[0].folder}", markup=False)
 
 
+def _fitted_mean(run: Run) -> list[float | None]:
+    """What the mixture is worth by the fitted evaluation; None where a member is not known."""
+    count = 1 + len(run.campaign.budgets)
+    if any(m.fitted is None for m in run.members):
+        return [None] * count
+    return [sum(m.weight * m.fitted[i] for m in run.members if m.fitted is not None) for i in range(count)]
+
+
 def _show_run(manifest: dict[str, Any], budgets: list[str]) -> None:
     critics = any(m["critic"] for m in manifest["members"])
+    unknown = [None] * (1 + len(budgets))
     rows = [
         (f"member {i}", f"{m['weight']:.1%}", m["name"], " ".join(f"{x:.4g}" for x in m["multiplier"]),
-         *(number for pair in zip(m["critic"] or [None] * len(m["fitted"]), m["fitted"], strict=True)
+         *(number for pair in zip(m["critic"] or unknown, m["fitted"] or unknown, strict=True)
            for number in (pair if critics else pair[1:])))
         for i, m in enumerate(manifest["members"])
     ]  # fmt: skip

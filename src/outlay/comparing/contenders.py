@@ -152,7 +152,7 @@ def play_rules(
         report(done / blocks, f"{oracle}: {done * 100 // blocks}%")
     size = play.parameters(game, progress)
     context = play.context_of(game, campaign, seed, folder)
-    spare = frugal(progress.candidates[game.first :], game.coords)
+    spare = frugal(progress.counting, game.coords)
     playing = time.perf_counter() - began
     for name, state in progress.rule_state.items():
         mixture = RULES[name].mixture(state)
@@ -160,7 +160,7 @@ def play_rules(
         own_row, re_solved_row = rows_of(oracle, name)
         if own_row in wanted:
             own = _loaded(folder / "own", bundle_spec(context, offered, mixture.weights))
-            counted = progress.candidates[game.first :]
+            counted = progress.counting
             course = [(c.step, n * size) for c, n in zip(counted, stored[name], strict=True)]
             yield Contender(
                 name=own_row,

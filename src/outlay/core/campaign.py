@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -241,7 +242,7 @@ class Train(Section):
     spare_candidates: int = Field(default=8, ge=0)  # measured for the last choice beside those that the rule kept
     measured_by: Literal["auto", "critic", "network"] = "auto"  # candidates of a game
     multiplier_max: float | None = Field(default=None, gt=0)  # λ_max in scaled costs; default: found from the data
-    scaled_multipliers: bool = True  # OGD in scaled costs; the paper's preset: in raw units
+    scaled_multipliers: bool = True  # OGD in scaled costs; the paper's preset: in raw (1−γ)·J
     target_decay: float = Field(default=0.99, ge=0, lt=1)  # of the weight averages used as target and for acting
     small_q_weight: float = Field(default=0.8, ge=0.5, le=1)  # of the smaller of the two networks in the target
     supervised_weight: float = Field(default=1.0, ge=0)  # EDRR and BCQ: loss weight of the immediate outcome
@@ -279,6 +280,8 @@ PAPER = {
     "scaled_multipliers": False,
     "small_q_weight": 0.8,
     "action_degree": 0,
+    "folds": 1,
+    "screening": False,
     "imitation_weight": 1.0,
     "imitation_threshold": 0.0,  # the paper imitates as a further loss and forbids no action
 }
@@ -415,6 +418,14 @@ class Campaign(Settings):
             content["campaign"] = {**content["campaign"], "discount": PAPER_DISCOUNT}
         content["train"] = {**content["train"], **given}
         return self.parse(content, self.path)
+
+    def lowered(self, room: Sequence[float]) -> Campaign:
+        """The same campaign with limits that leave so much room `[m]`: ceilings that are lower, floors that are higher."""
+        changed = tuple(
+            b.model_copy(update={"at_most" if b.sign > 0 else "at_least": b.limit - b.sign * float(less)})
+            for b, less in zip(self.budgets, room, strict=True)
+        )
+        return self.model_copy(update={"budgets": changed})
 
     def with_money_limit(self, limit: float) -> Campaign:
         """The same campaign with another limit of the money budget, which is a ceiling."""

@@ -2,6 +2,7 @@
 
     run = train("campaign.toml", "runs/first")              # one network for every budget
     run = train("campaign.toml", "runs/second", method="aim-greedy", oracle="bcq")
+    run = train("campaign.toml", "runs/paper", preset="paper")                        # the paper's method
 
 learn users teach the critic; select users measure candidates and, once training is over, the few that were kept: by a
 fitted evaluation, after which the weights are solved again on limits that leave room for the certificate. certify
@@ -26,9 +27,8 @@ from outlay.core.machine import disk_way_out
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.prepare import prepare
-from outlay.learning.mixing import RULES
 from outlay.learning.screening import Screening, screen, screened_words, wide
-from outlay.training import METHODS, frontier, game, two_stage
+from outlay.training import GAMES, METHODS, frontier, game, two_stage
 from outlay.training.record import record
 
 ORACLES = ("auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular")
@@ -45,7 +45,7 @@ def train(
     source: str | Path | Campaign,
     out: str | Path,
     *,
-    method: str = "frontier",
+    method: str | None = None,
     oracle: Oracle = "auto",
     response: Response | None = None,
     label_days: int | None = None,
@@ -64,15 +64,17 @@ def train(
     Args:
         source: campaign.toml (the log is prepared into RUN/data) or a DATA folder.
         out: the RUN folder; an older one of ours is replaced when this one is finished.
-        method: `frontier`, one training for every budget; a mixing rule (`mixing.RULES`), for the limits alone; or
-            `two-stage`, which predicts and then prices, without looking ahead.
+        method: `frontier`, one training for every budget; a mixing rule (`mixing.RULES`), for the limits alone;
+            `bisection`, one policy, for the one limit; or `two-stage`, which predicts and then prices, without looking
+            ahead. Default: `frontier`; with the paper's preset its `aim-greedy`.
         oracle: the best-response learner; `two-stage` has none. `auto`: the counted model where distinct
             states are few, else the orthogonal critic and boosted trees, pooled (all of `frontier` only); `bcq` for the
-            mixing rules.
+            mixing rules and `bisection`.
         response: the response model of `two-stage`; default `deepfm`. `din` reads every single value of each user's
             past days: those of `[log.history]` if the campaign file lists `lags` there, else of the last 7 days.
         label_days: of `two-stage`: days that its labels look ahead; default 1.
-        preset: `paper` for the paper's schedule; default: as in the campaign file.
+        preset: `paper` for the paper's method and schedule: weights as the rule found them, no screening, no folds;
+            default: as in the campaign file.
         folds: K of `frontier`: it learns K times, each time without the users of one fold, so that all users certify;
             1 certifies on one part of the users alone. Default: as in the campaign file, else 4 where that is quick.
         seed: of everything random.
@@ -89,6 +91,7 @@ def train(
         OutlayError: for wrong input, and for an option that the method does not use.
         InfeasibleError: if no policy that was found keeps the limits.
     """
+    method = method or ("aim-greedy" if _preset(source, preset) == "paper" else "frontier")
     _check_options(method, oracle, response, label_days, folds, workers)
     report = progress or silent
     out = Path(out)
@@ -121,6 +124,17 @@ def train(
         raise
 
 
+def _preset(source: str | Path | Campaign, given: str | None) -> str | None:
+    """The preset that will hold: the one given, else that of the source; None where there is no such source."""
+    if given is not None:
+        return given
+    if isinstance(source, Campaign):
+        return source.train.preset
+    if kind_of(Path(source)) == "data":
+        return Transitions.open(source).campaign.train.preset
+    return Campaign.load(source).train.preset if Path(source).is_file() else None
+
+
 def _check_options(
     method: str, oracle: str, response: str | None, label_days: int | None, folds: int | None, workers: int | None
 ) -> None:
@@ -130,13 +144,13 @@ def _check_options(
         if value not in known:
             words = ", ".join(one for one in known if one is not None)
             raise OutlayError(f"is {value!r}.", where=name, way_out=f"Known: {words}.")
-    if oracle in ("tabular", "orthogonal", "trees") and method in RULES:
+    if oracle in ("tabular", "orthogonal", "trees") and method in GAMES:
         raise OutlayError(
             f"is {oracle!r}, which {method} does not take.", where="oracle",
             way_out="Take --method frontier, or --oracle bcq, edrr or ddqn.",
         )  # fmt: skip
     for name, given, users in (
-        ("oracle", None if oracle == "auto" else oracle, ("frontier", *RULES)),
+        ("oracle", None if oracle == "auto" else oracle, ("frontier", *GAMES)),
         ("response", response, ("two-stage",)),
         ("label_days", label_days, ("two-stage",)),
         ("folds", folds, ("frontier",)),
@@ -170,7 +184,7 @@ def _train(
     screening: Screening | None,
     report: Progress,
 ) -> Run:
-    data, campaign, notes = _data(source, partial, preset, threads, report)
+    data, campaign, notes = _data(source, method, partial, preset, threads, report)
     campaign = campaign.with_train(folds=folds)
     fields: list[str] | None = None
     if wide(data, campaign):
@@ -213,8 +227,23 @@ def _fewer(data: Transitions) -> Transitions:
     return replace(data, users=users)
 
 
+def _paper_words(campaign: Campaign, method: str) -> str:
+    """What the paper's preset means for a method."""
+    t, discount = campaign.train, campaign.meta.discount
+    words = f"preset paper: batch {t.batch}, {t.epochs:g} epochs, discount {discount:g}, users split {list(t.shares)}"
+    if method in GAMES:
+        words += f", a candidate every {t.candidate_every} steps, λ every {t.multiplier_every}"
+        if not t.scaled_multipliers:
+            words += (
+                f" in raw units of (1−γ)·J, a cost per decision (the paper's J is {1 / (1 - discount):g} times that, and "
+                "with it the step of λ)"
+            )
+    return f"{words}."
+
+
 def _data(
     source: str | Path | Campaign,
+    method: str,
     partial: Path,
     preset: str | None,
     threads: int | None,
@@ -251,12 +280,7 @@ def _data(
             notes.append(f"{campaign.path} has changed since the data were prepared; this run uses it as it was then. "
                          "Train from the campaign file, or prepare again, to use it as it is now.")  # fmt: skip
     if campaign.train.preset == "paper":
-        t = campaign.train
-        notes.append(
-            f"preset paper: batch {t.batch}, {t.epochs:g} epochs, λ every {t.multiplier_every} steps in raw units of "
-            f"cost, a candidate every {t.candidate_every}, discount {campaign.meta.discount:g}, users split "
-            f"{list(t.shares)}."
-        )
+        notes.append(_paper_words(campaign, method))
     told = (data.manifest.get(part, {}).get("words") for part in ("ripeness", "hashed", "assignment"))
     notes += [f"{words}." for words in told if words]
     for split, name in enumerate(SPLITS):

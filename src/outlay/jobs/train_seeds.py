@@ -72,7 +72,7 @@ def train_seeds(
     data = _data(source, out, options, threads, within(report, 0, PREPARED))
     if data.folder == out / "data":
         options = {key: value for key, value in options.items() if key != "preset"}  # with which it was prepared
-    if (found := _screening(data, options.get("folds"), within(report, PREPARED, SCREENED))) is not None:
+    if (found := _screening(data, options, within(report, PREPARED, SCREENED))) is not None:
         options = options | {"screening": found}
     further = within(report, SCREENED, 1)
     folders = {number: out / f"seed-{number}" for number in range(seed, seed + seeds)}
@@ -130,9 +130,10 @@ def _data(
     return Transitions.open(out / "data")
 
 
-def _screening(data: Transitions, folds: int | None, report: Progress) -> Screening | None:
+def _screening(data: Transitions, options: dict[str, Any], report: Progress) -> Screening | None:
     """Return which fields of a wide log tell anything, the same for all seeds; None if all are learned from."""
-    return screen(data, report) if wide(data, data.campaign.with_train(folds=folds)) else None
+    asked = data.campaign.with_train(preset=options.get("preset"), folds=options.get("folds"))
+    return screen(data, report) if wide(data, asked) else None
 
 
 def _train_one(data: Path, out: Path, options: dict[str, Any], number: int, report: Progress | None = None) -> int:

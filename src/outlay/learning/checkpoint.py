@@ -53,6 +53,10 @@ def save_game(folder: Path, progress: games.GameProgress, key: dict[str, Any]) -
     """Write a checkpoint, replacing the last."""
     trees = {"player": progress.player} | {f"network-{n}": network for n, network in progress.networks.items()}
     _write(folder, key, trees, {
+        "multiplier": progress.multiplier,
+        "rounds": progress.rounds,
+        "first": progress.first,
+        "unsettled": progress.unsettled,
         "candidates": [asdict(candidate) for candidate in progress.candidates],
         "networks": sorted(progress.networks),
         "kept": progress.kept,
@@ -72,6 +76,10 @@ def load_game(folder: Path, game: games.Game, key: dict[str, Any]) -> games.Game
         pair = fresh.player.critic.target
         return games.GameProgress(
             player=_tree(folder, "player", fresh.player),
+            multiplier=np.array(saved["multiplier"]),
+            rounds=saved["rounds"],
+            first=saved["first"],
+            unsettled=[(np.array(multiplier), np.array(excess)) for multiplier, excess in saved["unsettled"]],
             candidates=[_candidate(row) for row in saved["candidates"]],
             networks={n: _tree(folder, f"network-{n}", pair) for n in saved["networks"]},
             kept=saved["kept"],

@@ -1,20 +1,29 @@
 """The game: a multiplier player against a best-response player, and a rule that mixes what they find.
 
     every step        a gradient step of the critic towards the best response to λ, warm-started from the last
-    every 10 steps    λ ← clip(λ + (x_c − limit)/√t, 0, λ_max)      x measured by the critic on *select* users
-    every 100 steps   the current policy is a candidate: measured, and given to the mixing rule
+    every 10 steps    λ ← clip(λ + (x_c − limit)/√t, 0, λ_max)      x of the policy that acts now
+    every 100 steps   that policy is a candidate: measured, and once λ has settled given to the mixing rule
 
 A critic's value of its own policy lags far behind: it learned from every policy that it was on the way, and an early
 one values every policy like the log's own. On a log of 20 features it predicted a cost of 0.8 where the truth was 0.05.
-So candidates are measured on the log (`measure`), by the counted model or by a fitted evaluation; or, as in the paper,
-by one more network (`measured_by = "network"`), which learns the value of each candidate, held fixed, from the rows of
-the last block, beginning where it stood before. The counted model is exact from the first candidate on. Otherwise λ
-sees the critic's figure moved by what the last candidate was measured at, and for the first `warm_up` of the steps λ
-stays at 0 and no candidate counts. The paper has no such pause, and its preset none.
+So λ does not read it. Where states are counted, λ and the candidates are measured by the counted model; else λ reads one
+more network (`learning/acting_value.py`), which follows the policy that acts. Such a network also measures the
+candidates of the paper's preset (`measured_by = "network"`); otherwise a fitted evaluation on *select* users does.
+What λ reads must be of the policy that acts now: read of an earlier one, it moves the wrong way whenever the two lie on
+different sides of a limit. Where candidates are measured by something else, the mean difference between the two figures
+of the same candidates is added. The counted model is exact from the first candidate on. Otherwise λ stays at 0 for
+the first `warm_up` of the steps; the paper has no such pause, and its preset none.
 
-A network that the rule dropped is freed. One more is kept aside, the most frugal one seen, for the case that a second
-measurement finds every kept member over a limit; and where states are not counted, `spare_candidates` more, evenly
-spread over the steps, for the last choice (`choosing/choose.py`), which goes by better figures.
+Candidates count once λ has settled (`learning/settling.py`), at the latest for the second half of the steps after the
+warm-up.
+
+λ by bisection (Xiao et al. 2019) is the same game with another multiplier player: λ moves with the candidates, of which
+there are few, so that the critic has time to answer each λ.
+
+A network that the rule dropped is freed. Where weights are to be solved again, one more is kept aside, the most frugal
+one seen, for the case that a second measurement finds every kept member over a limit; and where states are not counted,
+`spare_candidates` more, evenly spread over the second half of the steps, for the last choice (`choosing/choose.py`),
+which goes by better figures.
 
 Source: Cai et al. (WSDM 2023), Algorithms 1 to 3; schedule from their section 6. Ten gradient steps are no exact best
 response, so the game's regret bound does not apply to networks; it does to the exact game on tabular problems.
@@ -22,12 +31,12 @@ response, so the game's regret bound does not apply to networks; it does to the 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -37,31 +46,30 @@ from outlay.core.campaign import Train
 from outlay.core.mixture import Mixture
 from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
+from outlay.learning.acting_value import OTHER_ROWS, ActingValue
 from outlay.learning.critic import Critic, CriticSettings, Oracle
 from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of
 from outlay.learning.heads import Coordinates
 from outlay.learning.mixing.rule import Rule, constraints
-from outlay.learning.multipliers import ogd_step
+from outlay.learning.multipliers import bisected, ogd_step
 from outlay.learning.policy import Policy
+from outlay.learning.settling import settled
 from outlay.nets.batches import Batch, blocks, uses_table
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import QNetwork, Shape
 from outlay.nets.resident import resident_states
 
-HELD_DECAY = 0.9  # of the weight averages of the extra network, whose policy changes from candidate to candidate
+BISECTIONS = 12  # values of λ that a bisection tries
 SPARES = 4  # networks that a rule may keep beside those of its mixture, as they are expensive to store
 
 Vector = NDArray[np.float64]
 
 
 class Player(NamedTuple):
-    """The state that the next block needs; all arrays."""
+    """The networks; all arrays."""
 
     critic: Critic
-    multiplier: Array  # [m] λ, scaled or raw as the schedule says
-    rounds: Array  # λ steps made
-    offset: Array  # [m] the last candidate's measured value less the critic's, if λ sees that
-    extra: Critic | None  # one more network, which learns the value of candidates
+    extra: Critic | None  # which learns the value of the policy that acts
 
 
 @dataclass(frozen=True)
@@ -71,17 +79,19 @@ class GameCandidate:
     Attributes:
         number: 0, 1, ….
         step: gradient steps made by then.
-        multiplier: `[m]` λ in reward units per unit of coordinate.
+        multiplier: `[m]` the λ it answers, in reward units per unit of coordinate.
         critic: `[1+m]` reward and coordinates by the critic's own measurement.
-        measured: `[1+m]` what the rule was given; the same as `critic` where nothing else measures.
-        loss: mean loss of the block before it.
-        decisions: x_1 by the critic; 1 where every policy decides once a day.
+        acting: `[1+m]` what λ reads, before `_bias`; the same as `critic` where nothing else measures.
+        measured: `[1+m]` what the rule is given; the same as `acting` where no other figure is known.
+        loss: mean loss of the steps before it.
+        decisions: x_1 by the extra network, or by the critic without one; 1 where every policy decides once a day.
     """
 
     number: int
     step: int
     multiplier: Vector
     critic: Vector
+    acting: Vector
     measured: Vector
     loss: float
     decisions: float
@@ -92,20 +102,33 @@ class GameProgress:
     """The state of a game after a block: what a checkpoint must contain and what a user wants to see.
 
     Attributes:
-        player: the two players.
+        player: the networks.
+        multiplier: `[m]` λ of the next steps, scaled or raw as the schedule says.
+        rounds: λ steps made, those of the warm-up included.
+        first: number of the first candidate that counts; None until λ has settled.
+        unsettled: λ and the excess `[m]` that it saw, for each λ step until then.
         candidates: all so far.
         networks: of the kept candidates and of the spare ones, by number.
-        kept: how many networks the rule needed after each candidate, the frugal one among them.
+        kept: how many networks were needed after each candidate, the frugal one among them where one is kept.
         seconds: of training so far.
         rule_state: the rule's after the last candidate; a checkpoint has none, as it follows from the candidates.
     """
 
     player: Player
+    multiplier: Vector
+    rounds: int = 0
+    first: int | None = None
+    unsettled: list[tuple[Vector, Vector]] = field(default_factory=list)
     candidates: list[GameCandidate] = field(default_factory=list)
     networks: dict[int, QNetwork] = field(default_factory=dict)
     kept: list[int] = field(default_factory=list)
     seconds: float = 0.0
     rule_state: Any = None
+
+    @property
+    def counting(self) -> list[GameCandidate]:
+        """The candidates that count: what the rule was given."""
+        return [] if self.first is None else self.candidates[self.first :]
 
 
 @dataclass(frozen=True)
@@ -119,11 +142,13 @@ class Game:
         coords: from heads to the coordinates of the limits.
         bound: `[m]` λ_max.
         rule: the mixing rule.
-        measure: `[1+m]` what a candidate is worth on the log, NaN if that is not known; None: the critic's own
-            figure is used, or that of one more network.
-        counted: whether `measure` is a counted model.
+        measure: `[1+m]` what a candidate is worth on the log, NaN if that is not known; None: the figure that λ
+            reads is used.
+        counted: whether `measure` is a counted model, which λ reads as well.
         learn_rows: `[n]` rows to learn from.
         seed: of everything random.
+        multipliers: the multiplier player; with `bisection` λ moves with the candidates.
+        keeps_frugal: whether the most frugal network is kept aside.
     """
 
     data: Transitions
@@ -136,6 +161,8 @@ class Game:
     counted: bool
     learn_rows: NDArray[np.int64]
     seed: int
+    multipliers: Literal["ogd", "bisection"] = "ogd"
+    keeps_frugal: bool = True
 
     @property
     def steps(self) -> int:
@@ -144,10 +171,20 @@ class Game:
         return max(1, round(wanted / self.train.candidate_every)) * self.train.candidate_every
 
     @property
-    def first(self) -> int:
-        """The first candidate that counts."""
+    def rounds_each(self) -> int:
+        """λ steps from candidate to candidate; a bisection makes the last of them alone."""
+        return self.train.candidate_every // self.train.multiplier_every
+
+    @property
+    def earliest(self) -> int:
+        """The first candidate after the warm-up."""
         blocks = self.steps // self.train.candidate_every
         return 0 if self.counted else int(self.train.warm_up * blocks)
+
+    @property
+    def latest(self) -> int:
+        """The candidate from which all count, whether λ has settled or not."""
+        return (self.earliest + self.steps // self.train.candidate_every) // 2
 
     @property
     def spare(self) -> list[int]:
@@ -155,8 +192,13 @@ class Game:
         if self.counted or self.train.spare_candidates == 0:
             return []
         last = self.steps // self.train.candidate_every - 1
-        places = np.linspace(last, self.first, self.train.spare_candidates).round()
+        places = np.linspace(last, min(self.latest, last), self.train.spare_candidates).round()
         return [int(number) for number in np.unique(places)]
+
+    @property
+    def follows(self) -> bool:
+        """Whether one more network follows the policy that acts, and λ reads that."""
+        return not self.counted and self.train.measured_by != "critic"
 
     @property
     def shape(self) -> Shape:
@@ -170,20 +212,29 @@ class Game:
             return self.coords.reward_scale / self.coords.scale
         return np.ones(len(self.coords.limits))
 
+    @property
+    def step_unit(self) -> Vector:
+        """`[m]` what excesses are divided by where λ is stepped.
+
+        It is no spread: a heavy-tailed cost has one far above its limit, and in units of it λ would hardly move.
+        """
+        if not self.train.scaled_multipliers:
+            return np.ones(len(self.coords.limits))
+        return np.where(self.coords.limits == 0, self.coords.scale, np.abs(self.coords.limits))
+
     def begin(self) -> GameProgress:
         """Fresh players."""
         pair = fresh_pair(self.data, self.shape, self.coords.spread, self.seed)
-        none, rounds = jnp.zeros(len(self.coords.limits)), jnp.zeros((), jnp.int32)
         extra = None
-        if self.train.measured_by == "network":
+        if self.follows:
             shape = shape_of(self.data, self.train, self.settings._replace(oracle="ddqn"), len(self.coords.spread), 1)
             extra = critics.init(fresh_pair(self.data, shape, self.coords.spread, self.seed + 1), self.settings)
-        return GameProgress(Player(critics.init(pair, self.settings), none, rounds, none, extra))
+        return GameProgress(Player(critics.init(pair, self.settings), extra), np.zeros(len(self.coords.limits)))
 
-    def rule_state(self, candidates: list[GameCandidate]) -> Any:
+    def rule_state(self, counting: list[GameCandidate]) -> Any:
         """The rule's state: a function of what it saw, so a checkpoint need not contain it."""
         state = self.rule.init(constraints(self.coords.limits, self.coords.scale, spares=SPARES))
-        for candidate in candidates[self.first :]:
+        for candidate in counting:
             state = self.rule.step(state, candidate.number, candidate.measured)
         return state
 
@@ -214,47 +265,105 @@ def play(game: Game, progress: GameProgress | None = None) -> Iterator[tuple[Gam
         that counts.
     """
     progress = game.begin() if progress is None else progress
-    train = game.train
-    block, look, evaluate = _compile(game)
-    state, spare = game.rule_state(progress.candidates), game.spare
-    batches = blocks(
-        game.data, game.learn_rows, batch=train.batch, steps=train.candidate_every, total=game.steps, seed=game.seed,
-        start=len(progress.candidates) * train.candidate_every,
-        resident=None if uses_table(game.data, train.batch) else resident_states(game.data),
-    )  # fmt: skip
-    for batch in batches:
+    block, state, losses = _compile(game), game.rule_state(progress.counting), list[float]()
+    for batches in _batches(game, progress.rounds * game.train.multiplier_every):
         began = time.perf_counter()
-        progress.player, losses = block(progress.player, batch)
-        pair = progress.player.critic.target
-        multiplier = np.asarray(progress.player.multiplier, np.float64) * game.multiplier_unit
+        multiplier = progress.multiplier * game.multiplier_unit
         w = jnp.asarray(game.coords.weights(multiplier), jnp.float32)
-        number = len(progress.candidates)
-        heads = np.asarray(look(pair, w, None), np.float64)
-        own = fitted = game.coords.of(heads)
-        if game.measure is not None:
-            measured = game.measure(game.policy(pair, multiplier))
-            fitted = measured if np.isfinite(measured).all() else own
-        elif progress.player.extra is not None:
-            extra = evaluate(progress.player.extra, pair, w, batch)
-            progress.player = progress.player._replace(extra=extra)
-            fitted = game.coords.of(np.asarray(look(pair, w, extra.target), np.float64))
-        if not game.counted:
-            progress.player = progress.player._replace(offset=jnp.asarray((fitted - own)[1:], jnp.float32))
-        step = (number + 1) * train.candidate_every
-        decisions = 1.0 if game.data.steady else float(heads[-1])
-        progress.candidates.append(
-            GameCandidate(number, step, multiplier, own, fitted, float(losses.mean()), decisions)
-        )
-        mixture, keep = None, set[int]()
-        if number >= game.first:
-            progress.rule_state = state = game.rule.step(state, number, fitted)
-            mixture = game.rule.mixture(state)
-            keep = {*game.rule.members(state), frugal(progress.candidates[game.first :], game.coords)}
-        progress.networks[number] = pair
-        progress.networks = {n: net for n, net in progress.networks.items() if n in keep or n in spare}
-        progress.kept.append(len(keep))
+        progress.player, loss, values = block(progress.player, w, *batches)
+        losses.append(float(loss))
+        heads = np.asarray(values, np.float64)  # by the critic and, where there is one, by the extra network
+        policy = game.policy(progress.player.critic.target, multiplier)
+        acting = game.measure(policy) if game.counted and game.measure is not None else game.coords.of(heads[-1])
+        progress.rounds += 1
+        mixture = None
+        if ends := progress.rounds % game.rounds_each == 0:
+            fitted = acting if game.counted or game.measure is None else game.measure(policy)
+            newest = GameCandidate(
+                number=len(progress.candidates),
+                step=progress.rounds * game.train.multiplier_every,
+                multiplier=multiplier,
+                critic=game.coords.of(heads[0]),
+                acting=acting,
+                measured=fitted if np.isfinite(fitted).all() else acting,
+                loss=float(np.mean(losses)),
+                decisions=1.0 if game.data.steady else float(heads[-1, -1]),
+            )
+            progress.candidates.append(newest)
+            losses = []
+        _move(game, progress, acting[1:] - game.coords.limits)
+        if ends:
+            if progress.first is None and _counts(game, progress):
+                progress.first, progress.unsettled = newest.number, []
+            if progress.first is not None:
+                progress.rule_state = state = game.rule.step(state, newest.number, newest.measured)
+                mixture = game.rule.mixture(state)
+            _keep(game, progress, policy.pair)
         progress.seconds += time.perf_counter() - began
-        yield progress, mixture
+        if ends:
+            yield progress, mixture
+
+
+def _batches(game: Game, start: int) -> Iterator[tuple[Batch, Batch | None]]:
+    """The rows of each λ step's gradient steps, for the critic and for the extra network."""
+    data, train = game.data, game.train
+    resident = None if uses_table(data, train.batch) else resident_states(data)
+    orders = [
+        blocks(data, game.learn_rows, batch=train.batch, steps=train.multiplier_every, total=game.steps, seed=seed,
+               start=start, resident=resident)
+        for seed in (game.seed, OTHER_ROWS + game.seed)
+    ]  # fmt: skip
+    return zip(orders[0], orders[1] if game.follows else itertools.repeat(None))
+
+
+def _move(game: Game, progress: GameProgress, excess: Vector) -> None:
+    """Move λ, after a round in which the policy that acts was so far above the limits `[m]`."""
+    if progress.rounds <= game.earliest * game.rounds_each:
+        return
+    if game.multipliers == "bisection":
+        counting = progress.candidates[game.earliest :]
+        over = [bool(c.measured[1] > game.coords.limits[0]) for c in counting]
+        progress.multiplier = np.array([bisected(over, float(game.bound[0]))])
+        return
+    excess = excess + _bias(game, progress)
+    if progress.first is None:
+        progress.unsettled.append((progress.multiplier, excess))
+    progress.multiplier = ogd_step(progress.multiplier, excess / game.step_unit, progress.rounds, game.bound)
+
+
+def _bias(game: Game, progress: GameProgress) -> Vector:
+    """`[m]` by how much candidates are measured above what λ read of them, in the mean since the warm-up.
+
+    Both figures of a candidate are of the same policy at the same time, so this tells how the two ways to measure differ
+    and nothing of how policies change.
+    """
+    known = progress.candidates[game.earliest :]
+    if not known:
+        return np.zeros(len(game.coords.limits))
+    return np.mean([c.measured[1:] - c.acting[1:] for c in known], axis=0)
+
+
+def _counts(game: Game, progress: GameProgress) -> bool:
+    """Whether the newest candidate is the first that counts."""
+    number = progress.candidates[-1].number
+    if number < game.earliest:
+        return False
+    if number >= game.latest or game.multipliers == "bisection":
+        return True
+    multipliers, excess = (np.array(part) for part in zip(*progress.unsettled, strict=True))
+    return settled(multipliers, excess)
+
+
+def _keep(game: Game, progress: GameProgress, newest: QNetwork) -> None:
+    """Keep the newest network if it is needed, and free those that no longer are."""
+    keep = set[int]()
+    if progress.first is not None:
+        keep.update(game.rule.members(progress.rule_state))
+        if game.keeps_frugal:
+            keep.add(frugal(progress.counting, game.coords))
+    progress.networks[progress.candidates[-1].number] = newest
+    progress.networks = {n: net for n, net in progress.networks.items() if n in keep or n in game.spare}
+    progress.kept.append(len(keep))
 
 
 def frugal(candidates: list[GameCandidate], coords: Coordinates) -> int:
@@ -263,72 +372,36 @@ def frugal(candidates: list[GameCandidate], coords: Coordinates) -> int:
     return candidates[int(np.argmin(room))].number
 
 
-class _Held(NamedTuple):
-    """A network that learns the value of a policy which is held fixed."""
+def _compile(game: Game) -> Callable[[Player, Array, Batch, Batch | None], tuple[Player, Array, Array]]:
+    """Compile the gradient steps between two λ steps.
 
-    extra: Critic
-    acting: QNetwork
-    weights: Array  # [1, H] w of the policy, in units of the heads
-
-
-def _compile(
-    game: Game,
-) -> tuple[
-    Callable[[Player, Batch], tuple[Player, Array]],
-    Callable[[QNetwork, Array, QNetwork | None], Array],
-    Callable[[Critic, QNetwork, Array, Batch], Critic],
-]:
-    """The compiled block; `[H]` networks' values of the critic's policy at w; a block of the extra network's training.
-
-    The second takes the critic's own networks, w, and the networks that are asked (None: the critic's own).
+    Returns:
+        block(player, w `[H]`, the critic's rows, the extra network's) → player, mean loss, `[1 or 2, H]` the values of
+        the policy that acts now, by the critic and by the extra network.
     """
-    data, settings, coords = game.data, game.settings, game.coords
-    table, starts = table_of(data, game.train.batch), Starts.of(data, game.train.batch, game.seed)
-    spread = jnp.asarray(coords.spread, jnp.float32)
-    matrix, constant = jnp.asarray(coords.matrix, jnp.float32), jnp.asarray(coords.constant, jnp.float32)
-    limits, unit = jnp.asarray(coords.limits, jnp.float32), jnp.asarray(game.multiplier_unit, jnp.float32)
-    # A heavy-tailed cost has a spread far above its limit; stepping in units of it λ would hardly move.
-    size = np.where(coords.limits == 0, coords.scale, np.abs(coords.limits))
-    step_unit = jnp.asarray(size if game.train.scaled_multipliers else np.ones_like(size), jnp.float32)
-    bound = jnp.asarray(game.bound, jnp.float32)
-    still = game.first * game.train.candidate_every // game.train.multiplier_every  # λ steps of the warm-up
+    data, settings, batch = game.data, game.settings, game.train.batch
+    table, starts = table_of(data, batch), Starts.of(data, batch, game.seed)
+    spread = jnp.asarray(game.coords.spread, jnp.float32)
+    acting = ActingValue.of(data, game.learn_rows, batch, spread, settings, game.seed) if game.follows else None
 
-    def weights(multiplier: Array) -> Array:
-        return jnp.eye(matrix.shape[1])[0] - (multiplier * unit) @ matrix
+    def step(carry: tuple[Player, Array], rows: tuple[Batch, Batch | None]) -> tuple[tuple[Player, Array], Array]:
+        (critic, extra), w = carry
+        critic, loss = critics.gradient_step(critic, rows[0], table, (w * spread)[None], spread, settings)
+        if acting is not None and extra is not None and rows[1] is not None:
+            extra = acting.step(extra, critic.target, w, rows[1])
+        return (Player(critic, extra), w), loss
 
-    @eqx.filter_jit
-    def measure(pair: QNetwork, w: Array, values: QNetwork | None) -> Array:
-        return starts.measure(pair, table, (w * spread)[None], spread, settings.threshold, values)[0]
-
-    def step(player: Player, batch: Batch) -> tuple[Player, Array]:
-        w = (weights(player.multiplier) * spread)[None]
-        critic, loss = critics.gradient_step(player.critic, batch, table, w, spread, settings)
-        return player._replace(critic=critic), loss
-
-    def after(player: Player) -> tuple[Player, None]:
-        heads = measure(player.critic.target, weights(player.multiplier), None)
-        excess = (matrix @ heads + constant + player.offset - limits) / step_unit
-        rounds = player.rounds + 1
-        moved = ogd_step(player.multiplier, excess, rounds, bound)
-        multiplier = jnp.where(rounds > still, moved, player.multiplier)
-        return player._replace(multiplier=multiplier, rounds=rounds), None
+    def after(carry: tuple[Player, Array]) -> tuple[tuple[Player, Array], Array]:
+        (critic, extra), w = carry
+        values = [starts.measure(critic.target, table, (w * spread)[None], spread, settings.threshold)[0]]
+        if acting is not None and extra is not None:
+            values.append(acting.measure(extra, critic.target, w))
+        return carry, jnp.stack(values)
 
     compiled = compiled_block(step, after, game.train.multiplier_every)
 
-    def block(player: Player, batch: Batch) -> tuple[Player, Array]:
-        player, (losses, _) = compiled(player, batch)
-        return player, losses
+    def block(player: Player, w: Array, rows: Batch, others: Batch | None) -> tuple[Player, Array, Array]:
+        (player, _), (losses, values) = compiled((player, w), (rows, others))
+        return player, losses[0], values[0]
 
-    quick = settings._replace(target_decay=HELD_DECAY)
-
-    def follow(held: _Held, batch: Batch) -> tuple[_Held, Array]:
-        extra, loss = critics.gradient_step(held.extra, batch, table, held.weights, spread, quick, held.acting)
-        return held._replace(extra=extra), loss
-
-    following = compiled_block(follow, lambda held: (held, None), game.train.candidate_every)
-
-    def evaluate(extra: Critic, acting: QNetwork, w: Array, batch: Batch) -> Critic:
-        held, _ = following(_Held(extra, acting, (w * spread)[None]), batch)
-        return held.extra
-
-    return block, measure, evaluate
+    return block

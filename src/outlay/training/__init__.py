@@ -2,4 +2,6 @@
 
 from outlay.learning.mixing import RULES
 
-METHODS = ("frontier", *RULES, "two-stage")
+BISECTION = "bisection"  # one policy, its λ found by bisection
+GAMES = (*RULES, BISECTION)
+METHODS = ("frontier", *GAMES, "two-stage")

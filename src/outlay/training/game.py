@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.choosing.candidates import CandidatePolicy, RunContext
-from outlay.choosing.choose import Selection, choose
+from outlay.choosing.choose import Selection, choose, room
 from outlay.choosing.measure import CHUNK_ROWS, Measure
-from outlay.core.campaign import Campaign
+from outlay.core.campaign import Campaign, Train
 from outlay.core.cmdp import TabularCMDP
-from outlay.core.errors import InfeasibleError
+from outlay.core.errors import CampaignError, InfeasibleError
 from outlay.core.mixture import Mixture
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import LEARN, SELECT, Transitions
@@ -24,7 +24,7 @@ from outlay.core.wording import advised
 from outlay.estimators.units import coordinates as coordinates_of
 from outlay.estimators.units import needed_days
 from outlay.learning import checkpoint
-from outlay.learning.game import Game, GameProgress, frugal, play, settings_of
+from outlay.learning.game import BISECTIONS, Game, GameProgress, frugal, play, settings_of
 from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
 from outlay.learning.mixing import RULES
 from outlay.learning.mixing.rule import Rule
@@ -32,6 +32,7 @@ from outlay.learning.policy import Policy
 from outlay.learning.tabular import counted_model
 from outlay.nets.network import arrays
 from outlay.ops.tabular import constrained_optimum, measure, reachable_limits
+from outlay.training import BISECTION
 from outlay.training.joint_limits import check_together
 
 WEIGHTS = {
@@ -81,18 +82,27 @@ def learn(
     Raises:
         InfeasibleError: if no policy that was found keeps the limits.
     """
-    rule = RULES[method]
-    game = set_up(data, campaign, rule, oracle, seed)
+    rule = RULES["single-best" if method == BISECTION else method]
+    weights = "as found" if campaign.train.preset == "paper" else rule.FINAL_WEIGHTS
+    own = weights == "as found"
+    game = set_up(
+        data,
+        campaign,
+        rule,
+        oracle,
+        seed,
+        multipliers="bisection" if method == BISECTION else "ogd",
+        solved_again=not own,
+    )
     key = checkpoint.key_of(data, campaign, method, oracle, seed)
     finished, mixture = _play(game, folder / "checkpoints", key, resume, within(report, 0, 0.95))
     report(0.95, "measuring the kept members")
     context = context_of(game, campaign, seed, folder)
     numbers = list(dict.fromkeys(mixture.members))
-    weights = "as found" if campaign.train.preset == "paper" else rule.FINAL_WEIGHTS
-    own = weights == "as found"
+    spare = list[int]()
     if not own:
         numbers += [n for n in game.spare if n not in numbers]
-    spare = [n for n in [frugal(finished.candidates[game.first :], game.coords)] if n not in numbers]
+        spare = [n for n in [frugal(finished.counting, game.coords)] if n not in numbers]
     members, reserve = (offered(game, finished, which) for which in (numbers, spare))
     chosen = choose(
         context,
@@ -115,33 +125,63 @@ def own_weights(mixture: Mixture[int], numbers: Sequence[int]) -> Vector:
     return np.array([sum(weight for member, weight in pairs if member == number) for number in numbers])
 
 
-def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed: int) -> Game:
+def set_up(
+    data: Transitions,
+    campaign: Campaign,
+    rule: Rule,
+    oracle: Any,
+    seed: int,
+    *,
+    multipliers: Literal["ogd", "bisection"] = "ogd",
+    solved_again: bool = False,
+) -> Game:
     """A game on a log.
 
+    Args:
+        data: the log.
+        campaign: limits and settings.
+        rule: the mixing rule.
+        oracle: of the critic.
+        seed: of everything random.
+        multipliers: the multiplier player.
+        solved_again: whether the weights will be solved again, with room for the certificate. The game is then played
+            on limits that are lower by that room, and keeps a frugal policy aside.
+
     Raises:
+        CampaignError: if there are several limits, which a bisection does not take.
         InfeasibleError: if no policy keeps the limits, which is found here where states can be counted.
     """
     rows = data.rows_of(LEARN)
     sample = spread_rows(rows)
     outcome = data.outcome[sample]
-    coords = coordinates(campaign, outcome, steady=data.steady)
     train = campaign.train
+    if multipliers == "bisection":
+        if len(campaign.budgets) > 1:
+            raise CampaignError(
+                f"there are {len(campaign.budgets)} budgets; a bisection looks for one λ.", file=campaign.path,
+                where="[[budget]]", way_out="Keep one budget, or take another --method.",
+            )  # fmt: skip
+        train = _in_stages(train, len(rows))
+    model = counted_model(data, SELECT)
+    check_together(data, campaign)
+    coords = coordinates(campaign, outcome, steady=data.steady)
+    if model is not None:
+        check_possible(data, campaign, coords.limits, model)
+    if solved_again:
+        lowered = campaign.lowered(room(critic_context(data, campaign, coords, oracle, seed, data.folder)))
+        coords = coordinates(lowered, outcome, steady=data.steady)
     if train.multiplier_max is None:
         scaled = largest_multiplier(data.action[sample], outcome, coords, campaign.meta.discount)
         raw = scaled * coords.reward_scale / coords.scale
         bound = scaled if train.scaled_multipliers else raw
     else:
         bound = np.full(len(coords.limits), train.multiplier_max)
-    model = counted_model(data, SELECT)
 
     def counted(policy: Policy) -> Vector:
         assert model is not None  # it is given to the game only then
         assert data.states is not None
         return coords.of(measure(model, policy.choose(data.states)))
 
-    check_together(data, campaign)
-    if model is not None:
-        check_possible(data, campaign, coords.limits, model)
     by_log = train.measured_by == "auto"
     return Game(
         data=data,
@@ -154,7 +194,16 @@ def set_up(data: Transitions, campaign: Campaign, rule: Rule, oracle: Any, seed:
         counted=by_log and model is not None,
         learn_rows=rows,
         seed=seed,
+        multipliers=multipliers,
+        keeps_frugal=solved_again,
     )
+
+
+def _in_stages(train: Train, rows: int) -> Train:
+    """The schedule with a candidate for each λ of a bisection."""
+    steps = max(train.epochs * rows / train.batch, train.min_steps)
+    stage = max(1, round(steps / BISECTIONS / train.multiplier_every)) * train.multiplier_every
+    return train.model_copy(update={"candidate_every": stage})
 
 
 def _by_fit(data: Transitions, campaign: Campaign) -> Callable[[Policy], Vector]:
@@ -239,7 +288,7 @@ def _play(
             saved = time.monotonic()
     checkpoint.save_game(folder, progress, key)
     if mixture is None:  # resumed after the last block: the rule's state is replayed
-        mixture = game.rule.mixture(game.rule_state(progress.candidates))
+        mixture = game.rule.mixture(game.rule_state(progress.counting))
     return progress, mixture
 
 
@@ -268,7 +317,7 @@ def offered(game: Game, progress: GameProgress, numbers: list[int]) -> list[Cand
             head_weights=coords.weights(c.multiplier),
             number=c.number,
             step=c.step,
-            learned=coords.shown(c.critic, c.decisions),
+            learned=coords.shown(c.acting, c.decisions),
         )
         for c in (progress.candidates[n] for n in numbers)
     ]

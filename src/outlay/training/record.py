@@ -52,8 +52,8 @@ def record(context: RunContext, chosen: Selection, course: Sequence[dict[str, An
             "weight": float(weight),
             "fold": kept.policy.fold,
             "critic": None if kept.policy.learned is None else kept.policy.learned.tolist(),
-            "fitted": shown(kept, campaign).tolist(),
-            "std_error": kept.std_error.tolist(),
+            "fitted": None if kept.withheld else shown(kept, campaign).tolist(),
+            "std_error": None if kept.withheld else kept.std_error.tolist(),
         }
         for kept, weight in zip(chosen.members, chosen.weights, strict=True)
     ]
