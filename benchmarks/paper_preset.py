@@ -78,10 +78,13 @@ def table(runs: list[Run]) -> str:
     for method in dict.fromkeys(r.method for r in runs):
         mine = [r for r in runs if r.method == method]
         costs, below, share = (np.array([getattr(r, name) for r in mine]) for name in ("cost", "below", "share"))
-        lines.append(f"| **{method}** | {len(mine)} runs | median | {np.median(costs):.3f} "
-                     f"| {np.median(costs) / LIMIT - 1:+.1%} | {np.median(below):.2%} | {np.median(share):.2f} | | |")  # fmt: skip
-        lines.append(f"| **{method}** | {len(mine)} runs | **worst** | {costs.max():.3f} | {costs.max() / LIMIT - 1:+.1%} "
-                     f"| {below.max():.2%} | {share.min():.2f} | {max(r.networks for r in mine)} | |")  # fmt: skip
+        for name, figures in {
+            "median": (np.median(costs), np.median(below), np.median(share)),
+            "**worst**": (costs.max(), below.max(), share.min()),
+        }.items():
+            cost, least, captured = figures
+            lines.append(f"| **{method}** | {len(mine)} runs | {name} | {cost:.3f} | {cost / LIMIT - 1:+.1%} "
+                         f"| {least:.2%} | {captured:.2f} | {max(r.networks for r in mine)} | |")  # fmt: skip
     return "\n".join(lines)
 
 

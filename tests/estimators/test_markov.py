@@ -122,7 +122,7 @@ def test_that_it_matters_when_a_user_joined_is_seen(differ: float, responds: flo
     assert found.dependences[0].lag == "joined"
     assert "when a user joined still predicts" in found.words
     assert found.refused is not None
-    assert "tells users who joined late from others" in found.refused
+    assert "tells users who joined late from others" in found.refused.words
 
 
 @pytest.mark.parametrize("seed", range(10))

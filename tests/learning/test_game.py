@@ -203,9 +203,9 @@ def test_the_extra_network_tells_the_value_of_the_candidate_where_the_critic_lag
 def test_the_multiplier_goes_by_the_policy_that_acts_now(by: str, limit: float, seed: int) -> None:
     """Against exact costs: after a candidate that breaks the limit λ rises, after one that keeps it λ falls.
 
-    The policies of this game lie now on one side of the limit, now on the other, as λ does. The critic's figure moved by
-    what the last candidate was measured at less what the critic said of it is off by several times as much, and a λ that
-    reads it moves the wrong way.
+    The policies of this game lie now on one side of the limit, now on the other, as λ does. The critic's figure moved
+    by what the last candidate was measured at less what the critic said of it is off by several times as much, and a λ
+    that reads it moves the wrong way.
     """
     schedule = {"min_steps": 3000, "candidate_every": 100, "learning_rate": 3e-3, "warm_up": 0.0}
     budgets = [{"name": "a", "cost": "a", "at_most": limit}]
@@ -251,7 +251,8 @@ def test_two_ways_to_measure_that_differ_meet_in_the_limit() -> None:
     states, model = of.data.states, counted_model(of.data, LEARN)
     assert states is not None
     assert model is not None
-    of = replace(of, measure=lambda p: of.coords.of(measure(model, p.choose(states))) + [0, off], counted=False)
+    coords, above = of.coords, np.array([0, off])
+    of = replace(of, measure=lambda p: coords.of(measure(model, p.choose(states))) + above, counted=False)
     costs = [candidate.measured[1] for candidate in played(of)[0].candidates[15:]]
     assert min(costs) < limit < max(costs)
     assert np.mean(costs) == pytest.approx(limit, abs=0.1)

@@ -1,4 +1,4 @@
-"""When λ has settled: in the second half of its steps it swings by less than it is large, on both sides of the limit."""
+"""When λ has settled: in the second half of its steps it swings by less than it is large, about the limit."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_prepare_carries_it_and_nothing_is_balanced(tmp_path: Path) -> None:
     found = balance_check(panel, panel.day, None, panel.propensity)
     assert found.ok is False
     assert found.refused is not None
-    assert "'wave'" in found.refused
+    assert "'wave'" in found.refused.words
     assert "'wave'" in data.manifest["assignment"]["words"]
     report = check(path)
     assert {"column wave", "column date"} <= {finding.where for finding in report.findings}

@@ -1,6 +1,7 @@
 """The methods that are compared. Each learns from one log; it has a mixture to serve and values that it learned.
 
     RL          an oracle's game, played once; every mixing rule observes the same candidates
+    bisection   an oracle's game with another multiplier player: one policy (Xiao et al. 2019)
     frontier    an oracle's best responses to every λ at once, or those of the counted model
     two-stage   a response model of k-day labels, priced
 
@@ -16,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,13 +33,13 @@ from outlay.core.errors import CampaignError, InfeasibleError
 from outlay.core.mixture import Mixture
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import Transitions
-from outlay.learning.game import frugal
+from outlay.learning.game import Game, GameProgress, frugal
 from outlay.learning.game import play as played
 from outlay.learning.mixing import RULES
 from outlay.learning.mixing.rule import Constraints, FinalWeights
+from outlay.training import BISECTION, two_stage
 from outlay.training import frontier as train_frontier
 from outlay.training import game as play
-from outlay.training import two_stage
 from outlay.twostage.answers import Response
 from outlay.twostage.response import Kind
 
@@ -56,7 +57,7 @@ class Contender:
     Attributes:
         name: `BCQ, aim-greedy`, `frontier, bcq`, `DeepFM, 3-day label`.
         oracle: `bcq`, `bcq+network`, …, `tabular`, or the response model.
-        rule: the mixing rule, or `frontier`; None for a response model.
+        rule: the mixing rule, `bisection` or `frontier`; None for a response model.
         label_days: of a response model; None for RL.
         bundle: what it serves under the campaign's limits: of a rule its own mixture, whether that keeps them or not;
             None where no mixture that keeps them was found.
@@ -97,6 +98,11 @@ def rows_of(oracle: str, rule: str) -> tuple[str, str]:
     """Return the names of a rule's rows: with its own weights, and with weights solved again."""
     title = TITLES[oracle.removesuffix(NETWORK)] + (" with a cost network" if oracle.endswith(NETWORK) else "")
     return f"{title}, {rule}", f"{title}, {rule}{RE_SOLVED}"
+
+
+def bisection_row(oracle: str) -> str:
+    """Return the name of the row of a bisection."""
+    return rows_of(oracle, BISECTION)[0]
 
 
 def frontier_row(oracle: str) -> str:
@@ -140,19 +146,9 @@ def play_rules(
     """Play one game of an oracle, and yield a contender for each of its rows that is wanted."""
     began = time.perf_counter()
     rules = RuleGroup(tuple(rule for rule in COMPARED_RULES if set(rows_of(oracle, rule)) & set(wanted)))
-    by_network = campaign.with_train(measured_by="network") if oracle.endswith(NETWORK) else campaign
-    game = play.set_up(data, by_network, rules, oracle.removesuffix(NETWORK), seed)
-    blocks = game.steps // game.train.candidate_every
-    stored: dict[str, list[int]] = {name: [] for name in rules.names}
-    progress = game.begin()
-    for _ in played(game, progress):  # which moves `progress` on
-        for name, state in (progress.rule_state or {}).items():  # None in the warm-up
-            stored[name].append(len(RULES[name].members(state)))
-        done = len(progress.candidates)
-        report(done / blocks, f"{oracle}: {done * 100 // blocks}%")
+    game, progress, stored = _played(data, campaign, oracle, seed, rules, "ogd", report)
     size = play.parameters(game, progress)
     context = play.context_of(game, campaign, seed, folder)
-    spare = frugal(progress.counting, game.coords)
     playing = time.perf_counter() - began
     for name, state in progress.rule_state.items():
         mixture = RULES[name].mixture(state)
@@ -177,6 +173,7 @@ def play_rules(
             )
         if re_solved_row in wanted:
             began = time.perf_counter()
+            spare = frugal(progress.counting, game.coords)
             reserve = play.offered(game, progress, [] if spare in mixture.members else [spare])
             served, refused, parameters = _served(context, offered, reserve)
             yield Contender(
@@ -190,6 +187,57 @@ def play_rules(
                 stored_parameters=parameters,
                 seconds=playing + time.perf_counter() - began,
             )
+
+
+def play_bisection(
+    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Progress
+) -> Contender:
+    """Play one game of an oracle whose λ is found by bisection, and take the one policy that it ends with."""
+    began = time.perf_counter()
+    name, rules = bisection_row(oracle), RuleGroup(("single-best",))
+    try:
+        game, progress, _ = _played(data, campaign, oracle, seed, rules, BISECTION, report)
+    except CampaignError as error:  # more than one limit
+        return Contender(name, oracle, BISECTION, None, None, None, error.found, 0, time.perf_counter() - began)
+    mixture = RULES["single-best"].mixture(progress.rule_state["single-best"])
+    offered = play.offered(game, progress, list(mixture.members))
+    context = play.context_of(game, campaign, seed, folder)
+    own, size = _loaded(folder / "own", bundle_spec(context, offered, mixture.weights)), play.parameters(game, progress)
+    return Contender(
+        name=name,
+        oracle=oracle,
+        rule=BISECTION,
+        label_days=None,
+        bundle=own,
+        learned=own,
+        refused=None,
+        stored_parameters=size,
+        seconds=time.perf_counter() - began,
+        course=[(0, size), (game.steps, size)],
+    )
+
+
+def _played(
+    data: Transitions,
+    campaign: Campaign,
+    oracle: str,
+    seed: int,
+    rules: RuleGroup,
+    multipliers: Literal["ogd", "bisection"],
+    report: Progress,
+) -> tuple[Game, GameProgress, dict[str, list[int]]]:
+    """A game after it was played, and how many networks each rule held after each candidate that counts."""
+    by_network = campaign.with_train(measured_by="network") if oracle.endswith(NETWORK) else campaign
+    game = play.set_up(data, by_network, rules, oracle.removesuffix(NETWORK), seed, multipliers=multipliers)
+    blocks = game.steps // game.train.candidate_every
+    stored: dict[str, list[int]] = {name: [] for name in rules.names}
+    progress = game.begin()
+    for _ in played(game, progress):  # which moves `progress` on
+        for name, state in (progress.rule_state or {}).items():  # None until candidates count
+            stored[name].append(len(RULES[name].members(state)))
+        done = len(progress.candidates)
+        report(done / blocks, f"{oracle}: {done * 100 // blocks}%")
+    return game, progress, stored
 
 
 def learn_frontier(

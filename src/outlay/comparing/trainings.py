@@ -27,9 +27,11 @@ from outlay.comparing.contenders import (
     NETWORK,
     Contender,
     FittedResponse,
+    bisection_row,
     fit_response,
     frontier_row,
     learn_frontier,
+    play_bisection,
     play_rules,
     price_response,
     response_row,
@@ -66,7 +68,7 @@ class PlannedTraining:
         rows: names of the rows that it is needed for.
     """
 
-    kind: Literal["response", "game", "frontier"]
+    kind: Literal["response", "game", "bisection", "frontier"]
     learner: str
     label_days: int
     rows: tuple[str, ...]
@@ -122,6 +124,7 @@ def planned(
             PlannedTraining("game", o, 0, tuple(name for rule in COMPARED_RULES for name in rows_of(o, rule)))
             for o in games
         ),
+        *(PlannedTraining("bisection", o, 0, (bisection_row(o),)) for o in games),
         *(PlannedTraining("frontier", o, 0, (frontier_row(o),)) for o in frontiers),
     ]
     if wanted is None:
@@ -230,6 +233,8 @@ def _learned(
     learner, days = training.learner, training.label_days
     if training.kind == "game":
         yield from play_rules(data, campaign, learner, seed, work, training.rows, report)
+    elif training.kind == "bisection":
+        yield play_bisection(data, campaign, learner, seed, work, report)
     elif training.kind == "frontier":
         yield learn_frontier(data, campaign, learner, seed, work, report)
     else:

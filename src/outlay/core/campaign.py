@@ -420,7 +420,7 @@ class Campaign(Settings):
         return self.parse(content, self.path)
 
     def lowered(self, room: Sequence[float]) -> Campaign:
-        """The same campaign with limits that leave so much room `[m]`: ceilings that are lower, floors that are higher."""
+        """The same campaign with limits that leave so much room `[m]`: lower ceilings, higher floors."""
         changed = tuple(
             b.model_copy(update={"at_most" if b.sign > 0 else "at_least": b.limit - b.sign * float(less)})
             for b, less in zip(self.budgets, room, strict=True)

@@ -77,9 +77,9 @@ def compare(
         immediate: what day one may cost per user under immediate control, in the money budget's unit; default: what
             it costs under the log's policy.
         label_days: of the response models; those that the log is too short for are left out.
-        oracles: of the methods that look ahead: of each a game with every mixing rule, and a frontier; of `orthogonal`
-            a frontier alone, of `bcq+network`, whose candidates one more network measures, a game alone. The frontier
-            of the counted model stands beside them where the log's states can be counted.
+        oracles: of the methods that look ahead: of each a game with every mixing rule, a bisection, and a frontier; of
+            `orthogonal` a frontier alone, of `bcq+network`, whose candidates one more network measures, no frontier.
+            The frontier of the counted model stands beside them where the log's states can be counted.
         responses: the response models.
         rows: which rows to make, by name, `*` for any text (`frontier*`, `BCQ, aim-greedy`); default: all.
         resume: continue an unfinished comparison in the same folder; rows that are finished are not made again.

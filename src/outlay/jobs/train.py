@@ -235,8 +235,8 @@ def _paper_words(campaign: Campaign, method: str) -> str:
         words += f", a candidate every {t.candidate_every} steps, λ every {t.multiplier_every}"
         if not t.scaled_multipliers:
             words += (
-                f" in raw units of (1−γ)·J, a cost per decision (the paper's J is {1 / (1 - discount):g} times that, and "
-                "with it the step of λ)"
+                f" in raw units of (1−γ)·J, a cost per decision (the paper's J is {1 / (1 - discount):g} times that, "
+                "and with it the step of λ)"
             )
     return f"{words}."
 

@@ -6,16 +6,16 @@
 
 A critic's value of its own policy lags far behind: it learned from every policy that it was on the way, and an early
 one values every policy like the log's own. On a log of 20 features it predicted a cost of 0.8 where the truth was 0.05.
-So λ does not read it. Where states are counted, λ and the candidates are measured by the counted model; else λ reads one
-more network (`learning/acting_value.py`), which follows the policy that acts. Such a network also measures the
+So λ does not read it. Where states are counted, λ and the candidates are measured by the counted model; else λ reads
+one more network (`learning/acting_value.py`), which follows the policy that acts. Such a network also measures the
 candidates of the paper's preset (`measured_by = "network"`); otherwise a fitted evaluation on *select* users does.
 What λ reads must be of the policy that acts now: read of an earlier one, it moves the wrong way whenever the two lie on
 different sides of a limit. Where candidates are measured by something else, the mean difference between the two figures
 of the same candidates is added. The counted model is exact from the first candidate on. Otherwise λ stays at 0 for
 the first `warm_up` of the steps; the paper has no such pause, and its preset none.
 
-Candidates count once λ has settled (`learning/settling.py`), at the latest for the second half of the steps after the
-warm-up.
+Candidates count once λ has settled (`learning/settling.py`) and networks have had the steps that they need to forget
+how they began, 1/((1−target_decay)(1−γ)); at the latest for the second half of the steps after the warm-up.
 
 λ by bisection (Xiao et al. 2019) is the same game with another multiplier player: λ moves with the candidates, of which
 there are few, so that the critic has time to answer each λ.
@@ -313,7 +313,7 @@ def _batches(game: Game, start: int) -> Iterator[tuple[Batch, Batch | None]]:
                start=start, resident=resident)
         for seed in (game.seed, OTHER_ROWS + game.seed)
     ]  # fmt: skip
-    return zip(orders[0], orders[1] if game.follows else itertools.repeat(None))
+    return zip(orders[0], orders[1] if game.follows else itertools.repeat(None), strict=False)
 
 
 def _move(game: Game, progress: GameProgress, excess: Vector) -> None:
@@ -334,8 +334,8 @@ def _move(game: Game, progress: GameProgress, excess: Vector) -> None:
 def _bias(game: Game, progress: GameProgress) -> Vector:
     """`[m]` by how much candidates are measured above what λ read of them, in the mean since the warm-up.
 
-    Both figures of a candidate are of the same policy at the same time, so this tells how the two ways to measure differ
-    and nothing of how policies change.
+    Both figures of a candidate are of the same policy at the same time, so this tells how the two ways to measure
+    differ, and nothing of how policies change.
     """
     known = progress.candidates[game.earliest :]
     if not known:
@@ -350,6 +350,8 @@ def _counts(game: Game, progress: GameProgress) -> bool:
         return False
     if number >= game.latest or game.multipliers == "bisection":
         return True
+    if progress.candidates[-1].step < 1 / (1 - game.train.target_decay) / (1 - game.settings.discount):
+        return False
     multipliers, excess = (np.array(part) for part in zip(*progress.unsettled, strict=True))
     return settled(multipliers, excess)
 

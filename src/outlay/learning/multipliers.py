@@ -11,13 +11,13 @@ met. With it, after T rounds against exact best responses, for the mean policy �
     max_π L(π, λ̄) − min_λ L(μ̄, λ) ≤ regret(T) / T,         L(π, λ) = r(π) − λᵀ(c(π) − limit)
 
 Source: Zinkevich (2003) for ogd, its step 1/√t from Cai et al. (WSDM 2023), section 4.2, the bound is ours; Le,
-Voloshin & Yue (2019) for eg, here with a step that needs no horizon; Xiao et al. (2019) for bisection; Wentges (1997) for the smoothing of duals.
+Voloshin & Yue (2019) for eg, here with a step that needs no horizon; Xiao et al. (2019) for bisection; Wentges (1997)
+for the smoothing of duals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray

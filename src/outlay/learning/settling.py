@@ -10,11 +10,11 @@ searches the segment between its mixture and the newest policy (AIM-greedy) neve
 
 for every limit. Both sides have the unit of λ, and the window grows with the steps, so nothing depends on a scale.
 
-What a rule guarantees, it guarantees on the candidates that it was given: AIM-greedy is never worse than the best single
-one *of these* (`mixing/aim_greedy.py`), whichever they are.
+What a rule guarantees, it guarantees on the candidates that it was given: AIM-greedy is never worse than the best
+single one *of these* (`mixing/aim_greedy.py`), whichever they are.
 
-Source: ours. To leave out the beginning is usual for averages of gradient steps: Rakhlin, Shamir & Sridharan (2012) take
-the second half, and so does a game whose λ has not settled by then.
+Source: ours. To leave out the beginning is usual for averages of gradient steps: Rakhlin, Shamir & Sridharan (2012)
+take the second half, and so does a game whose λ has not settled by then.
 """
 
 from __future__ import annotations

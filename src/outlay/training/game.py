@@ -91,7 +91,7 @@ def learn(
         rule,
         oracle,
         seed,
-        multipliers="bisection" if method == BISECTION else "ogd",
+        multipliers=BISECTION if method == BISECTION else "ogd",
         solved_again=not own,
     )
     key = checkpoint.key_of(data, campaign, method, oracle, seed)

@@ -1,0 +1,62 @@
+"""The network that follows the policy that acts: an error that it makes everywhere is taken out of its figure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_games import game
+
+from outlay.learning import critic as critics
+from outlay.learning.acting_value import ActingValue
+from outlay.learning.critic import Critic
+from outlay.learning.game import Game, GameProgress, play
+
+
+def value_of(of: Game) -> ActingValue:
+    spread = jnp.asarray(of.coords.spread, jnp.float32)
+    return ActingValue.of(of.data, of.learn_rows, of.train.batch, spread, of.settings, 0)
+
+
+def shifted(extra: Critic, by: float) -> Critic:
+    """The same network with every value above by so much."""
+    assert extra.target.shape.action_basis is None, "a bias for each action and head"
+    moved = extra.target.head.bias + by
+    return extra._replace(target=eqx.tree_at(lambda network: network.head.bias, extra.target, moved))
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["steady", "gaps"])
+def played(request: pytest.FixtureRequest) -> tuple[Game, GameProgress]:
+    of = game(steady=request.param, min_steps=100)
+    *_, (progress, _) = play(of)
+    return of, progress
+
+
+@pytest.mark.parametrize("by", [-3.0, 0.5, 20.0])
+def test_an_error_that_is_the_same_everywhere_is_taken_out(by: float, played: tuple[Game, GameProgress]) -> None:
+    of, progress = played
+    extra, acting = progress.player.extra, progress.player.critic.target
+    assert extra is not None
+    value, w = value_of(of), jnp.asarray(of.coords.weights(progress.candidates[-1].multiplier), jnp.float32)
+    np.testing.assert_allclose(
+        value.measure(shifted(extra, by), acting, w), value.measure(extra, acting, w), atol=2e-5 * max(1, abs(by))
+    )
+    moved = value.level(shifted(extra, by), acting, w) - value.level(extra, acting, w)
+    np.testing.assert_allclose(moved, -by * value.spread, rtol=1e-3)
+
+
+def test_without_a_future_it_is_the_mean_of_todays_residuals() -> None:
+    of = game(min_steps=100)
+    of = replace(of, settings=of.settings._replace(discount=0.0))
+    value, progress = value_of(of), game().begin()
+    extra, acting = progress.player.extra, progress.player.critic.target
+    assert extra is not None
+    sample = value.sample._replace(discount=jnp.zeros_like(value.sample.discount))
+    value = value._replace(sample=sample)
+    outputs, row = critics.evaluate(extra.target, sample.state, value.table)
+    off = sample.outcome - critics.pick(outputs.q, row, sample.action).mean(0)[:, 0] * value.spread
+    expected = (np.asarray(sample.has_target)[:, None] * np.asarray(off)).sum(0) / np.asarray(sample.has_target).sum()
+    np.testing.assert_allclose(value.level(extra, acting, jnp.ones(3)), expected, rtol=1e-4, atol=1e-6)
