@@ -20,9 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import outlay
-from outlay.choosing.evaluation import Evaluation
-
 FIRMS, BASKET, SIGMA, FIRM, BUYS, DISCOUNT = 1e-4, 10.0, 0.5, 12_000.0, 0.3, 0.1
 MEAN = (1 - FIRMS) * BUYS * BASKET * float(np.exp(SIGMA**2 / 2)) + FIRMS * FIRM  # of a basket
 CAMPAIGN = """[campaign]
@@ -62,8 +59,9 @@ class RarePayers:
     at_most = 0.9 * DISCOUNT * MEAN
     horizon = 1
 
-    def judged(self, folder: Path, users: int, seed: int) -> tuple[Evaluation, dict[str, dict[str, float]]]:
-        """The evaluation of "10% for everybody" on one log, and the truth."""
+    def write(self, folder: Path, users: int, seed: int) -> tuple[Path, Path]:
+        """Write a log, its campaign file, and "10% for everybody" as a policy; the paths of the latter two."""
+        folder.mkdir(parents=True, exist_ok=True)
         rng = np.random.default_rng(seed)
         while True:
             a, firm = DISCOUNT * (rng.random(users) < 0.5), rng.random(users) < FIRMS
@@ -80,11 +78,13 @@ class RarePayers:
         reserve = f'reserve = "a * {FIRM:g}"' if self.stated else ""
         path = folder / "campaign.toml"
         path.write_text(CAMPAIGN.format(limit=self.at_most, reserve=reserve))
-        data = outlay.prepare(path, folder / "data")
-        result = outlay.evaluate(data, policy=folder / "policy.parquet", learned_here=True)
+        return path, folder / "policy.parquet"
+
+    def truth(self) -> dict[str, dict[str, float]]:
+        """What that policy and the log's bring and cost."""
         spent = {"mixture": DISCOUNT * MEAN, "old": DISCOUNT * MEAN / 2}
         revenue = {"reward": MEAN, "reward@1": MEAN, "reward/later": MEAN}
-        return result, {name: {**revenue, "coupon_cost": cost, "coupon_cost@1": cost} for name, cost in spent.items()}
+        return {name: {**revenue, "coupon_cost": cost, "coupon_cost@1": cost} for name, cost in spent.items()}
 
 
 RARE: Mapping[str, RarePayers] = {

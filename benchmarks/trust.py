@@ -3,9 +3,10 @@
     python benchmarks/trust.py --worlds hidden "hidden, past" --seeds 4 --users 20000
 
 For every world (`hidden_worlds.py`) and seed: write a log, train a frontier, evaluate its mixture, and play the mixture
-in the world. Reported are the runs, how many were certified, of those how many truly cost more than the limit, how many
-promised gains lie above the true gain, and how many recommended intervals of reward@7 and coupon_cost@7 (of the mixture
-and of the log's policy) hold the truth.
+in the world; of `rare_payers.py`, evaluate a policy from outside whose true cost is over its limit. Reported are the
+runs, how many were certified, of those how many truly cost more than the limit, how many promised gains lie above the
+true gain, and how many recommended intervals of reward@7 and coupon_cost@7 (of the mixture and of the log's policy) hold
+the truth.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def run(world: World | RarePayers, seed: int, users: int, folder: Path) -> Outco
     """Evaluate what is to be judged on one log, against the truth."""
     begin = time.time()
     if isinstance(world, RarePayers):
-        result, truth = world.judged(folder, users, seed)
+        path, policy = world.write(folder / "log", users, seed)
+        data, truth = outlay.prepare(path, folder / "data"), world.truth()
+        result = outlay.evaluate(data, policy=policy, learned_here=True)
     else:
         result, truth = judged(world, seed, users, folder)
     certificate, window = result.certificate, result.window

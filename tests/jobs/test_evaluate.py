@@ -122,20 +122,29 @@ def test_the_old_policy_is_evaluated_beside_it_and_given_back(evaluated: Path, h
 
 
 def test_only_certify_users_are_looked_at(run: Path) -> None:
-    """Outcomes of all other users are made absurd; nothing changes but the constants, which *select* users choose."""
+    """Outcomes of all other users are made absurd; nothing changes but the constants, which *select* users choose.
+
+    If they are absurdly large, the certificate has to expect such users: its estimates stay, its bounds widen.
+    """
     before = outlay.evaluate(run).to_dict()
     data = Transitions.open(run / "data")
     outcome = np.load(run / "data" / "columns" / "outcome.npy")
     rows = np.concatenate([data.rows_of(split) for split in range(3) if split != CERTIFY])
     outcome[rows] = 1e3
     np.save(run / "data" / "columns" / "outcome.npy", outcome)
+    large = outlay.evaluate(run).to_dict()
+    outcome[rows] = 0
+    np.save(run / "data" / "columns" / "outcome.npy", outcome)
     after = outlay.evaluate(run).to_dict()
 
     def about_policies(found: dict[str, Any]) -> list[Any]:
         return [e for e in found["estimates"] if e["policy"] != "constants"]
 
-    assert about_policies(after) == about_policies(before)
+    assert about_policies(after) == about_policies(large) == about_policies(before)
     assert after["certificate"] == before["certificate"]
+    (wide,), (line,) = large["certificate"]["budgets"], before["certificate"]["budgets"]
+    assert wide["value"] == line["value"]
+    assert wide["bound"] > 10 * line["bound"]
     assert after["certificate"]["users"] == len(data.users_of(CERTIFY))
 
 

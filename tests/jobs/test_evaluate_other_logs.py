@@ -169,7 +169,7 @@ def test_what_the_log_cannot_carry_is_the_reason_in_certificate_and_verdict(tmp_
 def test_users_who_join_later_and_are_others_do_not_refuse_a_log_that_is_right(tmp_path: Path, seed: int) -> None:
     """Half are there from the first of 6 days; those who join on a later one are twice as active as these, 0.3 a day.
 
-    Of k days the users count whose window covers them, for every estimator; nobody's covers 30.
+    All of them count for k days, whether their window covers these or not; nobody's covers 30.
     """
     rng = np.random.default_rng(seed)
     users, days = 4000, 6
@@ -183,13 +183,17 @@ def test_users_who_join_later_and_are_others_do_not_refuse_a_log_that_is_right(t
     assert found.diagnostics.reproduction.ok, found.diagnostics.reproduction.words
     assert found.diagnostics.agreement.ok
     relied = {(e.estimator, e.target): e for e in found.estimates if e.recommended}
-    truth = {"reward@1": 0.3 * (0.5 + 2 * 0.5), "reward@3": 0.9 * (0.5 + 2 * 0.3) / 0.8, "reward@6": 1.8}
+    truth = {f"reward@{k}": 0.3 * k * (0.5 + 2 * 0.5) for k in (1, 3, 6)}
     for estimator, target in (("fqe", "reward@1"), ("dr", "reward@1"), ("mis", "reward@1"), ("fqe", "reward@3"),
-                              ("mis", "reward@3"), ("fqe", "reward@6"), ("mis", "reward@6")):  # fmt: skip
+                              ("mis", "reward@3"), ("fqe", "reward@6")):  # fmt: skip
         e = relied[estimator, target]
         assert e.value is not None
         assert e.std_error is not None
         assert abs(e.value - truth[target]) < 3.5 * e.std_error, (estimator, target)
+    (by_day,) = (e for e in found.estimates if (e.estimator, e.target) == ("mis", "reward@6"))
+    assert "of the policy's paths meet states" in str(by_day.withheld), (
+        "no late user has a sixth day, and days are apart"
+    )
     for e in found.estimates:
         if e.target.endswith("@30"):
             assert e.value is None
