@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import outlay
 from conftest import Habit
 from outlay.choosing import certify as job
+from outlay.choosing.budget_curve import CurvePoint
 from outlay.choosing.certify import certified, certify_frontier
 from outlay.choosing.curve import BudgetMixtures
 from outlay.choosing.estimates import assuming_less
@@ -24,6 +26,7 @@ from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import FolderError
 from outlay.core.transitions import CERTIFY, EVERYONE
+from outlay.estimators.day_effects import DayEffects, OutcomeByDay
 from outlay.estimators.fitted import combine
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.linear.basis import CountedBasis
@@ -141,6 +144,33 @@ def test_what_stays_on_disk_says_nothing_of_any_user(run: Run) -> None:
         assert max(file[name].size for name in file.files) == found.band.points.covariance.size
         second = {"second_value", "second_covariance"}
         assert set(file.files) == {"value", "covariance", "tails", "gains", "users", "said", *second}
+
+
+def test_intervals_of_the_curve_and_marginal_values_allow_for_days_that_differ(run: Run) -> None:
+    """A marginal value is a gain, which a trend may move twice as far and to both sides."""
+    stored, data = StoredFrontier.read(run.folder / "frontier"), run.data()
+    assert stored.days is not None
+    assert stored.days.days > 4
+    budget = float(stored.budgets[20])
+
+    def point(shock: float, trend: float) -> CurvePoint:
+        assert stored.days is not None
+        outcomes = tuple(OutcomeByDay(name, shock, trend, (1.0,)) for name in ("reward", "coupon_cost"))
+        days = DayEffects(outcomes, 10**6, (1.0,), 1, "days differ")
+        return BudgetMixtures(replace(stored, days=days), run.campaign, data).point(budget)
+
+    plain, shaken, rising = point(0.0, 0.0), point(0.1, 0.0), point(0.0, 1e-8)
+    z = 1.959964
+    for low, high, value in (("low", "high", plain.value), ("marginal_low", "marginal_high", plain.marginal)):
+        half = getattr(plain, high) - value
+        assert half > 0
+        assert getattr(shaken, high) - value == pytest.approx(np.hypot(half, z * 0.1 * value), rel=1e-4)
+        assert value - getattr(shaken, low) == pytest.approx(np.hypot(half, z * 0.1 * value), rel=1e-4)
+    assert rising.high - plain.high == pytest.approx(0.01 * plain.value, rel=1e-3)
+    assert rising.low == pytest.approx(plain.low)
+    assert rising.marginal_high - plain.marginal_high == pytest.approx(0.02 * plain.marginal, rel=1e-3)
+    assert plain.marginal_low - rising.marginal_low == pytest.approx(0.02 * plain.marginal, rel=1e-3)
+    assert shaken.spend_high[0] - shaken.spend[0] > plain.spend_high[0] - plain.spend[0]
 
 
 def test_a_run_without_a_frontier_has_no_band(finished: Path) -> None:

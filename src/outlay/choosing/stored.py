@@ -21,14 +21,15 @@ from outlay.choosing.budget_grid import GridProblem, solve_grid
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext
 from outlay.choosing.folds import fold_shares
 from outlay.choosing.looks import alpha_of, next_look
+from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import known_reserves
 from outlay.choosing.window import window_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.files import new_folder, read_manifest, write_manifest
 from outlay.core.network import NetworkArrays, read_network, write_network
-from outlay.core.transitions import Transitions
-from outlay.estimators.day_effects import DayEffects
+from outlay.core.transitions import EVERYONE, Transitions
+from outlay.estimators.day_effects import MOST_ROWS, DayEffects
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points, pooled, shown
 
@@ -175,13 +176,11 @@ class FoldPolicies:
         context: what they share.
         measured: those that could be measured.
         old: the log's policy on the same *select* users.
-        days: how days differ, by these users.
     """
 
     context: RunContext
     measured: list[MeasuredPolicy]
     old: Fitted
-    days: DayEffects
 
 
 def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> None:
@@ -235,9 +234,15 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
         write_manifest(temporary, "frontier", {
             "data_hash": data.manifest["data_hash"], "heads": list(context.heads), "users": mixtures.users,
             "imitation_threshold": context.imitation_threshold, "seed": context.seed, "check": check,
-            "look": look, "window": window_of(data), "no_curve": no_curve, "days": asdict(folds[0].days),
+            "look": look, "window": window_of(data), "no_curve": no_curve, "days": asdict(_days(data)),
             **({} if mixtures.clusters is None else {"clusters": mixtures.clusters}),
         })  # fmt: skip
+
+
+def _days(data: Transitions) -> DayEffects:
+    """How days differ, by a sample of all users: one split has few on each day, and nothing is chosen by it."""
+    most = max(1, MOST_ROWS * len(data.users) // max(1, len(data.action)))
+    return Measure(data, EVERYONE, None, most_users=most).state.day_effects
 
 
 def _grid(problems: list[GridProblem]) -> tuple[Vector, list[Vector], list[Vector], str | None]:

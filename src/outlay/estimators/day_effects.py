@@ -103,7 +103,7 @@ class DayEffects:
     @property
     def moderate(self) -> bool:
         """Whether shocks are small enough that what is alike on all days still says something of each of them."""
-        return all(outcome.shock <= MODERATE for outcome in self.outcomes)
+        return all(outcome.shock <= MODERATE or not outcome.beyond_chance for outcome in self.outcomes)
 
     def error(self, target: Target, value: float, *, twice: bool = False) -> float:
         """The standard error that shocks, and the error of a trend, add to a number, in its unit.

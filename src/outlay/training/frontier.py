@@ -273,8 +273,8 @@ def _learn_fold(
     gap, unknown = gaps.get(taken, (None, "policies of several of them are mixed"))
     # Constant actions stand in for policies that could not be measured.
     kept = _of_taken(measured, chosen, taken) or list(chosen.members)
-    old, days = chosen.measure.old(), chosen.measure.state.day_effects
-    return FoldAnswers(answers, chosen, FoldPolicies(context, kept, old, days), check, gap, unknown, effects)
+    old = chosen.measure.old()
+    return FoldAnswers(answers, chosen, FoldPolicies(context, kept, old), check, gap, unknown, effects)
 
 
 def training_of(
