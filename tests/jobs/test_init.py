@@ -252,6 +252,22 @@ def test_users_without_days_count_their_rows(tmp_path: Path) -> None:
     assert not check(tmp_path / "campaign.toml").blocks
 
 
+@pytest.mark.parametrize(("least", "complete"), [(0.0, True), (1.0, False)])
+def test_days_without_rows_are_a_question_that_has_an_answer_already(
+    tmp_path: Path, least: float, complete: bool
+) -> None:
+    """With an action that means nothing, a missing day may be one of it."""
+    columns = panel(users=100, days=8)
+    columns["coupon"] = [amount - 1 + least for amount in columns["coupon"]]
+    kept = np.random.default_rng(0).random(800) < 0.7
+    columns = {name: [x for x, keep in zip(values, kept, strict=True) if keep] for name, values in columns.items()}
+    text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    assert not check(tmp_path / "campaign.toml").blocks
+    assert Campaign.load(tmp_path / "campaign.toml").log.complete is complete
+    assert "# CHECK: " in text
+    assert "of the users' days have no row" in text
+
+
 def test_a_log_that_no_draft_fits_is_refused_with_what_check_says(tmp_path: Path) -> None:
     columns = panel(users=100)
     columns["day"] = [day // 2 for day in columns["day"]]

@@ -49,6 +49,7 @@ class Draft:
         one_step: whether every row is a user of its own.
         dropped: role → why it is not written though a column looks like it.
         kept: columns without a value in some rows, which are left out.
+        gaps: that users' days have no row, in words; None where hardly any lacks one.
     """
 
     source: str
@@ -63,6 +64,7 @@ class Draft:
     one_step: bool
     dropped: dict[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
+    gaps: str | None = None
 
     def without(self, finding: Finding) -> Draft | None:
         """The draft without what a finding rejects; None if it is about something that has to be there."""
@@ -78,6 +80,8 @@ class Draft:
                     numeric=[each for each in self.numeric if each != name],
                     left_out=self.left_out | {name: finding.message.rstrip(".")},
                 )
+        if finding.where == "log.complete" and self.gaps is None:
+            return replace(self, gaps=finding.message)
         if finding.where == "log.user, log.time" and self.roles["time"].column is None:
             numbered = f"row_number() over (partition by {self.roles['user'].text})"
             time = Guess(numbered, "CHECK: no column looks like a day, so a user's rows count in the order of the log")
@@ -118,8 +122,12 @@ class Draft:
             else:
                 lines += [f"# {self.dropped[role]}"] if role in self.dropped else []
                 lines.append(HINTS[role])
+        if self.gaps is not None:
+            lines.append(f"# CHECK: {_comment(self.gaps)} Else write complete = {'false' if none else 'true'}.")
+            lines.append(f"complete = {'true' if none else 'false'}")
+        else:
+            lines.append("# complete = true           # if a day without a row means that the user did not come")
         lines += [
-            "# complete = true           # if a day without a row means that the user did not come",
             "# segment = \"case when … then 'new' else 'old' end\"   # groups for tables",
             "",
             "# The state: what is known BEFORE the decision. Take out whatever is only known after it (it would leak).",

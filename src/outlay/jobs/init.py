@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -104,7 +105,7 @@ def _better(draft: Draft, findings: tuple[Finding, ...], log: str | Path) -> Dra
 def _mean_and_least(source: Source, expression: str) -> tuple[float, float]:
     sql = quoted(expression) if expression in source.columns else f"({expression})"
     [(mean, least)] = source.run(f"SELECT avg(CAST({sql} AS DOUBLE)), min(CAST({sql} AS DOUBLE)) FROM log")
-    return float(mean or 0), float(least or 0)
+    return (float(mean) if mean is not None and math.isfinite(mean) else 0.0), float(least or 0)
 
 
 def _relative(log: Path, out: Path) -> str:

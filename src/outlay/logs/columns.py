@@ -125,10 +125,11 @@ def since(
     whole = [c for c in columns if c.type in WHOLE and c.low == 0 and (c.high or 0) >= 2]
     if not whole:
         return {}
-    after = [f"lead({quoted(c.name)}) OVER w AS n{i}" for i, c in enumerate(whole)]
+    after = [f"lead({quoted(c.name)}) OVER w AS __next{i}" for i, c in enumerate(whole)]
     pairs = f"(SELECT *, {', '.join(after)} FROM log WINDOW w AS (PARTITION BY {user} ORDER BY {time}))"
     counts = ", ".join(
-        f"count(n{i}), count(*) FILTER (n{i} = 0), count(*) FILTER (n{i} = {quoted(c.name)} + 1 AND n{i} > 0)"
+        f"count(__next{i}), count(*) FILTER (__next{i} = 0), "
+        f"count(*) FILTER (__next{i} = {quoted(c.name)} + 1 AND __next{i} > 0)"
         for i, c in enumerate(whole)
     )
     row = source.run(f"SELECT {counts} FROM {pairs}")[0]
@@ -137,8 +138,8 @@ def since(
         followed, back, on = row[3 * i : 3 * i + 3]
         if followed >= PAIRS and back and on and back + on == followed:
             others = [other for other in happen if other.name != column.name]
-            wrong = ", ".join(f"count(*) FILTER (({other.sql} != 0) != (n{i} = 0))" for other in others)
-            counted = source.run(f"SELECT {wrong} FROM {pairs} WHERE n{i} IS NOT NULL")[0] if others else ()
+            wrong = ", ".join(f"count(*) FILTER (({other.sql} != 0) != (__next{i} = 0))" for other in others)
+            counted = source.run(f"SELECT {wrong} FROM {pairs} WHERE __next{i} IS NOT NULL")[0] if others else ()
             found[column.name] = [other.name for other, count in zip(others, counted, strict=True) if not count]
     return found
 
@@ -156,15 +157,18 @@ def of_next_row(source: Source, user: str, time: str, columns: Sequence[Column],
     others = [column for column in columns if column.name != of.name]
     if not others or not of.is_number:
         return []
-    pairs = f"(SELECT *, lead({of.sql}) OVER w AS n FROM log WINDOW w AS (PARTITION BY {user} ORDER BY {time}))"
-    wrong = ", ".join(f"count(*) FILTER ({column.sql} IS DISTINCT FROM n)" for column in others)
-    followed, *counts = source.run(f"SELECT count(*), {wrong} FROM {pairs} WHERE n IS NOT NULL")[0]
+    pairs = f"(SELECT *, lead({of.sql}) OVER w AS __next FROM log WINDOW w AS (PARTITION BY {user} ORDER BY {time}))"
+    wrong = ", ".join(f"count(*) FILTER ({column.sql} IS DISTINCT FROM __next)" for column in others)
+    followed, *counts = source.run(f"SELECT count(*), {wrong} FROM {pairs} WHERE __next IS NOT NULL")[0]
     return [column.name for column, count in zip(others, counts, strict=True) if not count and followed >= PAIRS]
 
 
 def paid_out(source: Source, action: Column, columns: Sequence[Column]) -> Column | None:
-    """The column that is 0 or the action's amount in every row, and not always the amount."""
-    if not columns:
+    """The column that is 0 or the action's amount in every row, and not always the amount.
+
+    Amounts are two or more besides 0: of an action that is given or not, any other mark would do.
+    """
+    if not columns or action.distinct < 3:
         return None
     given = f"({action.sql})"
     parts = ", ".join(
