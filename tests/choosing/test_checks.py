@@ -166,6 +166,7 @@ def test_a_behaviour_model_that_fits_is_used_and_told(tmp_path: Path) -> None:
         lambda known: np.where(known["level"][:, None] == 2, [0.1, 0.2, 0.7], [0.5, 0.3, 0.2]),
         lambda known, action: 0.1 + 0.2 * action + 0.1 * known["level"],
     )
+    del columns["p"]  # a column of chances that no role names would be told as one that goes with the action
     found = evaluated(tmp_path, columns, "", [0.1, 0.4, 0.5])
     told = found.diagnostics.propensities
     assert told is not None
