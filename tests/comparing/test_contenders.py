@@ -13,6 +13,7 @@ from outlay.comparing.contenders import (
     RuleGroup,
     fit_response,
     learn_frontier,
+    play_bisection,
     play_rules,
     price_response,
     rows_of,
@@ -65,7 +66,7 @@ def test_every_rule_is_shown_the_same_game(contenders: dict[str, Contender]) -> 
     assert len(steps) > 5
     for one in (first, *others):
         assert one.original == first.original
-        assert [step for step, _ in one.course] == steps
+        assert [step for step, _ in one.course] == steps[-len(first.course) :], "from when candidates count"
         assert one.seconds > 0
 
 
@@ -83,6 +84,20 @@ def test_a_rule_stores_no_more_than_it_promises(contenders: dict[str, Contender]
         range(1, 1 + len(contenders["lp"].original))
     )
     assert max(parameters for _, parameters in contenders["lp"].course) > 2 * size
+
+
+def test_a_bisection_serves_one_policy_and_refuses_several_limits(habit_data: Transitions, tmp_path: Path) -> None:
+    campaign = habit_data.campaign.with_train(min_steps=1200, epochs=0.1)
+    one = play_bisection(habit_data, campaign, "ddqn", 0, tmp_path, silent)
+    assert (one.name, one.rule, one.refused) == ("DDQN, bisection", "bisection", None)
+    assert one.bundle is not None
+    assert one.learned is one.bundle
+    assert len(one.bundle.members) == 1
+    assert [parameters for _, parameters in one.course] == [one.stored_parameters] * 2
+    two = campaign.model_copy(update={"budgets": campaign.budgets * 2})
+    refused = play_bisection(habit_data, two, "ddqn", 0, tmp_path, silent)
+    assert refused.bundle is None
+    assert "2 budgets" in str(refused.refused)
 
 
 def test_what_was_learned_is_the_rules_own_mixture(contenders: dict[str, Contender]) -> None:

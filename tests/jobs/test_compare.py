@@ -144,7 +144,7 @@ def test_rows_are_chosen_by_name_and_bring_only_their_trainings() -> None:
     every = planned(("bcq", "bcq+network", "orthogonal"), ("deepfm", "din"), (1, 7), counted=True, wanted=None)
     assert [one.name for one in every] == [
         "response-deepfm-1", "response-deepfm-7", "response-din-1", "response-din-7", "game-bcq-0",
-        "game-bcq+network-0", "frontier-bcq-0",
+        "game-bcq+network-0", "bisection-bcq-0", "bisection-bcq+network-0", "frontier-bcq-0",
         "frontier-orthogonal-0", "frontier-tabular-0"]  # fmt: skip
     some = planned(("bcq", "orthogonal"), ("deepfm", "din"), (1, 7), counted=True,
                    wanted=("bcq, AIM-*", "frontier, o*", "DIN, 7-day label"))  # fmt: skip

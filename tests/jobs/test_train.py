@@ -19,8 +19,9 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError, LogError, OutlayError
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.jobs.train import _fewer
-from outlay.learning.mixing import RULES
+from outlay.learning.game import SPARES
 from outlay.ops.tabular import constrained_optimum, measure
+from outlay.training import BISECTION, GAMES
 
 LIMIT = 2.2
 
@@ -49,7 +50,7 @@ def test_the_served_mixture_keeps_the_limit_and_is_near_the_optimum_at_its_spend
     check_truth(Run.open(finished), habit)
 
 
-@pytest.mark.parametrize("method", sorted(set(RULES) - {"aim-greedy", "uniform"}))
+@pytest.mark.parametrize("method", sorted(set(GAMES) - {"aim-greedy", "uniform"}))
 def test_every_rule_keeps_the_limit(method: str, habit: Habit, tmp_path: Path) -> None:
     run = outlay.train(habit.data, tmp_path / "run", method=method)
     assert run.manifest["method"] == method
@@ -58,12 +59,13 @@ def test_every_rule_keeps_the_limit(method: str, habit: Habit, tmp_path: Path) -
 
 
 def test_the_original_method_keeps_every_policy_with_equal_weights(habit: Habit, tmp_path: Path) -> None:
-    """Those from before λ grew too, so a limit that does not bind is taken."""
+    """All that count: on a log this small those of the second half."""
     path = habit.changed(tmp_path, (f"at_most = {LIMIT}", "at_most = 5.0"), ("min_steps = 2000", "min_steps = 500"))
     run = outlay.train(path, tmp_path / "run", method="uniform")
-    assert [member["number"] for member in run.manifest["members"]] == list(range(len(run.metrics())))
-    assert [member["weight"] for member in run.manifest["members"]] == pytest.approx([0.2] * 5)
-    assert len(outlay.load_bundle(run.bundle).members) == 5
+    assert len(run.metrics()) == 5
+    assert [member["number"] for member in run.manifest["members"]] == [2, 3, 4]
+    assert [member["weight"] for member in run.manifest["members"]] == pytest.approx([1 / 3] * 3)
+    assert len(outlay.load_bundle(run.bundle).members) == 3
 
 
 @pytest.mark.parametrize("oracle", ["ddqn", "edrr"])
@@ -124,16 +126,46 @@ def test_the_same_seed_gives_the_same_bundle_and_another_seed_another(habit: Hab
     assert ids[0] == ids[1] != ids[2]
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """5,000 users, of whom the paper's split leaves 250 to measure on: too few to say what a policy is worth."""
+    folder = tmp_path_factory.mktemp("small")
+    campaign = Campaign.load(outlay.simulate("habit", folder / "log", users=5000, seed=3))
+    outlay.prepare(campaign.with_train(preset="paper", layers=[16, 8]), folder / "data")
+    return folder / "data"
+
+
+@pytest.mark.parametrize("method", GAMES)
+def test_weights_as_found_need_no_fitted_figures(method: str, small: Path, tmp_path: Path) -> None:
+    """Of the preset that the data were prepared with; no more networks are stored than the rule needs."""
+    run = outlay.train(small, tmp_path / "run", method=method)
+    assert run.manifest["weights"] == "as found"
+    assert run.manifest["margin"] == [0.0]
+    if method != BISECTION:  # whose policy gives hardly anything, of which these users saw enough
+        assert [member.fitted for member in run.members] == [None] * len(run.members)
+    bundle = outlay.load_bundle(run.bundle)
+    assert bundle.weights.sum() == pytest.approx(1)
+    most = {"uniform": len(run.metrics()), "lp": 2 + SPARES}.get(method, 3)  # m + 2
+    assert max(m.stored_parameters for m in run.metrics()) <= most * run.manifest["parameters"]
+
+
 def test_the_paper_preset_is_the_papers_schedule_and_says_so(habit: Habit, tmp_path: Path) -> None:
     """On a limit that does not bind: 200 gradient steps are not enough to learn a price."""
     path = outlay.simulate("habit", tmp_path / "campaign", users=10_000, seed=1)
     text = path.read_text().replace(f"at_most = {LIMIT}", "at_most = 6.0")
     path.write_text(text + "[train]\nlayers = [16, 8]\n")
-    run = outlay.train(path, tmp_path / "run", preset="paper", method="aim-greedy")
+    run = outlay.train(path, tmp_path / "run", preset="paper")
+    assert (run.manifest["method"], run.manifest["oracle"], run.manifest["weights"]) == (
+        "aim-greedy",
+        "bcq",
+        "as found",
+    )
     train, campaign = run.campaign.train, run.campaign
     assert (train.preset, train.shares, train.epochs, train.min_steps) == ("paper", (0.9, 0.05, 0.05), 2, 0)
     assert (train.multiplier_every, train.candidate_every, train.learning_rate) == (10, 100, 1e-3)
     assert (train.imitation_threshold, train.scaled_multipliers, campaign.meta.discount) == (0, False, 0.8)
+    assert (train.screening, train.folds) == (False, 1)
+    assert any("the paper's J is 5 times that" in note for note in run.manifest["notes"])
     split = run.data().manifest["users_per_split"]
     assert split["learn"] / 10_000 == pytest.approx(0.9, abs=0.01)
     assert train.batch == 512

@@ -23,6 +23,8 @@ from outlay.learning.tabular import counted_model
 from outlay.ops.tabular import measure
 from small_logs import campaign, draw, random_cmdp
 
+LONGER: dict[str, Any] = {"min_steps": 3000, "candidate_every": 100, "learning_rate": 3e-3, "warm_up": 0.0}
+
 
 def played(of: Game) -> tuple[GameProgress, Any]:
     *_, last = play(of)
@@ -207,9 +209,8 @@ def test_the_multiplier_goes_by_the_policy_that_acts_now(by: str, limit: float, 
     by what the last candidate was measured at less what the critic said of it is off by several times as much, and a λ
     that reads it moves the wrong way.
     """
-    schedule = {"min_steps": 3000, "candidate_every": 100, "learning_rate": 3e-3, "warm_up": 0.0}
     budgets = [{"name": "a", "cost": "a", "at_most": limit}]
-    of = game(budgets=budgets, measured_by="network" if by == "network" else "auto", seed=seed, **schedule)
+    of = game(budgets=budgets, measured_by="network" if by == "network" else "auto", seed=seed, **LONGER)
     states, model = of.data.states, counted_model(of.data, LEARN)
     assert states is not None
     assert model is not None
@@ -246,8 +247,7 @@ def test_what_the_log_cannot_tell_the_network_that_the_multiplier_reads_does() -
 def test_two_ways_to_measure_that_differ_meet_in_the_limit() -> None:
     """Candidates are measured 0.2 above what the extra network says of them: λ aims at the limit by the measurement."""
     limit, off = 0.9, 0.2
-    schedule = {"min_steps": 3000, "candidate_every": 100, "learning_rate": 3e-3, "warm_up": 0.0}
-    of = game(budgets=[{"name": "a", "cost": "a", "at_most": limit}], **schedule)
+    of = game(budgets=[{"name": "a", "cost": "a", "at_most": limit}], **LONGER)
     states, model = of.data.states, counted_model(of.data, LEARN)
     assert states is not None
     assert model is not None

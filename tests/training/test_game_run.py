@@ -9,7 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 import outlay
+from outlay.core.errors import CampaignError
 from outlay.core.transitions import SELECT, Transitions
+from outlay.learning.game import BISECTIONS
 from outlay.learning.mixing import RULES
 from outlay.training import game as play
 
@@ -43,7 +45,7 @@ def test_candidates_are_measured_on_the_log_by_a_sample_of_its_users(
     game = play.set_up(city, city.campaign, RULES["lp"], "ddqn", 0)
     assert not game.counted
     assert game.measure is not None
-    assert game.first > 0, "after a warm-up"
+    assert game.earliest > 0, "after a warm-up"
     nothing, largest = Always(0), Always(4)
     free, dear = (game.measure(policy) for policy in (nothing, largest))  # type: ignore[arg-type]
     assert nothing.rows == 7 * min(most, len(city.users_of(SELECT)))
@@ -56,6 +58,26 @@ def test_candidates_are_measured_on_the_log_by_a_sample_of_its_users(
 
 @pytest.mark.parametrize(("by", "measured"), [("critic", False), ("network", False), ("auto", True)])
 def test_who_measures_is_a_setting(by: str, measured: bool, city: Transitions) -> None:
+    """λ reads one more network, unless all is the critic's own."""
     game = play.set_up(city, city.campaign.with_train(measured_by=by), RULES["lp"], "ddqn", 0)
     assert (game.measure is not None) == measured
-    assert (game.begin().player.extra is not None) == (by == "network")
+    assert (game.begin().player.extra is not None) == (by != "critic")
+
+
+def test_a_game_whose_weights_are_solved_again_leaves_the_room_for_the_certificate(city: Transitions) -> None:
+    """The room of the best mixture of constants; what the rule itself finds is to spend all."""
+    plain, again = (
+        play.set_up(city, city.campaign, RULES["lp"], "ddqn", 0, solved_again=solved) for solved in (False, True)
+    )
+    limit = city.campaign.budgets[0].limit
+    assert plain.coords.limits.tolist() == [limit]
+    assert 0.3 * limit < again.coords.limits[0] < 0.98 * limit
+    assert (plain.keeps_frugal, again.keeps_frugal) == (False, True)
+
+
+def test_a_bisection_has_a_candidate_for_each_of_its_prices(city: Transitions) -> None:
+    game = play.set_up(city, city.campaign, RULES["single-best"], "ddqn", 0, multipliers="bisection")
+    assert game.steps // game.train.candidate_every == pytest.approx(BISECTIONS, abs=1)
+    two = city.campaign.model_copy(update={"budgets": city.campaign.budgets * 2})
+    with pytest.raises(CampaignError, match="2 budgets; a bisection"):
+        play.set_up(city, two, RULES["single-best"], "ddqn", 0, multipliers="bisection")

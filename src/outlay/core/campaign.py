@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -419,7 +419,7 @@ class Campaign(Settings):
         content["train"] = {**content["train"], **given}
         return self.parse(content, self.path)
 
-    def lowered(self, room: Sequence[float]) -> Campaign:
+    def lowered(self, room: Iterable[float]) -> Campaign:
         """The same campaign with limits that leave so much room `[m]`: lower ceilings, higher floors."""
         changed = tuple(
             b.model_copy(update={"at_most" if b.sign > 0 else "at_least": b.limit - b.sign * float(less)})

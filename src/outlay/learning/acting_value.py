@@ -89,4 +89,5 @@ class ActingValue(NamedTuple):
         value = critics.pick(outputs.q, row, batch.action).mean(0)[:, 0]
         residual = (1 - self.settings.discount) * batch.outcome / self.spread + future - value
         total = (batch.has_target[:, None] * residual).sum(0)
-        return total / (batch.has_target * (1 - batch.discount)).sum() * self.spread
+        constant: Array = total / (batch.has_target * (1 - batch.discount)).sum() * self.spread
+        return constant

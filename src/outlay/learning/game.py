@@ -340,7 +340,8 @@ def _bias(game: Game, progress: GameProgress) -> Vector:
     known = progress.candidates[game.earliest :]
     if not known:
         return np.zeros(len(game.coords.limits))
-    return np.mean([c.measured[1:] - c.acting[1:] for c in known], axis=0)
+    bias: Vector = np.mean([c.measured[1:] - c.acting[1:] for c in known], axis=0)
+    return bias
 
 
 def _counts(game: Game, progress: GameProgress) -> bool:
