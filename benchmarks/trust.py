@@ -5,8 +5,8 @@
 For every world (`hidden_worlds.py`) and seed: write a log, train a frontier, evaluate its mixture, and play the mixture
 in the world; of `rare_payers.py`, evaluate a policy from outside whose true cost is over its limit. Reported are the
 runs, how many were certified, of those how many truly cost more than the limit, how many promised gains lie above the
-true gain, and how many recommended intervals of reward@7 and coupon_cost@7 (of the mixture and of the log's policy) hold
-the truth.
+true gain, and how many recommended intervals of reward@7 and coupon_cost@7 (of the mixture and of the log's policy)
+hold the truth.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def overlap(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.fl
 
 
 def daily(policy: str, fitted: Fitted) -> tuple[DayMeans, ...]:
-    """Return the means of each day per user whose window reaches it, up to the first day that is withheld."""
+    """Return the means of each day per user, up to the first day that is withheld."""
     days = []
     for day, today in enumerate(fitted.daily, start=1):
         if not np.isfinite(today).all():

@@ -8,9 +8,9 @@
 Users whose window ends earlier than others' belong to every mean, whatever its days. For the outcome of day t, the
 regression of day d runs over the rows of d after which the log shows day t, and V_d is its value in every row of d:
 mass that arrives in a row after which nothing is known is carried on by the rows that g makes its like. This assumes
-that of users alike in g, those whose window ends and those whose window goes on would
-do the same (ignorable censoring; `markov.py` tests whether it matters when a user joined), and that the latter have
-their like among the former (`late_joiners.py`; where not, the number is withheld).
+that of users alike in g, those whose window ends and those whose window goes on would do the same (ignorable
+censoring; `markov.py` tests whether it matters when a user joined), and that there are users alike in g among those
+who go on (`late_joiners.py`; where not, the number is withheld).
 
 ρ = π(a) / p(a) of one step; g has the features of the row and of the user's earlier days (`row_features.py`), the
 policy's action there, and the features times its amount, since a cost jumps where the policy's action does. Λ weighs as
