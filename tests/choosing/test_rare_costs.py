@@ -163,12 +163,15 @@ def test_a_large_payer_elsewhere_in_the_log_is_not_certified_away(stated: str, t
 
 def test_a_statement_that_the_log_contradicts_is_told(tmp_path: Path) -> None:
     columns: dict[str, Any] = {
-        "user_id": ["a", "b", "c"], "day": [0] * 3, "level": [0] * 3, "coupon": [0.0, 1.0, 2.0],
-        "active": [1, 0, 1], "p": [1 / 3] * 3,
+        "user_id": ["a", "b", "c", "d"], "day": [0] * 4, "level": [0] * 4, "coupon": [0.0, 1.0, 2.0, 2.0],
+        "active": [1, 0, 1, 0], "p": [1 / 3] * 4, "day_of_week": [0, 0, 0, 1],
     }  # fmt: skip
     for stated, said in {
         STATED: None,
         '\nreserve = "coupon / 2"': "coupon / 2 is not the largest cost: 1 rows cost more, first in row 3",
+        '\nreserve = "coupon + 9 * level"': None,
+        '\nreserve = "coupon + 9 * day_of_week"': "coupon + 9 * day_of_week is not told by the action alone: 1 actions",
+        '\nreserve = "case when coupon > 0 then coupon end"': "case when coupon > 0 then coupon end is not told by the",
     }.items():
         path = campaign_file(tmp_path, columns, discount=0.0, log='propensity = "p"')
         path.write_text(path.read_text().replace("at_most = 1.2", f"at_most = 1.2{stated}"))

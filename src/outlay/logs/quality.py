@@ -191,11 +191,12 @@ def _reserves(log: Log) -> list[Finding]:
             continue
         key, reserve = f"budget {budget.name}.reserve", f"reserve{j}"
         (differ,) = log.source.run(
-            f"SELECT count(*) FROM (SELECT 1 FROM roles GROUP BY action HAVING count(DISTINCT {reserve}) > 1)"
+            f"SELECT count(*) FROM (SELECT 1 FROM roles GROUP BY action HAVING count(DISTINCT {reserve}) > 1 "
+            f"OR count({reserve}) < count(*))"
         )[0]
         if differ:
             findings.append(Finding("warning", key, f"{budget.reserve} is not told by the action alone: {differ:,} "
-                                    "actions have several values. Nothing is certified by it.",
+                                    "actions have several values, or none. Nothing is certified by it.",
                                     "Give the largest cost of each action, by the action and constants.",
                                     int(differ)))  # fmt: skip
         if budget.sign < 0:
